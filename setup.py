@@ -1,5 +1,7 @@
-"""Everything about the package is in pyproject.toml, but its description: that is README.md without links into this
-repository, since they lead nowhere from where packages are shown."""
+"""Package metadata that is not in pyproject.toml: the description, which is README.md without relative links.
+
+Relative links do not work on a package index.
+"""
 
 import re
 from pathlib import Path
@@ -7,14 +9,14 @@ from pathlib import Path
 from setuptools import setup
 
 ONLY_LINKS = ("Running it", "Read on", "See it")
-"""Sections that would say nothing without them, or without their picture."""
+"""Sections that consist mainly of links or images."""
 
 
 def description(readme: str) -> str:
     sections = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
     kept = [section for section in sections if not section.startswith(tuple(f"## {name}\n" for name in ONLY_LINKS))]
     text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", "".join(kept))
-    return f"{text.rstrip()}\n\nThe documentation is in the folder docs of the source distribution. Apache-2.0.\n"
+    return f"{text.rstrip()}\n\nThe documentation is in the docs directory of the source distribution. Apache-2.0.\n"
 
 
 if __name__ == "__main__":

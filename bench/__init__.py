@@ -1,1 +1,1 @@
-"""The measurements behind docs/benchmarks.md: Chronik beside a bare server, in one run (`python -m bench`)."""
+"""Benchmarks behind docs/benchmarks.md: Chronik compared with a minimal server in the same run (`python -m bench`)."""

@@ -1,4 +1,4 @@
-"""Apache Kafka, to be compared with: nodes of KRaft, from the jars in Maven Central that `tools/clients/setup` fetches.
+"""Apache Kafka as a reference: KRaft nodes from the jars that `tools/clients/setup` downloads from Maven Central.
 
 with ApacheKafka(folder) as kafka:
     Producer({"bootstrap.servers": kafka.bootstrap})
@@ -29,7 +29,7 @@ from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing.ports import HOST, ReservedPorts
 
 START_SECONDS_MAX: Final = 120.0
-"""For a machine that does much else."""
+"""Generous, for a machine with other load."""
 
 STOP_SECONDS_MAX: Final = 20.0
 ASK_SECONDS_MAX: Final = 5.0
@@ -42,7 +42,7 @@ TOOLS: Final = "kafka-tools"
 
 QUIET: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 SMALL: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", QUIET)
-"""Quick to start rather than fast."""
+"""JVM options for a fast start rather than high throughput."""
 
 AS_SHIPPED: Final = (
     "-Xms1g",
@@ -54,7 +54,7 @@ AS_SHIPPED: Final = (
     "-XX:+ExplicitGCInvokesConcurrent",
     QUIET,
 )
-"""As kafka-server-start.sh starts it."""
+"""The JVM options of kafka-server-start.sh."""
 
 FORMATTER: Final = "kafka.tools.StorageTool"
 BROKER: Final = "kafka.Kafka"
@@ -64,16 +64,16 @@ SETTINGS: Final[dict[str, object]] = {
     "node.id": 1,
     "controller.listener.names": "CONTROLLER",
     "auto.create.topics.enable": "false",
-    # One node unless told otherwise, and few files: its own topics would be of 50 partitions, three times.
+    # Single-node defaults with few files: Kafka's internal topics would have 50 partitions and three replicas.
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
-    # What a topic took of the page cache is there for the next server at once: memory that was never used is slow.
+    # Release the page cache of deleted topics immediately: the first use of fresh memory is slow.
     "log.segment.delete.delay.ms": 0,
-    # Records bear times of long ago.
+    # Records have old timestamps.
     "log.retention.ms": -1,
     # Tests wait for compaction.
     "log.cleaner.backoff.ms": 100,
@@ -84,11 +84,11 @@ REPLICATED: Final = tuple(name for name in SETTINGS if name.endswith("replicatio
 
 
 def why_missing() -> str | None:
-    """None when the jars are there."""
+    """Return why Apache Kafka is not available, or None if its jars are installed."""
     if _jars():
         return None
-    told = ROOT / ".tools" / "missing" / NAME
-    return told.read_text().strip() if told.exists() else f"not set up; run tools/clients/setup {NAME}"
+    reason_file = ROOT / ".tools" / "missing" / NAME
+    return reason_file.read_text().strip() if reason_file.exists() else f"not set up; run tools/clients/setup {NAME}"
 
 
 def _jars() -> list[Path]:
@@ -96,18 +96,20 @@ def _jars() -> list[Path]:
 
 
 def run_tool(main: str, *arguments: str) -> str:
-    """Runs one of Kafka's own tools. Returns what it printed. Raises BenchFailed."""
+    """Run one of Kafka's command-line tools and return its output. Raises BenchFailed."""
     jars = sorted((ROOT / ".tools" / "jars" / TOOLS).glob("*.jar"))
     if not jars:
-        raise BenchFailed(f"Kafka's tools are not set up; run tools/clients/setup {TOOLS}")
+        raise BenchFailed(f"Kafka's tools are not installed; run tools/clients/setup {TOOLS}")
     command = [str(find_java().home / "bin" / "java"), "-Xmx512m", "-cp", os.pathsep.join(map(str, jars)), main]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BenchFailed(f"{main} failed:\n{done.stderr[-LOG_BYTES_SHOWN:]}")
-    return done.stdout
+    completed = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise BenchFailed(f"{main} failed:\n{completed.stderr[-LOG_BYTES_SHOWN:]}")
+    return completed.stdout
 
 
 class ApacheKafka:
+    """An Apache Kafka cluster in combined KRaft mode, as a context manager."""
+
     def __init__(
         self,
         folder: Path,
@@ -116,8 +118,8 @@ class ApacheKafka:
         keystore: Path | None = None,
         cipher: str = "",
     ) -> None:
-        """With a keystore (PEM) its nodes have a second port, with TLS 1.3 and that cipher."""
-        self._folder = folder
+        """Reserve ports. With a PEM keystore, the nodes get a second listener with TLS 1.3 and the given cipher."""
+        self._directory = folder
         self._jvm_options = jvm_options
         self._keystore = keystore
         self._cipher = cipher
@@ -127,7 +129,7 @@ class ApacheKafka:
         self._log_path = folder / "kafka.log"
         self._processes: list[subprocess.Popen[bytes]] = []
         self.first_answer_seconds = 0.0
-        """From the start of its processes until each has answered."""
+        """Time from starting the processes until each has responded."""
 
     @property
     def port(self) -> int:
@@ -135,7 +137,7 @@ class ApacheKafka:
 
     @property
     def addresses(self) -> list[str]:
-        """Of each node, as bootstrap.servers takes it."""
+        """The addresses of all nodes, as entries of bootstrap.servers."""
         return [f"{self.host(index)}:{port}" for index, port in enumerate(self._ports)]
 
     @property
@@ -143,11 +145,11 @@ class ApacheKafka:
         return ",".join(self.addresses)
 
     def host(self, index: int) -> str:
-        """Return the address of a node; a subclass may run it in another network."""
+        """Return the host of a node. Subclasses may run it in another network namespace."""
         return HOST
 
     def own_settings(self, index: int) -> dict[str, object]:
-        """Return settings of a node beyond the usual ones, for subclasses."""
+        """Return additional settings of a node. Subclasses override it."""
         return {}
 
     @property
@@ -156,7 +158,7 @@ class ApacheKafka:
 
     @property
     def pid(self) -> int:
-        """Of the first node."""
+        """Process id of the first node."""
         return self._processes[0].pid
 
     @property
@@ -164,13 +166,13 @@ class ApacheKafka:
         return [process.pid for process in self._processes]
 
     def __enter__(self) -> ApacheKafka:
-        """Raises BenchFailed."""
+        """Format the data directories, start the nodes and wait until they are ready. Raises BenchFailed."""
         try:
             self._format()
-            began = time.perf_counter()
+            started = time.perf_counter()
             self._processes = [self._start_node(index) for index in range(len(self._ports))]
-            self._wait_for_answers()
-            self.first_answer_seconds = time.perf_counter() - began
+            self._wait_for_responses()
+            self.first_answer_seconds = time.perf_counter() - started
             self.wait_until_ready()
         except BaseException:
             self.close()
@@ -187,17 +189,17 @@ class ApacheKafka:
             self.kill(index)
         self._reserved.release()
 
-    # What befalls one of its nodes, counted from 0
+    # Faults of single nodes, by index from 0
 
     def kill(self, index: int) -> None:
-        """Returns when it is gone. Does nothing the second time."""
+        """Kill a node and wait for its process. Has no effect on a dead node."""
         process = self._processes[index]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(STOP_SECONDS_MAX)
 
     def start_again(self, index: int) -> None:
-        """Returns at once."""
+        """Start a node again without waiting for it."""
         self._processes[index] = self._start_node(index)
 
     def pause(self, index: int) -> None:
@@ -207,49 +209,49 @@ class ApacheKafka:
         os.killpg(self._processes[index].pid, signal.SIGCONT)
 
     def cluster(self) -> Cluster:
-        """A client of ours."""
+        """Return a Chronik client of this cluster."""
         return Cluster(self.bootstrap, client_id=CLIENT_ID)
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
-        """Under its own name, with keys like `cleanup_policy`. Returns when its partitions have leaders."""
+        """Create a topic and wait until its partitions have leaders. Config keys use underscores for dots."""
         topic = NewTopic(name, partitions, configs={key.replace("_", "."): value for key, value in configs.items()})
         with self.cluster() as cluster:
             create_topics(cluster, [topic])
             assert len(cluster.retrying(lambda: cluster.partitions(name))) == partitions
         return name
 
-    def _settings(self, index: int) -> Path:
-        return self._folder / f"server-{index + 1}.properties"
+    def _settings_path(self, index: int) -> Path:
+        return self._directory / f"server-{index + 1}.properties"
 
     def _format(self) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         voters = [f"{index + 1}@{self.host(index)}:{port}" for index, port in enumerate(self._controller_ports)]
         for index, port in enumerate(self._ports):
             host = self.host(index)
-            own: dict[str, object] = {
+            node_settings: dict[str, object] = {
                 "node.id": index + 1,
                 "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{self._controller_ports[index]}",
                 "advertised.listeners": f"PLAINTEXT://{host}:{port}",
                 "controller.quorum.voters": ",".join(voters),
-                "log.dirs": self._folder / f"data-{index + 1}",
+                "log.dirs": self._directory / f"data-{index + 1}",
             }
             if self._keystore is not None:
-                own |= self._second_port(index, own)
+                node_settings |= self._tls_listener_settings(index, node_settings)
             if len(self._ports) > 1:
-                own |= dict.fromkeys(REPLICATED, len(self._ports)) | {"transaction.state.log.min.isr": 2}
-            own |= self.own_settings(index)
-            lines = [f"{name}={value}" for name, value in {**SETTINGS, **own}.items()]
-            self._settings(index).write_text("\n".join(lines) + "\n")
-            # In one word: an id may begin with a dash.
-            arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(self._settings(index)))
+                node_settings |= dict.fromkeys(REPLICATED, len(self._ports)) | {"transaction.state.log.min.isr": 2}
+            node_settings |= self.own_settings(index)
+            lines = [f"{name}={value}" for name, value in {**SETTINGS, **node_settings}.items()]
+            self._settings_path(index).write_text("\n".join(lines) + "\n")
+            # In one argument, because an id may start with a dash.
+            arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(self._settings_path(index)))
             if self._start(FORMATTER, *arguments).wait(START_SECONDS_MAX) != 0:
-                raise BenchFailed(f"Kafka's folder cannot be formatted:\n{self._last_words()}")
+                raise BenchFailed(f"Kafka's data directory could not be formatted:\n{self._log_tail()}")
 
-    def _second_port(self, index: int, own: dict[str, object]) -> dict[str, object]:
-        with_tls = f",SSL://{HOST}:{self._tls_ports[index]}"
+    def _tls_listener_settings(self, index: int, node_settings: dict[str, object]) -> dict[str, object]:
+        tls_listener = f",SSL://{HOST}:{self._tls_ports[index]}"
         return {
-            "listeners": f"{own['listeners']}{with_tls}",
-            "advertised.listeners": f"{own['advertised.listeners']}{with_tls}",
+            "listeners": f"{node_settings['listeners']}{tls_listener}",
+            "advertised.listeners": f"{node_settings['advertised.listeners']}{tls_listener}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self._keystore,
@@ -258,7 +260,7 @@ class ApacheKafka:
         }
 
     def _start_node(self, index: int) -> subprocess.Popen[bytes]:
-        return self._start(BROKER, str(self._settings(index)))
+        return self._start(BROKER, str(self._settings_path(index)))
 
     def _start(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         class_path = os.pathsep.join(map(str, _jars()))
@@ -271,30 +273,30 @@ class ApacheKafka:
                 start_new_session=True,
             )
 
-    def _wait_for_answers(self) -> None:
+    def _wait_for_responses(self) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
         while not all(answers_api_versions(port, self.host(index)) for index, port in enumerate(self._ports)):
-            self._raise_if_ended()
+            self._raise_if_exited()
             if time.monotonic() > deadline:
-                raise BenchFailed(f"Kafka does not answer:\n{self._last_words()}")
+                raise BenchFailed(f"Kafka does not respond:\n{self._log_tail()}")
             time.sleep(FIRST_ANSWER_POLL_SECONDS)
 
-    def _raise_if_ended(self) -> None:
+    def _raise_if_exited(self) -> None:
         if any(process.poll() is not None for process in self._processes):
-            raise BenchFailed(f"Kafka ended:\n{self._last_words()}")
+            raise BenchFailed(f"Kafka exited:\n{self._log_tail()}")
 
     def wait_until_ready(self) -> None:
-        """Returns when every node lists all. Raises BenchFailed."""
+        """Wait until every node lists all nodes. Raises BenchFailed."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while not all(map(self._lists_all, range(len(self._ports)))):
             if any(process.poll() is not None for process in self._processes):
-                raise BenchFailed(f"Kafka ended:\n{self._last_words()}")
+                raise BenchFailed(f"Kafka exited:\n{self._log_tail()}")
             if time.monotonic() > deadline:
-                raise BenchFailed(f"Kafka does not answer:\n{self._last_words()}")
+                raise BenchFailed(f"Kafka does not respond:\n{self._log_tail()}")
             time.sleep(POLL_SECONDS)
 
     def _lists_all(self, index: int) -> bool:
-        """Whether it lists every node: before that, topics could be created nowhere."""
+        """Return whether the node lists all nodes. Before that, topics cannot be created with replicas."""
         try:
             connection = Connection(self._address(index), client_id=CLIENT_ID, timeout_s=ASK_SECONDS_MAX)
             try:
@@ -308,5 +310,5 @@ class ApacheKafka:
     def _address(self, index: int) -> Address:
         return Address(self.host(index), self._ports[index])
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         return self._log_path.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Chronik and Apache Kafka side by side: servers that run all the time and take turns, each of one node or of three."""
+"""Chronik and Apache Kafka for direct comparison: long-running servers with one node or three."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from chronik.config import Address
 
 @dataclass(frozen=True, slots=True)
 class Running:
+    """A running server or cluster."""
+
     bootstrap: str
     http: Sequence[Address] = ()
-    """Where its nodes tell how long their disks took; Kafka's do not."""
+    """HTTP addresses of Chronik's nodes, which report slow disk syncs; Kafka has none."""
     pids: Sequence[int] = ()
     first_answer_seconds: float = 0.0
-    """From the start of its processes until each has answered."""
+    """Time from starting the processes until each has responded."""
 
 
 Start = Callable[[Path], AbstractContextManager[Running]]
@@ -42,9 +44,9 @@ def _one_node(name: str, folder: Path) -> Iterator[Running]:
 def _three_nodes(flush: str, folder: Path) -> Iterator[Running]:
     plan = Plan(folder=folder, rounds=1, seconds=0.0, idle_seconds=0.0, topics=0, offsets=0, megabytes=0)
     with fresh_cluster(plan, flush=flush) as cluster:
-        began = time.perf_counter()
+        started = time.perf_counter()
         start(cluster)
-        first_answer_seconds = time.perf_counter() - began
+        first_answer_seconds = time.perf_counter() - started
         cluster.wait_until_ready()
         nodes = cluster.nodes.values()
         http, pids = [node.http for node in nodes], [node.pid for node in nodes]
@@ -61,7 +63,7 @@ def _kafka(nodes: int, folder: Path) -> Iterator[Running]:
 
 
 def one_node(server: str) -> Start:
-    """One of `bench.servers`."""
+    """Return a function that starts one of the servers in `bench.servers`."""
     return partial(_one_node, server)
 
 
@@ -70,7 +72,7 @@ def three_nodes(flush: str) -> Start:
 
 
 def kafka(nodes: int) -> Start:
-    """As shipped."""
+    """Return a function that starts Apache Kafka with its default JVM options."""
     return partial(_kafka, nodes)
 
 

@@ -1,9 +1,9 @@
-"""`python -m bench.compare --base COMMIT` (`make compare BASE=COMMIT`): this source beside an earlier commit, and that
-commit beside itself, in turn within each round.
+"""`python -m bench.compare --base COMMIT` (`make compare BASE=COMMIT`): this source compared with an earlier commit.
 
-Two runs of the very same code differ by a fifth on a shared machine. So ratios are taken within a round, judged by
-their median, and a figure has become worse only if it is below the limit and below what the earlier commit shows beside
-itself (its lower quartile). Every ratio is told such that more than 1 is better.
+Each round interleaves three contestants: the commit, the same commit again, and this source. Two runs of the same code
+differ by up to a fifth on a shared machine, so ratios are computed within a round and judged by their median. A figure
+is a regression only if it is below the limit and below the lower quartile of the commit compared with itself. Ratios
+above 1 are improvements.
 """
 
 from __future__ import annotations
@@ -48,16 +48,18 @@ CONTESTANTS: Final = (BEFORE, ITSELF, NOW)
 FLUSHES: Final = ("group", "os")
 SIZES: Final = (100, 1000)
 PARTITIONS: Final = 6
-"""Of three nodes: two for each to lead."""
+"""Of a cluster of three nodes, so that each leads two."""
 SETTLED_SECONDS: Final = 0.5
 LIMIT: Final = 0.95
 
 Values = dict[str, dict[str, list[float]]]
-"""Figure → contestant → a value for each round."""
+"""Figure → contestant → one value per round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """A figure of both versions, their ratio, and the noise (the base compared with itself)."""
+
     what: str
     before: float
     now: float
@@ -92,77 +94,79 @@ def _ratios(what: str, values: Sequence[float], base: Sequence[float]) -> list[f
 
 
 class Comparison:
+    """Measures the contestants round by round."""
+
     def __init__(self, trees: dict[str, Path], plan: Plan, trips: int, more_now: Sequence[str] = ()) -> None:
-        """`more_now`: words that only this source's nodes are started with."""
+        """Store the settings. `more_now` are additional arguments for the nodes of this source."""
         self._trees = trees
-        self._more = {NOW: more_now}
+        self._more_arguments = {NOW: more_now}
         self._plan = plan
         self._trips = trips
         self.values: Values = defaultdict(lambda: defaultdict(list))
 
-    def _note(self, name: str, what: str, value: float | None) -> None:
+    def _record(self, name: str, what: str, value: float | None) -> None:
         if value is not None:
             self.values[what][name].append(value)
 
     # One node
 
     def starts(self, *, with_http: bool = False) -> None:
-        """`with_http`: with an address that all are told; else as each is by default."""
+        """Measure start time and idle memory. `with_http` passes an HTTP address instead of the default."""
         for name in CONTESTANTS:
-            self._use(name, "group")
-            self._start_once(name, with_http)  # it compiles the modules, which happens once
+            self._register_command(name, "group")
+            self._start_once(name, with_http)  # compiles the modules, once
         what = "with HTTP, " if with_http else ""
-        for turn in self._turns(f"{what}starts"):
-            for name in turn:
+        for rotated in self._rounds(f"{what}starts"):
+            for name in rotated:
                 start_ms, idle_mb = self._start_once(name, with_http)
-                self._note(name, f"{what}start, ms", start_ms)
-                self._note(name, f"{what}idle memory, MB", idle_mb)
+                self._record(name, f"{what}start, ms", start_ms)
+                self._record(name, f"{what}idle memory, MB", idle_mb)
 
     def _start_once(self, name: str, with_http: bool) -> tuple[float, float]:
         with Server(name, self._plan.folder, tells_status=with_http) as server:
             time.sleep(SETTLED_SECONDS)
             return 1000 * server.first_answer_seconds, resident_bytes(server.pid) / MEGABYTE
 
-    def _use(self, name: str, flush: str) -> None:
-        COMMANDS[name] = _command(self._trees[name], flush, self._more.get(name, ()))
+    def _register_command(self, name: str, flush: str) -> None:
+        COMMANDS[name] = _command(self._trees[name], flush, self._more_arguments.get(name, ()))
 
     def one_node(self, flush: str) -> None:
         with ExitStack() as stack:
             servers = {}
             for name in CONTESTANTS:
-                self._use(name, flush)
+                self._register_command(name, flush)
                 servers[name] = stack.enter_context(Server(name, self._plan.folder))
-            for turn in self._turns(f"one node, {flush}"):
+            for rotated in self._rounds(f"one node, {flush}"):
                 for size in SIZES:
-                    for name in turn:
+                    for name in rotated:
                         self._load(name, servers[name], flush, size)
-                for name in turn:
+                for name in rotated:
                     latency = self._round_trips(servers[name])
-                    self._note(name, f"one node, {flush}, round trip, p50, ms", latency.p50_ms)
-                    self._note(name, f"one node, {flush}, round trip, p99, ms", latency.p99_ms)
+                    self._record(name, f"one node, {flush}, round trip, p50, ms", latency.p50_ms)
+                    self._record(name, f"one node, {flush}, round trip, p99, ms", latency.p99_ms)
 
     def _load(self, name: str, server: Server, flush: str, size: int) -> None:
         topic, what = unique_name("load"), f"one node, {flush}, {size} B"
         with Cluster(server.bootstrap, client_id=CLIENT_ID) as cluster:
             ensure_topic(cluster, topic, partitions=1)
-            os.sync()  # what an earlier load left in the page cache must not slow this one
+            os.sync()  # an earlier load's dirty pages must not slow this one
             records = self._plan.megabytes * MEGABYTE // size
             load = ProduceLoad(server.bootstrap, topic, records, size, broker_pid=server.pid)
             produced = produce.measure(load)
             consumed = consume.measure(ConsumeLoad(server.bootstrap, topic, 1, records, server.pid))
             delete_topics(cluster, [topic])
-        self._note(name, f"{what}, produced, records/s", produced.records_per_second)
-        self._note(name, f"{what}, produced, CPU, s/M", produced.broker_cpu_s_per_million)
-        self._note(name, f"{what}, consumed, records/s", consumed.records_per_second)
-        self._note(name, f"{what}, consumed, CPU, s/M", consumed.broker_cpu_s_per_million)
+        self._record(name, f"{what}, produced, records/s", produced.records_per_second)
+        self._record(name, f"{what}, produced, CPU, s/M", produced.broker_cpu_s_per_million)
+        self._record(name, f"{what}, consumed, records/s", consumed.records_per_second)
+        self._record(name, f"{what}, consumed, CPU, s/M", consumed.broker_cpu_s_per_million)
 
     def _round_trips(self, server: Server) -> Latency:
         topic = unique_name("trips")
         with Cluster(server.bootstrap, client_id=CLIENT_ID) as cluster:
             ensure_topic(cluster, topic, partitions=1)
-            found = round_trip.measure(server.bootstrap, topic, self._trips).latency
+            latency_result = round_trip.measure(server.bootstrap, topic, self._trips).latency
             delete_topics(cluster, [topic])
-        return found
+        return latency_result
 
     # Three nodes
 
@@ -170,52 +174,52 @@ class Comparison:
         with ExitStack() as stack:
             clusters = {}
             for name in CONTESTANTS:
-                with _imported_from(self._trees[name]):
+                with _with_python_path(self._trees[name]):
                     clusters[name] = stack.enter_context(running_cluster(self._plan, flush=flush))
-            for turn in self._turns(f"three nodes, {flush}"):
+            for rotated in self._rounds(f"three nodes, {flush}"):
                 for size in SIZES:
-                    for name in turn:
+                    for name in rotated:
                         self._replicate(name, clusters[name], flush, size)
-                for name in turn:
+                for name in rotated:
                     with replicated_topic(clusters[name], "acks", 1) as topic:
                         latency = acks.measure(clusters[name].bootstrap, topic, self._trips).latency
-                    self._note(name, f"three nodes, {flush}, acknowledged, p50, ms", latency.p50_ms)
-                    self._note(name, f"three nodes, {flush}, acknowledged, p99, ms", latency.p99_ms)
+                    self._record(name, f"three nodes, {flush}, acknowledged, p50, ms", latency.p50_ms)
+                    self._record(name, f"three nodes, {flush}, acknowledged, p99, ms", latency.p99_ms)
 
     def _replicate(self, name: str, nodes: Nodes, flush: str, size: int) -> None:
         what = f"three nodes, {flush}, {size} B, acks=all"
         with replicated_topic(nodes, "copies", PARTITIONS) as topic:
             os.sync()
             records = self._plan.megabytes * MEGABYTE // size
-            used_s = _used_seconds(nodes)
+            cpu_before_s = _cpu_seconds(nodes)
             load = ProduceLoad(nodes.bootstrap, topic, records, size, "all")
-            self._note(name, f"{what}, produced, records/s", produce.measure(load).records_per_second)
-            self._note(name, f"{what}, CPU of all, s/M", (_used_seconds(nodes) - used_s) / records * MILLION)
+            self._record(name, f"{what}, produced, records/s", produce.measure(load).records_per_second)
+            self._record(name, f"{what}, CPU of all, s/M", (_cpu_seconds(nodes) - cpu_before_s) / records * MILLION)
 
-    def _turns(self, what: str) -> Iterator[list[str]]:
+    def _rounds(self, what: str) -> Iterator[list[str]]:
         for round_number in range(self._plan.rounds):
             print(f"== {what}: round {round_number + 1} of {self._plan.rounds}", file=sys.stderr, flush=True)
             yield in_turn(CONTESTANTS, round_number)
 
 
-def _used_seconds(nodes: Nodes) -> float:
+def _cpu_seconds(nodes: Nodes) -> float:
     return sum(cpu_seconds(node.pid) for node in nodes.live)
 
 
-def _command(tree: Path, flush: str, more: Sequence[str]) -> Callable[[Path, int], list[str]]:
-    """Started the same way whichever it is: from its source, and not by what happens to be installed."""
+def _command(tree: Path, flush: str, more_arguments: Sequence[str]) -> Callable[[Path, int], list[str]]:
+    """Return a function that builds the start command of a source tree, independent of the installed package."""
 
     def arguments(folder: Path, port: int) -> list[str]:
         python = ["env", f"PYTHONPATH={tree / 'src'}", sys.executable, "-P", "-m", "chronik"]
-        place = ["--data", str(folder), "--kafka", f"{HOST}:{port}"]
-        return [*python, "start", *place, "--flush", flush, "--log-level", "warning", *more]
+        location = ["--data", str(folder), "--kafka", f"{HOST}:{port}"]
+        return [*python, "start", *location, "--flush", flush, "--log-level", "warning", *more_arguments]
 
     return arguments
 
 
 @contextmanager
-def _imported_from(tree: Path) -> Iterator[None]:
-    """Of processes that are started meanwhile."""
+def _with_python_path(tree: Path) -> Iterator[None]:
+    """Set PYTHONPATH for processes that are started inside the `with` block."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(tree / "src")
     try:
@@ -229,7 +233,7 @@ def _imported_from(tree: Path) -> Iterator[None]:
 
 @contextmanager
 def worktree(commit: str, parent: Path) -> Iterator[Path]:
-    """Raises BenchFailed."""
+    """Check out a commit in a temporary git worktree. Raises BenchFailed."""
     with tempfile.TemporaryDirectory(prefix="before-", dir=parent) as folder:
         tree = Path(folder) / "tree"
         _git("worktree", "add", "--detach", str(tree), commit)
@@ -239,10 +243,10 @@ def worktree(commit: str, parent: Path) -> Iterator[Path]:
             _git("worktree", "remove", "--force", str(tree))
 
 
-def _git(*words: str) -> None:
-    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BenchFailed(f"git {words[0]}: {done.stderr.strip()}")
+def _git(*git_arguments: str) -> None:
+    completed = subprocess.run(["git", "-C", str(ROOT), *git_arguments], capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise BenchFailed(f"git {git_arguments[0]}: {completed.stderr.strip()}")
 
 
 SECTIONS: Final[dict[str, Callable[[Comparison], None]]] = {
@@ -254,7 +258,7 @@ SECTIONS: Final[dict[str, Callable[[Comparison], None]]] = {
 
 
 def markdown(rows: Sequence[Row], base: str, rounds: int, load_before: float) -> str:
-    head = ["", base, "now", "ratio", f"{base} beside itself", "its quartiles", ""]
+    head = ["", base, "now", "ratio", f"{base} compared with itself", "its quartiles", ""]
     lines = [
         [
             row.what,
@@ -267,20 +271,22 @@ def markdown(rows: Sequence[Row], base: str, rounds: int, load_before: float) ->
         ]
         for row in rows
     ]
-    told = f"Measured on {machine()}; load before: {load_before:.2f}. Medians of {rounds} interleaved rounds."
-    return f"{told} More than 1 is better.\n\n{markdown_table(head, lines)}"
+    summary = f"Measured on {machine()}; load before: {load_before:.2f}. Medians of {rounds} interleaved rounds."
+    return f"{summary} More than 1 is better.\n\n{markdown_table(head, lines)}"
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--base", required=True, metavar="COMMIT")
     parser.add_argument("--rounds", type=int, default=15, metavar="N")
-    parser.add_argument("--megabytes", type=int, default=200, metavar="N", help="written in one measurement")
-    parser.add_argument("--trips", type=int, default=500, metavar="N", help="single records in each round")
-    parser.add_argument("--limit", type=float, default=LIMIT, metavar="RATIO", help="below it a figure is worse")
+    parser.add_argument("--megabytes", type=int, default=200, metavar="N", help="megabytes written per measurement")
+    parser.add_argument("--trips", type=int, default=500, metavar="N", help="round trips per round")
+    parser.add_argument("--limit", type=float, default=LIMIT, metavar="RATIO", help="a lower ratio is a regression")
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
-    parser.add_argument("--more-now", default="", metavar="WORDS", help="for one node of this source: '--http off'")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data and the JSON")
+    parser.add_argument("--more-now", default="", metavar="WORDS", help="arguments of this source's node: '--http off'")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data and JSON"
+    )
     arguments = parser.parse_args(argv)
     try:
         return _run(arguments)
@@ -290,7 +296,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """0 when no figure has become worse."""
+    """Run the comparison and return the exit code: 0 if no figure has regressed."""
     folder: Path = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     plan = Plan(folder, arguments.rounds, 0, 0, 0, 0, arguments.megabytes)
@@ -302,8 +308,12 @@ def _run(arguments: argparse.Namespace) -> int:
         for section in arguments.only or SECTIONS:
             SECTIONS[section](comparison)
     rows = [row_of(what, values, arguments.limit) for what, values in comparison.values.items()]
-    kept: dict[str, Any] = {"base": arguments.base, "rows": [asdict(row) for row in rows], "values": comparison.values}
-    (folder / "compare.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    report_json: dict[str, Any] = {
+        "base": arguments.base,
+        "rows": [asdict(row) for row in rows],
+        "values": comparison.values,
+    }
+    (folder / "compare.json").write_text(json.dumps(report_json, indent=2) + "\n", encoding="utf-8")
     print(markdown(rows, arguments.base, plan.rounds, load_before))
     return 1 if any(row.is_worse for row in rows) else 0
 

@@ -1,20 +1,20 @@
-"""`python -m bench.fairness` (`make bench-fairness`): what honest clients keep while 1,000 connections attack a server.
+"""`python -m bench.fairness` (`make bench-fairness`): throughput of honest clients while 1,000 connections attack.
 
 The attacker repeats expensive requests on 1,000 connections from 120 addresses. Each round measures, for Chronik and
-Apache Kafka in turn:
+Apache Kafka interleaved:
 
-1. one honest producer and a latency probe alongside the attacker;
-2. the same alongside a process that uses as much CPU as the attacker did, and does not connect;
-3. ten honest producers alongside the attacker.
+1. one honest producer and a latency probe during the attack;
+2. the same next to a process that uses as much CPU as the attacker did, but does not connect;
+3. ten honest producers during the attack.
 
-The share that the honest producer keeps is the first throughput divided by the second, so it excludes the CPU that the
-attacker takes from the machine. Exit code 1 when Chronik's share is below 40 %, when it is below Apache Kafka's, when
-the probe's p99 alongside the attacker is longer than Kafka's, or when the slowest of ten producers writes less than
-half of what the fastest does.
+The honest producer's retained throughput is the first result divided by the second, so it excludes the CPU that the
+attacker takes from the machine. The exit code is 1 if Chronik retains less than 40 % or less than Apache Kafka, if the
+probe's p99 during the attack is longer than Kafka's, or if the slowest of ten producers writes less than half of what
+the fastest does.
 
-Before the first round, each server is attacked once without being measured: Java compiles what is run often. All
-figures are medians over the rounds, and latencies are those of all rounds together. A request of the probe that is
-still unanswered when a measurement ends counts with the time that it has taken so far.
+Before the first round, each server is attacked once without measuring, because Java compiles hot code. Rates are
+medians over the rounds; latencies are of all rounds together. A probe request that is outstanding at the end of a
+measurement counts with its time so far.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from tests.abuse.floods.requests import topic_name
 ROUNDS: Final = 3
 SECONDS: Final = 6.0
 SETTLE_SECONDS: Final = 2.0
-"""From the start of the attacker to the measurement: it connects meanwhile."""
+"""From the start of the attacker to the measurement, so that it can connect."""
 
 CONNECTIONS: Final = 1_000
 SOURCES: Final = 120
@@ -91,11 +91,11 @@ EQUALITY_LEAST: Final = 0.5
 ATTACKED, BURNED, ATTACKED_TEN = "attacked", "burner", "attacked, ten producers"
 
 
-# Processes of a measurement: this module with other arguments
+# Worker processes: this module with other arguments
 
 
 def produce_forever(bootstrap: str, topics: Sequence[str]) -> None:
-    """Produce to each topic with a client of its own; after a line on stdin, print what each delivered in the time."""
+    """Produce to each topic with its own client; after a line on stdin, measure and print the rates."""
     counts = [0] * len(topics)
 
     def run(index: int) -> None:
@@ -109,8 +109,8 @@ def produce_forever(bootstrap: str, topics: Sequence[str]) -> None:
         )
         producer = LibrdkafkaProducer(config, topics[index], b"x" * RECORD_BYTES, RECORDS_PER_CALL)
         while True:
-            taken = producer.enqueue(RECORDS_PER_CALL)
-            report = producer.poll(0 if taken == RECORDS_PER_CALL else POLL_MS)
+            accepted = producer.enqueue(RECORDS_PER_CALL)
+            report = producer.poll(0 if accepted == RECORDS_PER_CALL else POLL_MS)
             while report is not None:
                 counts[index] += report.records
                 report = producer.poll(0)
@@ -127,7 +127,7 @@ def produce_forever(bootstrap: str, topics: Sequence[str]) -> None:
 
 
 def probe_forever(bootstrap: str, topic: str) -> None:
-    """Produce one record at a time; after a line on stdin, print the latencies in the time."""
+    """Produce one record at a time; after a line on stdin, measure and print the latencies."""
     began: float | None = None
     latencies: list[tuple[float, float]] = []
 
@@ -140,7 +140,7 @@ def probe_forever(bootstrap: str, topic: str) -> None:
                 try:
                     producer.send(topic, [OutgoingRecord(b"x" * RECORD_BYTES)])
                 except (ClientError, KafkaError):
-                    continue  # the time counts until a record is acknowledged
+                    continue  # the latency includes failed attempts
                 latencies.append((began, time.monotonic()))
                 began = None
                 time.sleep(PROBE_EVERY_SECONDS)
@@ -152,35 +152,35 @@ def probe_forever(bootstrap: str, topic: str) -> None:
     started = time.monotonic()
     time.sleep(seconds)
     now, pending = time.monotonic(), began
-    seen = [end - start for start, end in list(latencies) if end > started]
-    finish([*seen, *([] if pending is None else [now - pending])])
+    in_period = [end - start for start, end in list(latencies) if end > started]
+    finish([*in_period, *([] if pending is None else [now - pending])])
 
 
 def burn(fraction: float) -> None:
-    """Use a fraction of one core until stdin ends."""
+    """Use a fraction of one core until stdin is closed."""
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     while True:
         period_ends = time.monotonic() + BURN_PERIOD_SECONDS
-        used_up = time.thread_time() + fraction * BURN_PERIOD_SECONDS
-        while time.thread_time() < used_up:
+        cpu_limit = time.thread_time() + fraction * BURN_PERIOD_SECONDS
+        while time.thread_time() < cpu_limit:
             pass
         time.sleep(max(0.0, period_ends - time.monotonic()))
 
 
 def wait_for_start() -> float:
-    """Report readiness and wait for the line that gives the seconds to measure."""
+    """Print that the worker is ready, and return the duration that stdin then contains."""
     print("ready", flush=True)
     return float(sys.stdin.readline())
 
 
 def finish(result: list[float]) -> None:
-    """Print the result and exit without flushing what is queued."""
+    """Print the result and exit without flushing queued records."""
     print(json.dumps(result), flush=True)
     os._exit(0)
 
 
 class Worker:
-    """A process that runs one of these functions."""
+    """A process that runs one of the functions above."""
 
     def __init__(self, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -205,8 +205,8 @@ class Worker:
             pipe.close()
 
     def wait_until_ready(self) -> None:
-        """Raises BenchFailed."""
-        if self._line() != "ready":
+        """Wait until the worker's clients have produced. Raises BenchFailed."""
+        if self._read_line() != "ready":
             raise BenchFailed("an honest client could not produce")
 
     def start(self, seconds: float) -> None:
@@ -215,14 +215,14 @@ class Worker:
         self._process.stdin.flush()
 
     def result(self) -> list[float]:
-        """Raises BenchFailed."""
-        line = self._line()
+        """Return the worker's result. Raises BenchFailed."""
+        line = self._read_line()
         if not line:
             raise BenchFailed("an honest client failed during the measurement")
         found: list[float] = json.loads(line)
         return found
 
-    def _line(self) -> str:
+    def _read_line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
@@ -232,7 +232,7 @@ class Worker:
 
 @dataclass(slots=True)
 class Measured:
-    """What honest clients achieved in one phase of one round."""
+    """Rates and latencies of the honest clients in one phase of one round."""
 
     rates: list[float]
     """Records per second of each producer."""
@@ -242,6 +242,8 @@ class Measured:
 
 @dataclass(slots=True)
 class Subject:
+    """A server under test and its results."""
+
     name: str
     start: Start
     is_kafka: bool = False
@@ -251,7 +253,7 @@ class Subject:
     responses: dict[str, list[float]] = field(default_factory=dict)
     """Responses per second that the attacker received, by phase and round."""
     calm_after: list[float] = field(default_factory=list)
-    """Seconds from the end of the attack until small requests are answered quickly, by round."""
+    """Seconds from the end of the attack until small requests are fast again, by round."""
 
     def totals(self, phase: str) -> list[float]:
         return [sum(each.rates) for each in self.phases[phase]]
@@ -262,7 +264,7 @@ class Subject:
 
     @property
     def equality(self) -> float:
-        """The slowest of ten producers compared with the fastest."""
+        """The rate of the slowest of ten producers divided by that of the fastest."""
         ratios = (min(each.rates) / max(each.rates) if max(each.rates) else 0.0 for each in self.phases[ATTACKED_TEN])
         return median(ratios)
 
@@ -282,7 +284,7 @@ def port_of(server: Running) -> int:
 
 
 def populate(server: Running) -> None:
-    """Create the topics and transactional ids that the attacker asks for."""
+    """Create the topics and transactional ids that the attacker requests."""
     with Cluster(server.bootstrap) as cluster:
         create_topics(cluster, [NewTopic(topic_name(index), 1, 1) for index in range(TOPICS)])
         cluster.retrying(lambda: cluster.transaction_coordinator("flood"))
@@ -290,21 +292,21 @@ def populate(server: Running) -> None:
     spec = Spec(["short-ids"], [address], connections=64, seconds=launch.PREPARE_SECONDS_MAX, requests=IDS)
     done = launch.wait(launch.start(spec), spec.seconds)
     if done.responses < IDS:
-        raise BenchFailed(f"{server.bootstrap}: {done.responses} of {IDS} transactional ids were answered")
+        raise BenchFailed(f"{server.bootstrap}: only {done.responses} of {IDS} transactional ids were created")
 
 
 def wait_until_calm(server: Running) -> float:
-    """Wait until the server answers small requests quickly again; return the seconds. Raises BenchFailed."""
+    """Wait until the server responds to small requests quickly again, and return the seconds. Raises BenchFailed."""
     started = time.monotonic()
     deadline = started + CALM_SECONDS_MAX
-    quick = 0
-    while quick < CALM_ANSWERS:
+    fast_responses = 0
+    while fast_responses < CALM_ANSWERS:
         began = time.monotonic()
         try:
-            is_answered = answers_api_versions(port_of(server))
+            is_responding = answers_api_versions(port_of(server))
         except TimeoutError:
-            is_answered = False
-        quick = quick + 1 if is_answered and time.monotonic() - began < CALM_SECONDS else 0
+            is_responding = False
+        fast_responses = fast_responses + 1 if is_responding and time.monotonic() - began < CALM_SECONDS else 0
         if time.monotonic() > deadline:
             raise BenchFailed(f"{server.bootstrap} is still slow {CALM_SECONDS_MAX:g} s after the attack")
         time.sleep(CALM_SECONDS)
@@ -341,18 +343,18 @@ def measure_phase(subject: Subject, server: Running, phase: str, options: argpar
         probe = stack.enter_context(Worker("probe", server.bootstrap, topics[0]))
         producers.wait_until_ready()
         probe.wait_until_ready()
-        with ExitStack() as hostile:
+        with ExitStack() as attack_stack:
             if phase == BURNED:
-                hostile.enter_context(Worker("burn", str(subject.attacker_cpu[-1])))
+                attack_stack.enter_context(Worker("burn", str(subject.attacker_cpu[-1])))
             else:
-                hostile.enter_context(attacking(server, options, totals))
+                attack_stack.enter_context(attacking(server, options, totals))
             time.sleep(SETTLE_SECONDS)
             producers.start(options.seconds)
             probe.start(options.seconds)
             measured = Measured(producers.result(), probe.result())
         producers.stop()
         probe.stop()
-        # Requests that the attacker left behind may keep the server busy.
+        # Requests of the attacker may still keep the server busy.
         seconds = wait_until_calm(server)
     subject.phases.setdefault(phase, []).append(measured)
     for done in totals:
@@ -373,10 +375,10 @@ def measure(measured: Sequence[Subject], options: argparse.Namespace) -> None:
             say(f"warming up {subject.name}")
             measure_phase(Subject(subject.name, subject.start), running[subject.name], ATTACKED, options)
         by_name = {subject.name: subject for subject in measured}
-        for turn in range(options.rounds):
+        for round_number in range(options.rounds):
             for phase in (ATTACKED, BURNED, ATTACKED_TEN):
-                for name in in_turn(list(by_name), turn):
-                    say(f"round {turn + 1} of {options.rounds}, {phase}: {name}")
+                for name in in_turn(list(by_name), round_number):
+                    say(f"round {round_number + 1} of {options.rounds}, {phase}: {name}")
                     measure_phase(by_name[name], running[name], phase, options)
 
 
@@ -425,13 +427,15 @@ def verdicts(measured: Sequence[Subject]) -> list[tuple[str, bool]]:
             continue
         share, equality, p99_ms = subject.share, subject.equality, subject.latency(ATTACKED).p99_ms
         found.append((f"{subject.name}: keeps {share:.1%} (at least {SHARE_LEAST:.0%})", share >= SHARE_LEAST))
-        told = f"{subject.name}: slowest of ten producers {equality:.2f} of the fastest (at least {EQUALITY_LEAST:g})"
-        found.append((told, equality >= EQUALITY_LEAST))
+        summary = (
+            f"{subject.name}: slowest of ten producers {equality:.2f} of the fastest (at least {EQUALITY_LEAST:g})"
+        )
+        found.append((summary, equality >= EQUALITY_LEAST))
         if peer is not None:
             found.append((f"{subject.name}: share {share:.1%}, Kafka's {peer.share:.1%}", share >= peer.share))
             limit_ms = peer.latency(ATTACKED).p99_ms
-            told = f"{subject.name}: probe p99 {number(p99_ms)} ms, Kafka's {number(limit_ms)} ms"
-            found.append((told, p99_ms <= limit_ms))
+            summary = f"{subject.name}: probe p99 {number(p99_ms)} ms, Kafka's {number(limit_ms)} ms"
+            found.append((summary, p99_ms <= limit_ms))
     return found
 
 
@@ -440,12 +444,12 @@ def main(argv: list[str]) -> int:
         return run_worker(argv[1], argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench.fairness", description="Honest clients under attack.")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="of a phase (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="per phase (default: %(default)s)")
     parser.add_argument("--connections", type=int, default=CONNECTIONS, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--sources", type=int, default=SOURCES, metavar="N", help="addresses (default: %(default)s)")
-    parser.add_argument("--with-group", action="store_true", help='measure flush = "group", too')
+    parser.add_argument("--with-group", action="store_true", help='also measure flush = "group"')
     parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
     options = parser.parse_args(argv)
     options.folder.mkdir(parents=True, exist_ok=True)
     missing = "as requested" if options.without_kafka else why_missing()
@@ -461,8 +465,8 @@ def main(argv: list[str]) -> int:
     print(f"Measured on {machine()}; load before: {load_before:.2f}. {setting}.{left_out}")
     print(f"\n{throughput_table(measured)}\n\n{latency_table(measured)}\n")
     found = verdicts(measured)
-    for told, is_met in found:
-        print(f"- {told}: {'met' if is_met else MISSED}")
+    for summary, is_met in found:
+        print(f"- {summary}: {'met' if is_met else MISSED}")
     return 0 if all(is_met for _, is_met in found) else 1
 
 

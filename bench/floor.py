@@ -1,9 +1,8 @@
-"""The floor: the least a Python server can do with a produced batch. Chronik is measured against it.
+"""A minimal produce server, the baseline that Chronik is measured against (`python -m bench.floor DIR PORT`).
 
-It reads frames, checks each batch's CRC, appends the batch to a file and answers. It speaks ApiVersions, Metadata and
-Produce, one partition per topic, and nothing else: no offsets in the batches, no indexes, no fsync, no limits. What
-Chronik does beyond that is what the ratio between the two shows.
-
+It reads frames, checks each batch's CRC, appends the batch to a file and responds: the least that a Python server can
+do. It supports ApiVersions, Metadata and Produce with one partition per topic, without offsets in batches, indexes,
+fsync or limits. The ratio to it shows the cost of everything else that Chronik does.
     python -m bench.floor DIR PORT
 """
 
@@ -32,33 +31,33 @@ from chronik.protocol.messages.metadata import (
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 SPOKEN: Final = {
-    PRODUCE: (3, 7),  # record batches in the old encoding, where every position is found by adding lengths
-    FETCH: (4, 11),  # never answered: librdkafka writes record batches only to a broker from which it could read them
+    PRODUCE: (3, 7),  # record batches in the non-flexible encoding, where positions are sums of lengths
+    FETCH: (4, 11),  # never served: librdkafka writes record batches only to a broker that also supports this Fetch
     METADATA: (0, 12),
     API_VERSIONS: (0, 3),
 }
 NODE_ID: Final = 1
 HOST: Final = "127.0.0.1"
 
-WINDOW_BYTES: Final = 64 * 1024  # what is read at the start of a frame; a longer frame is then read to its exact end
-BUFFER_BYTES: Final = 8 * 1024 * 1024  # the longest frame; librdkafka's are 1 MB
+WINDOW_BYTES: Final = 64 * 1024  # read size at the start of a frame; a longer frame is then read to its exact end
+BUFFER_BYTES: Final = 8 * 1024 * 1024  # maximum frame size; librdkafka's frames have 1 MB
 
-CHECKED_POSITION: Final = 21  # a batch's CRC covers everything from here on
+CHECKED_POSITION: Final = 21  # start of the bytes that a batch's CRC covers
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ACKS_TIMEOUT_TOPICS = struct.Struct(">hii")
 _BATCH = struct.Struct(">qiibIhi")  # … magic, CRC, attributes, last offset delta
-_ANSWER_HEAD = struct.Struct(">iii")  # size, correlation id, topics
-_ANSWER_PARTITION = struct.Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
-_ANSWER_TAIL = struct.Struct(">i")  # throttle time
+_RESPONSE_HEAD = struct.Struct(">iii")  # size, correlation id, topics
+_RESPONSE_PARTITION = struct.Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
+_RESPONSE_TAIL = struct.Struct(">i")  # throttle time
 
 CORRUPT_MESSAGE: Final = 2
 
 
 class Log:
-    """One topic's only partition: a file that grows."""
+    """The only partition of a topic: an append-only file."""
 
     __slots__ = ("end_offset", "file")
 
@@ -67,7 +66,7 @@ class Log:
         self.end_offset = 0
 
     def append(self, batch: memoryview) -> tuple[int, int]:
-        """Error code and base offset."""
+        """Append a batch and return its error code and base offset."""
         *_, crc, _attributes, last_offset_delta = _BATCH.unpack_from(batch)
         if crc32c(batch[CHECKED_POSITION:]) != crc:
             return CORRUPT_MESSAGE, -1
@@ -80,6 +79,8 @@ class Log:
 
 
 class Floor:
+    """The server's topics and request handlers."""
+
     def __init__(self, directory: Path, port: int) -> None:
         self._directory = directory
         self._port = port
@@ -92,7 +93,7 @@ class Floor:
         return log
 
     def produce(self, version: int, correlation_id: int, frame: memoryview, position: int) -> list[bytes] | None:
-        """Produce v3 to v7: what they ask and answer differs in nothing but the log start offset, from v5 on."""
+        """Handle Produce v3 to v7, whose formats differ only in the log start offset (since v5)."""
         (length,) = _INT16.unpack_from(frame, position)
         acks, _timeout, topics = _ACKS_TIMEOUT_TOPICS.unpack_from(frame, position + 2 + max(length, 0))
         position += 2 + max(length, 0) + _ACKS_TIMEOUT_TOPICS.size
@@ -100,7 +101,7 @@ class Floor:
         for _ in range(topics):
             (length,) = _INT16.unpack_from(frame, position)
             name_end = position + 2 + length
-            parts.append(bytes(frame[position : name_end + 4]))  # name and number of partitions, as they came
+            parts.append(bytes(frame[position : name_end + 4]))  # topic name and number of partitions, unchanged
             log = self.log(bytes(frame[position + 2 : name_end]))
             (partitions,) = _INT32.unpack_from(frame, name_end)
             position = name_end + 4
@@ -108,15 +109,15 @@ class Floor:
                 index, size = struct.unpack_from(">ii", frame, position)
                 position += 8 + size
                 error, base_offset = log.append(frame[position - size : position])
-                answer = _ANSWER_PARTITION.pack(index, error, base_offset, -1, 0)
+                answer = _RESPONSE_PARTITION.pack(index, error, base_offset, -1, 0)
                 parts.append(answer if version >= 5 else answer[:-8])
         if acks == 0:
             return None
         size = sum(map(len, parts)) + 12
-        return [_ANSWER_HEAD.pack(size, correlation_id, topics), *parts, _ANSWER_TAIL.pack(0)]
+        return [_RESPONSE_HEAD.pack(size, correlation_id, topics), *parts, _RESPONSE_TAIL.pack(0)]
 
     def answer(self, frame: memoryview) -> list[Any]:
-        """The APIs that are not measured, by way of the codec."""
+        """Handle the APIs that are not measured, with the regular codec."""
         header, request = decode_request(frame)
         response: ApiVersionsResponse | MetadataResponse
         if isinstance(request, ApiVersionsRequest):
@@ -125,36 +126,42 @@ class Floor:
         elif isinstance(request, MetadataRequest):
             response = self._metadata(request)
         else:
-            raise ValueError(f"API key {header.api_key} is not spoken here")
+            raise ValueError(f"unsupported API key {header.api_key}")
         return encode_response(header.correlation_id, header.api_version, response)
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         names = [topic.name for topic in request.topics or () if topic.name is not None]
-        here = [NODE_ID]
-        led = [MetadataResponsePartition(partition_index=0, leader_id=NODE_ID, replica_nodes=here, isr_nodes=here)]
+        replica_ids = [NODE_ID]
+        partitions_metadata = [
+            MetadataResponsePartition(
+                partition_index=0, leader_id=NODE_ID, replica_nodes=replica_ids, isr_nodes=replica_ids
+            )
+        ]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=NODE_ID, host=HOST, port=self._port)],
             cluster_id="floor",
             controller_id=NODE_ID,
-            topics=[MetadataResponseTopic(name=name, topic_id=bytes(16), partitions=led) for name in names],
+            topics=[
+                MetadataResponseTopic(name=name, topic_id=bytes(16), partitions=partitions_metadata) for name in names
+            ],
         )
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Frames are handled where they were received; nothing is kept, so one buffer serves a connection for ever."""
+    """A connection that handles frames in place, so that one receive buffer is enough."""
 
     def __init__(self, floor: Floor) -> None:
         self._floor = floor
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._filled = 0
-        self._wanted = WINDOW_BYTES
+        self._read_end = WINDOW_BYTES
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        return self._buffer[self._filled : self._wanted]
+        return self._buffer[self._filled : self._read_end]
 
     def buffer_updated(self, count: int) -> None:
         filled = self._filled + count
@@ -175,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
             buffer[: filled - position] = buffer[position:filled]
             filled -= position
         self._filled = filled
-        self._wanted = max(WINDOW_BYTES, size + 4)
+        self._read_end = max(WINDOW_BYTES, size + 4)
 
     def _handle(self, frame: memoryview) -> None:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame)

@@ -1,4 +1,4 @@
-"""What a node costs before anyone uses it: time to its first answer, memory, CPU."""
+"""The cost of an idle node: time to its first response, memory and CPU."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ SETTLED_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Idle:
+    """Start times, memory and CPU of an idle node."""
+
     start_ms: list[float]
     resident_mb: float
     cpu_percent: float
 
 
 def measure_idle(parent: Path, starts: int, idle_seconds: float) -> Idle:
-    """Chronik as it is started by default."""
+    """Measure Chronik with its default settings."""
     start_ms = []
     for _ in range(1 + starts):
         with Server(CHRONIK_GROUP, parent) as server:
             start_ms.append(1000 * server.first_answer_seconds)
-    del start_ms[0]  # it compiled the modules, which happens once
+    del start_ms[0]  # compiled the modules, once
     with Server(CHRONIK_GROUP, parent) as server:
         time.sleep(SETTLED_SECONDS)
         resident = resident_bytes(server.pid)
-        used_s = cpu_seconds(server.pid)
+        cpu_s = cpu_seconds(server.pid)
         time.sleep(idle_seconds)
-        used_s = cpu_seconds(server.pid) - used_s
-    return Idle(start_ms, resident / MEGABYTE, 100 * used_s / idle_seconds)
+        cpu_s = cpu_seconds(server.pid) - cpu_s
+    return Idle(start_ms, resident / MEGABYTE, 100 * cpu_s / idle_seconds)

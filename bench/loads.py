@@ -1,4 +1,4 @@
-"""The loads of one round, and the figures of all rounds by server."""
+"""The workloads of one round, and the results of all rounds by server."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ TRIPS_TOPIC: Final = "trips"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """Sizes of the workloads."""
+
     rounds: int
     bytes_written: int
-    """In one measurement. Much more, and it is the disk that is measured: Linux begins to hold writers back when a
-    tenth of the memory waits to be written."""
+    """Per measurement. Much more would measure the disk: Linux throttles writers when a tenth of memory is dirty."""
     trips: int
     topics: int
     requests: int
@@ -39,6 +40,8 @@ class Plan:
 
 @dataclass(slots=True)
 class Figures:
+    """Results of all rounds."""
+
     produced: dict[tuple[str, int], list[ProduceResult]] = field(default_factory=lambda: defaultdict(list))
     consumed: dict[tuple[str, int], list[ConsumeResult]] = field(default_factory=lambda: defaultdict(list))
     trips: dict[str, list[RoundTripResult]] = field(default_factory=lambda: defaultdict(list))
@@ -47,7 +50,7 @@ class Figures:
 
 
 def run_round(plan: Plan, number: int, parent: Path, figures: Figures) -> None:
-    """Every server with every size, one after another, each fresh."""
+    """Run every server with every record size, each freshly started, in rotated order."""
     for size in SIZES:
         for name in in_turn(SERVERS, number):
             with Server(name, parent) as server:
@@ -57,7 +60,7 @@ def run_round(plan: Plan, number: int, parent: Path, figures: Figures) -> None:
 
 
 def run_once(plan: Plan, parent: Path, figures: Figures) -> None:
-    """What is compared with nothing, and so needs no rounds."""
+    """Measure what has no baseline and therefore needs only one run."""
     with Server(CHRONIK_GROUP, parent) as server:
         figures.topics = topics.measure(server.bootstrap, plan.topics)
         with Cluster(server.bootstrap) as cluster:
@@ -67,7 +70,7 @@ def run_once(plan: Plan, parent: Path, figures: Figures) -> None:
 def _produce_and_consume(plan: Plan, name: str, size: int, server: Server, figures: Figures) -> None:
     with Cluster(server.bootstrap) as cluster:
         ensure_topic(cluster, TOPIC, partitions=1)
-    os.sync()  # what an earlier server left in the page cache must not slow this one
+    os.sync()  # an earlier server's dirty pages must not slow this one
     load = ProduceLoad(server.bootstrap, TOPIC, plan.bytes_written // size, size, broker_pid=server.pid)
     figures.produced[name, size].append(produce.measure(load))
     if name != FLOOR:

@@ -1,4 +1,4 @@
-"""The servers that are compared, each a process of its own with a folder and a port of its own."""
+"""The servers under comparison. Each is a process with its own data directory and port."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def _floor(folder: Path, port: int) -> list[str]:
 
 
 def _chronik(flush: str) -> Callable[[Path, int], list[str]]:
-    command = Path(sys.executable).with_name("chronik")  # what a user runs, its start-up included
+    command = Path(sys.executable).with_name("chronik")  # the installed command, including its start-up time
 
     def arguments(folder: Path, port: int) -> list[str]:
-        place = ["--data", str(folder), "--kafka", f"{HOST}:{port}"]
-        return [str(command), "start", *place, "--flush", flush, "--log-level", "warning"]
+        location = ["--data", str(folder), "--kafka", f"{HOST}:{port}"]
+        return [str(command), "start", *location, "--flush", flush, "--log-level", "warning"]
 
     return arguments
 
@@ -49,42 +49,42 @@ COMMANDS: Final[dict[str, Callable[[Path, int], list[str]]]] = {
 
 
 def _environment(parent: Path) -> dict[str, str]:
-    """Compiled modules are kept, as they are once a package is installed, whatever this environment says of it."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": str(parent.resolve() / "bytecode")}
+    """Return the environment of servers. Bytecode is cached, as it is for an installed package."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return variables | {"PYTHONPYCACHEPREFIX": str(parent.resolve() / "bytecode")}
 
 
 class Server:
-    """A server that has answered its first request; it and its data go away at the end of the `with`."""
+    """A running server that has responded to its first request. On exit, it is stopped and its data is deleted."""
 
     def __init__(self, name: str, parent: Path, *, tells_status: bool = False) -> None:
-        """`tells_status`: at `http`."""
+        """Reserve a port and a data directory; with `tells_status`, also an HTTP address (`http`)."""
         self._name = name
         self.http = Address(HOST, _free_port()) if tells_status else None
         self._environment = _environment(parent)
-        self._folder = Path(tempfile.mkdtemp(prefix="chronik-bench-", dir=parent))
+        self._directory = Path(tempfile.mkdtemp(prefix="chronik-bench-", dir=parent))
         self._port = _free_port()
         self.first_answer_seconds = 0.0
         self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Server:
-        began = time.perf_counter()
-        command = COMMANDS[self._name](self._folder, self._port)
+        started = time.perf_counter()
+        command = COMMANDS[self._name](self._directory, self._port)
         if self.http is not None:
             command += ["--http", str(self.http)]
         self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment)
         try:
-            self._await_answer()
+            self._wait_for_response()
         except BaseException:
-            self._end()
+            self._stop()
             raise
-        self.first_answer_seconds = time.perf_counter() - began
+        self.first_answer_seconds = time.perf_counter() - started
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end()
+        self._stop()
 
     @property
     def bootstrap(self) -> str:
@@ -94,23 +94,23 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
-    def _await_answer(self) -> None:
+    def _wait_for_response(self) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
         while not answers_api_versions(self._port):
             if self._process.poll() is not None:
-                raise BenchFailed(f"{self._name} ended with exit code {self._process.returncode} before it answered")
+                raise BenchFailed(f"{self._name} exited with code {self._process.returncode} before it responded")
             if time.monotonic() > deadline:
-                raise BenchFailed(f"{self._name} did not answer within {START_SECONDS_MAX:g} s")
+                raise BenchFailed(f"{self._name} did not respond within {START_SECONDS_MAX:g} s")
             time.sleep(RETRY_SECONDS)
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _free_port() -> int:
@@ -120,15 +120,15 @@ def _free_port() -> int:
 
 
 _API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 7, -1)  # version 0, correlation id 7, no client id
-_ANSWER: Final = struct.Struct(">iih")  # size, correlation id, error code
+_RESPONSE: Final = struct.Struct(">iih")  # size, correlation id, error code
 
 
 def answers_api_versions(port: int, host: str = HOST) -> bool:
-    """By a bare socket: a client library would add its own start."""
+    """Return whether an ApiVersions request succeeds. It uses a socket, because a client library adds start-up time."""
     try:
         with socket.create_connection((host, port), timeout=START_SECONDS_MAX) as connection:
             connection.sendall(_API_VERSIONS)
-            answer = connection.recv(_ANSWER.size, socket.MSG_WAITALL)
+            response = connection.recv(_RESPONSE.size, socket.MSG_WAITALL)
     except ConnectionError:
         return False
-    return len(answer) == _ANSWER.size and _ANSWER.unpack(answer)[1:] == (7, 0)
+    return len(response) == _RESPONSE.size and _RESPONSE.unpack(response)[1:] == (7, 0)

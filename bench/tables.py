@@ -1,4 +1,4 @@
-"""Figures as the Markdown of docs/benchmarks.md, as JSON, and beside their targets."""
+"""Results as Markdown for docs/benchmarks.md, as JSON, and compared with their targets."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def machine() -> str:
 
 def targets(figures: Figures, idle: Idle) -> list[Target]:
     floor = median(_rates(figures.produced[FLOOR, SIZES[0]]))
-    found = [at_least(f"floor, {SIZES[0]} B, records/s", floor, FLOOR_RECORDS_PER_SECOND_LEAST)]
+    all_targets = [at_least(f"floor, {SIZES[0]} B, records/s", floor, FLOOR_RECORDS_PER_SECOND_LEAST)]
     for size in SIZES:
         for name, least in RATIO_LEAST.items():
-            found.append(at_least(f"{name}, {size} B, of the floor", _of_floor(figures, name, size), least))
+            all_targets.append(at_least(f"{name}, {size} B, of the floor", _of_floor(figures, name, size), least))
     for name in CHRONIK:
         p50_ms = median(trips.latency.p50_ms for trips in figures.trips[name])
-        found.append(below(f"{name}, round trip p50, ms", p50_ms, ROUND_TRIP_P50_MS_MAX))
-    found.append(below("exec to first answer, median, ms", median(idle.start_ms), START_MS_MAX))
-    found.append(below("idle memory, MB", idle.resident_mb, RESIDENT_MB_MAX))
-    found.append(below("idle CPU, % of a core", idle.cpu_percent, CPU_PERCENT_MAX))
-    return found
+        all_targets.append(below(f"{name}, round trip p50, ms", p50_ms, ROUND_TRIP_P50_MS_MAX))
+    all_targets.append(below("exec to first answer, median, ms", median(idle.start_ms), START_MS_MAX))
+    all_targets.append(below("idle memory, MB", idle.resident_mb, RESIDENT_MB_MAX))
+    all_targets.append(below("idle CPU, % of a core", idle.cpu_percent, CPU_PERCENT_MAX))
+    return all_targets
 
 
 def markdown(figures: Figures, idle: Idle, met: Sequence[Target], load_before: float) -> str:
-    """`load_before`: the machine's load average when the run began. Above a few tenths, others took part."""
+    """Format the report. `load_before` is the load average at the start; above a few tenths, other processes ran."""
     rounds = len(figures.produced[FLOOR, SIZES[0]])
     sections = [
         f"Measured on {machine()}; load before: {load_before:.2f}. "
@@ -158,14 +158,16 @@ def _node_table(figures: Figures, idle: Idle) -> str:
         ["resident memory, idle", f"{idle.resident_mb:.1f} MB", ""],
         ["CPU, idle", f"{idle.cpu_percent:.2f} % of a core", ""],
     ]
-    for made in figures.topics:
-        rows.append([f"{made.topics} topics created by {made.created_by}", f"{1000 * made.seconds:,.0f} ms", ""])
-    for asked in figures.metadata:
+    for created in figures.topics:
+        rows.append(
+            [f"{created.topics} topics created by {created.created_by}", f"{1000 * created.seconds:,.0f} ms", ""]
+        )
+    for result in figures.metadata:
         rows.append(
             [
-                f"Metadata of one topic among {asked.topics}, {asked.requests_per_second:,.0f} requests/s, p50",
-                f"{asked.latency.p50_ms:.3f} ms",
-                f"{asked.latency.max_ms:.1f} ms",
+                f"Metadata of one topic among {result.topics}, {result.requests_per_second:,.0f} requests/s, p50",
+                f"{result.latency.p50_ms:.3f} ms",
+                f"{result.latency.max_ms:.1f} ms",
             ]
         )
     return markdown_table(["", "", "most"], rows)

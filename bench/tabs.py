@@ -1,8 +1,8 @@
-"""`python -m bench.tabs` (`make bench-tabs`): what a browser with ten tabs of the console costs a node.
+"""`python -m bench.tabs` (`make bench-tabs`): the cost of ten browser tabs of the console for a node.
 
-Beside it runs a node that nobody looks at. Single records are sent through both, in turn, all the time: whatever else
-the machine does hits both alike, and what the first one uses beyond the second is what the tabs cost. Exit code 1 when
-that is 1 % of a core or more, or when memory grows.
+A second node without tabs runs alongside. Single records are sent through both, interleaved, so that other load on the
+machine affects both; the difference between them is the cost of the tabs. The exit code is 1 if that is 1 % of a core
+or more, or if memory grows.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PAGES: Final = (
     *("overview", "topics", f"topics/{TOPIC}", "groups", "transactions"),
     *("nodes", "security", "tables", "overview", f"topics/{TOPIC}"),
 )
-"""A tab each."""
+"""One tab each."""
 WITH, WITHOUT = "with ten tabs", "with none"
 PAUSE_SECONDS: Final = 0.5
 TRIPS_AT_ONCE: Final = 5
-"""To each node, and then a pause."""
+"""Per node, followed by a pause."""
 LIVE_MS_MAX: Final = 60_000
 SETTLED_MINUTES: Final = 5
-"""After which all has been seen once: what memory grows by is counted from here, or from half of a shorter run."""
+"""Memory growth is counted from here on (or from the middle of a shorter run), when every page was loaded once."""
 
 CPU_PERCENT_MAX: Final = 1.0
 GROWTH_MB_MAX: Final = 1.0
@@ -52,11 +52,13 @@ GROWTH_MB_MAX: Final = 1.0
 
 @dataclass(slots=True)
 class Subject:
+    """A node under test and its samples."""
+
     server: Server
     trip: Callable[[], Span]
     trips: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    """Seconds of a processor, and below bytes of memory, at the start and after each minute."""
+    """CPU seconds at the start and after each minute; `memory` has the resident bytes at the same times."""
     memory: list[int] = field(default_factory=list)
 
     def look(self) -> None:
@@ -91,8 +93,8 @@ def browser() -> Iterator[Any]:
 def open_tabs(started: Any, http: Address) -> list[Any]:
     context = started.new_context()
     tabs = [context.new_page() for _ in PAGES]
-    for tab, place in zip(tabs, PAGES, strict=True):
-        tab.goto(f"http://{http}/#/{place}")
+    for tab, page in zip(tabs, PAGES, strict=True):
+        tab.goto(f"http://{http}/#/{page}")
     wait_until_live(tabs)
     return tabs
 
@@ -114,35 +116,35 @@ def subject(folder: Path) -> Iterator[Subject]:
 
 
 def measure(minutes: int, folder: Path) -> tuple[dict[str, Subject], float]:
-    """Returns both, and the seconds that it took."""
+    """Run the load and return both subjects and the elapsed seconds."""
     with ExitStack() as stack:
         subjects = {name: stack.enter_context(subject(folder)) for name in (WITH, WITHOUT)}
         http = subjects[WITH].server.http
         assert http is not None
         tabs = open_tabs(stack.enter_context(browser()), http)
-        began = time.monotonic()
-        _look(subjects)
+        start_time = time.monotonic()
+        _sample(subjects)
         for minute in range(1, minutes + 1):
             say(f"minute {minute} of {minutes}")
-            _travel(subjects, tabs[0], began + 60 * minute)
-            _look(subjects)
-        seconds = time.monotonic() - began
+            _make_round_trips(subjects, tabs[0], start_time + 60 * minute)
+            _sample(subjects)
+        seconds = time.monotonic() - start_time
         wait_until_live(tabs)
         return subjects, seconds
 
 
-def _look(subjects: dict[str, Subject]) -> None:
+def _sample(subjects: dict[str, Subject]) -> None:
     for each in subjects.values():
         each.look()
 
 
-def _travel(subjects: dict[str, Subject], tab: Any, until: float) -> None:
-    for turn in count():
+def _make_round_trips(subjects: dict[str, Subject], tab: Any, until: float) -> None:
+    for iteration in count():
         if time.monotonic() > until:
             return
-        for name in in_turn(list(subjects), turn):  # who comes first finds all caches cold
+        for name in in_turn(list(subjects), iteration):  # the first in an iteration has cold caches
             subjects[name].trips += (subjects[name].trip().seconds for _ in range(TRIPS_AT_ONCE))
-        tab.wait_for_timeout(1000 * PAUSE_SECONDS)  # which lets Playwright hear what the browser tells
+        tab.wait_for_timeout(1000 * PAUSE_SECONDS)  # lets Playwright process browser events
 
 
 def report(subjects: dict[str, Subject], seconds: float) -> tuple[str, bool]:
@@ -166,25 +168,25 @@ def report(subjects: dict[str, Subject], seconds: float) -> tuple[str, bool]:
     cost = subjects[WITH].cpu_percent(seconds) - subjects[WITHOUT].cpu_percent(seconds)
     growth = subjects[WITH].growth_mb() - subjects[WITHOUT].growth_mb()
     goals = [
-        below("what the tabs cost, % of a core", cost, CPU_PERCENT_MAX),
-        below("memory beyond what the other grew by, MB", growth, GROWTH_MB_MAX),
+        below("cost of the tabs, % of a core", cost, CPU_PERCENT_MAX),
+        below("memory growth beyond that of the other node, MB", growth, GROWTH_MB_MAX),
     ]
-    told = markdown_table(("what", "wanted", "measured", ""), target_rows(goals))
-    return f"{markdown_table(headings, rows)}\n\n{told}", all(goal.met for goal in goals)
+    table = markdown_table(("target", "wanted", "measured", ""), target_rows(goals))
+    return f"{markdown_table(headings, rows)}\n\n{table}", all(goal.met for goal in goals)
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tabs", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=int, default=MINUTES, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
     arguments = parser.parse_args(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     try:
-        told, met = report(*measure(arguments.minutes, arguments.folder.resolve()))
+        table, met = report(*measure(arguments.minutes, arguments.folder.resolve()))
     except ChronikError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    print(f"Ten tabs for {arguments.minutes} minutes, on {machine()}.\n\n{told}")
+    print(f"Ten tabs for {arguments.minutes} minutes, on {machine()}.\n\n{table}")
     return 0 if met else 1
 
 

@@ -1,9 +1,9 @@
-"""`python -m bench.tails` (`make bench-tails`): the longest of many round trips on a busy machine, beside Kafka's.
+"""`python -m bench.tails` (`make bench-tails`): the longest of many round trips on a busy machine, compared with Kafka.
 
-One record at a time, from produce to a consumer that waits, while other processes take all the processor they can get.
-All servers run all the time and take turns, so that whatever else the machine does hits them alike. A trip may take as
-long as the longest of an Apache Kafka with as many nodes, or 100 ms, whichever is more; trips during which a disk took
-more than 50 ms for one fdatasync are told apart, for they tell of the disk. Exit code 1 when another took longer.
+One record at a time, from produce to a waiting consumer, while other processes use all CPU they can get. All servers
+run throughout and are measured in interleaved rounds, so that other load on the machine affects them equally. The
+longest trip must not exceed that of an Apache Kafka with as many nodes, or 100 ms, whichever is more. Trips during an
+fdatasync of more than 50 ms are counted separately, because they show the disk. The exit code is 1 on a longer trip.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ TRIPS: Final = 20_000
 ROUNDS: Final = 5
 BUSY_PROCESSES: Final = 2
 WARM_UP_TRIPS: Final = 1000
-"""Of each server, before the first round: Java compiles what is run often."""
+"""Per server, before the first round: Java compiles hot code."""
 
 RECORD_BYTES: Final = 100
 LONGEST_MS: Final = 100.0
-"""What a trip may take, whatever Kafka's longest is."""
+"""The allowed duration of a trip, even if Kafka's longest is shorter."""
 
 
 @dataclass(slots=True)
 class Subject:
+    """A server under test and its round trips."""
+
     name: str
     nodes: int
     start: Start
@@ -61,16 +63,16 @@ def subjects(*, with_kafka: bool) -> list[Subject]:
         Subject("Chronik, three nodes, os", NODES, three_nodes("os")),
         Subject("Chronik, three nodes, group", NODES, three_nodes("group")),
     ]
-    beside = [
+    references = [
         Subject("Apache Kafka, one node", 1, kafka(1), is_kafka=True),
         Subject("Apache Kafka, three nodes", NODES, kafka(NODES), is_kafka=True),
     ]
-    return [*chronik, *(beside if with_kafka else ())]
+    return [*chronik, *(references if with_kafka else ())]
 
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Others who take all the processor that they can get."""
+    """Run busy processes that use all CPU they can get."""
     started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
@@ -90,9 +92,9 @@ def measure(measured: Sequence[Subject], trips: int, rounds: int, others: int, f
             _trips(running[subject.name], subject.nodes, WARM_UP_TRIPS)
         stack.enter_context(busy(others))
         by_name = {subject.name: subject for subject in measured}
-        for turn in range(rounds):
-            for name in in_turn(list(by_name), turn):
-                say(f"round {turn + 1} of {rounds}: {name}")
+        for round_number in range(rounds):
+            for name in in_turn(list(by_name), round_number):
+                say(f"round {round_number + 1} of {rounds}: {name}")
                 subject, server = by_name[name], running[name]
                 subject.trips += _trips(server, subject.nodes, trips // rounds)
                 subject.slow_syncs.update(dict.fromkeys(slow_syncs(server.http)))
@@ -105,7 +107,7 @@ def _trips(server: Running, nodes: int, count: int) -> list[Span]:
 
 
 def allowed_ms(subject: Subject, measured: Sequence[Subject]) -> float:
-    """The longest of a Kafka with as many nodes, or 100 ms."""
+    """Return the longest trip of a Kafka with as many nodes, or 100 ms if that is more."""
     peers = [each.result().latency.max_ms for each in measured if each.is_kafka and each.nodes == subject.nodes]
     return max([LONGEST_MS, *peers])
 
@@ -120,7 +122,7 @@ def is_met(subject: Subject, measured: Sequence[Subject]) -> bool:
 
 def table(measured: Sequence[Subject]) -> str:
     headings = ["", "trips", "p50 ms", "p99 ms", "p99.9 ms", "longest ms", "over 50 ms", "over 100 ms"]
-    headings += ["beside a slow sync", "longest of the others ms", "allowed ms", ""]
+    headings += ["during a slow sync", "longest of the others ms", "allowed ms", ""]
     return markdown_table(headings, [_row(subject, measured) for subject in measured])
 
 
@@ -136,14 +138,14 @@ def _row(subject: Subject, measured: Sequence[Subject]) -> list[str]:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tails", description=__doc__.partition("\n")[0])
-    parser.add_argument("--trips", type=int, default=TRIPS, metavar="N", help="of each server (default: %(default)s)")
+    parser.add_argument("--trips", type=int, default=TRIPS, metavar="N", help="per server (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--busy", type=int, default=BUSY_PROCESSES, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
     arguments = parser.parse_args(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    missing = "as asked" if arguments.without_kafka else why_missing()
+    missing = "--without-kafka" if arguments.without_kafka else why_missing()
     load_before = os.getloadavg()[0]
     measured = subjects(with_kafka=missing is None)
     try:

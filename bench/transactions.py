@@ -1,9 +1,8 @@
-"""`python -m bench.transactions` (`make bench-transactions`): transactions per second and the time of a commit, beside
-Apache Kafka's.
+"""`python -m bench.transactions` (`make bench-transactions`): transaction rate and commit latency, compared with Kafka.
 
-All servers run all the time and take turns, so that whatever else the machine does hits them alike. One node that
-leaves flushing to the system, as Kafka does, has to commit as many transactions a second, with a p99 that is no longer;
-three nodes 0.7 of them, with a p99 of up to 1.5 times theirs. Exit code 1 when one of these is missed.
+All servers run throughout and are measured in interleaved rounds, so that other load on the machine affects them
+equally. One node that leaves flushing to the system, as Kafka does, must reach Kafka's rate and p99; three nodes must
+reach 0.7 of the rate with at most 1.5 times the p99. The exit code is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from chronik.errors import ChronikError
 
 ROUNDS: Final = 5
 SECONDS: Final = 4.0
-"""Of one server, one size and one round."""
+"""Per server, size and round."""
 
 WARM_UP_SECONDS: Final = 5.0
-"""Of each server and size, before the first round: Java compiles what is run often."""
+"""Per server and size, before the first round: Java compiles hot code."""
 
 
 class Goal(NamedTuple):
-    """Beside a Kafka of as many nodes."""
+    """Required ratios to a Kafka cluster of the same size."""
 
     rate_least: float
     p99_most: float
@@ -48,6 +47,8 @@ class Goal(NamedTuple):
 
 @dataclass(slots=True)
 class Round:
+    """The commit latencies and the duration of one round."""
+
     commits: list[float]
     seconds: float
 
@@ -58,14 +59,16 @@ class Round:
 
 @dataclass(slots=True)
 class Subject:
+    """A server under test and its rounds."""
+
     name: str
     nodes: int
     start: Start
     goal: Goal | None = None
-    """None: nothing is asked of it."""
+    """None if there is no requirement."""
     is_kafka: bool = False
     rounds: dict[int, list[Round]] = field(default_factory=dict)
-    """By the number of records in a transaction."""
+    """Rounds by number of records per transaction."""
 
     def rates(self, records: int) -> list[float]:
         return [each.rate for each in self.rounds[records]]
@@ -95,32 +98,32 @@ def measure(measured: Sequence[Subject], rounds: int, seconds: float, folder: Pa
             running[subject.name] = stack.enter_context(subject.start(folder))
         for subject in measured:
             for records in RECORDS_DEFAULT:
-                _round(running[subject.name], subject.nodes, records, min(seconds, WARM_UP_SECONDS))
+                _run_round(running[subject.name], subject.nodes, records, min(seconds, WARM_UP_SECONDS))
         by_name = {subject.name: subject for subject in measured}
-        for turn in range(rounds):
+        for round_number in range(rounds):
             for records in RECORDS_DEFAULT:
-                for name in in_turn(list(by_name), turn):
-                    say(f"round {turn + 1} of {rounds}, {records:,} records each: {name}")
+                for name in in_turn(list(by_name), round_number):
+                    say(f"round {round_number + 1} of {rounds}, {records:,} records each: {name}")
                     subject = by_name[name]
-                    done = _round(running[name], subject.nodes, records, seconds)
-                    subject.rounds.setdefault(records, []).append(done)
+                    completed = _run_round(running[name], subject.nodes, records, seconds)
+                    subject.rounds.setdefault(records, []).append(completed)
 
 
-def _round(server: Running, nodes: int, records: int, seconds: float) -> Round:
+def _run_round(server: Running, nodes: int, records: int, seconds: float) -> Round:
     topic = unique_name("transactions")
     with Cluster(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
         return Round(*make_transactions(server.bootstrap, topic, TransactionsLoad(records, seconds)))
 
 
 def peer_of(subject: Subject, measured: Sequence[Subject]) -> Subject | None:
-    """The Kafka that it is compared with."""
+    """Return the Kafka cluster of the same size, if it is measured."""
     if subject.is_kafka:
         return None
     return next((each for each in measured if each.is_kafka and each.nodes == subject.nodes), None)
 
 
 def beside(subject: Subject, peer: Subject, records: int) -> tuple[float, float]:
-    """Its rate and its p99 as parts of the other's."""
+    """Return the ratios of the subject's rate and p99 to the peer's."""
     rate = median_ratio(subject.rates(records), peer.rates(records))
     return rate, subject.commit(records).p99_ms / peer.commit(records).p99_ms
 
@@ -135,7 +138,7 @@ def is_met(subject: Subject, measured: Sequence[Subject], records: int) -> bool:
 
 def table(measured: Sequence[Subject], records: int) -> str:
     headings = [f"{records:,} records each", "transactions", "a second", "records/s", "commit p50 ms", "p99 ms"]
-    headings += ["longest ms", "rate beside Kafka's", "p99 beside Kafka's", ""]
+    headings += ["longest ms", "rate / Kafka's", "p99 / Kafka's", ""]
     return markdown_table(headings, [_row(subject, measured, records) for subject in measured])
 
 
@@ -150,14 +153,14 @@ def _row(subject: Subject, measured: Sequence[Subject], records: int) -> list[st
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.transactions", description="Transactions, beside Kafka's.")
+    parser = argparse.ArgumentParser(prog="python -m bench.transactions", description="Transactions vs. Apache Kafka.")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="of a round (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="per round (default: %(default)s)")
     parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
     arguments = parser.parse_args(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    missing = "as asked" if arguments.without_kafka else why_missing()
+    missing = "--without-kafka" if arguments.without_kafka else why_missing()
     load_before = os.getloadavg()[0]
     measured = subjects(with_kafka=missing is None)
     try:
@@ -166,7 +169,7 @@ def main(argv: list[str]) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
-    print(f"Measured on {machine()}; load before: {load_before:.2f}. {arguments.rounds} rounds in turn.{left_out}")
+    print(f"Measured on {machine()}; load before: {load_before:.2f}. {arguments.rounds} interleaved rounds.{left_out}")
     for records in RECORDS_DEFAULT:
         print(f"\n{table(measured, records)}")
     return 0 if all(is_met(subject, measured, records) for subject in measured for records in RECORDS_DEFAULT) else 1

@@ -1,1 +1,1 @@
-"""What a cluster of three nodes on this machine does, and how fast: `python -m bench.cluster`, `make bench-cluster`."""
+"""Benchmarks of a three-node cluster on this machine (`python -m bench.cluster`, `make bench-cluster`)."""

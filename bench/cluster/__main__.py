@@ -1,6 +1,6 @@
-"""`python -m bench.cluster` (`make bench-cluster`): printed as Markdown, and kept as build/bench-cluster.json.
+"""`python -m bench.cluster` (`make bench-cluster`): prints Markdown and writes build/bench-cluster.json.
 
-Exit code 0 also when a target is missed, for figures depend on the machine: such lines are marked.
+The exit code is 0 even if a target is missed, because the numbers depend on the machine; missed targets are marked.
 """
 
 from __future__ import annotations
@@ -45,17 +45,21 @@ IDLE_SECONDS_LONG: Final = 600.0
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.cluster", description="Three nodes on this machine.")
+    parser = argparse.ArgumentParser(prog="python -m bench.cluster", description="Measure three nodes on this machine.")
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="SECONDS", help="of each load")
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="SECONDS", help="duration of each load")
     parser.add_argument("--idle-seconds", type=float, metavar="SECONDS", help=f"(default: {IDLE_SECONDS:g})")
     parser.add_argument("--long", action="store_true", help=f"idle for {IDLE_SECONDS_LONG:g} s")
-    parser.add_argument("--topics", type=int, default=3000, metavar="N", help="among which one is read")
-    parser.add_argument("--offsets", type=int, default=1_000_000, metavar="N", help="of which snapshots are taken")
-    parser.add_argument("--megabytes", type=int, default=300, metavar="N", help="written in one measurement")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data and the JSON")
-    parser.add_argument("--nodes", type=int, action="append", metavar="N", help="sizes of growth (default: 3, 7, 15)")
-    parser.add_argument("--partitions", type=int, action="append", metavar="N", help="of growth (default: 1000, 10000)")
+    parser.add_argument("--topics", type=int, default=3000, metavar="N", help="topics for metadata reads")
+    parser.add_argument("--offsets", type=int, default=1_000_000, metavar="N", help="committed offsets in snapshots")
+    parser.add_argument("--megabytes", type=int, default=300, metavar="N", help="megabytes written per measurement")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data and JSON"
+    )
+    parser.add_argument("--nodes", type=int, action="append", metavar="N", help="sizes for growth (default: 3, 7, 15)")
+    parser.add_argument(
+        "--partitions", type=int, action="append", metavar="N", help="for growth (default: 1000, 10000)"
+    )
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
     arguments = parser.parse_args(argv)
     plan = Plan(
@@ -73,43 +77,43 @@ def main(argv: list[str]) -> int:
 
 
 def _run(plan: Plan, sections: list[str]) -> bool:
-    """Whether all sections could be measured; what one could not does not take the others' figures with it."""
+    """Run the sections and return whether all succeeded. A failed section does not affect the others."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     load_before = os.getloadavg()[0]
     figures: list[Figure] = []
     failed: list[str] = []
-    with _compiled_modules_kept(plan.folder), _errors_only():
+    with _bytecode_cache(plan.folder), _errors_only():
         for number, section in enumerate(sections):
             print(f"== {section} ({number + 1} of {len(sections)})", file=sys.stderr, flush=True)
             try:
-                figures += _section(section)(plan)
+                figures += _load_section(section)(plan)
             except ChronikError as error:
                 print(f"bench: {section}: {error}", file=sys.stderr)
                 failed.append(section)
-    _tell(plan, figures, load_before)
+    _report(plan, figures, load_before)
     return not failed
 
 
-def _tell(plan: Plan, figures: list[Figure], load_before: float) -> None:
-    kept = {
+def _report(plan: Plan, figures: list[Figure], load_before: float) -> None:
+    report_json = {
         "machine": machine(),
         "load_before": load_before,
         "figures": [figure.as_json() for figure in figures],
     }
-    (plan.folder / "bench-cluster.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    (plan.folder / "bench-cluster.json").write_text(json.dumps(report_json, indent=2) + "\n", encoding="utf-8")
     print(f"Nodes and their clients on {machine()}; load before: {load_before:.2f}.\n")
     print(figures_table(figures))
 
 
-def _section(name: str) -> Callable[[Plan], list[Figure]]:
+def _load_section(name: str) -> Callable[[Plan], list[Figure]]:
     module, _, function = SECTIONS[name].partition(":")
     measure: Callable[[Plan], list[Figure]] = getattr(import_module(module), function)
     return measure
 
 
 @contextmanager
-def _compiled_modules_kept(folder: Path) -> Iterator[None]:
-    """As an installed package does, whatever this environment says of it: nodes are to start as they do for users."""
+def _bytecode_cache(folder: Path) -> Iterator[None]:
+    """Cache bytecode like an installed package, so that nodes start as they do for users."""
     before = dict(os.environ)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
@@ -122,7 +126,7 @@ def _compiled_modules_kept(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _errors_only() -> Iterator[None]:
-    """That a loaded loop is held for a while is no news here."""
+    """Log errors only. Warnings about a stalled event loop are expected under load."""
     logger = logging.getLogger("chronik")
     before = logger.level
     logger.setLevel(logging.ERROR)

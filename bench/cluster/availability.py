@@ -1,4 +1,4 @@
-"""How soon three nodes are one cluster, and how soon the rest of them are one again."""
+"""The time until three nodes form a cluster, and until the survivors elect a new leader."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ GIVEN_UP_SECONDS: Final = 60.0
 
 
 def measure_up(plan: Plan) -> list[Figure]:
-    """From the start of three empty nodes until each of them, asked directly, lists all three."""
+    """Measure the time from starting three empty nodes until each lists all three."""
     rounds = [_up_once(plan) for _ in range(1 + plan.rounds)]
-    del rounds[0]  # it compiled the modules, which happens once
+    del rounds[0]  # compiled the modules, once
     return [Figure("cluster up until all nodes list all, s", rounds, below=UP_SECONDS_MAX)]
 
 
 def _up_once(plan: Plan) -> float:
     with fresh_cluster(plan) as cluster:
-        began = time.perf_counter()
+        started = time.perf_counter()
         start(cluster)
         cluster.wait_until_listed(cluster.nodes)
-        return time.perf_counter() - began
+        return time.perf_counter() - started
 
 
 def measure_leaderless(plan: Plan) -> list[Figure]:
-    """From kill -9 of the leader until a change of the metadata, asked for at once, succeeds through a survivor."""
+    """Measure the time from kill -9 of the leader until a survivor accepts a metadata change."""
     rounds = []
     with running_cluster(plan) as cluster:
         for _ in range(plan.rounds):
             leader = cluster.leader()
             survivor = next(node for node in cluster.live if node is not leader)
             connection = connect(survivor)
-            began = time.perf_counter()
+            started = time.perf_counter()
             leader.kill()
             write_until_it_succeeds(connection)
-            rounds.append(time.perf_counter() - began)
+            rounds.append(time.perf_counter() - started)
             connection.close()
             leader.start()
             cluster.wait_until_ready()
@@ -52,7 +52,7 @@ def measure_leaderless(plan: Plan) -> list[Figure]:
 
 
 def write_until_it_succeeds(connection: Connection) -> None:
-    """A new topic. That it exists already means that an earlier try, whose answer was an error, did succeed."""
+    """Retry creating a topic until it succeeds. If it exists already, an earlier attempt has succeeded after all."""
     topic = CreatableTopic(name=unique_name("leaderless"), num_partitions=1, replication_factor=-1)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(GIVEN_UP_SECONDS * 1000))
     deadline = time.monotonic() + GIVEN_UP_SECONDS

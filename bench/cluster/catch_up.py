@@ -1,4 +1,4 @@
-"""How fast a node that was away gets what was written meanwhile."""
+"""How fast a restarted node replicates what was written during its absence."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ BEGIN_SECONDS_MAX: Final = 60.0
 
 
 class CaughtUp(NamedTuple):
+    """The amount of data and the duration of one catch-up."""
+
     megabytes: float
     copying_seconds: float
-    """From when its files begin to grow until it is in sync."""
+    """From the first growth of its files until it is in sync."""
     all_seconds: float
-    """From its start."""
+    """From its start until it is in sync."""
 
 
 def measure_catch_up(plan: Plan) -> list[Figure]:
@@ -49,25 +51,25 @@ def _catch_up_once(nodes: Cluster, plan: Plan) -> CaughtUp:
         records = plan.megabytes * MEGABYTE // RECORD_BYTES
         live = ",".join(node.bootstrap for node in nodes.live)
         produce.measure(ProduceLoad(live, topic, records, RECORD_BYTES))
-        os.sync()  # the disk is to do nothing but this
-        before_bytes = _bytes_in(away.data_dir)
-        began = time.perf_counter()
+        os.sync()  # leaves the disk to the measurement
+        before_bytes = _log_bytes(away.data_dir)
+        started = time.perf_counter()
         away.start()
-        _wait_until_it_grows(away, before_bytes)
-        grew = time.perf_counter()
+        _wait_until_growing(away, before_bytes)
+        growth_started = time.perf_counter()
         wait_until_in_sync(nodes)
         ended = time.perf_counter()
-        copied = _bytes_in(away.data_dir) - before_bytes
-    return CaughtUp(copied / MEGABYTE, ended - grew, ended - began)
+        copied = _log_bytes(away.data_dir) - before_bytes
+    return CaughtUp(copied / MEGABYTE, ended - growth_started, ended - started)
 
 
-def _wait_until_it_grows(node: ClusterNode, before_bytes: int) -> None:
+def _wait_until_growing(node: ClusterNode, before_bytes: int) -> None:
     deadline = time.monotonic() + BEGIN_SECONDS_MAX
-    while _bytes_in(node.data_dir) < before_bytes + MEGABYTE:  # the metadata of a start is less
+    while _log_bytes(node.data_dir) < before_bytes + MEGABYTE:  # a start writes less metadata than that
         if time.monotonic() > deadline:
             raise BenchFailed(f"node {node.node_id} copied nothing within {BEGIN_SECONDS_MAX:g} s")
         time.sleep(POLL_SECONDS)
 
 
-def _bytes_in(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*.log"))
+def _log_bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*.log"))

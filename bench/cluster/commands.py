@@ -1,6 +1,8 @@
-"""How many small commands three nodes agree on per second: their stores alone, in three processes, without the Kafka
-protocol before them. Each command is an entry of the log, and Raft batches what is under way at the same time; or many
-of them are one entry, as the group coordinator does it."""
+"""Metadata commands per second of three nodes: their stores alone, in three processes, without the Kafka protocol.
+
+Each command is either an entry of its own, where Raft batches concurrent entries, or many commands share one entry, as
+the group coordinator does it.
+"""
 
 from __future__ import annotations
 
@@ -33,23 +35,25 @@ def measure_commands(plan: Plan) -> list[Figure]:
     with _three_stores(plan.folder) as stores:
         leader = stores[_leader(stores)]
         follower = next(store for store in stores.values() if store is not leader)
-        leader.ask("found")
-        alone = {"in_flight": IN_FLIGHT, "seconds": plan.seconds, "batch": 1}
+        leader.request("found")
+        single = {"in_flight": IN_FLIGHT, "seconds": plan.seconds, "batch": 1}
         batched = {"in_flight": BATCHES_IN_FLIGHT, "seconds": plan.seconds, "batch": BATCH}
-        leader.ask("load", **alone | {"seconds": WARM_UP_SECONDS})
+        leader.request("load", **single | {"seconds": WARM_UP_SECONDS})
         at_leader, forwarded, in_batches = [], [], []
         for _ in range(plan.rounds):
-            at_leader.append(leader.ask("load", **alone))
-            forwarded.append(follower.ask("load", **alone))
-            in_batches.append(leader.ask("load", **batched))
+            at_leader.append(leader.request("load", **single))
+            forwarded.append(follower.request("load", **single))
+            in_batches.append(leader.request("load", **batched))
     return [
-        Figure(f"commands/s, {IN_FLIGHT:,} under way at the leader", at_leader, at_least=COMMANDS_PER_SECOND_LEAST),
+        Figure(f"commands/s, {IN_FLIGHT:,} in flight at the leader", at_leader, at_least=COMMANDS_PER_SECOND_LEAST),
         Figure("commands/s, forwarded by a follower", forwarded),
         Figure(f"commands/s, {BATCH} of them in one entry", in_batches, at_least=COMMANDS_PER_SECOND_LEAST),
     ]
 
 
 class _Store:
+    """A store process, controlled by JSON lines."""
+
     def __init__(self, folder: Path, node_id: int, ports: dict[int, int]) -> None:
         self.node_id = node_id
         self._process = subprocess.Popen(
@@ -61,18 +65,18 @@ class _Store:
         )
         self._send({"folder": str(folder), "node_id": node_id, "ports": ports})
 
-    def ask(self, command: str, **arguments: Any) -> Any:
+    def request(self, command: str, **arguments: Any) -> Any:
         self._send({"command": command, **arguments})
         assert self._process.stdout is not None
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise BenchFailed(f"store {self.node_id} has ended")
-        return json.loads(answer)
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchFailed(f"store {self.node_id} has exited")
+        return json.loads(line)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.kill()  # it has nothing to lose
+        self._process.kill()  # its data is not needed
         self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
@@ -91,21 +95,21 @@ def _three_stores(parent: Path) -> Iterator[dict[int, _Store]]:
     with tempfile.TemporaryDirectory(prefix="stores-", dir=parent) as folder:
         try:
             for node_id in ports:
-                home = Path(folder) / str(node_id)
-                home.mkdir()
-                stores[node_id] = _Store(home, node_id, ports)
+                directory = Path(folder) / str(node_id)
+                directory.mkdir()
+                stores[node_id] = _Store(directory, node_id, ports)
             yield stores
         finally:
             for store in stores.values():
-                store.end()
+                store.stop()
             reserved.release()
 
 
 def _leader(stores: dict[int, _Store]) -> int:
     deadline = time.monotonic() + ELECTION_SECONDS_MAX
     while time.monotonic() < deadline:
-        named = {store.ask("leader") for store in stores.values()}
-        if len(named) == 1 and (leader := named.pop()) in stores:
+        reported_leaders = {store.request("leader") for store in stores.values()}
+        if len(reported_leaders) == 1 and (leader := reported_leaders.pop()) in stores:
             return int(leader)
         time.sleep(POLL_SECONDS)
-    raise BenchFailed(f"three stores did not agree on a leader within {ELECTION_SECONDS_MAX:g} s")
+    raise BenchFailed(f"the three stores elected no leader within {ELECTION_SECONDS_MAX:g} s")

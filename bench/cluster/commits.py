@@ -11,7 +11,7 @@ from chronik.bench.commits import CommitsLoad, measure
 from chronik.client.cluster import Cluster
 
 REQUESTS_PER_SECOND: Final = 1100
-"""Somewhat more than what is wanted, for the last answers come after the last request was due."""
+"""Slightly above the target, because the last responses arrive after the last request was due."""
 
 REQUESTS_PER_SECOND_LEAST: Final = 1000
 OFFSETS_PER_SECOND_LEAST: Final = 10_000
@@ -19,11 +19,11 @@ P99_MS_MAX: Final = 100.0
 
 MANY_GROUPS: Final = 200
 SINGLE_REQUESTS_PER_SECOND_LEAST: Final = 10_000
-"""Of one offset each, from so many groups."""
+"""The target for requests with one offset each from MANY_GROUPS groups."""
 
 
 def measure_commits(plan: Plan) -> list[Figure]:
-    """At the rate that is wanted, which tells the latency, and as fast as answers come, which tells the limit."""
+    """Measure the latency at a constant rate, and the maximum rate in a closed loop."""
     with running_cluster(plan) as nodes, Cluster(nodes.bootstrap, client_id=CLIENT_ID) as cluster:
         steady_load = CommitsLoad(seconds=plan.seconds, rate=REQUESTS_PER_SECOND)
         steady, fastest = [], []
@@ -42,13 +42,13 @@ def measure_commits(plan: Plan) -> list[Figure]:
         ),
         Figure("their p99, ms", [result.latency.p99_ms for result in steady], below=P99_MS_MAX),
         Figure("their p50, ms", [result.latency.p50_ms for result in steady]),
-        Figure("offsets/s when every group waits only for itself", [result.offsets_per_second for result in fastest]),
-        Figure("p99 then, ms", [result.latency.p99_ms for result in fastest]),
+        Figure("offsets/s in a closed loop", [result.offsets_per_second for result in fastest]),
+        Figure("p99 in a closed loop, ms", [result.latency.p99_ms for result in fastest]),
     ]
 
 
 def measure_single_commits(plan: Plan) -> list[Figure]:
-    """Requests of one offset, from as many connections as there are groups, each waiting only for itself."""
+    """Measure requests with one offset each in a closed loop, with one connection per group."""
     with running_cluster(plan) as nodes, Cluster(nodes.bootstrap, client_id=CLIENT_ID) as cluster:
         pids = [node.pid for node in nodes.nodes.values()]
         load = CommitsLoad(groups=MANY_GROUPS, offsets=1, seconds=plan.seconds, broker_pids=pids)

@@ -1,4 +1,4 @@
-"""What a section of the run tells: named values of several rounds, beside what is wanted of them."""
+"""Figures of a section: named values of several rounds and their targets."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from chronik.bench.rounds import MISSED, Spread, Target, at_least, below, markdo
 
 @dataclass(frozen=True)
 class Plan:
+    """Parameters of a run."""
+
     folder: Path
-    """For data, and for what is kept of the run."""
+    """Directory for data and results."""
     rounds: int
     seconds: float
-    """Of each load."""
+    """Duration of each load."""
     idle_seconds: float
     topics: int
     offsets: int
     megabytes: int
-    """Written in one measurement of throughput."""
+    """Written per throughput measurement."""
     sizes: tuple[int, ...] = (3, 7, 15)
-    """Of the clusters that are compared."""
+    """Cluster sizes to compare."""
     partitions: tuple[int, ...] = (1000, 10_000)
-    """That each of them has in turn."""
+    """Partition counts to compare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`what` ends in its unit. It is judged by the median; the least and the most of the rounds are shown beside it."""
+    """A named value of several rounds, judged by its median. `what` ends with the unit."""
 
     what: str
     rounds: list[float]

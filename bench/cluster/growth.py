@@ -1,5 +1,4 @@
-"""What it costs a cluster to grow: start, idle CPU, memory, metadata, failover, and what a node more takes of the
-controller, by nodes and partitions."""
+"""The cost of a larger cluster by nodes and partitions: start, idle CPU, memory, metadata, failover, adding a node."""
 
 from __future__ import annotations
 
@@ -37,32 +36,32 @@ READS_OF_ALL: Final = 5
 CHANGES: Final = 100
 WAIT_SECONDS_MAX: Final = 240.0
 JOINED_SECONDS: Final = 3.0
-"""What the controller uses in this time, from when a node is let in, is what that costs, beyond what it uses anyway."""
+"""The period after admitting a node in which the controller's additional CPU is attributed to it."""
 
 _TOPIC_RESOURCE: Final = 2
 _SET: Final = 0
 
 
 def measure_growth(plan: Plan) -> list[Figure]:
-    return [figure for size in plan.sizes for count in plan.partitions for figure in _of_one(plan, size, count)]
+    return [figure for size in plan.sizes for count in plan.partitions for figure in _measure_one(plan, size, count)]
 
 
-def _of_one(plan: Plan, size: int, count: int) -> list[Figure]:
+def _measure_one(plan: Plan, size: int, count: int) -> list[Figure]:
     where = f"{size} nodes, {count:,} partitions"
     with fresh_cluster(plan, size) as nodes:
-        began = time.perf_counter()
+        started = time.perf_counter()
         start(nodes)
         nodes.wait_until_ready()
-        up_seconds = time.perf_counter() - began
-        began = time.perf_counter()
+        up_seconds = time.perf_counter() - started
+        started = time.perf_counter()
         topics = _create(nodes, count)
-        created_seconds = time.perf_counter() - began
+        created_seconds = time.perf_counter() - started
         return [
             Figure(f"{where}: start of an empty cluster, s", [up_seconds]),
             Figure(f"{where}: partitions created until in sync, s", [created_seconds]),
             *_idle(nodes, plan, where),
             *_latencies(nodes, topics, where),
-            *_more_nodes(nodes, plan, where),
+            *_add_nodes(nodes, plan, where),
             *_failover(nodes, topics[0], where),
             _start_again(nodes, topics, where),
         ]
@@ -73,22 +72,22 @@ def _create(nodes: Cluster, count: int) -> list[str]:
     topics = [unique_name("growth") for _ in sizes]
     with client_of(nodes) as client:
         create_topics(client, [NewTopic(name, size, COPIES) for name, size in zip(topics, sizes, strict=True)])
-    _wait_until_whole(nodes, topics)
+    _wait_until_in_sync(nodes, topics)
     nodes.wait_until_agreed()
     return topics
 
 
-def _wait_until_whole(nodes: Cluster, topics: list[str]) -> None:
-    """Asks one node, of one topic after the other: to ask all of them of everything would be the greater load."""
-    left = list(topics)
+def _wait_until_in_sync(nodes: Cluster, topics: list[str]) -> None:
+    """Wait until all replicas are in sync. Queries one node topic by topic, to keep the load small."""
+    remaining = list(topics)
     with Client(nodes.live[0].bootstrap) as client:
 
         def missing() -> str | None:
-            while left:
-                (topic,) = client.metadata([left[-1]]).topics
+            while remaining:
+                (topic,) = client.metadata([remaining[-1]]).topics
                 if topic.error_code or not topic.partitions or not all(map(is_whole, topic.partitions)):
-                    return f"{len(left)} topics are not in sync"
-                left.pop()
+                    return f"{len(remaining)} topics are not in sync"
+                remaining.pop()
             return None
 
         nodes.wait_until(missing, "all replicas in sync", WAIT_SECONDS_MAX)
@@ -108,119 +107,119 @@ def _idle(nodes: Cluster, plan: Plan, where: str) -> Iterator[Figure]:
 
 
 def _latencies(nodes: Cluster, topics: list[str], where: str) -> Iterator[Figure]:
-    """Of a node that does not lead the metadata log, one request after the other."""
+    """Measure sequential requests to a node that does not lead the metadata log."""
     controller = nodes.leader()
     connection = connect(next(node for node in nodes.live if node is not controller))
     try:
         reads = Latency.of([_read(connection, [topics[number % len(topics)]]) for number in range(READS)])
-        whole = Latency.of([_read(connection, None) for _ in range(READS_OF_ALL)])
-        used = cpu_seconds(controller.pid)
+        all_topics = Latency.of([_read(connection, None) for _ in range(READS_OF_ALL)])
+        cpu_before = cpu_seconds(controller.pid)
         writes = Latency.of([_change(connection, topics[0], number) for number in range(CHANGES)])
-        used = cpu_seconds(controller.pid) - used
+        cpu_before = cpu_seconds(controller.pid) - cpu_before
     finally:
         connection.close()
     yield Figure(f"{where}: metadata of a topic of {PARTITIONS_PER_TOPIC}, p50, ms", [reads.p50_ms])
     yield Figure(f"{where}: metadata of a topic of {PARTITIONS_PER_TOPIC}, p99, ms", [reads.p99_ms])
-    yield Figure(f"{where}: metadata of all topics, p50, ms", [whole.p50_ms])
+    yield Figure(f"{where}: metadata of all topics, p50, ms", [all_topics.p50_ms])
     yield Figure(f"{where}: change of a config, p50, ms", [writes.p50_ms])
     yield Figure(f"{where}: change of a config, p99, ms", [writes.p99_ms])
-    yield Figure(f"{where}: change of a config, CPU of the controller, ms", [1000 * used / CHANGES])
+    yield Figure(f"{where}: change of a config, CPU of the controller, ms", [1000 * cpu_before / CHANGES])
 
 
 def _read(connection: Connection, names: list[str] | None) -> float:
     wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-    began = time.perf_counter()
+    started = time.perf_counter()
     connection.request(request, MetadataResponse)
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 def _change(connection: Connection, topic: str, number: int) -> float:
     config = AlterableConfig(name="retention.ms", config_operation=_SET, value=str(1_000_000 + number))
     resource = AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configs=[config])
-    began = time.perf_counter()
+    started = time.perf_counter()
     response = connection.request(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     if response.responses[0].error_code:
-        raise BenchFailed(f"a config was not changed: {ErrorCode(response.responses[0].error_code).name}")
+        raise BenchFailed(f"config change failed: {ErrorCode(response.responses[0].error_code).name}")
     return seconds
 
 
-# A node more
+# Adding a node
 
 
-def _more_nodes(nodes: Cluster, plan: Plan, where: str) -> Iterator[Figure]:
-    """What it takes of the controller, beyond what it uses when nothing happens; and until it is there."""
+def _add_nodes(nodes: Cluster, plan: Plan, where: str) -> Iterator[Figure]:
+    """Measure the controller's additional CPU for a new node, and the time until the node is ready."""
     controller = nodes.leader()
     pid = controller.pid
     costs, joins = [], []
     for node_id in range(len(nodes.nodes) + 1, len(nodes.nodes) + 1 + NEWCOMERS):
-        newcomer = add_plain_node(nodes, node_id)
+        new_node = add_plain_node(nodes, node_id)
         address = nodes.raft_address(node_id)
         time.sleep(SETTLED_SECONDS)
-        idle = _used(pid, plan.idle_seconds) / plan.idle_seconds
-        used, began = cpu_seconds(pid), time.perf_counter()
+        idle = _cpu_seconds_during(pid, plan.idle_seconds) / plan.idle_seconds
+        cpu_before, started = cpu_seconds(pid), time.perf_counter()
         with Client(controller.bootstrap) as client:
             alter_nodes(client, [NodeChange(Action.ADD, node_id, address.host, address.port)])
-        newcomer.start()
-        nodes.wait_until(newcomer.why_not_ready, f"node {node_id} ready", WAIT_SECONDS_MAX)
-        joins.append(time.perf_counter() - began)
+        new_node.start()
+        nodes.wait_until(new_node.why_not_ready, f"node {node_id} ready", WAIT_SECONDS_MAX)
+        joins.append(time.perf_counter() - started)
         time.sleep(max(0.0, JOINED_SECONDS - joins[-1]))
-        elapsed = time.perf_counter() - began
-        costs.append(1000 * (cpu_seconds(pid) - used - idle * elapsed))
+        elapsed = time.perf_counter() - started
+        costs.append(1000 * (cpu_seconds(pid) - cpu_before - idle * elapsed))
     yield Figure(f"{where}: CPU of the controller for a node more, ms", costs)
     yield Figure(f"{where}: a node more, until it is ready, s", joins)
 
 
-def _used(pid: int, seconds: float) -> float:
-    used = cpu_seconds(pid)
+def _cpu_seconds_during(pid: int, seconds: float) -> float:
+    cpu_before = cpu_seconds(pid)
     time.sleep(seconds)
-    return cpu_seconds(pid) - used
+    return cpu_seconds(pid) - cpu_before
 
 
 # Failover, and the start
 
 
 def _failover(nodes: Cluster, topic: str, where: str) -> Iterator[Figure]:
-    """kill -9 of the controller, which leads partitions too: until metadata can be changed, and until others lead."""
+    """Kill -9 the controller, which also leads partitions. Measure until metadata and partitions are available."""
     controller = nodes.leader()
     survivor = next(node for node in nodes.live if node is not controller)
-    writing, asking = connect(survivor), connect(survivor)
+    writer, reader = connect(survivor), connect(survivor)
     with ThreadPoolExecutor(2) as threads:
-        began = time.perf_counter()
+        started = time.perf_counter()
         controller.kill()
-        written = threads.submit(_timed, began, lambda: write_until_it_succeeds(writing))
-        led = threads.submit(_timed, began, lambda: _wait_until_led(nodes, asking, topic, controller))
+        written = threads.submit(_timed, started, lambda: write_until_it_succeeds(writer))
+        new_leaders = threads.submit(_timed, started, lambda: _wait_until_led(nodes, reader, topic, controller))
         yield Figure(f"{where}: kill -9 of the controller, until metadata is written, s", [written.result()])
-        yield Figure(f"{where}: kill -9 of the controller, until others lead its partitions, s", [led.result()])
-    writing.close()
-    asking.close()
+        yield Figure(f"{where}: kill -9 of the controller, until others lead its partitions, s", [new_leaders.result()])
+    writer.close()
+    reader.close()
 
 
-def _timed(began: float, action: object) -> float:
+def _timed(started: float, action: object) -> float:
     assert callable(action)
     action()
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
-def _wait_until_led(nodes: Cluster, asking: Connection, topic: str, gone: ClusterNode) -> None:
+def _wait_until_led(nodes: Cluster, reader: Connection, topic: str, killed: ClusterNode) -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
 
     def missing() -> str | None:
-        (answer,) = asking.request(request, MetadataResponse).topics
-        leaders = {partition.leader_id for partition in answer.partitions}
-        return None if leaders and not leaders & {-1, gone.node_id} else f"leaders: {sorted(leaders)}"
+        (topic_metadata,) = reader.request(request, MetadataResponse).topics
+        leaders = {partition.leader_id for partition in topic_metadata.partitions}
+        return None if leaders and not leaders & {-1, killed.node_id} else f"leaders: {sorted(leaders)}"
 
     nodes.wait_until(missing, "all partitions led by others", WAIT_SECONDS_MAX)
 
 
 def _start_again(nodes: Cluster, topics: list[str], where: str) -> Figure:
-    """All nodes at once, from nothing but their disks."""
+    """Restart all nodes at the same time from their disks."""
     nodes.wait_until_agreed()
     for node in nodes.live:
         node.kill()
-    began = time.perf_counter()
+    started = time.perf_counter()
     start(nodes)
     nodes.wait_until_ready(WAIT_SECONDS_MAX)
-    _wait_until_whole(nodes, topics)
-    return Figure(f"{where}: start of all after kill -9 until all is in sync, s", [time.perf_counter() - began])
+    _wait_until_in_sync(nodes, topics)
+    return Figure(f"{where}: start of all after kill -9 until all is in sync, s", [time.perf_counter() - started])

@@ -1,4 +1,4 @@
-"""What a cluster costs when nobody uses it, and whether its leader stays when others take the processor."""
+"""The cost of an idle cluster, and whether its leader is stable when other processes use the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTLED_SECONDS: Final = 2.0
 
 
 def measure_idle(plan: Plan) -> list[Figure]:
-    """One value per node."""
+    """Measure CPU, terms and memory, one value per node."""
     with running_cluster(plan) as cluster:
         cluster.leader()
         time.sleep(SETTLED_SECONDS)
@@ -34,37 +34,37 @@ def measure_idle(plan: Plan) -> list[Figure]:
     busy = "while all cores are busy"
     return [
         Figure("idle CPU of a node, % of a core", cpu_alone, below=CPU_PERCENT_MAX),
-        Figure(f"terms begun in {plan.idle_seconds:g} s", terms_alone, below=1),
+        Figure(f"terms started in {plan.idle_seconds:g} s", terms_alone, below=1),
         Figure(f"idle CPU of a node {busy}, % of a core", cpu_crowded, below=CPU_PERCENT_MAX),
-        Figure(f"terms begun in {plan.idle_seconds:g} s {busy}", terms_crowded, below=1),
+        Figure(f"terms started in {plan.idle_seconds:g} s {busy}", terms_crowded, below=1),
         Figure("memory of an idle node, MB", resident_mb),
     ]
 
 
 def measure_idle_partitions(plan: Plan) -> list[Figure]:
-    """One value per node, each of which has a replica of every partition."""
+    """Measure CPU and memory with many partitions, one value per node. Each node has a replica of every partition."""
     with running_cluster(plan) as cluster:
         create_partitions(cluster, PARTITIONS)
         time.sleep(SETTLED_SECONDS)
         cpu, _ = watch_idle(cluster, plan.idle_seconds)
         resident_mb = [resident_bytes(node.pid) / MEGABYTE for node in cluster.live]
-    having = f"with {PARTITIONS:,} partitions of three replicas"
+    suffix = f"with {PARTITIONS:,} partitions of three replicas"
     return [
-        Figure(f"idle CPU of a node {having}, % of a core", cpu, below=PARTITIONS_CPU_PERCENT_MAX),
-        Figure(f"memory of an idle node {having}, MB", resident_mb),
+        Figure(f"idle CPU of a node {suffix}, % of a core", cpu, below=PARTITIONS_CPU_PERCENT_MAX),
+        Figure(f"memory of an idle node {suffix}, MB", resident_mb),
     ]
 
 
 def watch_idle(cluster: Cluster, seconds: float) -> tuple[list[float], list[float]]:
-    """CPU in percent, and by how much the term moved, for each node."""
+    """Return the CPU in percent and the change of the term for each node."""
     terms_before = [node.status()["term"] for node in cluster.live]
-    used_before = [cpu_seconds(node.pid) for node in cluster.live]
-    began = time.perf_counter()
+    cpu_before = [cpu_seconds(node.pid) for node in cluster.live]
+    started = time.perf_counter()
     time.sleep(seconds)
-    used = [cpu_seconds(node.pid) for node in cluster.live]
-    elapsed_s = time.perf_counter() - began
+    cpu_after = [cpu_seconds(node.pid) for node in cluster.live]
+    elapsed_s = time.perf_counter() - started
     terms = [node.status()["term"] for node in cluster.live]
-    percent = [100 * (after - before) / elapsed_s for before, after in zip(used_before, used, strict=True)]
+    percent = [100 * (after - before) / elapsed_s for before, after in zip(cpu_before, cpu_after, strict=True)]
     return percent, [float(after - before) for before, after in zip(terms_before, terms, strict=True)]
 
 

@@ -1,5 +1,7 @@
-"""What a broker that comes or goes takes of every node, the controller among them: the time in which its command is
-applied to an image, by partitions and brokers. No processes: these are the costs that a larger cluster adds up to."""
+"""The cost of a joining or failing broker for every node: the time to apply its command to an image.
+
+Measured by partitions and brokers, without processes. These costs grow with the cluster.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from chronik.planning.placement import Place, place_replicas
 from chronik.protocol.errors import ErrorCode
 
 SIZES: Final = ((15, 1000), (15, 10_000), (15, 100_000), (64, 100_000))
-"""Brokers and partitions."""
+"""Brokers and partitions of each case."""
 
 PARTITIONS_PER_TOPIC: Final = 100
 COPIES: Final = 3
@@ -37,7 +39,7 @@ def measure_image(plan: Plan) -> list[Figure]:
 
 
 class _Image:
-    """An image and its log, as far as it has one."""
+    """An image and the commands that created it."""
 
     def __init__(self, brokers: int, partitions: int) -> None:
         self.image = Image()
@@ -47,49 +49,51 @@ class _Image:
             self.register(broker_id)
         places = [Place(broker_id, None) for broker_id in range(1, brokers + 1)]
         for number, first in enumerate(range(0, partitions, PARTITIONS_PER_TOPIC)):
-            placed = place_replicas(min(PARTITIONS_PER_TOPIC, partitions - first), COPIES, places, first)
-            assignments = tuple(PartitionAssignment(each, each, each[0]) for each in placed)
-            self.do(CreateTopic(os.urandom(16), f"topic-{number}", assignments, {}, 0))
+            replica_lists = place_replicas(min(PARTITIONS_PER_TOPIC, partitions - first), COPIES, places, first)
+            assignments = tuple(PartitionAssignment(each, each, each[0]) for each in replica_lists)
+            self.apply_command(CreateTopic(os.urandom(16), f"topic-{number}", assignments, {}, 0))
 
     def register(self, broker_id: int) -> None:
-        self.do(RegisterBroker(broker_id, "127.0.0.1", 9092, None, os.urandom(16), os.urandom(16)))
+        self.apply_command(RegisterBroker(broker_id, "127.0.0.1", 9092, None, os.urandom(16), os.urandom(16)))
 
     def set_status(self, broker_id: int, status: BrokerStatus) -> None:
-        self.do(UpdateBrokerStatus(broker_id, status))
+        self.apply_command(UpdateBrokerStatus(broker_id, status))
 
-    def do(self, command: Command) -> None:
+    def apply_command(self, command: Command) -> None:
         sequence = next(self._sequences)
         envelope = Envelope(1, b"bench", sequence, sequence - 1, command)
         result = apply(self.image, envelope, self.image.applied_index + 1).result
         if result.code is not ErrorCode.NONE:
-            raise BenchFailed(f"{type(command).__name__} was refused: {result.message}")
+            raise BenchFailed(f"{type(command).__name__} was rejected: {result.message}")
 
     def snapshot_bytes(self) -> int:
         return sum(map(len, encode_snapshot(self.image.freeze())))
 
 
-def _figures(made: _Image) -> list[Figure]:
-    newcomers = range(made.brokers + 1, made.brokers + 1 + NEWCOMERS)
-    coming = [_milliseconds(partial(made.register, broker_id)) for broker_id in newcomers]
-    looking = [_milliseconds(lambda: list(leaderless_partitions(made.image))) for _ in newcomers]
-    going, returning = [], []
+def _figures(cluster_image: _Image) -> list[Figure]:
+    newcomers = range(cluster_image.brokers + 1, cluster_image.brokers + 1 + NEWCOMERS)
+    joins = [_milliseconds(partial(cluster_image.register, broker_id)) for broker_id in newcomers]
+    searches = [_milliseconds(lambda: list(leaderless_partitions(cluster_image.image))) for _ in newcomers]
+    failures, returning = [], []
     for broker_id in range(1, 1 + NEWCOMERS):
-        going.append(_milliseconds(partial(made.set_status, broker_id, BrokerStatus.OFFLINE)))
-        returning.append(_milliseconds(partial(made.set_status, broker_id, BrokerStatus.ONLINE)))
-    balancing = [_milliseconds(lambda: partitions_out_of_balance(made.image, IMBALANCE_PERCENT)) for _ in newcomers]
-    megabytes = made.snapshot_bytes() / 1e6
-    where = f"image of {made.partitions:,} partitions on {made.brokers} brokers"
+        failures.append(_milliseconds(partial(cluster_image.set_status, broker_id, BrokerStatus.OFFLINE)))
+        returning.append(_milliseconds(partial(cluster_image.set_status, broker_id, BrokerStatus.ONLINE)))
+    balancing = [
+        _milliseconds(lambda: partitions_out_of_balance(cluster_image.image, IMBALANCE_PERCENT)) for _ in newcomers
+    ]
+    megabytes = cluster_image.snapshot_bytes() / 1e6
+    where = f"image of {cluster_image.partitions:,} partitions on {cluster_image.brokers} brokers"
     return [
-        Figure(f"{where}: a broker more, ms", coming),
-        Figure(f"{where}: look for partitions without a leader, ms", looking),
-        Figure(f"{where}: a broker goes, ms", going),
-        Figure(f"{where}: it comes back, ms", returning),
-        Figure(f"{where}: look for leaders out of balance, ms", balancing),
-        Figure(f"{where}: its snapshot, MB", [megabytes]),
+        Figure(f"{where}: a broker joins, ms", joins),
+        Figure(f"{where}: find partitions without a leader, ms", searches),
+        Figure(f"{where}: a broker goes offline, ms", failures),
+        Figure(f"{where}: a broker comes back, ms", returning),
+        Figure(f"{where}: find leaders out of balance, ms", balancing),
+        Figure(f"{where}: snapshot, MB", [megabytes]),
     ]
 
 
 def _milliseconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    started = time.perf_counter()
     action()
-    return 1000 * (time.perf_counter() - began)
+    return 1000 * (time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""Reads and writes of the metadata beside each other, at a steady rate, through all nodes in turn."""
+"""Concurrent metadata reads and writes at a constant rate, through all nodes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ _SET: Final = 0
 
 
 def measure_metadata(plan: Plan) -> list[Figure]:
-    """Writes are changes of a topic's config, which cost what the log costs; new topics, which cost their folders on
-    three nodes too, are told beside them."""
+    """Measure reads during config changes, which cost a log entry, and during topic creations (also directories)."""
     topics = [f"{unique_name('metadata')}-{number}" for number in range(plan.topics)]
     changes, creations = [], []
     with running_cluster(plan) as cluster:
@@ -42,14 +41,14 @@ def measure_metadata(plan: Plan) -> list[Figure]:
         with node.cluster() as client:
             create_topics(client, [NewTopic(topic, 1) for topic in topics])
         cluster.wait_until_agreed()
-        with connections(cluster.live) as opened:
-            for _ in range(plan.rounds):  # all of them before there are more topics than were asked for
-                changes.append(run_on_best_loop(_load(opened, topics, _Changes(topics), plan.seconds)))
+        with connections(cluster.live) as node_connections:
+            for _ in range(plan.rounds):  # before the number of topics grows
+                changes.append(run_on_best_loop(_load(node_connections, topics, _Changes(topics), plan.seconds)))
             for number in range(plan.rounds):
-                creations.append(run_on_best_loop(_load(opened, topics, _Creations(number), plan.seconds)))
+                creations.append(run_on_best_loop(_load(node_connections, topics, _Creations(number), plan.seconds)))
     return [
         Figure(
-            f"read p99, one topic of {plan.topics:,}, beside {PER_SECOND} writes/s, ms",
+            f"read p99, one topic of {plan.topics:,}, during {PER_SECOND} writes/s, ms",
             [reads.p99_ms for reads, _ in changes],
             below=READ_P99_MS_MAX,
         ),
@@ -61,25 +60,29 @@ def measure_metadata(plan: Plan) -> list[Figure]:
         ),
         Figure("write p50, ms", [writes.p50_ms for _, writes in changes]),
         Figure(f"write p99, {PER_SECOND} new topics/s, ms", [writes.p99_ms for _, writes in creations]),
-        Figure("read p99 beside them, ms", [reads.p99_ms for reads, _ in creations]),
+        Figure("read p99 during them, ms", [reads.p99_ms for reads, _ in creations]),
     ]
 
 
 async def _load(
-    opened: list[Connection], topics: list[str], write: _Changes | _Creations, seconds: float
+    node_connections: list[Connection], topics: list[str], write: _Changes | _Creations, seconds: float
 ) -> tuple[Latency, Latency]:
-    """Reads and writes have connections of their own: a broker answers a connection in order, and a read that waits
-    behind a write would measure the write."""
-    async with open_pipes(opened) as reading, open_pipes(opened) as writing:
-        read, changed = _Reads(reading, topics), write.over(writing)
-        await asyncio.gather(*(at_a_steady_rate(ask, PER_SECOND, WARM_UP_SECONDS) for ask in (read, changed)))
+    """Run reads and writes concurrently and return their latencies.
+
+    They use separate connections: a broker responds in order, so a read behind a write would measure the write.
+    """
+    async with open_pipes(node_connections) as read_pipes, open_pipes(node_connections) as write_pipes:
+        read, send_write = _Reads(read_pipes, topics), write.create_sender(write_pipes)
+        await asyncio.gather(*(at_a_steady_rate(ask, PER_SECOND, WARM_UP_SECONDS) for ask in (read, send_write)))
         reads, writes = await asyncio.gather(
-            at_a_steady_rate(read, PER_SECOND, seconds), at_a_steady_rate(changed, PER_SECOND, seconds)
+            at_a_steady_rate(read, PER_SECOND, seconds), at_a_steady_rate(send_write, PER_SECOND, seconds)
         )
     return Latency.of(reads), Latency.of(writes)
 
 
 class _Reads:
+    """Metadata reads of one topic after another."""
+
     def __init__(self, pipes: list[Pipe], topics: list[str]) -> None:
         self._pipes = pipes
         self._topics = topics
@@ -90,16 +93,16 @@ class _Reads:
         response = await self._pipes[number % len(self._pipes)].send(request)
         assert isinstance(response, MetadataResponse)
         if [topic.name for topic in response.topics if not topic.error_code] != [name]:
-            raise BenchFailed(f"a node does not know topic {name}, which was created")
+            raise BenchFailed(f"topic {name} was created but is missing in a node's Metadata response")
 
 
 class _Changes:
-    """Of one config, to another value each time, of one topic after the other."""
+    """Config changes of one topic after another, with a different value each time."""
 
     def __init__(self, topics: list[str]) -> None:
         self._topics = topics
 
-    def over(self, pipes: list[Pipe]) -> Ask:
+    def create_sender(self, pipes: list[Pipe]) -> Ask:
         async def ask(number: int) -> None:
             value = str(1_000_000 + number)
             config = AlterableConfig(name="retention.ms", config_operation=_SET, value=value)
@@ -107,29 +110,31 @@ class _Changes:
             resource = AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configs=[config])
             response = await pipes[number % len(pipes)].send(IncrementalAlterConfigsRequest(resources=[resource]))
             assert isinstance(response, IncrementalAlterConfigsResponse)
-            (answer,) = response.responses
-            _check(answer.error_code, answer.error_message)
+            (result,) = response.responses
+            _check(result.error_code, result.error_message)
 
         return ask
 
 
 class _Creations:
+    """Topic creations."""
+
     def __init__(self, round_number: int) -> None:
         self._prefix = f"{unique_name('new')}-{round_number}"
         self._last = 0
 
-    def over(self, pipes: list[Pipe]) -> Ask:
+    def create_sender(self, pipes: list[Pipe]) -> Ask:
         async def ask(number: int) -> None:
-            self._last += 1  # and not `number`, which begins again after the warm-up
+            self._last += 1  # `number` restarts after the warm-up
             topic = CreatableTopic(name=f"{self._prefix}-{self._last}", num_partitions=1, replication_factor=-1)
             response = await pipes[number % len(pipes)].send(CreateTopicsRequest(topics=[topic]))
             assert isinstance(response, CreateTopicsResponse)
-            (answer,) = response.topics
-            _check(answer.error_code, answer.error_message)
+            (result,) = response.topics
+            _check(result.error_code, result.error_message)
 
         return ask
 
 
 def _check(code: int, message: str | None) -> None:
     if code:
-        raise BenchFailed(f"a change of the metadata was refused: {ErrorCode(code).name}: {message}")
+        raise BenchFailed(f"metadata change rejected: {ErrorCode(code).name}: {message}")

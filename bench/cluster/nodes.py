@@ -1,4 +1,4 @@
-"""Three nodes as `chronik cluster up` starts them, and connections to each of them."""
+"""Clusters as `chronik cluster up` starts them, and connections to their nodes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ NODES: Final = 3
 
 
 class PlainNode(ClusterNode):
-    """A node as users run it. The one that tests run keeps every request for them to look at, which costs half as much
-    again as answering a small one."""
+    """A node as users run it.
+
+    The node of the tests records every request, which increases the cost of a small request by half.
+    """
 
     def __init__(self, like: ClusterNode) -> None:
         config = {key: value for key, value in like.config.items() if key not in ("kafka", "http")}
@@ -35,7 +37,7 @@ class PlainNode(ClusterNode):
         self._log_path = self._local.log_file
 
     def start(self) -> PlainNode:
-        """Raises BenchFailed."""
+        """Start the node and wait for its first response. Raises BenchFailed."""
         write_configs([self._local])
         process = self._process = self._local.start()
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -48,9 +50,11 @@ class PlainNode(ClusterNode):
 
 @contextmanager
 def fresh_cluster(plan: Plan, nodes: int = NODES, **config: Any) -> Iterator[Cluster]:
-    """Not started yet. On the disk of `plan.folder`, for a temporary folder may be in memory, where syncs are free.
-    `config` is added to that of every node."""
-    os.sync()  # what was measured before must not slow this
+    """Create a cluster without starting it. `config` is added to the configuration of every node.
+
+    Data is on the disk of `plan.folder`, because a temporary directory may be in memory, where syncs are free.
+    """
+    os.sync()  # earlier measurements' dirty pages must not slow this one
     with tempfile.TemporaryDirectory(prefix="cluster-", dir=plan.folder, ignore_cleanup_errors=True) as folder:
         cluster = Cluster(nodes, Path(folder), **config)
         cluster.nodes = {node_id: PlainNode(node) for node_id, node in cluster.nodes.items()}
@@ -69,13 +73,13 @@ def running_cluster(plan: Plan, nodes: int = NODES, **config: Any) -> Iterator[C
 
 
 def add_plain_node(cluster: Cluster, node_id: int) -> ClusterNode:
-    """Not started yet, nor let in: see `Cluster.add_node`."""
+    """Add a node to the cluster object, neither started nor admitted; see `Cluster.add_node`."""
     node = cluster.nodes[node_id] = PlainNode(cluster.add_node(node_id))
     return node
 
 
 def start(cluster: Cluster) -> None:
-    """All nodes that are down, at the same time; they may not have met yet. Raises BenchFailed."""
+    """Start all stopped nodes concurrently, without waiting for a leader. Raises BenchFailed."""
     with ThreadPoolExecutor(len(cluster.nodes)) as threads:
         for _ in threads.map(lambda node: node.start(), [node for node in cluster.nodes.values() if not node.running]):
             pass
@@ -87,9 +91,9 @@ def connect(node: ClusterNode) -> Connection:
 
 @contextmanager
 def connections(nodes: list[ClusterNode]) -> Iterator[list[Connection]]:
-    with ExitStack() as undo:
+    with ExitStack() as stack:
         opened = []
         for node in nodes:
             opened.append(connect(node))
-            undo.callback(opened[-1].close)
+            stack.callback(opened[-1].close)
         yield opened

@@ -1,4 +1,4 @@
-"""Topics with replicas on all nodes: where they are led, and whether all of them have everything."""
+"""Replicated topics: creation, leaders and in-sync replicas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def client_of(nodes: Nodes) -> Cluster:
 
 
 def create_partitions(nodes: Nodes, count: int) -> None:
-    """With a replica on each node, in several topics."""
+    """Create partitions with a replica on each node, in several topics."""
     sizes = [min(PARTITIONS_PER_TOPIC, count - first) for first in range(0, count, PARTITIONS_PER_TOPIC)]
     if sizes:
         with client_of(nodes) as cluster:
@@ -35,7 +35,7 @@ def create_partitions(nodes: Nodes, count: int) -> None:
 
 @contextmanager
 def replicated_topic(nodes: Nodes, what: str, partitions: int, copies: int = NODES) -> Iterator[str]:
-    """Its name; it goes away again, whatever nodes were restarted meanwhile."""
+    """Create a replicated topic, yield its name, and delete it on exit."""
     topic = unique_name(what)
     with client_of(nodes) as cluster:
         create_topics(cluster, [NewTopic(topic, partitions, copies)])
@@ -46,7 +46,7 @@ def replicated_topic(nodes: Nodes, what: str, partitions: int, copies: int = NOD
 
 
 def wait_until_in_sync(nodes: Nodes) -> None:
-    """Returns when every live node, asked directly, has every partition led and all its replicas in sync."""
+    """Wait until every live node reports that all partitions have a leader and all replicas are in sync."""
 
     def missing() -> str | None:
         for node in nodes.live:
@@ -65,7 +65,7 @@ def is_whole(partition: MetadataResponsePartition) -> bool:
 
 
 def partition_led_by(nodes: Nodes, topic: str, leader: ClusterNode) -> int:
-    """Raises BenchFailed."""
+    """Return a partition of the topic that the node leads. Raises BenchFailed."""
     with client_of(nodes) as cluster:
         for partition in cluster.retrying(lambda: cluster.topic(topic)).partitions:
             if partition.leader_id == leader.node_id:

@@ -1,5 +1,7 @@
-"""What copies cost: the throughput of three replicas with acks=all beside that of one with acks=1, on the same cluster
-and in turn within each round; and how long one acknowledgement takes."""
+"""The cost of replication: three replicas with acks=all compared with one replica with acks=1, and single-ack latency.
+
+Both are measured on the same cluster, interleaved within each round.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ from chronik.testing.cluster import Cluster
 FLUSHES: Final = ("group", "os")
 SIZES: Final = (100, 1000)
 PARTITIONS: Final = 6
-"""Two for each node to lead."""
+"""So that each node leads two."""
 
 ONE, THREE = "one replica, acks=1", "three replicas, acks=all"
-WAYS: Final = {ONE: (1, "1"), THREE: (NODES, "all")}
+SETUPS: Final = {ONE: (1, "1"), THREE: (NODES, "all")}
 RATIO_LEAST: Final = 0.5
 RECORDS: Final = 2000
-"""Of which single acknowledgements are timed, in each round."""
+"""Records per round for single-ack latency."""
 
 Values = dict[tuple[str, int], list[float]]
 
@@ -39,19 +41,22 @@ def _with_flush(plan: Plan, flush: str) -> list[Figure]:
     costs: Values = defaultdict(list)
     latencies = []
     with running_cluster(plan, flush=flush) as nodes:
-        for way in WAYS:
-            _produce_once(nodes, plan, way, SIZES[-1])  # every code path has run
+        for setup in SETUPS:
+            _produce_once(nodes, plan, setup, SIZES[-1])  # warm-up
         for number in range(plan.rounds):
             for size in SIZES:
-                for way in in_turn(list(WAYS), number):
-                    rate, cost = _produce_once(nodes, plan, way, size)
-                    rates[way, size].append(rate)
-                    costs[way, size].append(cost)
-            latencies.append(_acknowledge_once(nodes))
+                for setup in in_turn(list(SETUPS), number):
+                    rate, cost = _produce_once(nodes, plan, setup, size)
+                    rates[setup, size].append(rate)
+                    costs[setup, size].append(cost)
+            latencies.append(_measure_acks(nodes))
     return [
         *(_ratio(rates, size, flush) for size in SIZES),
-        *(Figure(f"{way}, {size} B, {flush}, records/s", values) for (way, size), values in rates.items()),
-        *(Figure(f"{way}, {size} B, {flush}, CPU of all nodes, s/M", values) for (way, size), values in costs.items()),
+        *(Figure(f"{setup}, {size} B, {flush}, records/s", values) for (setup, size), values in rates.items()),
+        *(
+            Figure(f"{setup}, {size} B, {flush}, CPU of all nodes, s/M", values)
+            for (setup, size), values in costs.items()
+        ),
         Figure(f"single records, {THREE}, {flush}, p50, ms", [latency.p50_ms for latency in latencies]),
         Figure(f"single records, {THREE}, {flush}, p99, ms", [latency.p99_ms for latency in latencies]),
     ]
@@ -62,29 +67,32 @@ def _ratio(rates: Values, size: int, flush: str) -> Figure:
     return Figure(f"{THREE}, of {ONE}, {size} B, {flush}", ratios, at_least=RATIO_LEAST)
 
 
-def _produce_once(nodes: Cluster, plan: Plan, way: str, size: int) -> tuple[float, float]:
-    """Records per second, and the seconds of CPU that all nodes together took for a million of them."""
-    copies, acks_wanted = WAYS[way]
-    with replicated_topic(nodes, "copies", PARTITIONS, copies) as topic:
-        os.sync()  # what an earlier round left in the page cache must not slow this one
+def _produce_once(nodes: Cluster, plan: Plan, setup: str, size: int) -> tuple[float, float]:
+    """Produce records and return the rate and the CPU seconds of all nodes per million records."""
+    replication_factor, acks_setting = SETUPS[setup]
+    with replicated_topic(nodes, "copies", PARTITIONS, replication_factor) as topic:
+        os.sync()  # an earlier round's dirty pages must not slow this one
         _touch_memory(NODES * plan.megabytes * MEGABYTE)
         records = plan.megabytes * MEGABYTE // size
-        used_s = _used_seconds(nodes)
-        rate = produce.measure(ProduceLoad(nodes.bootstrap, topic, records, size, acks_wanted)).records_per_second
-        return rate, (_used_seconds(nodes) - used_s) / records * MILLION
+        cpu_before_s = _cpu_seconds(nodes)
+        rate = produce.measure(ProduceLoad(nodes.bootstrap, topic, records, size, acks_setting)).records_per_second
+        return rate, (_cpu_seconds(nodes) - cpu_before_s) / records * MILLION
 
 
 def _touch_memory(size: int) -> None:
-    """A virtual machine gets its memory from the host when it is first touched, at several times the cost of writing to
-    it. Three copies would pay that three times; so the pages that files will take are had before."""
+    """Touch as much memory as the files will take in the page cache.
+
+    A virtual machine gets its memory from the host on first use, which costs several times a write. Three replicas
+    would pay that three times.
+    """
     touched = b"x" * size
     del touched
 
 
-def _used_seconds(nodes: Cluster) -> float:
+def _cpu_seconds(nodes: Cluster) -> float:
     return sum(cpu_seconds(node.pid) for node in nodes.live)
 
 
-def _acknowledge_once(nodes: Cluster) -> Latency:
+def _measure_acks(nodes: Cluster) -> Latency:
     with replicated_topic(nodes, "acks", 1) as topic:
         return acks.measure(nodes.bootstrap, topic, RECORDS).latency

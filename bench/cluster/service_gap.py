@@ -1,7 +1,7 @@
-"""For how long a partition is without service after kill -9 of its leader, as stock clients see it.
+"""The unavailability of a partition after kill -9 of its leader, as seen by clients with default settings.
 
-The topic has a partition per node, and one of them takes all records: for the others a consumer's fetches wait at the
-survivors, and whatever else it asks there waits behind them. That is the harder case.
+The topic has a partition per node, but only one receives records. A consumer's fetches of the others wait at the
+survivors and block its other requests there, which is the harder case.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from chronik.bench.gaps import Service, ServiceWatch
 from chronik.testing.cluster import Cluster, ClusterNode
 
 GAP_SECONDS_MAX: Final = 3.0
-PARTITIONS_BESIDE: Final = (0, 1000)
+OTHER_PARTITIONS: Final = (0, 1000)
 BEFORE_SECONDS: Final = 1.0
 AFTER_SECONDS: Final = 3.0
-"""Watched after service has come back: it must not go away once more."""
+"""Observed after the recovery, to detect another interruption."""
 
 GIVEN_UP_SECONDS: Final = 60.0
 
 
 def measure_service_gap(plan: Plan) -> list[Figure]:
-    """Rounds in which the killed node is the controller too, and rounds in which it is not."""
+    """Measure rounds in which the killed node is the controller, and rounds in which it is not."""
     figures: list[Figure] = []
-    for count in PARTITIONS_BESIDE:
+    for count in OTHER_PARTITIONS:
         with running_cluster(plan) as nodes:
             create_partitions(nodes, count)
             figures += _figures(nodes, plan, f", {count:,} partitions" if count else "")
@@ -36,12 +36,12 @@ def measure_service_gap(plan: Plan) -> list[Figure]:
 
 def _figures(nodes: Cluster, plan: Plan, where: str) -> Iterator[Figure]:
     rounds = {"controller": _rounds(nodes, plan, True), "another node": _rounds(nodes, plan, False)}
-    for killed, seen in rounds.items():
-        whose = f"kill -9 of a leader, {killed}{where}"
-        without_ack = [service.longest_without_ack_seconds for service in seen]
-        without_record = [service.longest_without_record_seconds for service in seen]
-        yield Figure(f"{whose}: without an ack, s", without_ack, below=GAP_SECONDS_MAX)
-        yield Figure(f"{whose}: without a record consumed, s", without_record, below=GAP_SECONDS_MAX)
+    for killed, availability in rounds.items():
+        prefix = f"kill -9 of a leader, {killed}{where}"
+        without_ack = [service.longest_without_ack_seconds for service in availability]
+        without_record = [service.longest_without_record_seconds for service in availability]
+        yield Figure(f"{prefix}: without an ack, s", without_ack, below=GAP_SECONDS_MAX)
+        yield Figure(f"{prefix}: without a record consumed, s", without_record, below=GAP_SECONDS_MAX)
 
 
 def _rounds(nodes: Cluster, plan: Plan, is_controller: bool) -> list[Service]:
@@ -52,17 +52,17 @@ def _kill_once(nodes: Cluster, is_controller: bool) -> Service:
     controller = nodes.leader()
     killed = controller if is_controller else next(node for node in nodes.live if node is not controller)
     with replicated_topic(nodes, "gap", NODES) as topic:
-        seen = _watch_while_killed(nodes, topic, killed)
+        availability = _observe_kill(nodes, topic, killed)
         killed.start()
         nodes.wait_until_ready()
         wait_until_in_sync(nodes)
-    return seen
+    return availability
 
 
-def _watch_while_killed(nodes: Cluster, topic: str, killed: ClusterNode) -> Service:
-    with ServiceWatch(nodes.bootstrap, topic, partition_led_by(nodes, topic, killed)) as watch:
-        watch.go_on_for(BEFORE_SECONDS)
+def _observe_kill(nodes: Cluster, topic: str, killed: ClusterNode) -> Service:
+    with ServiceWatch(nodes.bootstrap, topic, partition_led_by(nodes, topic, killed)) as probe:
+        probe.go_on_for(BEFORE_SECONDS)
         killed.kill()
-        watch.wait_until_served(GIVEN_UP_SECONDS)
-        watch.go_on_for(AFTER_SECONDS)
-    return watch.seen()
+        probe.wait_until_served(GIVEN_UP_SECONDS)
+        probe.go_on_for(AFTER_SECONDS)
+    return probe.seen()

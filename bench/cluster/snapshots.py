@@ -1,4 +1,4 @@
-"""How large a snapshot of the metadata is, and how long the event loop stands still while one is taken or installed."""
+"""The size of metadata snapshots, and how long taking or installing one stalls the event loop."""
 
 from __future__ import annotations
 
@@ -29,59 +29,61 @@ TOPICS_PER_COMMAND: Final = 1000
 TOPICS_MB_MAX: Final = 1.0
 MILLION: Final = 1_000_000
 MILLION_OFFSETS_MB_MAX: Final = 100.0
-HELD_MS_MAX: Final = 50.0
+STALL_MS_MAX: Final = 50.0
 
 COMMITS_BEFORE: Final = 200
-"""Small commits before each snapshot: what the loop does without one."""
+"""Small commits before each snapshot, to measure stalls without one."""
 
-BEAT_SECONDS: Final = 0.001
-"""Gaps are known to a millisecond. The node's own watchdog looks every 25 ms, and so may miss half of 50."""
+TICK_SECONDS: Final = 0.001
+"""The resolution of measured stalls. The node's watchdog checks every 25 ms and may miss half of a 50 ms stall."""
 
 
 def measure_snapshots(plan: Plan) -> list[Figure]:
-    """A store alone, so that nobody else's work is on its loop: its snapshots are those of every node."""
+    """Measure a standalone store, so that nothing else runs on its event loop."""
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     try:
-        return run_on_best_loop(_topics(plan)) + run_on_best_loop(_offsets(plan))
+        return run_on_best_loop(_measure_topics(plan)) + run_on_best_loop(_measure_offsets(plan))
     finally:
         sys.setswitchinterval(switch_interval)
 
 
-async def _topics(plan: Plan) -> list[Figure]:
-    async with _store_alone(plan) as (store, _):
-        empty_bytes = sum(map(len, _encoded(store.image)))
+async def _measure_topics(plan: Plan) -> list[Figure]:
+    async with _open_standalone_store(plan) as (store, _):
+        empty_bytes = sum(map(len, _encode_image(store.image)))
         for first in range(2, 2 + TOPICS, TOPICS_PER_COMMAND):
             topics = [new_topic(f"topic-of-20-{n:08d}", n) for n in range(first, first + TOPICS_PER_COMMAND)]
             await store.propose(CreateTopics(tuple(topics)))
-        size = sum(map(len, _encoded(store.image))) - empty_bytes
+        size = sum(map(len, _encode_image(store.image))) - empty_bytes
     return [Figure(f"snapshot of {TOPICS:,} topics, MB", [size / MEGABYTE], below=TOPICS_MB_MAX)]
 
 
-async def _offsets(plan: Plan) -> list[Figure]:
+async def _measure_offsets(plan: Plan) -> list[Figure]:
     commands = plan.offsets // PARTITIONS
     snapshot_entries = commands + COMMITS_BEFORE
-    quiet, held = [], []
-    async with _store_alone(plan, snapshot_entries) as (store, driver):
+    baseline_stalls, stalls = [], []
+    async with _open_standalone_store(plan, snapshot_entries) as (store, driver):
         for number in range(commands):
             await store.propose(commit(f"a-group-{number:06d}", 0, PARTITIONS, 10**12 + number))
         for _ in range(plan.rounds):
-            before_ms, during_ms = await _one_snapshot(store, driver, snapshot_entries)
-            quiet.append(before_ms)
-            held.append(during_ms)
-        chunks = _encoded(store.image)
-        installed = [await _one_installation(store, chunks) for _ in range(plan.rounds)]
+            before_ms, during_ms = await _measure_snapshot(store, driver, snapshot_entries)
+            baseline_stalls.append(before_ms)
+            stalls.append(during_ms)
+        chunks = _encode_image(store.image)
+        installed = [await _measure_installation(store, chunks) for _ in range(plan.rounds)]
     per_million_mb = sum(map(len, chunks)) / MEGABYTE * MILLION / plan.offsets
     return [
         Figure("snapshot per 1,000,000 offsets, MB", [per_million_mb], below=MILLION_OFFSETS_MB_MAX),
-        Figure(f"loop held while {plan.offsets:,} offsets are snapshotted, ms", held, below=HELD_MS_MAX),
-        Figure("loop held by the same commits without a snapshot, ms", quiet),
-        Figure(f"loop held while {plan.offsets:,} offsets are installed, ms", installed, below=HELD_MS_MAX),
+        Figure(f"event loop stall while {plan.offsets:,} offsets are snapshotted, ms", stalls, below=STALL_MS_MAX),
+        Figure("event loop stall of the same commits without a snapshot, ms", baseline_stalls),
+        Figure(f"event loop stall while {plan.offsets:,} offsets are installed, ms", installed, below=STALL_MS_MAX),
     ]
 
 
 @asynccontextmanager
-async def _store_alone(plan: Plan, snapshot_entries: int = MILLION) -> AsyncIterator[tuple[RaftStore, RaftDriver]]:
+async def _open_standalone_store(
+    plan: Plan, snapshot_entries: int = MILLION
+) -> AsyncIterator[tuple[RaftStore, RaftDriver]]:
     reserved = ReservedPorts(1)
     try:
         with tempfile.TemporaryDirectory(prefix="snapshots-", dir=plan.folder) as folder:
@@ -92,10 +94,10 @@ async def _store_alone(plan: Plan, snapshot_entries: int = MILLION) -> AsyncIter
         reserved.release()
 
 
-async def _one_snapshot(store: RaftStore, driver: RaftDriver, snapshot_entries: int) -> tuple[float, float]:
-    """The longest gaps, before and during it, in milliseconds; small commits go on all the time."""
+async def _measure_snapshot(store: RaftStore, driver: RaftDriver, snapshot_entries: int) -> tuple[float, float]:
+    """Return the longest stalls before and during a snapshot in milliseconds, while small commits continue."""
     last = driver.status.snapshot_index
-    beat = _Beat()
+    stall_timer = _StallTimer()
     number = 0
 
     async def commit_once() -> None:
@@ -105,50 +107,52 @@ async def _one_snapshot(store: RaftStore, driver: RaftDriver, snapshot_entries: 
 
     while driver.status.applied_index < last + snapshot_entries - COMMITS_BEFORE // 2:
         await commit_once()
-    beat.longest_seconds = 0.0
+    stall_timer.longest_seconds = 0.0
     while driver.status.applied_index < last + snapshot_entries - 2:
         await commit_once()
-    before_s, beat.longest_seconds = beat.longest_seconds, 0.0
+    before_s, stall_timer.longest_seconds = stall_timer.longest_seconds, 0.0
     while driver.status.snapshot_index == last:
         await commit_once()
-    beat.stop()
-    return 1000 * before_s, 1000 * beat.longest_seconds
+    stall_timer.stop()
+    return 1000 * before_s, 1000 * stall_timer.longest_seconds
 
 
-async def _one_installation(store: RaftStore, chunks: list[bytes]) -> float:
-    """The longest gap in milliseconds, when a node that has as many offsets already gets a snapshot from the leader:
-    all of it is decoded, compared and put in the old one's place, which is then freed."""
+async def _measure_installation(store: RaftStore, chunks: list[bytes]) -> float:
+    """Return the longest stall in milliseconds while a node with as many offsets installs the leader's snapshot.
 
-    async def received() -> AsyncIterator[bytes]:
+    The snapshot is decoded, compared with the current image and replaces it; the old image is then freed.
+    """
+
+    async def iter_chunks() -> AsyncIterator[bytes]:
         for chunk in chunks:
             yield chunk
 
     machine = ImageMachine(lambda _: None, lambda *_: None, lambda: None)
     machine.image = decode_snapshot(chunks)
-    beat = _Beat()
-    await machine.install_snapshot(store.image.applied_index, received())
-    beat.stop()
-    return 1000 * beat.longest_seconds
+    stall_timer = _StallTimer()
+    await machine.install_snapshot(store.image.applied_index, iter_chunks())
+    stall_timer.stop()
+    return 1000 * stall_timer.longest_seconds
 
 
-class _Beat:
-    """A timer that comes as often as it can: between two of its beats the loop did something else."""
+class _StallTimer:
+    """A frequent timer that measures for how long other work occupied the event loop."""
 
     def __init__(self) -> None:
         self.longest_seconds = 0.0
         self._loop = asyncio.get_running_loop()
         self._last = time.perf_counter()
-        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def stop(self) -> None:
         self._timer.cancel()
 
-    def _beat(self) -> None:
+    def _tick(self) -> None:
         now = time.perf_counter()
-        self.longest_seconds = max(self.longest_seconds, now - self._last - BEAT_SECONDS)
+        self.longest_seconds = max(self.longest_seconds, now - self._last - TICK_SECONDS)
         self._last = now
-        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
 
-def _encoded(image: Image) -> list[bytes]:
+def _encode_image(image: Image) -> list[bytes]:
     return list(encode_snapshot(image.freeze()))

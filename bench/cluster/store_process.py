@@ -1,5 +1,4 @@
-"""One of three stores, in a process of its own. Says on stdout, a JSON line each, who leads and what it measured;
-obeys lines on stdin, and ends with them."""
+"""One of three stores, in its own process. It executes JSON commands from stdin and prints JSON results to stdout."""
 
 from __future__ import annotations
 
@@ -20,22 +19,24 @@ async def _serve(folder: str, node_id: int, ports: dict[str, int]) -> None:
     raft_ports = {int(peer): port for peer, port in ports.items()}
     async with open_store(Path(folder), node_id, raft_ports) as (store, driver):
         while line := await loop.run_in_executor(None, sys.stdin.readline):
-            asked: dict[str, Any] = json.loads(line)
-            match asked["command"]:
+            request: dict[str, Any] = json.loads(line)
+            match request["command"]:
                 case "leader":
-                    _say(driver.status.leader)
+                    _print_result(driver.status.leader)
                 case "found":
                     await found(store)
-                    _say(driver.status.commit_index)
+                    _print_result(driver.status.commit_index)
                 case "load":
-                    _say(await commit_in_parallel(store, asked["in_flight"], asked["seconds"], asked["batch"]))
+                    _print_result(
+                        await commit_in_parallel(store, request["in_flight"], request["seconds"], request["batch"])
+                    )
 
 
-def _say(answer: float) -> None:
-    print(json.dumps(answer), flush=True)
+def _print_result(result: float) -> None:
+    print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
-    logging.getLogger("chronik").setLevel(logging.ERROR)  # that a loaded loop is held for a while is no news here
+    logging.getLogger("chronik").setLevel(logging.ERROR)  # warnings about a stalled event loop are expected under load
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     run_on_best_loop(_serve(**json.loads(sys.stdin.readline())))

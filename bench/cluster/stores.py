@@ -1,4 +1,4 @@
-"""The metadata of a node without the node: its store on Raft, with what it needs to be asked for small changes."""
+"""The metadata store of a node without the node: a Raft store and the commands that load it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _fail(error: BaseException) -> NoReturn:
 async def open_store(
     folder: Path, node_id: int, raft_ports: Mapping[int, int], snapshot_entries: int = 100_000
 ) -> AsyncIterator[tuple[RaftStore, RaftDriver]]:
-    """Node `node_id` of those whose ports are given; it has no leader yet, unless it is alone."""
+    """Open the store of one of the nodes with the given ports. It has no leader yet, unless it is alone."""
     addresses = {peer: Address(HOST, port) for peer, port in raft_ports.items()}
     store = RaftStore(node_id)
     identity = make_identity("bench", node_id, SECRET, [HOST])
@@ -46,7 +46,7 @@ async def open_store(
             directory_id=node_id.to_bytes(16, "big"),
             bootstrap=Membership(tuple(Member(peer, UNBOUND, is_voter=True) for peer in sorted(addresses))),
             snapshot_entries=snapshot_entries,
-            snapshot_bytes=1 << 40,  # entries alone decide when
+            snapshot_bytes=1 << 40,  # so that only the entries trigger snapshots
         ),
         RealFiles(folder),
         store.machine,
@@ -64,7 +64,7 @@ async def open_store(
 
 
 async def found(store: RaftStore) -> None:
-    """A broker, and a topic for which offsets can be committed."""
+    """Register a broker and create a topic whose offsets can be committed."""
     await store.propose(RegisterBroker(1, HOST, 9092, None, store.incarnation, bytes(15) + b"1"))
     await store.propose(new_topic(TOPIC, 1, PARTITIONS))
 
@@ -80,20 +80,19 @@ def commit(group: str, first: int, count: int, offset: int) -> CommitOffset:
 
 
 async def commit_in_parallel(store: RaftStore, in_flight: int, seconds: float, batch: int) -> float:
-    """Commits of one offset per second, when `in_flight` callers each propose one after another; with a `batch`, that
-    many of them in one command."""
+    """Return the commits per second of `in_flight` concurrent callers; each command contains `batch` commits."""
     loop = asyncio.get_running_loop()
-    began = loop.time()
-    answered = 0
+    started = loop.time()
+    committed = 0
 
-    async def one_after_another(caller: int) -> None:
-        nonlocal answered
-        while loop.time() < began + seconds:
-            commits = [commit(f"group-{caller % 100}", each % PARTITIONS, 1, answered) for each in range(batch)]
+    async def commit_sequentially(caller: int) -> None:
+        nonlocal committed
+        while loop.time() < started + seconds:
+            commits = [commit(f"group-{caller % 100}", each % PARTITIONS, 1, committed) for each in range(batch)]
             await store.propose(commits[0] if batch == 1 else CommitOffsetBatch(tuple(commits)))
-            answered += batch
+            committed += batch
 
     async with asyncio.TaskGroup() as callers:
         for caller in range(in_flight):
-            callers.create_task(one_after_another(caller))
-    return answered / (loop.time() - began)
+            callers.create_task(commit_sequentially(caller))
+    return committed / (loop.time() - started)

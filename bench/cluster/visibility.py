@@ -1,4 +1,4 @@
-"""The time until every node lists a new topic, created by a request or automatically, through each node in turn."""
+"""The time until every node lists a new topic, created explicitly or automatically, through each node in rotation."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def _measure(opened: Sequence[Connection], topics: int, request_for: Calla
             topic = f"{prefix}-{number}"
             start = time.perf_counter()
             response = creating[number % len(creating)].send(request_for(topic))
-            polls = [asyncio.create_task(_listed_at(pipe, topic)) for pipe in polling]
+            polls = [asyncio.create_task(_wait_until_listed(pipe, topic)) for pipe in polling]
             _check(await response)
             responded = time.perf_counter()
             for listed in await asyncio.gather(*polls):
@@ -91,16 +91,18 @@ async def _measure(opened: Sequence[Connection], topics: int, request_for: Calla
     return delays
 
 
-async def _listed_at(pipe: Pipe, topic: str) -> float:
-    """Return the time at which this node's answer names a leader for every partition of the topic."""
+async def _wait_until_listed(pipe: Pipe, topic: str) -> float:
+    """Return the time at which this node's response names a leader for every partition of the topic."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     deadline = time.perf_counter() + LISTED_SECONDS_MAX
     while time.perf_counter() < deadline:
         response = await pipe.send(request)
         now = time.perf_counter()
         assert isinstance(response, MetadataResponse)
-        (answer,) = response.topics
-        if answer.error_code == ErrorCode.NONE and all(each.leader_id >= 0 for each in answer.partitions):
+        (topic_metadata,) = response.topics
+        if topic_metadata.error_code == ErrorCode.NONE and all(
+            each.leader_id >= 0 for each in topic_metadata.partitions
+        ):
             return now
         await asyncio.sleep(POLL_SECONDS)
     raise BenchFailed(f"a node did not list topic {topic} within {LISTED_SECONDS_MAX:g} s")

@@ -1,1 +1,1 @@
-"""Chronik beside Apache Kafka, by one client: `make bench-peers`."""
+"""Chronik compared with Apache Kafka, with the same client (`make bench-peers`)."""

@@ -1,4 +1,4 @@
-"""What was measured of each server, round by round, and how it compares with Kafka: a file that is kept, and ratios."""
+"""Results of each server by round, their JSON file, and their ratios to Apache Kafka's."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ RECORD_BYTES: Final = (100, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
+    """A metric and how its rounds are summarized."""
+
     key: str
     title: str
     unit: str
     more_is_better: bool = False
     by_most: bool = False
-    """The most of all rounds counts, and not their median."""
+    """Use the maximum of all rounds instead of the median."""
 
 
 METRICS: Final = (
@@ -42,7 +44,7 @@ METRICS: Final = (
 
 
 class Measured(msgspec.Struct):
-    """By metric: a value of each round."""
+    """The results of one server: one value per round, by metric."""
 
     server: str
     nodes: int
@@ -59,44 +61,44 @@ class Measured(msgspec.Struct):
 
 
 class Peers(msgspec.Struct):
-    """One run: docs/benchmarks/peers.json."""
+    """The results of one run, as stored in docs/benchmarks/peers.json."""
 
     machine: str
     load_before: float
     rounds: int
     seconds: float
     kafka: str
-    """Its version, or why it is left out."""
+    """The version of Apache Kafka, or why it is left out."""
     measured: list[Measured]
     version: str = ""
-    """Of Chronik."""
+    """The version of Chronik."""
 
     def of(self, server: str, nodes: int) -> Measured | None:
         return next((each for each in self.measured if (each.server, each.nodes) == (server, nodes)), None)
 
     def servers(self, nodes: int) -> list[str]:
-        """Kafka first, since the others stand beside it."""
-        there = [each.server for each in self.measured if each.nodes == nodes]
-        return sorted(there, key=lambda server: (server != KAFKA, there.index(server)))
+        """Return the servers with Kafka first, because the others are compared with it."""
+        names = [each.server for each in self.measured if each.nodes == nodes]
+        return sorted(names, key=lambda server: (server != KAFKA, names.index(server)))
 
     def sizes(self) -> list[int]:
         return sorted({each.nodes for each in self.measured})
 
 
 def ratio(metric: Metric, own: Measured, kafkas: Measured) -> float | None:
-    """How many times as good as Kafka's: above 1 is better. Taken within rounds, where it is no maximum."""
-    mine, theirs = own.rounds.get(metric.key), kafkas.rounds.get(metric.key)
-    if not mine or not theirs:
+    """Return how many times better than Kafka's a value is: the median of per-round ratios, or the ratio of maxima."""
+    own_values, kafka_values = own.rounds.get(metric.key), kafkas.rounds.get(metric.key)
+    if not own_values or not kafka_values:
         return None
     if metric.by_most:
-        mine, theirs = [max(mine)], [max(theirs)]
-    if not all(mine) or not all(theirs):
+        own_values, kafka_values = [max(own_values)], [max(kafka_values)]
+    if not all(own_values) or not all(kafka_values):
         return None
-    return median_ratio(mine, theirs) if metric.more_is_better else median_ratio(theirs, mine)
+    return median_ratio(own_values, kafka_values) if metric.more_is_better else median_ratio(kafka_values, own_values)
 
 
 def table(peers: Peers, nodes: int) -> str:
-    """Values, and how they compare with Kafka's of as many nodes."""
+    """Format the values and their ratios to a Kafka cluster of the same size."""
     servers = peers.servers(nodes)
     kafkas = peers.of(KAFKA, nodes)
     headings = [name_of("", nodes).removeprefix(", ")]
@@ -112,23 +114,23 @@ def _row(peers: Peers, metric: Metric, servers: Sequence[str], nodes: int, kafka
         value = None if measured is None else measured.value(metric)
         row.append("" if value is None else number(value))
         if kafkas is not None and server != KAFKA:
-            found = None if measured is None else ratio(metric, measured, kafkas)
-            row.append("" if found is None else f"{found:.2f}")
+            ratio_value = None if measured is None else ratio(metric, measured, kafkas)
+            row.append("" if ratio_value is None else f"{ratio_value:.2f}")
     return row
 
 
 def encoded(peers: Peers) -> str:
-    return msgspec.json.format(msgspec.json.encode(_rounded(msgspec.to_builtins(peers))), indent=1).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(_round_floats(msgspec.to_builtins(peers))), indent=1).decode() + "\n"
 
 
 def decoded(text: str) -> Peers:
     return msgspec.json.decode(text, type=Peers)
 
 
-def _rounded(value: Any) -> Any:
-    """Six figures are more than a measurement has."""
+def _round_floats(value: Any) -> Any:
+    """Round floats to six significant digits, which exceeds the precision of the measurements."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    return [_rounded(each) for each in value] if isinstance(value, list) else value
+        return {key: _round_floats(each) for key, each in value.items()}
+    return [_round_floats(each) for each in value] if isinstance(value, list) else value

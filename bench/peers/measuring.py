@@ -1,4 +1,4 @@
-"""One round: each server in turn is written to, read from, and sent single records. Before it: starts, a warm-up."""
+"""The run: start times, a warm-up, then rounds that measure each server in rotation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from chronik.bench.rounds import in_turn
 from chronik.client.cluster import Cluster
 
 BYTES_MAX: Final = 1000 * MEGABYTE
-"""Written in one measurement. Much more, and it is the disk that is measured."""
+"""Written per measurement. Much more would measure the disk."""
 
 RECORDS_MIN: Final = 20_000
-"""Fewer may all come in one answer, and then there is nothing to time."""
+"""Fewer may all arrive in one response, which leaves nothing to time."""
 
 WARM_UP_BYTES_PER_SECOND: Final = 5 * MEGABYTE
 WARM_UP_TRIPS: Final = 1000
@@ -35,9 +35,11 @@ SETTLED_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """Parameters of a run."""
+
     rounds: int
     seconds: float
-    """Of one load of one server."""
+    """Duration of one load of one server."""
     trips: int
     starts: int
 
@@ -52,20 +54,20 @@ def measure(measured: Sequence[Subject], plan: Plan, folder: Path) -> list[Measu
             say(f"starting {name}")
             running[name] = stack.enter_context(subject.start(folder))
         counts = {name: _warm_up(running[name], by_name[name].nodes, plan) for name in by_name}
-        for turn in range(plan.rounds):
-            for name in in_turn(list(by_name), turn):
-                say(f"round {turn + 1} of {plan.rounds}: {name}")
+        for round_number in range(plan.rounds):
+            for name in in_turn(list(by_name), round_number):
+                say(f"round {round_number + 1} of {plan.rounds}: {name}")
                 _run_round(running[name], by_name[name].nodes, plan, counts[name], figures[name])
     return list(figures.values())
 
 
 def _measure_starts(by_name: dict[str, Subject], plan: Plan, folder: Path, figures: dict[str, Measured]) -> None:
-    """One after another, each alone. The first of Chronik compiled the modules, which happens once, and is left out."""
-    for turn in range(-1, plan.starts):
-        for name in in_turn(list(by_name), turn % max(1, plan.starts)):
-            say(f"start {turn + 1} of {plan.starts}: {name}")
+    """Measure start times one by one. The first start, which compiles Chronik's modules, is not counted."""
+    for round_number in range(-1, plan.starts):
+        for name in in_turn(list(by_name), round_number % max(1, plan.starts)):
+            say(f"start {round_number + 1} of {plan.starts}: {name}")
             with by_name[name].start(folder) as server:
-                if turn < 0:
+                if round_number < 0:
                     continue
                 figures[name].add("start", server.first_answer_seconds)
                 time.sleep(SETTLED_SECONDS)
@@ -73,44 +75,44 @@ def _measure_starts(by_name: dict[str, Subject], plan: Plan, folder: Path, figur
 
 
 def _warm_up(server: Running, nodes: int, plan: Plan) -> dict[int, int]:
-    """Java compiles what is run often. Returns how many records of each size take about as long as is asked for."""
+    """Warm up, because Java compiles hot code, and return the number of records that fill the requested duration."""
     counts = {}
     for size in RECORD_BYTES:
         records = max(RECORDS_MIN, int(WARM_UP_BYTES_PER_SECOND * plan.seconds / size))
         deadline = time.monotonic() + 2 * plan.seconds
         while True:
-            rate = _write_and_read(server, nodes, size, records, Measured("", 0, {}))
+            rate = _produce_and_consume(server, nodes, size, records, Measured("", 0, {}))
             if time.monotonic() > deadline:
                 break
         counts[size] = max(RECORDS_MIN, min(int(rate * plan.seconds), BYTES_MAX // size))
-    _trips(server, nodes, min(WARM_UP_TRIPS, plan.trips), Measured("", 0, {}))
+    _measure_trips(server, nodes, min(WARM_UP_TRIPS, plan.trips), Measured("", 0, {}))
     return counts
 
 
 def _run_round(server: Running, nodes: int, plan: Plan, counts: dict[int, int], figures: Measured) -> None:
     for size, records in counts.items():
-        _write_and_read(server, nodes, size, records, figures)
-    _trips(server, nodes, plan.trips, figures)
+        _produce_and_consume(server, nodes, size, records, figures)
+    _measure_trips(server, nodes, plan.trips, figures)
     figures.add("memory_loaded", _resident_mb(server))
 
 
-def _write_and_read(server: Running, nodes: int, size: int, records: int, figures: Measured) -> float:
-    """Returns records a second of the writing."""
+def _produce_and_consume(server: Running, nodes: int, size: int, records: int, figures: Measured) -> float:
+    """Produce and consume records, add the results, and return the produce rate."""
     topic = unique_name("peers")
     with Cluster(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
-        os.sync()  # what an earlier server left in the page cache must not slow this one
-        began = _cpu_seconds(server)
+        os.sync()  # an earlier server's dirty pages must not slow this one
+        cpu_before_s = _cpu_seconds(server)
         written = produce.measure(ProduceLoad(server.bootstrap, topic, records, size))
         figures.add(f"produce_{size}", written.records_per_second)
-        figures.add(f"produce_cpu_{size}", (_cpu_seconds(server) - began) / records * MILLION)
-        began = _cpu_seconds(server)
+        figures.add(f"produce_cpu_{size}", (_cpu_seconds(server) - cpu_before_s) / records * MILLION)
+        cpu_before_s = _cpu_seconds(server)
         read = consume.measure(ConsumeLoad(server.bootstrap, topic, 1, records))
         figures.add(f"consume_{size}", read.records_per_second)
-        figures.add(f"consume_cpu_{size}", (_cpu_seconds(server) - began) / records * MILLION)
+        figures.add(f"consume_cpu_{size}", (_cpu_seconds(server) - cpu_before_s) / records * MILLION)
     return written.records_per_second
 
 
-def _trips(server: Running, nodes: int, trips: int, figures: Measured) -> None:
+def _measure_trips(server: Running, nodes: int, trips: int, figures: Measured) -> None:
     topic = unique_name("peers-trips")
     with Cluster(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
         latency = result_of(make_trips(server.bootstrap, topic, trips, RECORD_BYTES[0]), RECORD_BYTES[0]).latency

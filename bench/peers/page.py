@@ -1,4 +1,4 @@
-"""The section of docs/benchmarks.md about peers: made of docs/benchmarks/peers.json, as its pictures are."""
+"""The generated part of docs/benchmarks.md and its images, from docs/benchmarks/peers.json."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ KEPT: Final = Path("docs", "benchmarks", "peers.json")
 IMAGES: Final = Path("docs", "images")
 PAGE: Final = Path("docs", "benchmarks.md")
 BEGIN, END = "<!-- peers: written by bench.peers -->", "<!-- peers: end -->"
-BETWEEN: Final = re.compile(rf"(?<={re.escape(BEGIN)}\n).*?(?=^{re.escape(END)})", re.MULTILINE | re.DOTALL)
+GENERATED_PART: Final = re.compile(rf"(?<={re.escape(BEGIN)}\n).*?(?=^{re.escape(END)})", re.MULTILINE | re.DOTALL)
 
-NOT_YET: Final = "No run is kept yet: `make bench-peers` makes one.\n"
+NOT_YET: Final = "No results are stored yet; run `make bench-peers`.\n"
 HOW: Final = """\
-Medians of {rounds} rounds in turn, after a warm-up, with about {seconds:g} s of each load; ratios are taken within a
-round, and above 1 Chronik is better. Longest trips and memory after the load are the most of all rounds. {kafka} is as
-shipped, and leaves flushing to the system, as `flush = "os"` does; with `group` what is acknowledged is on disk.
-Measured on {machine}; load before: {load_before:.2f}; Chronik {version}.
+Medians of {rounds} interleaved rounds after a warm-up, with about {seconds:g} s per load. Ratios are computed within a
+round; above 1, Chronik is better. Longest round trips and memory after the load are maxima of all rounds. {kafka} has
+its default settings and leaves flushing to the operating system, like `flush = "os"`; with `group`, acknowledged
+records are on disk. Measured on {machine}; load before: {load_before:.2f}; Chronik {version}.
 """
 
 
 def section(peers: Peers) -> str:
     pictures = "\n".join(f"![{title}](images/{name})" for name, (title, _, _) in PICTURES.items())
     tables = "\n\n".join(table(peers, nodes) for nodes in peers.sizes())
-    told = HOW.format(
+    summary = HOW.format(
         rounds=peers.rounds,
         seconds=peers.seconds,
         kafka=peers.kafka,
@@ -36,23 +36,23 @@ def section(peers: Peers) -> str:
         load_before=peers.load_before,
         version=peers.version,
     )
-    return f"{told}\n{pictures}\n\n{tables}\n"
+    return f"{summary}\n{pictures}\n\n{tables}\n"
 
 
 def with_section(page: str, peers: Peers | None) -> str:
-    assert BETWEEN.search(page), f"{PAGE} has no {BEGIN}"
-    return BETWEEN.sub(lambda _: NOT_YET if peers is None else section(peers), page)
+    assert GENERATED_PART.search(page), f"{PAGE} has no {BEGIN}"
+    return GENERATED_PART.sub(lambda _: NOT_YET if peers is None else section(peers), page)
 
 
 def keep(peers: Peers, root: Path = ROOT) -> None:
-    """Writes the file, the pictures and the section."""
+    """Write the JSON file, the images and the generated part of the page."""
     (root / KEPT).parent.mkdir(parents=True, exist_ok=True)
     (root / KEPT).write_text(encoded(peers), encoding="utf-8")
     draw(root)
 
 
 def draw(root: Path = ROOT) -> None:
-    """Of what is kept."""
+    """Regenerate the images and the page from the stored results."""
     peers = kept(root)
     (root / IMAGES).mkdir(parents=True, exist_ok=True)
     for name, picture in ({} if peers is None else plots(peers)).items():

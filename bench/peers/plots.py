@@ -1,4 +1,4 @@
-"""The figures as pictures: a panel for each metric, one node at the left and three at the right, a bar per server."""
+"""Results as SVG images: a panel per metric, one node on the left and three on the right, a bar per server."""
 
 from __future__ import annotations
 
@@ -23,34 +23,36 @@ PICTURES: Final = {
     "peers-throughput.svg": ("Throughput: longer is better", ("produce_", "consume_"), "records/s"),
     "peers-round-trips.svg": ("Round trips of single records: shorter is better", ("trip_",), "ms"),
     "peers-costs.svg": (
-        "What a server costs: shorter is better",
+        "Server cost: shorter is better",
         ("start", "memory_", "produce_cpu", "consume_cpu"),
         "",
     ),
 }
-"""By file: a title, what the keys of its metrics begin with, and their unit, if there is one."""
+"""By file name: title, prefixes of metric keys, and unit (if any)."""
 
 
 def plots(peers: Peers) -> dict[str, str]:
     return {name: _plot(peers, title, _metrics(keys, unit)) for name, (title, keys, unit) in PICTURES.items()}
 
 
-def _metrics(beginnings: tuple[str, ...], unit: str) -> list[Metric]:
-    chosen = [metric for metric in METRICS if metric.key.startswith(beginnings)]
-    return [metric for metric in chosen if not unit or metric.unit == unit]
+def _metrics(key_prefixes: tuple[str, ...], unit: str) -> list[Metric]:
+    candidates = [metric for metric in METRICS if metric.key.startswith(key_prefixes)]
+    return [metric for metric in candidates if not unit or metric.unit == unit]
 
 
 def alternative(peers: Peers, metrics: list[Metric]) -> str:
-    """The same in words."""
-    told = []
+    """Return the alternative text of an image, with all values."""
+    sentences = []
     for nodes in peers.sizes():
         for metric in metrics:
-            values = [f"{server} {_shown(peers, server, nodes, metric)}" for server in peers.servers(nodes)]
-            told.append(f"{metric.title}, {name_of('', nodes).removeprefix(', ')}: {', '.join(values)} {metric.unit}.")
-    return " ".join(told)
+            values = [f"{server} {_format_value(peers, server, nodes, metric)}" for server in peers.servers(nodes)]
+            sentences.append(
+                f"{metric.title}, {name_of('', nodes).removeprefix(', ')}: {', '.join(values)} {metric.unit}."
+            )
+    return " ".join(sentences)
 
 
-def _shown(peers: Peers, server: str, nodes: int, metric: Metric) -> str:
+def _format_value(peers: Peers, server: str, nodes: int, metric: Metric) -> str:
     measured = peers.of(server, nodes)
     value = None if measured is None else measured.value(metric)
     return "unknown" if value is None else number(value)
@@ -63,8 +65,8 @@ def _plot(peers: Peers, title: str, metrics: list[Metric]) -> str:
     column = (WIDTH - MARGIN * (len(sizes) + 1)) / len(sizes)
     drawing = Drawing(WIDTH, HEAD + panel_height * len(metrics) + 8, title, alternative(peers, metrics))
     drawing.text(MARGIN, 28, title, 16, strong=True)
-    for place, nodes in enumerate(sizes):
-        x = MARGIN + place * (column + MARGIN)
+    for column_index, nodes in enumerate(sizes):
+        x = MARGIN + column_index * (column + MARGIN)
         drawing.text(x, 50, name_of("", nodes).removeprefix(", ").capitalize(), 13, colour="soft", strong=True)
         for row, metric in enumerate(metrics):
             _panel(drawing, peers, nodes, metric, x, HEAD + panel_height * row, column)
@@ -77,12 +79,12 @@ def _panel(drawing: Drawing, peers: Peers, nodes: int, metric: Metric, x: float,
     for server in peers.servers(nodes):
         measured = peers.of(server, nodes)
         values[server] = None if measured is None else measured.value(metric)
-    most = max((value for value in values.values() if value), default=1.0)
-    room = width - NAME_WIDTH - VALUE_WIDTH
+    largest = max((value for value in values.values() if value), default=1.0)
+    max_bar_length = width - NAME_WIDTH - VALUE_WIDTH
     for row, (server, value) in enumerate(values.items()):
         top = y + 30 + row * (BAR_HEIGHT + BAR_GAP)
         drawing.text(x, top + 12.5, server, 12, colour="soft")
-        length = max(1.5, room * value / most) if value else 0.0
+        length = max(1.5, max_bar_length * value / largest) if value else 0.0
         drawing.box(x + NAME_WIDTH, top, length, BAR_HEIGHT, COLOURS[server])
         shown = "not measured" if value is None else number(value)
         assert width_of(shown, 12) < VALUE_WIDTH

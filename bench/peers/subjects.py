@@ -1,4 +1,4 @@
-"""Whom `make bench-peers` measures: Chronik with each way to flush, and Apache Kafka as shipped, one node and three."""
+"""The servers of `make bench-peers`: Chronik with each flush setting and Apache Kafka, with one node and with three."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from bench.servers import CHRONIK_GROUP, CHRONIK_OS
 OS, GROUP, KAFKA = "Chronik, os", "Chronik, group", "Apache Kafka"
 SERVERS: Final = (OS, GROUP, KAFKA)
 SIZES: Final = (1, NODES)
-"""Of the clusters."""
+"""Cluster sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
+    """A server under test."""
+
     server: str
     nodes: int
     start: Start
@@ -37,5 +39,5 @@ def subjects(*, with_kafka: bool, sizes: tuple[int, ...] = SIZES) -> list[Subjec
         Subject(OS, NODES, three_nodes("os")),
         Subject(GROUP, NODES, three_nodes("group")),
     ]
-    beside = [Subject(KAFKA, nodes, kafka(nodes)) for nodes in SIZES] if with_kafka else []
-    return [subject for subject in (*chronik, *beside) if subject.nodes in sizes]
+    references = [Subject(KAFKA, nodes, kafka(nodes)) for nodes in SIZES] if with_kafka else []
+    return [subject for subject in (*chronik, *references) if subject.nodes in sizes]

@@ -1,1 +1,1 @@
-"""The measurements of the pipeline (`python -m bench.pipeline`): topics into tables, and queries of them."""
+"""Benchmarks of the pipeline (`python -m bench.pipeline`): landing topics in tables, and SQL queries."""

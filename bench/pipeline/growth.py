@@ -1,4 +1,4 @@
-"""Whether twenty times the rows cost twenty times the time, and no more memory: each size by a process of its own."""
+"""Whether landing scales linearly in time with constant memory. Each size is landed by a process of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chronik.bench.rounds import in_turn
 
 RATE_RATIO_LEAST: Final = 0.8
 MEMORY_RATIO_MAX: Final = 1.25
-"""Memory that grew with the rows would be many times as much; heaps and allocators are never quite the same."""
+"""Tolerance for heaps and allocators. Memory proportional to the rows would exceed it many times."""
 
 STOP_SECONDS_MAX: Final = 60.0
 
@@ -51,7 +51,7 @@ def _ratios(values: list[float], bases: list[float]) -> list[float]:
 
 
 def _land(plan: Plan, records: int) -> tuple[float, int]:
-    """Rows a second, and the most memory of driver, Java and workers together, in bytes. Raises BenchFailed."""
+    """Land a topic and return the rows per second and the peak memory of all processes. Raises BenchFailed."""
     topics = [plan.topic(WARM_UP_RECORDS), plan.topic(records)]
     folder = plan.folder / "tables"
     shutil.rmtree(folder, ignore_errors=True)
@@ -62,13 +62,13 @@ def _land(plan: Plan, records: int) -> tuple[float, int]:
     assert process.stdout is not None
     try:
         if process.stdout.readline().strip() != READY:
-            raise BenchFailed(f"a landing ended with exit code {process.wait()} before it was ready")
+            raise BenchFailed(f"the landing process exited with code {process.wait()} before it was ready")
         with PeakMemory(process.pid) as peak:
             process.stdin.write("\n")
             process.stdin.flush()
-            told = process.stdout.readline()
-        if not told:
-            raise BenchFailed(f"a landing ended with exit code {process.wait()}")
+            result_line = process.stdout.readline()
+        if not result_line:
+            raise BenchFailed(f"the landing process exited with code {process.wait()}")
         process.wait(STOP_SECONDS_MAX)
     finally:
         process.kill()
@@ -76,7 +76,7 @@ def _land(plan: Plan, records: int) -> tuple[float, int]:
         process.stdin.close()
         process.stdout.close()
         shutil.rmtree(folder, ignore_errors=True)
-    landed = json.loads(told)
+    landed = json.loads(result_line)
     if landed["rows"] != records:
-        raise BenchFailed(f"{landed['rows']:,} rows of {records:,} landed")
+        raise BenchFailed(f"{landed['rows']:,} of {records:,} rows landed")
     return records / landed["seconds"], peak.bytes

@@ -1,8 +1,8 @@
-"""A landing in a process of its own, so that its memory is nobody else's: `python -m bench.pipeline.lander`.
+"""Landing in a separate process, to measure its memory: `python -m bench.pipeline.lander`.
 
     lander BOOTSTRAP FOLDER WARM_UP_TOPIC TOPIC
 
-Lands the first topic, says `ready`, waits for a line, lands the second, and says its rows and seconds as JSON.
+Lands the first topic, prints `ready`, waits for a line, lands the second topic and prints rows and seconds as JSON.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def main(arguments: list[str]) -> int:
         run(bootstrap, folder, [warm_up], once=True, spark=spark)
         print(READY, flush=True)
         sys.stdin.readline()
-        began = time.perf_counter()
+        started = time.perf_counter()
         summary = run(bootstrap, folder, [topic], once=True, spark=spark)
-        print(json.dumps({"rows": summary.rows[topic], "seconds": time.perf_counter() - began}), flush=True)
+        print(json.dumps({"rows": summary.rows[topic], "seconds": time.perf_counter() - started}), flush=True)
     return 0
 
 

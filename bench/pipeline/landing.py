@@ -1,8 +1,7 @@
-"""Topic to table, beside Spark's own connector to Parquet: the same session, broker, topic, codec and count of files,
-in turn within each round, after both have run once.
+"""Landing compared with Spark's Kafka connector writing Parquet, with the same session, topic, codec and file count.
 
-Spark's own is asked for less: neither headers nor checksums nor a commit, and a batch query, which plans less than a
-stream does.
+Both are measured interleaved within each round, after a warm-up. Spark's connector does less: no headers, checksums or
+commits, and a batch query, which plans less than a stream.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ CHRONIK, SPARK = "chronik", "Spark's own"
 
 
 class Written:
-    """The Parquet files under a folder."""
+    """Totals of the Parquet files in a directory."""
 
     def __init__(self, folder: Path) -> None:
         files = [path for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts]
@@ -53,49 +52,51 @@ class Written:
 
 
 class Measured(NamedTuple):
+    """Throughput, CPU and output of one run."""
+
     rows_per_second: float
     cpu_s_per_million: float
-    """Of all processes of Spark's together, which says more than the rate does while others use the machine."""
+    """CPU of all Spark processes, which is less affected by other load than the rate."""
     written: Written
 
 
 class Contest:
-    """Both ways of one codec."""
+    """Chronik and Spark's connector with one codec."""
 
     def __init__(self, spark: SparkSession, plan: Plan, codec: str) -> None:
         self._spark = spark
         self._plan = plan
         self._codec = codec
         self._files = PARTITIONS
-        """That Spark's own writes: as many as ours has."""
-        self.ways: dict[str, Callable[[str, Path], None]] = {CHRONIK: self._chronik, SPARK: self._own}
+        """The number of files that Spark's connector writes: as many as Chronik did."""
+        self.ways: dict[str, Callable[[str, Path], None]] = {CHRONIK: self._chronik, SPARK: self._spark_connector}
 
-    def measure(self, way: str, records: int) -> Measured:
-        """Raises BenchFailed."""
+    def measure(self, method: str, records: int) -> Measured:
+        """Land the topic in one way and check the rows and files. Raises BenchFailed."""
         topic = self._plan.topic(records)
         folder = self._plan.folder / "tables"
         shutil.rmtree(folder, ignore_errors=True)
-        os.sync()  # what the other left in the page cache must not slow this one
+        os.sync()  # an earlier run's dirty pages must not slow this one
         try:
-            used_s = tree_cpu_seconds(os.getpid())
+            cpu_s = tree_cpu_seconds(os.getpid())
             with Stopwatch() as watch:
-                self.ways[way](topic, folder)
-            used_s = tree_cpu_seconds(os.getpid()) - used_s
+                self.ways[method](topic, folder)
+            cpu_s = tree_cpu_seconds(os.getpid()) - cpu_s
             written = Written(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if written.rows != records:
-            raise BenchFailed(f"{way} wrote {written.rows:,} rows of {records:,}")
-        if way == CHRONIK:
+            raise BenchFailed(f"{method} wrote {written.rows:,} rows of {records:,}")
+        if method == CHRONIK:
             self._files = written.files
         elif written.files != self._files:
-            raise BenchFailed(f"{way} wrote {written.files} files, not {self._files}")
-        return Measured(records / watch.seconds, used_s / records * MILLION, written)
+            raise BenchFailed(f"{method} wrote {written.files} files, not {self._files}")
+        return Measured(records / watch.seconds, cpu_s / records * MILLION, written)
 
     def _chronik(self, topic: str, folder: Path) -> None:
         run(self._plan.bootstrap, str(folder), [topic], once=True, codec=self._codec, spark=self._spark)
 
-    def _own(self, topic: str, folder: Path) -> None:
+    def _spark_connector(self, topic: str, folder: Path) -> None:
         options = {"kafka.bootstrap.servers": self._plan.bootstrap, "subscribe": topic}
         frame = self._spark.read.format("kafka").options(**options, minPartitions=str(self._files)).load()
         frame = frame.select(*COLUMNS)
@@ -114,31 +115,31 @@ def measure_landing(plan: Plan) -> list[Figure]:
 
 
 def connector_jars() -> list[Path]:
-    """Spark's own connector, fetched from Maven Central if need be. Raises BenchFailed."""
+    """Return the jars of Spark's Kafka connector, downloading them if necessary. Raises BenchFailed."""
     if not CONNECTOR.is_dir():
         subprocess.run([SETUP, "spark-kafka"], stdout=sys.stderr, check=False)
     jars = sorted(CONNECTOR.glob("*.jar"))
     if not jars:
-        raise BenchFailed("Spark's own connector cannot be fetched: see .tools/mvn-spark-kafka.log")
+        raise BenchFailed("Spark's Kafka connector could not be downloaded; see .tools/mvn-spark-kafka.log")
     return jars
 
 
 def _with_codec(contest: Contest, plan: Plan, codec: str) -> list[Figure]:
     for records in (WARM_UP_RECORDS, plan.records):
-        for way in contest.ways:
-            contest.measure(way, records)  # Java is quick when it has seen much; and ours tells its count of files
+        for method in contest.ways:
+            contest.measure(method, records)  # warm-up, which also determines Chronik's number of files
     measured: dict[str, list[Measured]] = defaultdict(list)
     for number in range(plan.rounds):
-        for way in in_turn(list(contest.ways), number):
-            measured[way].append(contest.measure(way, plan.records))
-    rates = {way: [each.rows_per_second for each in measured[way]] for way in contest.ways}
-    costs = {way: [each.cpu_s_per_million for each in measured[way]] for way in contest.ways}
-    sizes = {way: [each.written.bytes / MEGABYTE for each in measured[way]] for way in contest.ways}
-    ratios = [ours / own for ours, own in zip(rates[CHRONIK], rates[SPARK], strict=True)]
+        for method in in_turn(list(contest.ways), number):
+            measured[method].append(contest.measure(method, plan.records))
+    rates = {method: [each.rows_per_second for each in measured[method]] for method in contest.ways}
+    costs = {method: [each.cpu_s_per_million for each in measured[method]] for method in contest.ways}
+    sizes = {method: [each.written.bytes / MEGABYTE for each in measured[method]] for method in contest.ways}
+    ratios = [chronik_rate / spark_rate for chronik_rate, spark_rate in zip(rates[CHRONIK], rates[SPARK], strict=True)]
     what = f"{millions(plan.records)} rows, {measured[CHRONIK][0].written.files} files of {codec}"
     return [
         Figure(f"{what}: {CHRONIK} of {SPARK}, rows/s", ratios, at_least=RATIO_LEAST),
-        *(Figure(f"{what}: {way}, rows/s", rates[way]) for way in contest.ways),
-        *(Figure(f"{what}: {way}, CPU of Spark's processes, s/M", costs[way]) for way in contest.ways),
-        *(Figure(f"{what}: {way}, MB", sizes[way]) for way in contest.ways),
+        *(Figure(f"{what}: {method}, rows/s", rates[method]) for method in contest.ways),
+        *(Figure(f"{what}: {method}, CPU of Spark's processes, s/M", costs[method]) for method in contest.ways),
+        *(Figure(f"{what}: {method}, MB", sizes[method]) for method in contest.ways),
     ]

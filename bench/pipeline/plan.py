@@ -1,4 +1,4 @@
-"""What is measured, how large and how often, and the topics that all sections share."""
+"""Parameters of the pipeline benchmarks, and the topics that all sections share."""
 
 from __future__ import annotations
 
@@ -20,30 +20,32 @@ from chronik.pipeline.writing.publishing import Publisher, PublishSettings
 
 PARTITIONS: Final = 4
 ROWS_PER_CALL: Final = 50_000
-"""Each call's rows go to the next partition."""
+"""Rows per call; each call writes to the next partition."""
 
 TEMPLATE: Final = (
     b'{"id":"###############","user":"########","amount":1###.##,"at":17###########,"page":"/orders/####"}'
 )
-"""An event of JSON, its digits random: neither all the same, which Parquet would keep once, nor noise."""
+"""A JSON event with random digits: neither constant, which Parquet would store once, nor pure noise."""
 
 
 @dataclass(slots=True)
 class Plan:
+    """Parameters of a run."""
+
     folder: Path
-    """For data, and for what is kept of the run."""
+    """Directory for data and results."""
     bootstrap: str
     rounds: int
     records: int
-    """Of the comparison."""
+    """Records of the comparison."""
     sizes: tuple[int, ...]
-    """Of the topics whose landing is compared by size."""
+    """Topic sizes of the growth comparison."""
     growth_rounds: int = 1
-    """Of that comparison, which takes longest."""
+    """Rounds of the growth comparison, which takes longest."""
     _filled: set[str] = field(default_factory=set)
 
     def topic(self, records: int, use: str = "events") -> str:
-        """One of so many records, filled when it is first asked for. Raises BenchFailed."""
+        """Return the name of a topic with that many records, filling it on first use. Raises BenchFailed."""
         name = f"{use}-{records}"
         if name not in self._filled:
             fill(self.bootstrap, name, records)
@@ -52,20 +54,20 @@ class Plan:
 
 
 def fill(bootstrap: str, topic: str, records: int) -> None:
-    """Adds records of 100 B, as many to each partition. Raises BenchFailed."""
+    """Add records of 100 B, distributed evenly over the partitions. Raises BenchFailed."""
     random = np.random.default_rng(1)
     with Cluster(bootstrap) as cluster:
         ensure_topic(cluster, topic, PARTITIONS)
-        before = _total(cluster, topic)
+        before = _count_records(cluster, topic)
         publisher = Publisher(cluster, PublishSettings(bootstrap, topic))
         for first in range(0, records, ROWS_PER_CALL):
             publisher.publish(events(min(ROWS_PER_CALL, records - first), random))
-        written = _total(cluster, topic) - before
+        written = _count_records(cluster, topic) - before
     if written != records:
-        raise BenchFailed(f"{written:,} records are in {topic}, not {records:,}")
+        raise BenchFailed(f"topic {topic} received {written:,} records instead of {records:,}")
 
 
-def _total(cluster: Cluster, topic: str) -> int:
+def _count_records(cluster: Cluster, topic: str) -> int:
     return sum(latest_offsets(cluster, cluster.partitions(topic)).values())
 
 
@@ -84,12 +86,12 @@ def millions(records: int) -> str:
 
 
 class Stopwatch:
-    """`with Stopwatch() as watch: …`, then `watch.seconds`."""
+    """A context manager that measures elapsed time: `with Stopwatch() as watch: …`, then `watch.seconds`."""
 
     def __enter__(self) -> Stopwatch:
         self.seconds = 0.0
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._began
+        self.seconds = time.perf_counter() - self._started

@@ -1,4 +1,4 @@
-"""What a process and all that it has started take, in memory and time: the driver, Java, and Python's workers."""
+"""CPU time and memory of a process and its descendants: the driver, the JVM and Python workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KIB: Final = 1024
 
 
 def descendants(pid: int) -> list[int]:
-    """The process itself among them; those that end meanwhile may be missing."""
+    """Return the process id and those of all descendants; processes that exit meanwhile may be missing."""
     found = [pid]
     for each in found:
         try:
@@ -28,44 +28,44 @@ def descendants(pid: int) -> list[int]:
 
 
 def tree_cpu_seconds(pid: int) -> float:
-    """Of those that run: Spark's workers stay, so that the difference of two readings is what was used between."""
+    """Return the CPU seconds of a process tree. Spark's workers stay alive, so two readings can be subtracted."""
     total = 0.0
     for each in descendants(pid):
-        with suppress(BenchFailed):  # it has just ended
+        with suppress(BenchFailed):  # the process has just exited
             total += cpu_seconds(each)
     return total
 
 
 def proportional_bytes(pid: int) -> int:
-    """Pages that several processes share count by their share, so that a sum over processes is what they take."""
+    """Return the proportional set size (PSS), which divides shared pages among their processes."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it has just ended
+    except OSError:  # the process has just exited
         return 0
     return KIB * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 class PeakMemory:
-    """`with PeakMemory(pid) as peak: …`, then `peak.bytes`."""
+    """A context manager that samples the memory of a process tree: `with PeakMemory(pid) as peak: …`, `peak.bytes`."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._ended = threading.Event()
-        self._sampling = threading.Thread(target=self._sample, daemon=True)
+        self._stop_event = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
         self.bytes = 0
 
     def __enter__(self) -> PeakMemory:
-        self._sampling.start()
+        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._ended.set()
-        self._sampling.join()
+        self._stop_event.set()
+        self._thread.join()
 
     def _sample(self) -> None:
         while True:
             self.bytes = max(self.bytes, sum(map(proportional_bytes, descendants(self._pid))))
-            if self._ended.wait(SAMPLE_SECONDS):
+            if self._stop_event.wait(SAMPLE_SECONDS):
                 return

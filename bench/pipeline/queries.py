@@ -1,6 +1,6 @@
-"""How long an answer in SQL takes: by a Spark that must be started, by one that stays, and within a session.
+"""The latency of SQL queries: with a cold start of Spark, with a running Spark server, and within a session.
 
-The topic's records have landed but for the last ones, which the broker alone has.
+All but the last records of the topic have landed; the tail is read from the broker.
 """
 
 from __future__ import annotations
@@ -35,52 +35,62 @@ def measure_queries(plan: Plan) -> list[Figure]:
     run(plan.bootstrap, str(tables), [topic], once=True)
     fill(plan.bootstrap, topic, TAIL_RECORDS)
     try:
-        return [*_commands(plan, topic, tables), *_in_a_session(plan, topic, tables)]
+        return [*_measure_commands(plan, topic, tables), *_measure_session(plan, topic, tables)]
     finally:
         shutil.rmtree(tables, ignore_errors=True)
 
 
-def _commands(plan: Plan, topic: str, tables: Path) -> list[Figure]:
-    """The command as a user runs it, from its start to its end."""
+def _measure_commands(plan: Plan, topic: str, tables: Path) -> list[Figure]:
+    """Measure the `chronik pipeline sql` command from start to exit."""
     statement = STATEMENTS["aggregate"].format(topic=topic)
     cold, first, warm = [], [], []
     for _ in range(plan.rounds):
-        cold.append(_command(plan, tables, statement, "--no-server"))
-        _chronik(plan, "server", "stop")
-        first.append(_command(plan, tables, statement))
-        _command(plan, tables, statement)
-        warm.append(_command(plan, tables, statement))
-    _chronik(plan, "server", "stop")
+        cold.append(_time_command(plan, tables, statement, "--no-server"))
+        _run_chronik(plan, "server", "stop")
+        first.append(_time_command(plan, tables, statement))
+        _time_command(plan, tables, statement)
+        warm.append(_time_command(plan, tables, statement))
+    _run_chronik(plan, "server", "stop")
     what = f"sql over {millions(plan.records)} rows and a tail of {TAIL_RECORDS:,}"
     return [
         Figure(f"{what}: cold, no server, s", cold),
-        Figure(f"{what}: the first, which starts a server, s", first),
+        Figure(f"{what}: first, which starts a server, s", first),
         Figure(f"{what}: warm, s", warm),
     ]
 
 
-def _command(plan: Plan, tables: Path, statement: str, *options: str) -> float:
-    words = ["sql", statement, "-b", plan.bootstrap, "--table-root", str(tables), "--format", "csv", *options]
+def _time_command(plan: Plan, tables: Path, statement: str, *options: str) -> float:
+    command_arguments = [
+        "sql",
+        statement,
+        "-b",
+        plan.bootstrap,
+        "--table-root",
+        str(tables),
+        "--format",
+        "csv",
+        *options,
+    ]
     with Stopwatch() as watch:
-        answer = _chronik(plan, *words)
-    counted = sum(int(line.split(",")[1]) for line in answer.splitlines()[1:])
+        output = _run_chronik(plan, *command_arguments)
+    counted = sum(int(line.split(",")[1]) for line in output.splitlines()[1:])
     if counted != plan.records + TAIL_RECORDS:
-        raise BenchFailed(f"{counted:,} rows were seen, not {plan.records + TAIL_RECORDS:,}")
+        raise BenchFailed(f"the query returned {counted:,} rows instead of {plan.records + TAIL_RECORDS:,}")
     return watch.seconds
 
 
-def _chronik(plan: Plan, *words: str) -> str:
-    """With a Spark server of its own, beside whatever the user has."""
-    command = [str(Path(sys.executable).with_name("chronik")), "pipeline", *words]
+def _run_chronik(plan: Plan, *command_arguments: str) -> str:
+    """Run `chronik pipeline` with its own Spark server, separate from the user's."""
+    command = [str(Path(sys.executable).with_name("chronik")), "pipeline", *command_arguments]
     environment = os.environ | {"XDG_CACHE_HOME": str(plan.folder.resolve() / "cache")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, env=environment)
-    if done.returncode != 0:
-        raise BenchFailed(f"chronik pipeline {words[0]}: {done.stderr.strip()}")
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, env=environment)
+    if completed.returncode != 0:
+        raise BenchFailed(f"chronik pipeline {command_arguments[0]}: {completed.stderr.strip()}")
+    return completed.stdout
 
 
-def _in_a_session(plan: Plan, topic: str, tables: Path) -> list[Figure]:
-    """As in a notebook."""
+def _measure_session(plan: Plan, topic: str, tables: Path) -> list[Figure]:
+    """Measure queries within one session, as in a notebook."""
     figures = []
     with session() as spark:
         for name, template in STATEMENTS.items():

@@ -1,4 +1,4 @@
-"""Whether the node of this container answers over HTTP: exit code 0, or 1 and why. It reads the config of the node."""
+"""Health check of the container: exit code 0 if the node responds over HTTP, else 1 with the reason on stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chronik.errors import ConfigError
 
 TIMEOUT_SECONDS = 5.0
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where to reach a node that listens on all addresses."""
+"""Addresses to reach a node that listens on all interfaces."""
 
 
 def main() -> int:
@@ -29,14 +29,14 @@ def main() -> int:
     except (ConfigError, OSError, http.client.HTTPException) as error:
         print(f"unhealthy: {error}", file=sys.stderr)
         return 1
-    print(f"/healthz says {status}")
+    print(f"/healthz returned {status}")
     return 0 if status == 200 else 1
 
 
 def connect(host: str, port: int, *, has_tls: bool) -> http.client.HTTPConnection:
     if not has_tls:
         return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
-    # It asks itself, and nothing secret is sent: a certificate for another name than this one is no reason to be ill.
+    # The connection is local and carries no secrets, so the certificate's host name is not verified.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

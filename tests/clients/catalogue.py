@@ -1,4 +1,4 @@
-"""The clients that are run against a broker: how each is started, and why one may be missing."""
+"""The Kafka clients under test: how each is started, and why one may be unavailable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROJECT = HERE.parent.parent
 TOOLS = PROJECT / ".tools"
 DRIVERS_SOURCES = PROJECT / "tools" / "clients"
 
-# Small: a driver lives for a few thousand records.
+# A small heap is enough: a driver processes a few thousand records.
 JVM_OPTIONS = ("-Xmx256m", *SHORT_LIVED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 
 
@@ -24,21 +24,21 @@ JVM_OPTIONS = ("-Xmx256m", *SHORT_LIVED, "-Dorg.slf4j.simpleLogger.defaultLogLev
 class Client:
     name: str
     command: tuple[str, ...]
-    program: str | None = None  # what must be on the PATH
-    files: Path | None = None  # what `tools/clients/setup` must have made
+    program: str | None = None  # an executable that must be on the PATH
+    files: Path | None = None  # a path that `tools/clients/setup` creates
     environment: tuple[tuple[str, str], ...] = ()
     reads_without_group: bool = True
     administers: bool = False
 
     def missing(self) -> str | None:
-        """Why this client cannot be run here, or None when it can."""
-        told = TOOLS / "missing" / self.name
-        if told.exists():
-            return f"{self.name}: {told.read_text().strip()}"
+        """Return why this client cannot run here, or None if it can."""
+        reason_file = TOOLS / "missing" / self.name
+        if reason_file.exists():
+            return f"{self.name}: {reason_file.read_text().strip()}"
         if self.program is not None and shutil.which(self.program) is None:
             return f"{self.name}: {self.program} is not installed; run tools/clients/setup"
         if self.files is not None and not self.files.exists():
-            return f"{self.name}: not set up; run tools/clients/setup"
+            return f"{self.name}: not installed; run tools/clients/setup"
         return None
 
     def full_environment(self) -> dict[str, str]:
@@ -90,7 +90,7 @@ CLIENTS: dict[str, Client] = {
 
 
 def _secured_java(name: str) -> Client:
-    """A program of its own, for any version; Kafka 4's client does not bring what it needs for tokens."""
+    """Return a client with the single-file program for TLS and SASL. Kafka 4's client needs jose4j for tokens."""
     jars = (TOOLS / "java" / name / "lib" / "*", *(TOOLS / "jars").glob("*/jose4j-*.jar"))
     program = str(DRIVERS_SOURCES / "secured" / "Secured.java")
     return replace(CLIENTS[name], command=("java", *JVM_OPTIONS, "-cp", ":".join(map(str, jars)), program))
@@ -100,4 +100,4 @@ SECURED: dict[str, Client] = {
     **{name: CLIENTS[name] for name in ("confluent", "kafka-python", "aiokafka", "kafkajs")},
     **{name: _secured_java(name) for name in ("java-3.9", "java-4")},
 }
-"""Those that know the command `write_and_read`, which is about logins and TLS."""
+"""Clients that support the command `write_and_read`, which tests TLS and SASL."""

@@ -1,8 +1,8 @@
-"""The broker that the clients talk to, and the clients.
+"""Fixtures: the broker that the clients connect to, and the clients.
 
-The broker is Chronik's own, unless CHRONIK_TEST_BOOTSTRAP names another, as `127.0.0.1:9092`: so the same tests show
-what Apache Kafka does. CHRONIK_TEST_WITHOUT_CLIENTS then leaves out clients that broker no longer serves, by name, with
-commas between them.
+The broker is Chronik's own unless CHRONIK_TEST_BOOTSTRAP names another one, such as `127.0.0.1:9092`, so that the same
+tests can run against Apache Kafka. CHRONIK_TEST_WITHOUT_CLIENTS is then a comma-separated list of clients to leave out
+because that broker no longer supports them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CONNECT_TIMEOUT_S = 30.0
 
 @pytest.fixture(scope="session")
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    outside = os.environ.get("CHRONIK_TEST_BOOTSTRAP")
-    return outside or str(request.getfixturevalue("chronik_broker").bootstrap)
+    external_bootstrap = os.environ.get("CHRONIK_TEST_BOOTSTRAP")
+    return external_bootstrap or str(request.getfixturevalue("chronik_broker").bootstrap)
 
 
 @pytest.fixture(autouse=True)
-def _the_broker_still_answers(bootstrap: str) -> None:
-    """A broker that died fails every test at once, instead of after each client's patience."""
+def _check_broker_is_reachable(bootstrap: str) -> None:
+    """Fail immediately if the broker died, instead of after each client's timeout."""
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
@@ -45,7 +45,7 @@ def clients(bootstrap: str) -> Iterator[Clients]:
 
 @pytest.fixture(scope="session")
 def secured_clients(bootstrap: str) -> Iterator[Clients]:
-    """Processes of their own: some that are not let in leave things behind."""
+    """Clients in separate processes, because some leave resources behind after a failed login."""
     running = Clients(bootstrap, frozenset(), SECURED)
     yield running
     running.close()

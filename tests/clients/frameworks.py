@@ -1,4 +1,4 @@
-"""Frameworks that write by transactions, as `tools/clients/setup` fetches them, as processes."""
+"""Frameworks with transactional writes (Flink, Kafka Connect) as processes, installed by `tools/clients/setup`."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from chronik.testing.ports import HOST, ReservedPorts
 from .catalogue import JVM_OPTIONS, TOOLS
 
 RUN_SECONDS_MAX = 180.0
-"""For a machine that does much else."""
+"""Generous, for a machine with other load."""
 
 POLL_SECONDS = 0.2
-ASK_SECONDS_MAX = 30.0
+REQUEST_SECONDS_MAX = 30.0
 
-# Flink looks into classes of Java's own.
-OPENED = ("java.util", "java.lang", "java.time", "java.lang.reflect", "java.text", "java.util.concurrent")
+# Flink uses reflection on classes of the JDK.
+OPENED_PACKAGES = ("java.util", "java.lang", "java.time", "java.lang.reflect", "java.text", "java.util.concurrent")
 
 
 def require(name: str, folder: Path) -> Path:
-    """The folder of its jars. Skips the test where they are missing."""
-    told = TOOLS / "missing" / name
-    if told.exists():
-        pytest.skip(f"{name}: {told.read_text().strip()}")
+    """Return the directory of the framework's jars, or skip the test if they are not installed."""
+    reason_file = TOOLS / "missing" / name
+    if reason_file.exists():
+        pytest.skip(f"{name}: {reason_file.read_text().strip()}")
     if not folder.exists():
-        pytest.skip(f"{name}: not set up; run tools/clients/setup {name}")
+        pytest.skip(f"{name}: not installed; run tools/clients/setup {name}")
     return folder
 
 
 def run_flink(*arguments: str) -> None:
-    """Returns when the job has ended well."""
+    """Run the Flink job and wait until it succeeds."""
     library = require("flink", TOOLS / "flink" / "lib")
-    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
-    command = ["java", *JVM_OPTIONS, "-Xmx512m", *opened, "-cp", f"{library}/*", "chronik.flink.Numbers", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    add_opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED_PACKAGES]
+    command = ["java", *JVM_OPTIONS, "-Xmx512m", *add_opens, "-cp", f"{library}/*", "chronik.flink.Numbers", *arguments]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
+    assert completed.returncode == 0, completed.stderr[-3000:]
 
 
 class Connect:
-    """A worker of Kafka Connect with exactly-once sources. It may be killed and started again."""
+    """A Kafka Connect worker with exactly-once sources, which can be killed and restarted."""
 
     def __init__(self, bootstrap: str, group: str, folder: Path) -> None:
         self._library = require("connect", TOOLS / "jars" / "connect")
@@ -61,7 +61,7 @@ class Connect:
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
             "plugin.discovery": "hybrid_warn",
-            # Short, for the sake of who waits for one that was killed.
+            # Short, because tests wait for the session of a killed worker to expire.
             "session.timeout.ms": 6000,
             "heartbeat.interval.ms": 1000,
             "scheduled.rebalance.max.delay.ms": 0,
@@ -81,12 +81,12 @@ class Connect:
         self._reserved.release()
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start the worker and wait until its REST API responds."""
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
         command = ["java", *JVM_OPTIONS, "-Xmx512m", "-cp", f"{self._library}/*", main, str(self._settings)]
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self._until(lambda: self._ask("GET", "/") is not None, "an answer")
+        self._wait_until(lambda: self._request("GET", "/") is not None, "response of the REST API")
 
     def kill(self) -> None:
         assert self._process is not None
@@ -94,30 +94,32 @@ class Connect:
         self._process.wait()
 
     def configure(self, connector: str, config: dict[str, str]) -> None:
-        """Returns when its task runs."""
-        self._until(lambda: self._ask("PUT", f"/connectors/{connector}/config", config) is not None, "the connector")
-        self._until(lambda: self._states(connector) == ["RUNNING"], "the task")
+        """Configure a connector and wait until its task runs."""
+        self._wait_until(
+            lambda: self._request("PUT", f"/connectors/{connector}/config", config) is not None, "connector"
+        )
+        self._wait_until(lambda: self._states(connector) == ["RUNNING"], "running task")
 
     def _states(self, connector: str) -> list[str]:
-        status = self._ask("GET", f"/connectors/{connector}/status")
+        status = self._request("GET", f"/connectors/{connector}/status")
         return [] if status is None else [task["state"] for task in status["tasks"]]
 
-    def _ask(self, method: str, path: str, body: dict[str, str] | None = None) -> Any:
-        """The answer; None while there is none, as when workers are about to find each other."""
+    def _request(self, method: str, path: str, body: dict[str, str] | None = None) -> Any:
+        """Send a REST request and return the JSON response, or None while it fails (such as during a rebalance)."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._url + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=ASK_SECONDS_MAX) as answer:
-                return json.load(answer)
-        except OSError:  # an HTTPError is one
+            with urllib.request.urlopen(request, timeout=REQUEST_SECONDS_MAX) as response:
+                return json.load(response)
+        except OSError:  # includes HTTPError
             return None
 
-    def _until(self, state: Any, what: str) -> None:
+    def _wait_until(self, state: Any, what: str) -> None:
         deadline = time.monotonic() + RUN_SECONDS_MAX
         while not state():
             assert self._process is not None
-            has_ended = self._process.poll() is not None
-            if has_ended or time.monotonic() > deadline:
+            has_exited = self._process.poll() is not None
+            if has_exited or time.monotonic() > deadline:
                 raise AssertionError(f"no {what}: {self._log_path.read_text(errors='replace')[-3000:]}")
             time.sleep(POLL_SECONDS)

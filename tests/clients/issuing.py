@@ -1,4 +1,4 @@
-"""An issuer of tokens, for brokers and clients that are tested with them."""
+"""An issuer of OAuth tokens for tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from joserfc.jwk import KeySet, RSAKey
 
 
 class Issuer:
-    """Signs tokens, and while it is entered gives them to whoever asks for one over HTTP; the broker has its keys in a
-    file."""
+    """Signs JSON Web Tokens, and serves them over HTTP while entered. Brokers read its keys from a JWKS file."""
 
     def __init__(self, folder: Path) -> None:
         self._key = RSAKey.generate_key(2048, {"kid": "issuer", "use": "sig"})
@@ -37,12 +36,12 @@ class Issuer:
         self._server.server_close()
 
     def url(self, seconds: float = 300, **claims: str) -> str:
-        """Where tokens are had that live so long and say so."""
+        """Return the URL that issues tokens with the given lifetime and claims."""
         return f"http://127.0.0.1:{self._server.server_port}/?{urlencode({'seconds': seconds, **claims})}"
 
-    def token(self, seconds: float, **more: Any) -> str:
+    def token(self, seconds: float, **extra_claims: Any) -> str:
         now = time.time()
-        claims = {"sub": "token-user", "iat": now, "exp": now + seconds, "aud": "kafka", "iss": "tests"} | more
+        claims = {"sub": "token-user", "iat": now, "exp": now + seconds, "aud": "kafka", "iss": "tests"} | extra_claims
         return jwt.encode({"alg": "RS256", "kid": "issuer"}, claims, self._key)
 
 
@@ -52,12 +51,14 @@ def _handler(issuer: Issuer) -> type[BaseHTTPRequestHandler]:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             claims: dict[str, Any] = dict(parse_qsl(urlsplit(self.path).query))
             seconds = float(claims.pop("seconds"))
-            told = json.dumps({"access_token": issuer.token(seconds, **claims), "expires_in": seconds}).encode()
+            response_body = json.dumps(
+                {"access_token": issuer.token(seconds, **claims), "expires_in": seconds}
+            ).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(told)))
+            self.send_header("Content-Length", str(len(response_body)))
             self.end_headers()
-            self.wfile.write(told)
+            self.wfile.write(response_body)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, as `tools/clients/setup` fetches them."""
+"""Kafka's own command-line tools, installed by `tools/clients/setup`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.archives import KAFKA_TOOLS, kafka_tools_archive, using
 from .catalogue import DRIVERS_SOURCES, JVM_OPTIONS
 
 RUN_SECONDS_MAX: Final = 120.0
-"""For a machine that does much else."""
+"""Generous, for a machine with other load."""
 
 _PACKAGE: Final = "org.apache.kafka.tools"
 MAINS: Final = {
@@ -30,18 +30,18 @@ MAINS: Final = {
 
 
 class ToolFailed(Exception):
-    """With all that it said."""
+    """A tool exited with an error; the message contains its output."""
 
 
 def java_command(main: str) -> list[str]:
-    """Skips the test where the tools are missing."""
+    """Return the java command for a tool's main class, or skip the test if the tools are not installed."""
     if not KAFKA_TOOLS.exists():
-        pytest.skip("kafka-tools: not set up; run tools/clients/setup")
+        pytest.skip("kafka-tools: not installed; run tools/clients/setup")
     return ["java", *JVM_OPTIONS, *using(kafka_tools_archive()), "-cp", f"{KAFKA_TOOLS}/*", main]
 
 
 def run_tool(name: str, bootstrap: str, *arguments: str) -> str:
-    """What it prints. Raises ToolFailed when it says that something went wrong; skips the test where it is missing."""
+    """Run a tool and return its standard output. Raises ToolFailed if it fails; skips the test if not installed."""
     code, output, errors = host().run(MAINS[name], "--bootstrap-server", bootstrap, *arguments)
     if code != 0:
         raise ToolFailed(output + errors)
@@ -49,7 +49,7 @@ def run_tool(name: str, bootstrap: str, *arguments: str) -> str:
 
 
 class Host:
-    """A JVM in which tools are run one after the other: see `ToolHost.java`."""
+    """A JVM that runs tools one after another; see `ToolHost.java`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -60,39 +60,39 @@ class Host:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._requests, self._answers = self._process.stdin, self._process.stdout
+        self._requests, self._responses = self._process.stdin, self._process.stdout
 
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def run(self, *words: str) -> tuple[int, str, str]:
-        """Exit code, standard output and standard error. One that hangs is killed, and the next begins anew."""
-        watch = threading.Timer(RUN_SECONDS_MAX, self._process.kill)
-        watch.start()
+    def run(self, *tool_command: str) -> tuple[int, str, str]:
+        """Run a tool and return its exit code, standard output and error. A tool that hangs is killed with the JVM."""
+        timeout_timer = threading.Timer(RUN_SECONDS_MAX, self._process.kill)
+        timeout_timer.start()
         try:
-            self._requests.write(" ".join(map(_encoded, words)) + "\n")
+            self._requests.write(" ".join(map(_encode, tool_command)) + "\n")
             self._requests.flush()
-            answer = self._answers.readline().split(" ")
+            response = self._responses.readline().split(" ")
         finally:
-            watch.cancel()
-            watch.join()
-        if len(answer) != 3:
-            raise ToolFailed(f"{words} did not end within {RUN_SECONDS_MAX:g} s, or took the JVM with it")
-        return int(answer[0]), _decoded(answer[1]), _decoded(answer[2])
+            timeout_timer.cancel()
+            timeout_timer.join()
+        if len(response) != 3:
+            raise ToolFailed(f"{tool_command} did not finish within {RUN_SECONDS_MAX:g} s, or terminated the JVM")
+        return int(response[0]), _decode(response[1]), _decode(response[2])
 
     def close(self) -> None:
         with suppress(BrokenPipeError):
             self._requests.close()
         self._process.wait(RUN_SECONDS_MAX)
-        self._answers.close()
+        self._responses.close()
 
 
 _hosts: list[Host] = []
 
 
 def host() -> Host:
-    """The one of this process, which lives as long. Skips the test where the tools are missing."""
+    """Return the JVM of this process, starting it if necessary. Skips the test if the tools are not installed."""
     if _hosts and not _hosts[-1].is_running:
         _hosts.pop().close()
     if not _hosts:
@@ -101,9 +101,9 @@ def host() -> Host:
     return _hosts[0]
 
 
-def _encoded(word: str) -> str:
+def _encode(word: str) -> str:
     return base64.b64encode(word.encode()).decode()
 
 
-def _decoded(word: str) -> str:
+def _decode(word: str) -> str:
     return base64.b64decode(word).decode()

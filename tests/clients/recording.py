@@ -1,6 +1,7 @@
-"""Which client can do what, as a run of these tests has shown it: CHRONIK_RECORD_CLIENTS=docs/client-compatibility.json
+"""Recorder of client compatibility: counts test outcomes by client and feature.
 
-names a file for it. `python -m tools.docs` makes a table of that file: docs/client-compatibility.md.
+CHRONIK_RECORD_CLIENTS=docs/client-compatibility.json names the output file, from which `python -m tools.docs` generates
+docs/client-compatibility.md.
 """
 
 from __future__ import annotations
@@ -21,34 +22,34 @@ from .catalogue import CLIENTS, DRIVERS_SOURCES, TOOLS
 FILE = "CHRONIK_RECORD_CLIENTS"
 
 FEATURES = {
-    "test_a_client_reads_exactly_what_another_wrote": "write and read",
-    "test_compressed_records_stay_compressed_in_the_log": "compression",
-    "test_two_members_share_partitions_and_rebalance_on_join_and_leave": "groups",
-    "test_a_group_keeps_committed_offsets_with_metadata_and_resumes_there": "groups",
-    "test_kcat_resumes_after_what_it_committed_on_leaving": "groups",
-    "test_a_cooperative_rebalance_takes_only_what_must_move": "cooperative rebalance",
+    "test_client_reads_records_written_by_another_client": "write and read",
+    "test_compressed_records_stay_compressed_in_log": "compression",
+    "test_two_members_rebalance_on_join_and_leave": "groups",
+    "test_group_resumes_at_committed_offsets_with_metadata": "groups",
+    "test_kcat_resumes_at_offsets_committed_on_leave": "groups",
+    "test_cooperative_rebalance_moves_only_necessary_partitions": "cooperative rebalance",
     "test_idempotent_producers": "idempotent producer",
-    "test_transactions_of_every_client": "transactions",
-    "test_one_id_has_many_transactions": "transactions",
+    "test_transactions": "transactions",
+    "test_transactional_id_epochs": "transactions",
     "test_admin_clients": "administration",
-    "test_kafkas_own_tools": "administration",
-    "test_kafkas_acls_tool": "administration",
-    "test_kafkas_transactions_tool": "administration",
-    "test_every_client_speaks_tls": "TLS",
-    "test_passwords_and_tokens_of_every_client": "passwords and tokens",
-    "test_sessions_are_renewed": "sessions that end",
-    "test_frameworks_write_exactly_once": "transactions",
+    "test_kafka_tools": "administration",
+    "test_kafka_acls_tool": "administration",
+    "test_kafka_transactions_tool": "administration",
+    "test_tls": "TLS",
+    "test_sasl_mechanisms": "passwords and tokens",
+    "test_reauthentication": "sessions that end",
+    "test_frameworks": "transactions",
 }
-"""By the name of a test, or of the file that it is in."""
+"""Features by test name or file stem."""
 
 CLIENT_PARAMETERS = ("client", "name", "admin", "writer", "reader")
 WITHOUT_PARAMETERS = {
-    "test_kcat_resumes_after_what_it_committed_on_leaving": "kcat",
-    "test_kafkas_own_tools": "Kafka's own tools",
-    "test_kafkas_acls_tool": "Kafka's own tools",
-    "test_kafkas_transactions_tool": "Kafka's own tools",
-    "test_a_worker_of_connect_that_is_killed_reads_its_file_exactly_once": "Kafka Connect",
-    "test_a_job_of_flinks_that_fails_writes_exactly_once": "Flink",
+    "test_kcat_resumes_at_offsets_committed_on_leave": "kcat",
+    "test_kafka_tools": "Kafka's own tools",
+    "test_kafka_acls_tool": "Kafka's own tools",
+    "test_kafka_transactions_tool": "Kafka's own tools",
+    "test_killed_connect_worker_reads_file_exactly_once": "Kafka Connect",
+    "test_failing_flink_job_writes_exactly_once": "Flink",
 }
 PACKAGES = {"kafka-python": "kafka-python", "aiokafka": "aiokafka", "confluent": "confluent-kafka"}
 JARS = {
@@ -61,7 +62,7 @@ JARS = {
 
 
 class Recorder:
-    """Counts, by client and feature, how tests ended."""
+    """A pytest plugin that counts test outcomes by client and feature."""
 
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, dict[str, int]]] = {}
@@ -74,11 +75,11 @@ class Recorder:
         return report
 
     def count(self, names: tuple[str, str], callspec: Any, outcome: str) -> None:
-        """`names` are those of a test and of its file."""
+        """Count an outcome. `names` are the names of the test and of its file."""
         feature = next((FEATURES[name] for name in names if name in FEATURES), None)
         for client in clients_of(names, callspec.params if callspec else {}) if feature else ():
-            ended = self.counts.setdefault(client, {}).setdefault(str(feature), {})
-            ended[outcome] = ended.get(outcome, 0) + 1
+            outcomes = self.counts.setdefault(client, {}).setdefault(str(feature), {})
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
 
     def pytest_sessionfinish(self) -> None:
         target = os.environ.get(FILE)

@@ -1,4 +1,4 @@
-"""A client's driver as a running process, and what a test can ask of it."""
+"""A client driver as a running process, and the commands that tests send to it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ import pytest
 from .catalogue import CLIENTS, HERE, Client
 from .drivers.wire import Received, Record
 
-ANSWER_TIMEOUT_S = 120.0  # longer than any command's own limit: only a driver that hangs is caught by this one
+ANSWER_TIMEOUT_S = 120.0  # longer than the limit of any command, so that it only detects a driver that hangs
 CLOSE_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
-STATE_TIMEOUT_S = 60.0  # ten times what a rebalance takes on a busy machine
+STATE_TIMEOUT_S = 60.0  # ten times the duration of a rebalance on a busy machine
 STATE_INTERVAL_S = 0.05
 STDERR_SHOWN_BYTES = 4000
 
 
 class CommandFailed(Exception):
-    """The driver answered with an error; `name` is Kafka's name for it where the client tells it."""
+    """The driver responded with an error; `name` is Kafka's error name if the client reports it."""
 
     def __init__(self, client: str, command: str, name: str, message: str) -> None:
         super().__init__(f"{client} {command}: {name}: {message}")
@@ -35,30 +35,32 @@ class CommandFailed(Exception):
 
 
 class DriverDied(Exception):
-    """The driver ended or hangs: its client crashed, or never came back from the broker."""
+    """The driver exited or hangs: its client crashed, or a call did not return."""
 
 
 def wait_for(what: str, state: Callable[[], Any], timeout_s: float = STATE_TIMEOUT_S) -> Any:
-    """The first true value of `state`. Raises AssertionError, saying `what` did not come, at the deadline."""
+    """Return the first true value of `state`. Raises AssertionError with `what` after the timeout."""
     deadline = time.monotonic() + timeout_s
     while not (value := state()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s: {what}")
+            raise AssertionError(f"timed out after {timeout_s} s waiting for: {what}")
         time.sleep(STATE_INTERVAL_S)
     return value
 
 
 def unique(name: str) -> str:
-    """A name for a topic or a group that no earlier run used, so that tests can share a broker."""
+    """Return a unique topic or group name, so that tests can share a broker."""
     return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
 class RunningClient:
+    """A client driver process, controlled by JSON commands."""
+
     def __init__(self, client: Client, bootstrap: str) -> None:
         self.name = client.name
         self.client = client
         self._bootstrap = bootstrap
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - as long-lived as the process
         self._process = subprocess.Popen(
             client.command,
             cwd=HERE,
@@ -68,11 +70,11 @@ class RunningClient:
             stderr=self._stderr,
             text=True,
         )
-        self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._responses: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._commands: IO[str] = self._process.stdin
-        self._reader = threading.Thread(target=self._read_answers, args=(self._process.stdout,), daemon=True)
+        self._reader = threading.Thread(target=self._read_responses, args=(self._process.stdout,), daemon=True)
         self._reader.start()
         self._last_id = 0
         self.capabilities: dict[str, Any] = self.call("capabilities")
@@ -82,26 +84,26 @@ class RunningClient:
         return self._process.poll() is None
 
     def use(self, bootstrap: str) -> None:
-        """From now on; what it has opened stays where it is."""
+        """Use another bootstrap server for subsequent commands; open consumers and producers are not affected."""
         self._bootstrap = bootstrap
 
     def call(self, command: str, **arguments: Any) -> Any:
-        """The result of a command. Raises CommandFailed or DriverDied."""
+        """Run a command and return its result. Raises CommandFailed or DriverDied."""
         self._last_id += 1
         request = {"id": self._last_id, "command": command, "arguments": arguments}
         try:
             self._commands.write(json.dumps(request) + "\n")
             self._commands.flush()
-            line = self._answers.get(timeout=ANSWER_TIMEOUT_S)
+            line = self._responses.get(timeout=ANSWER_TIMEOUT_S)
         except (BrokenPipeError, queue.Empty) as failure:
-            raise self._death(command) from failure
+            raise self._driver_died(command) from failure
         if line is None:
-            raise self._death(command)
-        answer = json.loads(line)
-        assert answer["id"] == self._last_id, f"{self.name} answered out of order"
-        if "error" in answer:
-            raise CommandFailed(self.name, command, answer["error"]["name"], answer["error"]["message"])
-        return answer["result"]
+            raise self._driver_died(command)
+        response = json.loads(line)
+        assert response["id"] == self._last_id, f"{self.name} responded out of order"
+        if "error" in response:
+            raise CommandFailed(self.name, command, response["error"]["name"], response["error"]["message"])
+        return response["result"]
 
     def produce(self, topic: str, records: list[Record], codec: str = "none", idempotent: bool = False) -> None:
         fields = [record.to_json() for record in records]
@@ -116,13 +118,18 @@ class RunningClient:
         isolation: str | None = None,
         bootstrap: str | None = None,
     ) -> tuple[list[Received], str | None]:
-        """What was read, and what went wrong, if anything. `isolation` None is the client's own default; `bootstrap`
-        is another than that of all else."""
+        """Read records and return them with the error, if any.
+
+        Args:
+            topics: Number of records to read by topic.
+            isolation: Isolation level; None for the client's default.
+            bootstrap: Bootstrap server for this call only.
+        """
         arguments: dict[str, Any] = {"topics": topics, "group": group, "timeout_s": READ_TIMEOUT_S}
         if isolation is not None:
             arguments["isolation"] = isolation
-        answer = self.call("consume", bootstrap=bootstrap or self._bootstrap, **arguments)
-        return [Received.from_json(fields) for fields in answer["records"]], answer["problem"]
+        response = self.call("consume", bootstrap=bootstrap or self._bootstrap, **arguments)
+        return [Received.from_json(fields) for fields in response["records"]], response["problem"]
 
     def admin(self, command: str, **arguments: Any) -> Any:
         return self.call(command, bootstrap=self._bootstrap, **arguments)
@@ -130,27 +137,27 @@ class RunningClient:
     def join(
         self, group: str, topics: list[str], assignor: str | None = None, instance: str | None = None
     ) -> GroupMember:
-        """A static member with an `instance`: its driver may end, and another take its place under that name."""
+        """Join a group. With an `instance` the member is static, and can be replaced by another process."""
         name = unique("member")
-        wanted = {"group": group, "topics": topics, "assignor": assignor, "instance": instance}
-        self.call("join", member=name, bootstrap=self._bootstrap, **wanted)
+        arguments_json = {"group": group, "topics": topics, "assignor": assignor, "instance": instance}
+        self.call("join", member=name, bootstrap=self._bootstrap, **arguments_json)
         return GroupMember(self, name)
 
     def open_producer(self, transactional_id: str, timeout_ms: int) -> TransactionalProducer:
-        """Returns when the broker has given it an epoch."""
+        """Open a transactional producer and wait until its producer epoch is assigned."""
         name = unique("producer")
-        wanted = {"transactional_id": transactional_id, "timeout_ms": timeout_ms}
-        self.call("open_producer", producer=name, bootstrap=self._bootstrap, **wanted)
+        arguments_json = {"transactional_id": transactional_id, "timeout_ms": timeout_ms}
+        self.call("open_producer", producer=name, bootstrap=self._bootstrap, **arguments_json)
         return TransactionalProducer(self, name)
 
     def crash(self) -> None:
-        """It is gone without a word, with all its members and producers."""
+        """Kill the driver with all its members and producers."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """The end of its input ends a driver; one that stays is killed."""
-        with suppress(BrokenPipeError):  # it has crashed
+        """Close the driver's standard input, which ends it; kill it if it does not exit."""
+        with suppress(BrokenPipeError):  # the driver has crashed
             self._commands.close()
         try:
             self._process.wait(CLOSE_TIMEOUT_S)
@@ -162,22 +169,22 @@ class RunningClient:
             self._process.stdout.close()
         self._stderr.close()
 
-    def _read_answers(self, output: IO[str]) -> None:
+    def _read_responses(self, output: IO[str]) -> None:
         for line in output:
-            self._answers.put(line)
-        self._answers.put(None)
+            self._responses.put(line)
+        self._responses.put(None)
 
-    def _death(self, command: str) -> DriverDied:
+    def _driver_died(self, command: str) -> DriverDied:
         code = self._process.poll()
-        state = "hangs" if code is None else f"ended with {code}"
+        state = "hangs" if code is None else f"exited with {code}"
         size = self._stderr.seek(0, 2)
         self._stderr.seek(max(0, size - STDERR_SHOWN_BYTES))
-        said = self._stderr.read().decode(errors="replace")
-        return DriverDied(f"the driver of {self.name} {state} at {command}; it said:\n{said}")
+        stderr_text = self._stderr.read().decode(errors="replace")
+        return DriverDied(f"the driver of {self.name} {state} in {command}; its stderr:\n{stderr_text}")
 
 
 class GroupMember:
-    """One member of a group, polling inside its client's driver."""
+    """A member of a group that polls inside its client's driver."""
 
     def __init__(self, client: RunningClient, name: str) -> None:
         self._client = client
@@ -196,12 +203,12 @@ class GroupMember:
         return {(topic, partition) for topic, partition in state["assignment"]}
 
     def rebalances(self) -> int:
-        """How often it was given partitions until now."""
+        """Return how often the member was assigned partitions so far."""
         self.assignment()
         return self._rebalances
 
     def seen(self) -> set[tuple[str, int, int]]:
-        """Topic, partition and offset of all that was received until now."""
+        """Return topic, partition and offset of all records received so far."""
         self.assignment()
         return {(record.topic, record.partition, record.offset) for record in self.received}
 
@@ -213,7 +220,7 @@ class GroupMember:
 
 
 class TransactionalProducer:
-    """One producer of a transactional id, inside its client's driver. All raise CommandFailed."""
+    """A producer with a transactional id inside its client's driver. All methods raise CommandFailed."""
 
     def __init__(self, client: RunningClient, name: str) -> None:
         self._client = client
@@ -223,7 +230,7 @@ class TransactionalProducer:
         self._client.call("begin_transaction", producer=self._name)
 
     def send(self, topic: str, records: list[Record]) -> None:
-        """Returns when all are acknowledged."""
+        """Send records and wait for their acknowledgement."""
         fields = [record.to_json() for record in records]
         self._client.call("send_in_transaction", producer=self._name, topic=topic, records=fields)
 
@@ -237,16 +244,16 @@ class TransactionalProducer:
         self._client.call("abort_transaction", producer=self._name)
 
     def commit_many(self, topic: str, first: int, count: int) -> None:
-        """So many transactions of one record each, whose value is its number, from `first` on."""
+        """Commit `count` transactions with one record each, whose values are numbers from `first` on."""
         self._client.call("commit_many", producer=self._name, topic=topic, first=first, count=count)
 
     def close(self) -> None:
-        """What it has not ended stays as it is."""
+        """Close the producer without completing an open transaction."""
         self._client.call("close_producer", producer=self._name)
 
 
 class Clients:
-    """The running clients, each started when it is first asked for."""
+    """The running clients, each started on first use."""
 
     def __init__(self, bootstrap: str, left_out: frozenset[str], known: Mapping[str, Client] = CLIENTS) -> None:
         self.bootstrap = bootstrap
@@ -258,7 +265,7 @@ class Clients:
         return f"{name}: left out of this run" if name in self._left_out else self._known[name].missing()
 
     def get(self, name: str) -> RunningClient:
-        """Skips the test when the client is not here, with the reason."""
+        """Return a running client, or skip the test with the reason if the client is unavailable."""
         if (reason := self.missing(name)) is not None:
             pytest.skip(reason)
         if name not in self._running:
@@ -266,14 +273,14 @@ class Clients:
         return self._running[name]
 
     def another(self, name: str) -> RunningClient:
-        """A process that is its caller's own, who is to close it."""
+        """Start another process of the client, which the caller must close."""
         return RunningClient(self._known[name], self.bootstrap)
 
     def all_present(self) -> list[RunningClient]:
         return [self.get(name) for name in self._known if self.missing(name) is None]
 
     def create_topic(self, name: str, partitions: int, replication_factor: int = 1) -> str:
-        """Returns when the topic has leaders, so that no client meets it half-made."""
+        """Create a topic and wait until its partitions have leaders."""
         self.create_topics([name], partitions, replication_factor)
         return name
 
@@ -281,14 +288,14 @@ class Clients:
         admin = self.get("confluent")
         topics = {name: {"partitions": partitions, "replication_factor": replication_factor} for name in names}
         admin.admin("create_topics", topics=topics)
-        wait_for("leaders of new topics", lambda: self._all_led(admin, names))
+        wait_for("leaders of new topics", lambda: self._have_leaders(admin, names))
 
     def close(self) -> None:
         for client in self._running.values():
             client.close()
 
     @staticmethod
-    def _all_led(admin: RunningClient, names: list[str]) -> bool:
+    def _have_leaders(admin: RunningClient, names: list[str]) -> bool:
         try:
             described = admin.admin("describe_topics", topics=names)
         except CommandFailed as failure:

@@ -1,4 +1,4 @@
-"""Records that find what a client or a broker gets wrong: absent and empty fields, every byte, headers, long values."""
+"""Sample records with edge cases: null and empty fields, every byte value, headers, long values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .drivers.wire import Header, Record
 
 PARTITIONS = 2
-# Longer than the blocks into which snappy (32 KiB) and lz4 (64 KiB) cut what they compress.
+# Longer than the blocks of snappy (32 KiB) and lz4 (64 KiB).
 LONG_VALUE = b"a long and very compressible value, " * 6000
 RANDOM_VALUE_BYTES = 40_000
 EVERY_BYTE = bytes(range(256))
@@ -22,12 +22,12 @@ HEADERS: tuple[Header, ...] = (
     ("binary", b"\xff\xfe\x01"),
     ("größe", "überall".encode()),
 )
-# Younger than any retention, older than the test, and not all the same.
+# Newer than any retention limit, older than the test, and different for each record.
 AGE_MS = 60_000
 
 
 def sample_records(capabilities: dict[str, Any]) -> list[Record]:
-    """What a client with these capabilities can write, for a topic of two partitions."""
+    """Return the sample records that a client with these capabilities can write, for two partitions."""
     headers = HEADERS + ((("null", None),) if capabilities["null_headers"] else ())
     records = [
         Record(b"plain", b"value"),

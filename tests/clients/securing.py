@@ -1,4 +1,4 @@
-"""A broker that asks clients who they are, over every line and by every mechanism, and how clients come to it."""
+"""A broker with a listener for every security protocol, and access settings for its clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.raw import RawClient
 from tests.security.sasl.asking import put_user
 from tests.tls.certificates import authority, issued, written
 
-from .drivers.secured import Way
+from .drivers.secured import AccessSettings
 from .issuing import Issuer
 from .running import RunningClient, unique, wait_for
 
@@ -24,7 +24,7 @@ USER = "alice"
 PASSWORD = "s3cret, with =, and ü"
 SHORT_SESSION_MS = 2000
 
-LINES = {
+LISTENER_PROTOCOLS = {
     "PLAINTEXT": "PLAINTEXT",
     "TLS": "SSL",
     "MUTUAL_TLS": "SSL",
@@ -33,21 +33,27 @@ LINES = {
     "SASL_MUTUAL_TLS": "SASL_SSL",
     "SASL_SHORT": "SASL_PLAINTEXT",
 }
-"""The broker's listeners, and their protocols. Where TLS is mutual clients must show a certificate, and where sessions
-are short they must say again who they are."""
+"""Listener names and their protocols.
+
+MUTUAL listeners require client certificates. SASL_SHORT requires frequent reauthentication.
+"""
 
 
 class GuardedBroker(Broker):
+    """A broker that requires authentication on all listeners but PLAINTEXT."""
+
     def __init__(self, folder: Path, issuer: Issuer) -> None:
         self.keystore = folder / "node.pem"
         self.ca = written(folder / "ca.pem", authority().certificate)
         self._client_pem = written(folder / "client.pem", issued("CN=client,OU=x,O=y").both)
-        listeners = {name: "127.0.0.1:0" if name == "PLAINTEXT" else "localhost:0" for name in LINES}
+        listeners = {name: "127.0.0.1:0" if name == "PLAINTEXT" else "localhost:0" for name in LISTENER_PROTOCOLS}
         super().__init__(
             folder,
             broker={
-                "listeners": ",".join(f"{name}://{place}" for name, place in listeners.items()),
-                "listener.security.protocol.map": ",".join(f"{name}:{line}" for name, line in LINES.items()),
+                "listeners": ",".join(f"{name}://{address}" for name, address in listeners.items()),
+                "listener.security.protocol.map": ",".join(
+                    f"{name}:{listener}" for name, listener in LISTENER_PROTOCOLS.items()
+                ),
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": written(self.keystore, issued("CN=node").both),
                 "ssl.truststore.type": "PEM",
@@ -68,38 +74,42 @@ class GuardedBroker(Broker):
             put_user(client, USER, PASSWORD)
         return started
 
-    def at(self, line: str) -> str:
-        found = re.search(rf"answers Kafka clients on .*?\b{line}://(\S+:\d+)", self.log)
+    def listener_address(self, listener: str) -> str:
+        found = re.search(rf"answers Kafka clients on .*?\b{listener}://(\S+:\d+)", self.log)
         assert found is not None
         return found[1]
 
-    def way(self, line: str, mechanism: str | None = None, secret: str = PASSWORD) -> Way:
-        """To a topic of its own, with what is right on that line."""
-        ca = self.ca if LINES[line].endswith("SSL") else None
-        pem = self._client_pem if "MUTUAL" in line else None
-        return Way(self.at(line), unique("topic"), ca, pem, mechanism, USER, secret)
+    def access(self, listener: str, mechanism: str | None = None, secret: str = PASSWORD) -> AccessSettings:
+        """Return valid access settings for a listener, with a new topic."""
+        ca = self.ca if LISTENER_PROTOCOLS[listener].endswith("SSL") else None
+        pem = self._client_pem if "MUTUAL" in listener else None
+        return AccessSettings(self.listener_address(listener), unique("topic"), ca, pem, mechanism, USER, secret)
 
 
-def came_in(client: RunningClient, way: Way, until: Path | None = None) -> int:
-    """How many records it wrote, of which it has read each once and in their order. Raises CommandFailed."""
-    told = client.call("write_and_read", until=until and str(until), **asdict(way))
-    assert told["read"] == list(range(told["written"]))
-    return int(told["written"])
+def write_and_check(client: RunningClient, access: AccessSettings, until: Path | None = None) -> int:
+    """Write records, check that they are read once and in order, and return their number. Raises CommandFailed."""
+    result = client.call("write_and_read", until=until and str(until), **asdict(access))
+    assert result["read"] == list(range(result["written"]))
+    return int(result["written"])
 
 
 @contextmanager
-def writing_and_reading(broker: GuardedBroker, client: RunningClient, way: Way, folder: Path) -> Iterator[Future[int]]:
-    """Is under way when it begins, and goes on until the end; then the future has what `came_in` tells. It is done
-    before only if that fails."""
-    enough, began = folder / "enough", time.time()
+def writing_and_reading(
+    broker: GuardedBroker, client: RunningClient, access: AccessSettings, folder: Path
+) -> Iterator[Future[int]]:
+    """Write and read records during the `with` block; the future then has the result of `write_and_check`.
 
-    def reads() -> bool:
-        return any(each.api == "Fetch" and each.answered_at > began for each in broker.last_requests())
+    The future is done earlier only if writing or reading fails.
+    """
+    stop_file, started_at = folder / "enough", time.time()
+
+    def is_reading() -> bool:
+        return any(each.api == "Fetch" and each.answered_at > started_at for each in broker.last_requests())
 
     with ThreadPoolExecutor(1) as thread:
-        load = thread.submit(came_in, client, way, enough)
+        load = thread.submit(write_and_check, client, access, stop_file)
         try:
-            wait_for("records to be read", lambda: load.done() or reads())
+            wait_for("records to be read", lambda: load.done() or is_reading())
             yield load
         finally:
-            enough.touch()
+            stop_file.touch()

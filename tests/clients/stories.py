@@ -1,7 +1,7 @@
-"""What one client lives through with transactions, and what there is to be read of it afterwards.
+"""Transaction scenarios of one client, and the records that readers must see afterwards.
 
-All chapters write to the same partitions, each the same few records to every one of them. A transaction that is left
-open until it times out begins first and ends last, so that whatever the others do happens behind it.
+All steps write the same number of records to every partition. A transaction that stays open until it times out
+starts first and ends last, so that all other steps happen while it is open.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ from .running import Clients, CommandFailed, RunningClient, TransactionalProduce
 COPIES = 3
 PARTITIONS = 3
 RECORDS = 2
-"""Of a chapter, in each partition."""
+"""Records per step and partition."""
 
 TIMEOUT_MS = 60_000
 SHORT_TIMEOUT_MS = 4_000
 FENCED = {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
-"""What a producer is told that another one has taken the place of: older versions of the requests know only the second
-name. One whose transaction has timed out hears the same."""
+"""Errors of a fenced producer. Older request versions only have the second name, and a producer whose transaction timed
+out receives the same error."""
 
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
 @dataclass
 class Story:
+    """The steps of a scenario and where they were written."""
+
     writer: str
     topic: str
     group: str
     chapters: list[tuple[str, bool]] = field(default_factory=list)
-    """What was written, in order, and whether it was committed."""
+    """The steps in order, and whether each was committed."""
     failure: str | None = None
 
     def values(self, isolation: str) -> list[str]:
-        """What stands in each of the partitions for who reads so."""
+        """Return the values that each partition contains for the isolation level."""
         return [
             f"{chapter} {number}"
             for chapter, is_committed in self.chapters
@@ -50,6 +52,8 @@ class Story:
 
 
 class Writer:
+    """Runs the transaction scenario of one client."""
+
     def __init__(self, clients: Clients, name: str) -> None:
         self._clients = clients
         self._client = clients.get(name)
@@ -73,7 +77,7 @@ class Writer:
                 self._transaction(producer, f"aborted {number}", producer.abort, is_committed=False)
 
     def _fenced(self) -> None:
-        """By a second instance of the same id, in another process."""
+        """Fence a producer with a second instance of the same id in another process."""
         with closing(self._clients.another(self.story.writer)) as other, self._producer("shared") as first:
             first.begin()
             self._send(first, "of the fenced", is_committed=False)
@@ -102,7 +106,7 @@ class Writer:
             producer.begin()
             self._send(producer, "with offsets", is_committed=True)
             producer.send_offsets(group, [(topic, 0, 2, "two"), (topic, 1, 1, "one")])
-            assert self._offsets() == {2: 3}, "offsets of an open transaction are shown"
+            assert self._offsets() == {2: 3}, "offsets of an open transaction are visible"
             producer.commit()
             wait_for("the offsets of the transaction", lambda: self._offsets() == {0: 2, 1: 1, 2: 3})
             producer.begin()
@@ -113,7 +117,7 @@ class Writer:
 
     @contextmanager
     def _timed_out(self) -> Iterator[None]:
-        """A transaction that is open for as long as the block takes, and until the coordinator has had enough of it."""
+        """Keep a transaction open during the `with` block and until the coordinator aborts it."""
         with self._producer("slow", timeout_ms=SHORT_TIMEOUT_MS) as producer:
             producer.begin()
             self._send(producer, "before the timeout", is_committed=False)
@@ -123,7 +127,7 @@ class Writer:
         with self._producer("slow") as successor:
             self._transaction(successor, "after the timeout", successor.commit, is_committed=True)
 
-    # What chapters are made of
+    # Helpers of the steps
 
     @contextmanager
     def _producer(
@@ -158,8 +162,8 @@ class Writer:
         )
 
     def _end(self, partition: int, isolation: str) -> int:
-        wanted = {"topic": self.story.topic, "partition": partition, "spec": "latest", "isolation": isolation}
-        end: int = self._clients.get("confluent").admin("list_offsets", **wanted)["offset"]
+        query = {"topic": self.story.topic, "partition": partition, "spec": "latest", "isolation": isolation}
+        end: int = self._clients.get("confluent").admin("list_offsets", **query)["offset"]
         return end
 
     def _offsets(self) -> dict[int, int]:
@@ -168,11 +172,11 @@ class Writer:
 
 
 def refused(action: Callable[[], None], names: set[str] | None = None) -> None:
-    """With one of these errors; None: whatever the client says of it."""
-    refusal: CommandFailed | None = None
+    """Assert that the action fails, with one of the given error names if any."""
+    rejection: CommandFailed | None = None
     try:
         action()
     except CommandFailed as failure:
-        refusal = failure
-    assert refusal is not None, "what had to be refused was done"
-    assert names is None or refusal.name in names, refusal
+        rejection = failure
+    assert rejection is not None, "the broker accepted what it must reject"
+    assert names is None or rejection.name in names, rejection

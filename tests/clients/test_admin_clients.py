@@ -1,4 +1,4 @@
-"""Administration by real clients: every command of kafka-python, librdkafka and Java that a broker must answer."""
+"""Admin requests of kafka-python, librdkafka and Java clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def admin(request: pytest.FixtureRequest, clients: Clients) -> RunningClient:
 
 
 def only(*names: str) -> pytest.MarkDecorator:
-    """For what only some clients have a command for."""
+    """Parametrize a test with those clients that have the command."""
     return pytest.mark.parametrize("admin", names, indirect=True)
 
 
@@ -36,18 +36,18 @@ def _config(admin: RunningClient, topic: str, key: str) -> dict[str, Any]:
     return described[key]
 
 
-def _refused(admin: RunningClient, command: str, **arguments: Any) -> str:
-    """Kafka's name of the error with which the broker answers."""
-    with pytest.raises(CommandFailed) as refused:
+def _rejection_of(admin: RunningClient, command: str, **arguments: Any) -> str:
+    """Return Kafka's name of the error with which the broker rejects the command."""
+    with pytest.raises(CommandFailed) as raised:
         admin.admin(command, **arguments)
-    return refused.value.name
+    return raised.value.name
 
 
 def _broker_ids(admin: RunningClient) -> list[int]:
     return [node["id"] for node in admin.admin("describe_cluster")["nodes"]]
 
 
-def test_a_topic_is_created_with_configs_listed_described_and_deleted(admin: RunningClient) -> None:
+def test_topic_is_created_described_and_deleted(admin: RunningClient) -> None:
     topic = _create(admin, unique("made"), partitions=3, replication_factor=1, configs={"retention.ms": "86400000"})
     partitions = admin.admin("describe_topics", topics=[topic])[topic]
     assert [partition["partition"] for partition in partitions] == [0, 1, 2]
@@ -58,16 +58,16 @@ def test_a_topic_is_created_with_configs_listed_described_and_deleted(admin: Run
     retention = _config(admin, topic, "retention.ms")
     assert (retention["value"], retention["source"]) == (str(DAY_MS), "DYNAMIC_TOPIC_CONFIG")
     admin.admin("delete_topics", topics=[topic])
-    wait_for("the topic is gone", lambda: topic not in admin.admin("list_topics"))
-    assert _refused(admin, "describe_topics", topics=[topic]) == "UNKNOWN_TOPIC_OR_PARTITION"
+    wait_for("deletion of the topic", lambda: topic not in admin.admin("list_topics"))
+    assert _rejection_of(admin, "describe_topics", topics=[topic]) == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_the_broker_chooses_partitions_and_replication_when_not_told(admin: RunningClient) -> None:
+def test_topic_without_counts_uses_broker_defaults(admin: RunningClient) -> None:
     topic = _create(admin, unique("defaults"))
     assert len(admin.admin("describe_topics", topics=[topic])[topic]) >= 1
 
 
-def test_replicas_can_be_assigned_by_hand(admin: RunningClient) -> None:
+def test_topic_is_created_with_manual_replica_assignment(admin: RunningClient) -> None:
     broker = _broker_ids(admin)[0]
     topic = _create(admin, unique("assigned"), assignments={"0": [broker], "1": [broker]})
     partitions = admin.admin("describe_topics", topics=[topic])[topic]
@@ -77,90 +77,94 @@ def test_replicas_can_be_assigned_by_hand(admin: RunningClient) -> None:
     ]
 
 
-def test_validation_alone_creates_nothing_and_still_refuses(admin: RunningClient) -> None:
+def test_validate_only_checks_but_creates_no_topic(admin: RunningClient) -> None:
     topic = unique("validated")
-    good = {topic: {"partitions": 1, "replication_factor": 1}}
-    bad = {topic: {"partitions": 1, "replication_factor": 1, "configs": {"retention.ms": "soon"}}}
-    admin.admin("create_topics", topics=good, validate_only=True)
-    assert _refused(admin, "create_topics", topics=bad, validate_only=True) == "INVALID_CONFIG"
+    valid_topics = {topic: {"partitions": 1, "replication_factor": 1}}
+    invalid_config = {topic: {"partitions": 1, "replication_factor": 1, "configs": {"retention.ms": "soon"}}}
+    admin.admin("create_topics", topics=valid_topics, validate_only=True)
+    assert _rejection_of(admin, "create_topics", topics=invalid_config, validate_only=True) == "INVALID_CONFIG"
     later = _create(admin, unique("later"), partitions=1, replication_factor=1)
     listed = admin.admin("list_topics")
     assert later in listed
     assert topic not in listed
 
 
-def test_a_topic_that_cannot_be_is_refused_with_kafkas_error(admin: RunningClient) -> None:
+def test_invalid_topic_is_rejected_with_kafka_error(admin: RunningClient) -> None:
     topic = _create(admin, unique("taken"), partitions=1, replication_factor=1)
-    refusals = {
+    invalid_topics = {
         "TOPIC_ALREADY_EXISTS": {topic: {"partitions": 1, "replication_factor": 1}},
         "INVALID_REPLICATION_FACTOR": {unique("wide"): {"partitions": 1, "replication_factor": 100}},
         "INVALID_TOPIC_EXCEPTION": {"no/such name": {"partitions": 1, "replication_factor": 1}},
         "INVALID_PARTITIONS": {unique("none"): {"partitions": 0, "replication_factor": 1}},
         "INVALID_CONFIG": {unique("odd"): {"partitions": 1, "replication_factor": 1, "configs": {"no.such": "1"}}},
     }
-    answers = {expected: _refused(admin, "create_topics", topics=topics) for expected, topics in refusals.items()}
-    assert answers == {expected: expected for expected in refusals}
+    error_names = {
+        expected: _rejection_of(admin, "create_topics", topics=topics) for expected, topics in invalid_topics.items()
+    }
+    assert error_names == {expected: expected for expected in invalid_topics}
 
 
-def test_many_topics_are_created_and_deleted_in_one_request(admin: RunningClient) -> None:
+def test_many_topics_are_created_and_deleted_in_one_call(admin: RunningClient) -> None:
     names = [unique(f"many-{number}") for number in range(20)]
     admin.admin("create_topics", topics={name: {"partitions": 2, "replication_factor": 1} for name in names})
     wait_for("all are listed", lambda: set(names) <= set(admin.admin("list_topics")))
     assert all(len(partitions) == 2 for partitions in admin.admin("describe_topics", topics=names).values())
     admin.admin("delete_topics", topics=names)
-    wait_for("all are gone", lambda: not set(names) & set(admin.admin("list_topics")))
+    wait_for("deletion of all topics", lambda: not set(names) & set(admin.admin("list_topics")))
 
 
 @only("kafka-python", "java-3.9", "java-4")
-def test_partitions_are_described_page_by_page(admin: RunningClient) -> None:
+def test_describe_topic_partitions_supports_paging(admin: RunningClient) -> None:
     topic = _create(admin, unique("paged"), partitions=5, replication_factor=1)
     assert admin.admin("describe_topic_partitions", topic=topic) == [0, 1, 2, 3, 4]
 
 
-def test_partitions_can_be_added_but_not_taken_away(admin: RunningClient) -> None:
+def test_partition_count_can_be_increased_but_not_reduced(admin: RunningClient) -> None:
     topic = _create(admin, unique("growing"), partitions=1, replication_factor=1)
     admin.admin("create_partitions", topic=topic, total=4)
     wait_for("four partitions", lambda: len(admin.admin("describe_topics", topics=[topic])[topic]) == 4)
-    assert _refused(admin, "create_partitions", topic=topic, total=2) == "INVALID_PARTITIONS"
+    assert _rejection_of(admin, "create_partitions", topic=topic, total=2) == "INVALID_PARTITIONS"
     assert len(admin.admin("describe_topics", topics=[topic])[topic]) == 4
 
 
-def test_configs_are_set_appended_to_and_deleted_one_by_one(admin: RunningClient) -> None:
+def test_incremental_alter_configs_sets_appends_and_deletes(admin: RunningClient) -> None:
     topic = _create(admin, unique("tuned"), partitions=1, replication_factor=1, configs={"retention.ms": "86400000"})
-    usual = _config(admin, topic, "segment.bytes")
+    default_config = _config(admin, topic, "segment.bytes")
     changes = [("segment.bytes", "set", "2097152"), ("cleanup.policy", "append", "compact")]
     admin.admin("alter_configs_incrementally", kind="topic", name=topic, changes=changes)
     wait_for("the set value", lambda: _config(admin, topic, "segment.bytes")["value"] == "2097152")
     assert _config(admin, topic, "segment.bytes")["source"] == "DYNAMIC_TOPIC_CONFIG"
     assert sorted(_config(admin, topic, "cleanup.policy")["value"].split(",")) == ["compact", "delete"]
-    assert _config(admin, topic, "retention.ms")["value"] == str(DAY_MS), "what was not named stays"
+    assert _config(admin, topic, "retention.ms")["value"] == str(DAY_MS), "unnamed configs keep their values"
     changes_back = [("segment.bytes", "delete", None), ("cleanup.policy", "subtract", "delete")]
     admin.admin("alter_configs_incrementally", kind="topic", name=topic, changes=changes_back)
-    wait_for("the default again", lambda: _config(admin, topic, "segment.bytes")["value"] == usual["value"])
-    assert _config(admin, topic, "segment.bytes")["source"] == usual["source"]
+    wait_for("the default value", lambda: _config(admin, topic, "segment.bytes")["value"] == default_config["value"])
+    assert _config(admin, topic, "segment.bytes")["source"] == default_config["source"]
     assert _config(admin, topic, "cleanup.policy")["value"] == "compact"
 
 
-def test_a_config_that_cannot_be_is_refused_and_changes_nothing(admin: RunningClient) -> None:
+def test_invalid_config_is_rejected_without_changes(admin: RunningClient) -> None:
     topic = _create(admin, unique("stubborn"), partitions=1, replication_factor=1)
     before = admin.admin("describe_configs", kind="topic", name=topic)
     for key, value in (("no.such", "1"), ("retention.ms", "soon"), ("cleanup.policy", "burn")):
-        both = [("segment.bytes", "set", "2097152"), (key, "set", value)]
-        refusal = _refused(admin, "alter_configs_incrementally", kind="topic", name=topic, changes=both)
-        assert refusal == "INVALID_CONFIG", key
+        config_changes = [("segment.bytes", "set", "2097152"), (key, "set", value)]
+        error_name = _rejection_of(
+            admin, "alter_configs_incrementally", kind="topic", name=topic, changes=config_changes
+        )
+        assert error_name == "INVALID_CONFIG", key
     assert admin.admin("describe_configs", kind="topic", name=topic) == before
 
 
 @only("kafka-python", "kafka-python-2.6.0", "confluent")
-def test_the_old_alter_configs_replaces_what_was_set(admin: RunningClient) -> None:
+def test_legacy_alter_configs_replaces_all_configs(admin: RunningClient) -> None:
     topic = _create(admin, unique("replaced"), partitions=1, replication_factor=1, configs={"retention.ms": "86400000"})
     admin.admin("alter_configs_whole", kind="topic", name=topic, configs={"segment.bytes": "2097152"})
     wait_for("the new value", lambda: _config(admin, topic, "segment.bytes")["value"] == "2097152")
-    if admin.name == "confluent":  # kafka-python first reads what is set, and sends that along
+    if admin.name == "confluent":  # kafka-python reads the current configs and sends them again
         assert _config(admin, topic, "retention.ms")["source"] == "DEFAULT_CONFIG"
 
 
-def test_topic_configs_tell_their_sources_and_synonyms(admin: RunningClient) -> None:
+def test_topic_configs_include_sources_and_synonyms(admin: RunningClient) -> None:
     topic = _create(admin, unique("told"), partitions=1, replication_factor=1, configs={"segment.bytes": "2097152"})
     described = admin.admin("describe_configs", kind="topic", name=topic)
     assert {"cleanup.policy", "compression.type", "max.message.bytes", "min.insync.replicas", "retention.bytes"} <= set(
@@ -173,7 +177,7 @@ def test_topic_configs_tell_their_sources_and_synonyms(admin: RunningClient) -> 
     assert not default["sensitive"]
 
 
-def test_broker_configs_are_described(admin: RunningClient) -> None:
+def test_describe_broker_configs(admin: RunningClient) -> None:
     broker = _broker_ids(admin)[0]
     described = admin.admin("describe_configs", kind="broker", name=str(broker))
     assert described["advertised.listeners"]["value"]
@@ -181,13 +185,13 @@ def test_broker_configs_are_described(admin: RunningClient) -> None:
     assert {"log.retention.ms", "num.partitions", "auto.create.topics.enable"} <= set(described)
 
 
-@only("confluent", "java-3.9", "java-4")  # kafka-python shows no error of DescribeConfigs
-def test_configs_of_what_does_not_exist_are_refused(admin: RunningClient) -> None:
-    refusal = _refused(admin, "describe_configs", kind="topic", name=unique("nowhere"))
-    assert refusal == "UNKNOWN_TOPIC_OR_PARTITION"
+@only("confluent", "java-3.9", "java-4")  # kafka-python does not report errors of DescribeConfigs
+def test_describe_configs_of_unknown_topic_is_rejected(admin: RunningClient) -> None:
+    error_name = _rejection_of(admin, "describe_configs", kind="topic", name=unique("nowhere"))
+    assert error_name == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_records_are_deleted_up_to_an_offset(admin: RunningClient, clients: Clients) -> None:
+def test_delete_records_moves_log_start_offset(admin: RunningClient, clients: Clients) -> None:
     topic = clients.create_topic(unique("shortened"), 1)
     clients.get("confluent").produce(topic, [Record(b"key", str(n).encode(), partition=0) for n in range(10)])
     assert admin.admin("delete_records", topic=topic, partition=0, before=4) == 4
@@ -195,15 +199,15 @@ def test_records_are_deleted_up_to_an_offset(admin: RunningClient, clients: Clie
     received, problem = clients.get("confluent").consume({topic: 6}, None)
     assert problem is None
     assert [record.offset for record in received] == [4, 5, 6, 7, 8, 9]
-    assert _refused(admin, "delete_records", topic=topic, partition=0, before=11) == "OFFSET_OUT_OF_RANGE"
+    assert _rejection_of(admin, "delete_records", topic=topic, partition=0, before=11) == "OFFSET_OUT_OF_RANGE"
 
 
-def test_offsets_are_found_by_position_and_by_time(admin: RunningClient, clients: Clients) -> None:
+def test_list_offsets_by_position_and_timestamp(admin: RunningClient, clients: Clients) -> None:
     topic = clients.create_topic(unique("dated"), 1)
     start = time.time_ns() // 1_000_000 - 60_000
-    ages = [0, 1000, 5000, 3000, 4000]  # the youngest is not the last
+    ages = [0, 1000, 5000, 3000, 4000]  # the largest timestamp is not the last
     records = [Record(b"key", b"value", partition=0, timestamp_ms=start + age) for age in ages]
-    for record in records:  # a batch each, so that times are looked up in several
+    for record in records:  # one batch each, so that the lookup spans several
         clients.get("confluent").produce(topic, [record])
 
     def offset(spec: str | int) -> tuple[int, int]:
@@ -216,11 +220,11 @@ def test_offsets_are_found_by_position_and_by_time(admin: RunningClient, clients
     assert offset(start + 1) == (1, start + 1000)
     assert offset(start + 3000) == (2, start + 5000)
     assert offset(start + 5001) == (-1, -1)
-    if admin.name != "kafka-python-2.6.0":  # asked for since 3.0
+    if admin.name != "kafka-python-2.6.0":  # supported since 3.0
         assert offset("max_timestamp") == (2, start + 5000)
 
 
-def test_the_cluster_is_described(admin: RunningClient, clients: Clients) -> None:
+def test_describe_cluster(admin: RunningClient, clients: Clients) -> None:
     described = admin.admin("describe_cluster")
     assert described["cluster_id"]
     host, _, port = clients.bootstrap.rpartition(":")
@@ -229,7 +233,7 @@ def test_the_cluster_is_described(admin: RunningClient, clients: Clients) -> Non
 
 
 @only("kafka-python", "kafka-python-2.6.0", "java-3.9", "java-4")
-def test_log_dirs_tell_the_size_of_each_partition(admin: RunningClient, clients: Clients) -> None:
+def test_describe_log_dirs_reports_partition_sizes(admin: RunningClient, clients: Clients) -> None:
     topic = clients.create_topic(unique("weighed"), 2)
     clients.get("confluent").produce(topic, [Record(b"key", b"x" * 10_000, partition=1)])
     empty, filled = admin.admin("describe_log_dirs", topic=topic)
@@ -238,7 +242,7 @@ def test_log_dirs_tell_the_size_of_each_partition(admin: RunningClient, clients:
     assert 10_000 < filled[1] < 11_000
 
 
-def test_groups_are_listed_and_described(admin: RunningClient, clients: Clients) -> None:
+def test_groups_can_be_listed_and_described(admin: RunningClient, clients: Clients) -> None:
     topic, group = clients.create_topic(unique("watched"), 2), unique("watched")
     member = clients.get("aiokafka").join(group, [topic])
     try:
@@ -254,19 +258,19 @@ def test_groups_are_listed_and_described(admin: RunningClient, clients: Clients)
     assert admin.admin("list_groups")[group] == "Empty"
 
 
-def test_the_offsets_of_an_empty_group_can_be_moved(admin: RunningClient, clients: Clients) -> None:
+def test_offsets_of_empty_group_can_be_altered(admin: RunningClient, clients: Clients) -> None:
     topic, group = clients.create_topic(unique("moved"), 2), unique("moved")
     for moved in ([topic, 0, 5], [topic, 0, 3]):
         admin.admin("alter_group_offsets", group=group, offsets=[(*moved, "moved"), (topic, 1, 7, "")])
         assert [at[:3] for at in sorted(admin.admin("group_offsets", group=group))] == [moved, [topic, 1, 7]]
 
 
-def test_a_group_can_be_deleted_once_it_is_empty(admin: RunningClient, clients: Clients) -> None:
+def test_group_can_be_deleted_only_when_empty(admin: RunningClient, clients: Clients) -> None:
     topic, group = clients.create_topic(unique("deleted"), 1), unique("deleted")
     member = clients.get("aiokafka").join(group, [topic])
     try:
         wait_for("the member has its partition", member.assignment)
-        assert _refused(admin, "delete_group", group=group) == "NON_EMPTY_GROUP"
+        assert _rejection_of(admin, "delete_group", group=group) == "NON_EMPTY_GROUP"
     finally:
         member.leave()
     assert group in admin.admin("list_groups")
@@ -274,8 +278,8 @@ def test_a_group_can_be_deleted_once_it_is_empty(admin: RunningClient, clients: 
     assert group not in admin.admin("list_groups")
 
 
-def test_the_metadata_of_an_altered_offset_is_kept(admin: RunningClient, clients: Clients) -> None:
+def test_altered_group_offset_keeps_metadata(admin: RunningClient, clients: Clients) -> None:
     topic, group = clients.create_topic(unique("noted"), 1), unique("noted")
     admin.admin("alter_group_offsets", group=group, offsets=[(topic, 0, 5, "why ✓")])
     ((_, _, offset, metadata),) = clients.get("kafka-python").admin("group_offsets", group=group)
-    assert (offset, metadata.removesuffix("\0")) == (5, "why ✓")  # confluent-kafka sends a zero behind it
+    assert (offset, metadata.removesuffix("\0")) == (5, "why ✓")  # confluent-kafka appends a zero byte

@@ -1,4 +1,4 @@
-"""Groups of real clients: partitions are shared, move when members come and go, and committed offsets are kept."""
+"""Consumer groups of real clients: rebalances on join and leave, and committed offsets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .drivers.wire import Record
 from .running import Clients, GroupMember, RunningClient, unique, wait_for
 
 PARTITIONS = 4
-MIXED_PARTITIONS = 12  # more than there are clients, so that each of a mixed group has one at least
+MIXED_PARTITIONS = 12  # more than clients, so that each member of a mixed group owns at least one
 RECORDS_PER_PARTITION = 10
 COOPERATIVE_CLIENTS = ("kafka-python", "confluent", "java-3.9", "java-4")
 
@@ -26,19 +26,19 @@ def _offsets(topic: str, partitions: int, start: int, end: int) -> set[tuple[str
     return {(topic, partition, offset) for partition in range(partitions) for offset in range(start, end)}
 
 
-def _all_of(topic: str, partitions: int) -> set[tuple[str, int]]:
+def _partitions_of(topic: str, partitions: int) -> set[tuple[str, int]]:
     return {(topic, partition) for partition in range(partitions)}
 
 
-def _shared_out(members: list[GroupMember], whole: set[tuple[str, int]]) -> bool:
-    """Every partition has one owner, and every member owns something."""
+def _is_fully_assigned(members: list[GroupMember], all_partitions: set[tuple[str, int]]) -> bool:
+    """Return whether every partition has one owner and every member owns a partition."""
     owned = [member.assignment() for member in members]
-    return all(owned) and sum(map(len, owned)) == len(whole) and set().union(*owned) == whole
+    return all(owned) and sum(map(len, owned)) == len(all_partitions) and set().union(*owned) == all_partitions
 
 
 @contextmanager
-def _joined(client: RunningClient, group: str, topics: list[str], assignor: str | None = None) -> Iterator[GroupMember]:
-    """A member that is gone afterwards, also when the test fails; `leave` may be called before."""
+def _join(client: RunningClient, group: str, topics: list[str], assignor: str | None = None) -> Iterator[GroupMember]:
+    """Join a group and leave it on exit, also if the test fails; `leave` may be called earlier."""
     member = client.join(group, topics, assignor)
     try:
         yield member
@@ -46,106 +46,113 @@ def _joined(client: RunningClient, group: str, topics: list[str], assignor: str 
         member.leave()
 
 
-def _wait_until_shared(members: list[GroupMember], whole: set[tuple[str, int]]) -> None:
-    wait_for(f"{len(members)} members share {len(whole)} partitions", lambda: _shared_out(members, whole))
+def _wait_until_assigned(members: list[GroupMember], all_partitions: set[tuple[str, int]]) -> None:
+    wait_for(
+        f"{len(members)} members share {len(all_partitions)} partitions",
+        lambda: _is_fully_assigned(members, all_partitions),
+    )
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_two_members_share_partitions_and_rebalance_on_join_and_leave(clients: Clients, name: str) -> None:
+def test_two_members_rebalance_on_join_and_leave(clients: Clients, name: str) -> None:
     client = clients.get(name)
     topic, group = clients.create_topic(unique("groups"), PARTITIONS), unique("pair")
-    whole = _all_of(topic, PARTITIONS)
+    all_partitions = _partitions_of(topic, PARTITIONS)
     _fill(clients, topic, PARTITIONS)
-    with _joined(client, group, [topic]) as first:
-        _wait_until_shared([first], whole)
+    with _join(client, group, [topic]) as first:
+        _wait_until_assigned([first], all_partitions)
         wait_for("one member reads all", lambda: first.seen() == _offsets(topic, PARTITIONS, 0, RECORDS_PER_PARTITION))
-        with _joined(client, group, [topic]) as second:
-            _wait_until_shared([first, second], whole)
+        with _join(client, group, [topic]) as second:
+            _wait_until_assigned([first, second], all_partitions)
             _fill(clients, topic, PARTITIONS)
             new = _offsets(topic, PARTITIONS, RECORDS_PER_PARTITION, 2 * RECORDS_PER_PARTITION)
-            wait_for("two members read all that is new", lambda: new <= first.seen() | second.seen())
-            assert new - first.seen(), "the first member read partitions that it had given away"
+            wait_for("two members read all new records", lambda: new <= first.seen() | second.seen())
+            assert new - first.seen(), "the first member read partitions that were revoked from it"
             assert new - second.seen()
-        _wait_until_shared([first], whole)
+        _wait_until_assigned([first], all_partitions)
         _fill(clients, topic, PARTITIONS)
         rest = _offsets(topic, PARTITIONS, 2 * RECORDS_PER_PARTITION, 3 * RECORDS_PER_PARTITION)
-        wait_for("the one that stayed reads on everywhere", lambda: rest <= first.seen())
+        wait_for("the remaining member reads all partitions", lambda: rest <= first.seen())
 
 
-@pytest.mark.parametrize("name", [name for name in CLIENTS if name != "kcat"])  # kcat commits only by itself
-def test_a_group_keeps_committed_offsets_with_metadata_and_resumes_there(clients: Clients, name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in CLIENTS if name != "kcat"])  # kcat only commits automatically
+def test_group_resumes_at_committed_offsets_with_metadata(clients: Clients, name: str) -> None:
     client = clients.get(name)
     topic, group = clients.create_topic(unique("commits"), PARTITIONS), unique("committer")
     _fill(clients, topic, PARTITIONS)
     committed = [(topic, partition, 3 + partition, f"note {partition} ✓") for partition in range(PARTITIONS)]
-    with _joined(client, group, [topic]) as member:
-        _wait_until_shared([member], _all_of(topic, PARTITIONS))
+    with _join(client, group, [topic]) as member:
+        _wait_until_assigned([member], _partitions_of(topic, PARTITIONS))
         member.commit(committed)
-    kept = clients.get("kafka-python").admin("group_offsets", group=group)
-    # confluent-kafka sends a zero behind the metadata.
-    assert [(*at, metadata.removesuffix("\0")) for *at, metadata in kept] == committed
+    retained = clients.get("kafka-python").admin("group_offsets", group=group)
+    # confluent-kafka appends a zero byte to the metadata.
+    assert [(*at, metadata.removesuffix("\0")) for *at, metadata in retained] == committed
     expected = {(topic, p, offset) for _, p, start, _ in committed for offset in range(start, RECORDS_PER_PARTITION)}
-    with _joined(client, group, [topic]) as restarted:
-        wait_for("the rest is read", lambda: expected <= restarted.seen())
+    with _join(client, group, [topic]) as restarted:
+        wait_for("the remaining records are read", lambda: expected <= restarted.seen())
         assert restarted.seen() == expected, "records before the committed offset were read again"
 
 
-def test_kcat_resumes_after_what_it_committed_on_leaving(clients: Clients) -> None:
+def test_kcat_resumes_at_offsets_committed_on_leave(clients: Clients) -> None:
     kcat = clients.get("kcat")
     topic, group = clients.create_topic(unique("commits"), PARTITIONS), unique("kcat")
     _fill(clients, topic, PARTITIONS)
     old = _offsets(topic, PARTITIONS, 0, RECORDS_PER_PARTITION)
-    with _joined(kcat, group, [topic]) as member:
-        wait_for("all is read", lambda: member.seen() == old)
+    with _join(kcat, group, [topic]) as member:
+        wait_for("all records are read", lambda: member.seen() == old)
     _fill(clients, topic, PARTITIONS)
     new = _offsets(topic, PARTITIONS, RECORDS_PER_PARTITION, 2 * RECORDS_PER_PARTITION)
-    with _joined(kcat, group, [topic]) as restarted:
-        wait_for("what is new is read", lambda: new <= restarted.seen())
+    with _join(kcat, group, [topic]) as restarted:
+        wait_for("new records are read", lambda: new <= restarted.seen())
         assert restarted.seen() == new
 
 
 @pytest.mark.parametrize("name", COOPERATIVE_CLIENTS)
-def test_a_cooperative_rebalance_takes_only_what_must_move(clients: Clients, name: str) -> None:
+def test_cooperative_rebalance_moves_only_necessary_partitions(clients: Clients, name: str) -> None:
     client = clients.get(name)
     topic, group = clients.create_topic(unique("cooperative"), PARTITIONS), unique("cooperative")
-    whole = _all_of(topic, PARTITIONS)
-    with _joined(client, group, [topic], "cooperative-sticky") as first:
-        _wait_until_shared([first], whole)
-        with _joined(client, group, [topic], "cooperative-sticky") as second:
-            _wait_until_shared([first, second], whole)
-            kept = first.assignment()
-            assert len(kept) == PARTITIONS // 2
-            with _joined(client, group, [topic], "cooperative-sticky") as third:
-                _wait_until_shared([first, second, third], whole)
-                assert first.assignment() <= kept, "a partition moved that could have stayed"
-        _wait_until_shared([first], whole)
+    all_partitions = _partitions_of(topic, PARTITIONS)
+    with _join(client, group, [topic], "cooperative-sticky") as first:
+        _wait_until_assigned([first], all_partitions)
+        with _join(client, group, [topic], "cooperative-sticky") as second:
+            _wait_until_assigned([first, second], all_partitions)
+            retained = first.assignment()
+            assert len(retained) == PARTITIONS // 2
+            with _join(client, group, [topic], "cooperative-sticky") as third:
+                _wait_until_assigned([first, second, third], all_partitions)
+                assert first.assignment() <= retained, "a partition moved unnecessarily"
+        _wait_until_assigned([first], all_partitions)
 
 
-def test_different_clients_share_one_group(clients: Clients) -> None:
-    """All who know the range assignor: the leader may be any of them, and its assignment must reach all others."""
-    able = [client for client in clients.all_present() if "range" in client.capabilities["assignors"]]
-    assert len(able) > 1
+def test_group_of_different_clients_uses_range_assignor(clients: Clients) -> None:
+    """The leader may be any client with the range assignor, and all others must understand its assignment."""
+    capable_clients = [client for client in clients.all_present() if "range" in client.capabilities["assignors"]]
+    assert len(capable_clients) > 1
     topic, group = clients.create_topic(unique("mixed"), MIXED_PARTITIONS), unique("mixed")
-    whole = _all_of(topic, MIXED_PARTITIONS)
+    all_partitions = _partitions_of(topic, MIXED_PARTITIONS)
     with ExitStack() as stack:
         members: list[GroupMember] = []
-        for client in able:
-            members.append(stack.enter_context(_joined(client, group, [topic], "range")))
-            _wait_until_shared(members, whole)
+        for client in capable_clients:
+            members.append(stack.enter_context(_join(client, group, [topic], "range")))
+            _wait_until_assigned(members, all_partitions)
         _fill(clients, topic, MIXED_PARTITIONS)
         sent = _offsets(topic, MIXED_PARTITIONS, 0, RECORDS_PER_PARTITION)
         wait_for("all members together read all", lambda: set().union(*(m.seen() for m in members)) == sent)
         described = clients.get("confluent").admin("describe_group", group=group)
-        assert (described["state"], described["protocol"], len(described["members"])) == ("Stable", "range", len(able))
+        assert (described["state"], described["protocol"], len(described["members"])) == (
+            "Stable",
+            "range",
+            len(capable_clients),
+        )
 
 
-def test_different_clients_share_one_cooperative_group(clients: Clients) -> None:
-    able = [clients.get(name) for name in COOPERATIVE_CLIENTS if clients.missing(name) is None]
-    assert len(able) > 1
+def test_group_of_different_clients_uses_cooperative_assignor(clients: Clients) -> None:
+    capable_clients = [clients.get(name) for name in COOPERATIVE_CLIENTS if clients.missing(name) is None]
+    assert len(capable_clients) > 1
     topic, group = clients.create_topic(unique("mixed"), MIXED_PARTITIONS), unique("mixed")
-    whole = _all_of(topic, MIXED_PARTITIONS)
+    all_partitions = _partitions_of(topic, MIXED_PARTITIONS)
     with ExitStack() as stack:
         members: list[GroupMember] = []
-        for client in able:
-            members.append(stack.enter_context(_joined(client, group, [topic], "cooperative-sticky")))
-            _wait_until_shared(members, whole)
+        for client in capable_clients:
+            members.append(stack.enter_context(_join(client, group, [topic], "cooperative-sticky")))
+            _wait_until_assigned(members, all_partitions)

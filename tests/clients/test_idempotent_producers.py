@@ -1,4 +1,4 @@
-"""Idempotent producers of every client that has one: thousands of records, each there once and in order."""
+"""Idempotent producers of every client: thousands of records, each stored once and in order."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from .running import Clients, unique
 
 RECORDS = 3000
 PARTITIONS = 3
-VALUE_BYTES = 500  # so that the records make many batches, several of them in flight at once
+VALUE_BYTES = 500  # large enough for many batches, several of them in flight
 IDEMPOTENT_CLIENTS = [name for name in CLIENTS if name != "kcat" and not name.startswith("kafka-python-0.10")]
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("name", IDEMPOTENT_CLIENTS)
-def test_every_record_of_an_idempotent_producer_is_there_once_and_in_order(
-    clients: Clients, name: str, codec: str
-) -> None:
+def test_idempotent_producer_stores_every_record_once_and_in_order(clients: Clients, name: str, codec: str) -> None:
     producer, reader = clients.get(name), clients.get("confluent")
     assert producer.capabilities["idempotence"]
     topic = clients.create_topic(unique("idempotent"), PARTITIONS)
@@ -38,8 +36,8 @@ def test_every_record_of_an_idempotent_producer_is_there_once_and_in_order(
 
 
 @pytest.mark.parametrize("name", IDEMPOTENT_CLIENTS)
-def test_one_producer_after_another_appends_to_the_same_partition(clients: Clients, name: str) -> None:
-    """Each run is a new producer id whose sequence starts at 0 in a partition that others have written to."""
+def test_successive_idempotent_producers_append_to_same_partition(clients: Clients, name: str) -> None:
+    """Each run has a new producer id, whose sequence starts at 0 in a partition that others have written to."""
     producer = clients.get(name)
     topic = clients.create_topic(unique("successive"), 1)
     for value in (b"first", b"second", b"third"):

@@ -1,11 +1,11 @@
-"""The fenced blocks of README.md and docs/, and what comments before them say, which readers do not see:
+"""The fenced code blocks of README.md and docs/, and the HTML comments before them that control their tests:
 
-<!-- not run: why -->        a block that cannot be run
-<!-- in the background -->   commands that go on until the page ends
-<!-- once it works -->       commands that are tried until they succeed, since something is still starting
-<!-- file: NAME -->          what stands in a file of this name
+    <!-- not run: why -->        a block that cannot be run
+    <!-- in the background -->   commands that run until the end of the page
+    <!-- once it works -->       commands that are retried until they succeed, because something is still starting
+    <!-- file: NAME -->          the content of a file with this name
 
-A block of `text` right behind one of `sh` or `python` is what that one prints; `…` stands for anything.
+A `text` block directly after an `sh` or `python` block is its expected output; `…` matches anything.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ NOT_RUN, BACKGROUND, ONCE_IT_WORKS, FILE = "not run", "in the background", "once
 
 @dataclass(frozen=True)
 class Block:
+    """A fenced code block of a page."""
+
     page: str
     line: int
     language: str
@@ -46,8 +48,8 @@ def blocks_of(page: Path) -> list[Block]:
     found = list(FENCE.finditer(text))
     blocks = []
     for number, fence in enumerate(found):
-        after = found[number + 1] if number + 1 < len(found) else None
-        is_output = after and after[2] == "text" and not text[fence.end() : after.start()].strip()
+        following = found[number + 1] if number + 1 < len(found) else None
+        is_output = following and following[2] == "text" and not text[fence.end() : following.start()].strip()
         blocks.append(
             Block(
                 page.relative_to(ROOT).as_posix(),
@@ -55,7 +57,7 @@ def blocks_of(page: Path) -> list[Block]:
                 fence[2],
                 re.sub(rf"^{fence[1]}", "", fence[3], flags=re.MULTILINE),
                 _marks_before(text[: fence.start()]),
-                after[3] if after and is_output and fence[2] in ("sh", "python") else None,
+                following[3] if following and is_output and fence[2] in ("sh", "python") else None,
             )
         )
     return blocks
@@ -73,6 +75,6 @@ def all_blocks() -> list[Block]:
 
 
 def printed(expected: str, output: str) -> bool:
-    """Whether the last that was printed is what the page shows."""
+    """Return whether the output ends with the expected text."""
     pattern = ".*".join(map(re.escape, expected.rstrip("\n").split("…")))
     return re.search(rf"(?:\A|\n){pattern}\n?\Z", output, re.DOTALL) is not None

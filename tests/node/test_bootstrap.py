@@ -26,7 +26,7 @@ def vote_request(target_directory: bytes) -> VoteRequest:
         last_term=0,
         membership_index=0,
         is_pre_vote=True,
-        is_hand_over=False,
+        is_leadership_transfer=False,
     )
 
 

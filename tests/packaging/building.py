@@ -1,5 +1,7 @@
-"""How packages are built, checked, and installed where nothing else is. Needs nothing but Python: `make package` runs
-it in an environment without the tests' own libraries."""
+"""Building, checking and installing the packages in a clean environment.
+
+Uses only the standard library: `make package` runs it without the test dependencies.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".tools" / "packaging"
-"""Has build, twine and setuptools: the Makefile sets it up."""
+"""An environment with build, twine and setuptools, which the Makefile creates."""
 
 DEADLINE_SECONDS = 300.0
 NOT_COPIED = shutil.ignore_patterns(
@@ -24,7 +26,7 @@ NOT_COPIED = shutil.ignore_patterns(
 
 
 class Failed(Exception):
-    pass
+    """A command or the node failed; the message contains its output."""
 
 
 def python_of(environment: Path) -> str:
@@ -32,13 +34,13 @@ def python_of(environment: Path) -> str:
 
 
 def clean_environment() -> dict[str, str]:
-    """Without what would lead a process to this repository's source, or configure a node."""
+    """Return the environment without variables that refer to this repository or configure a node."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("CHRONIK_", "PYTHONPATH"))}
 
 
 def done(words: Sequence[str], *, cwd: Path | None = None, stdin: str = "") -> str:
-    """Returns what it printed. Raises Failed with all that it said."""
-    finished = subprocess.run(
+    """Run a command and return its output. Raises Failed with stdout and stderr."""
+    completed = subprocess.run(
         words,
         input=stdin,
         cwd=cwd,
@@ -48,25 +50,25 @@ def done(words: Sequence[str], *, cwd: Path | None = None, stdin: str = "") -> s
         env=clean_environment(),
         check=False,
     )
-    if finished.returncode:
-        raise Failed(f"{' '.join(words)}: exit code {finished.returncode}\n{finished.stdout}{finished.stderr}")
-    return finished.stdout
+    if completed.returncode:
+        raise Failed(f"{' '.join(words)}: exit code {completed.returncode}\n{completed.stdout}{completed.stderr}")
+    return completed.stdout
 
 
 def built(folder: Path) -> tuple[Path, Path]:
-    """Returns the wheel and the source distribution, built from a copy: builds leave files where they are run."""
+    """Build the wheel and the source distribution from a copy, because builds leave files in the source tree."""
     source, out = folder / "source", folder / "dist"
     shutil.copytree(ROOT, source, ignore=NOT_COPIED, symlinks=True)
     left_over = source / "build" / "lib" / "chronik" / "left_over.py"
     left_over.parent.mkdir(parents=True)
-    left_over.write_text("# of a build long ago, which must not get into the next one\n")
+    left_over.write_text("# from an earlier build; must not be packaged\n")
     done([python_of(TOOLS), "-m", "build", "--no-isolation", "--outdir", str(out), str(source)], cwd=folder)
     (wheel,), (archive,) = out.glob("*.whl"), out.glob("*.tar.gz")
     return wheel, archive
 
 
 def check(packages: Sequence[Path]) -> str:
-    """Raises Failed when an index would refuse them, or show their description as plain text."""
+    """Check the packages as an index would. Raises Failed if it would reject them or their description."""
     return done([python_of(TOOLS), "-m", "twine", "check", "--strict", *map(str, packages)])
 
 
@@ -76,14 +78,14 @@ def pip(environment: Path, *words: str) -> str:
 
 
 def fresh(folder: Path) -> Path:
-    """An environment with nothing in it, not even pip."""
+    """Create an empty virtual environment, without pip."""
     done([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     return folder
 
 
 @contextmanager
 def node(environment: Path, folder: Path) -> Iterator[str]:
-    """A node by the installed command, and its address; it must end well, too."""
+    """Run a node with the installed command, yield its address, and require exit code 0."""
     log = folder / "log"
     words = [str(environment / "bin" / "chronik"), "start", "--kafka", "127.0.0.1:0"]
     with log.open("wb") as stderr:
@@ -92,7 +94,7 @@ def node(environment: Path, folder: Path) -> Iterator[str]:
         yield address_in(log, process)
         process.terminate()
         if code := process.wait(DEADLINE_SECONDS):
-            raise Failed(f"the node ended with exit code {code}: {log.read_text()}")
+            raise Failed(f"the node exited with code {code}: {log.read_text()}")
     finally:
         process.kill()
         process.wait()
@@ -100,15 +102,15 @@ def node(environment: Path, folder: Path) -> Iterator[str]:
 
 def address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while "answers Kafka clients on " not in (said := log.read_text()):
+    while "answers Kafka clients on " not in (log_text := log.read_text()):
         if process.poll() is not None or time.monotonic() > deadline:
-            raise Failed(f"the node does not answer: {said}")
+            raise Failed(f"the node did not start: {log_text}")
         time.sleep(0.02)
-    return said.split("answers Kafka clients on ")[1].split(",")[0]
+    return log_text.split("answers Kafka clients on ")[1].split(",")[0]
 
 
 def greeted(environment: Path, folder: Path) -> str:
-    """Returns what is read back of a greeting that was written to a node, all by the installed command."""
+    """Produce a record and return what is consumed, with the installed command."""
     command = str(environment / "bin" / "chronik")
     with node(environment, folder) as address:
         done([command, "produce", "greetings", "-b", address], cwd=folder, stdin="hello\n")

@@ -1,5 +1,4 @@
-"""`make package`: builds the packages into dist/, checks them, installs the wheel where nothing else is, and has a node
-answer there."""
+"""`make package`: build the packages into dist/, check them, and run a node from a clean environment."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ def make_packages(folder: Path) -> None:
     packages = built(folder)
     print("== twine check")
     print(check(packages), end="")
-    print("== a node from a fresh environment (PyPI)")
+    print("== node in a clean environment (PyPI)")
     environment = fresh(folder / "fresh")
     pip(environment, "install", "--quiet", str(packages[0]))
-    print(f"it wrote and read: {greeted(environment, folder)}", end="")
+    print(f"produced and consumed: {greeted(environment, folder)}", end="")
     (ROOT / "dist").mkdir(exist_ok=True)
     for package in packages:
         print(f"dist/{Path(shutil.copy(package, ROOT / 'dist')).name}")

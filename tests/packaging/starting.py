@@ -1,4 +1,4 @@
-"""A node by the words of a unit or an image, as a plain process."""
+"""A node started with the arguments of a unit or image, as a plain process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.running import COMMAND, environment
 
 @contextmanager
 def running(words: Sequence[str], folder: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`words` are those after the name of the program. Its log is folder/log."""
+    """Run chronik with the given arguments; its log is folder/log."""
     with (folder / "log").open("wb") as stderr:
         process = subprocess.Popen(
             [*COMMAND, *words], stderr=stderr, cwd=folder, env=environment(None) | dict(variables)
@@ -25,5 +25,5 @@ def running(words: Sequence[str], folder: Path, **variables: str) -> Iterator[su
 
 
 def placed(words: Sequence[str], places: Mapping[str, str]) -> list[str]:
-    """The words with files of this repository, or of a test, for those of the machine that they are written for."""
+    """Replace paths of the target machine with files of this repository or of a test."""
     return [places.get(word, word) for word in words]

@@ -1,1 +1,1 @@
-"""What makes pages, pictures and the site of them: `make docs`."""
+"""Generators of docs pages and images, and hooks for the docs site (`make docs`)."""

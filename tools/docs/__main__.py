@@ -1,4 +1,4 @@
-"""`python -m tools.docs`: writes the pages and pictures of docs/ that are made of something else."""
+"""`python -m tools.docs`: regenerates the generated pages and images of docs/."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def written() -> dict[Path, str]:
-    """All of them, by their path from the root of a clone."""
+    """Return the text of all generated files, by path relative to the repository root."""
     return {
         cli_reference.PAGE: cli_reference.page(),
         node_keys.PAGE: node_keys.page(),

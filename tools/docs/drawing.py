@@ -1,4 +1,4 @@
-"""A small writer of SVG: pictures for light and dark, with a title and a description for who cannot see them."""
+"""A minimal SVG writer: images for light and dark mode, with a title and a description for accessibility."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 LETTER: Final = 0.55
-"""How wide a letter is, of its height, on average and rather too wide."""
+"""The average width of a letter relative to the font size, estimated generously."""
 
 LIGHT: Final = {
     "page": "#ffffff",
@@ -50,7 +50,7 @@ def width_of(text: str, size: float) -> float:
 
 
 class Drawing:
-    """Coordinates are pixels from the upper left. Colours are the names in LIGHT and DARK."""
+    """An SVG image. Coordinates are pixels from the upper left; colours are names in LIGHT and DARK."""
 
     def __init__(self, width: float, height: float, title: str, description: str) -> None:
         self._size = (width, height)
@@ -72,14 +72,14 @@ class Drawing:
         anchor: str = "start",
         strong: bool = False,
     ) -> None:
-        """`y` is that of the line on which letters stand."""
+        """Draw text; `y` is its baseline."""
         weight = " strong" if strong else ""
-        place = f'x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}"'
-        self._add(f'<text {place} class="{colour}{weight}">{escape(text)}</text>')
+        attributes = f'x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}"'
+        self._add(f'<text {attributes} class="{colour}{weight}">{escape(text)}</text>')
 
     def path(self, data: str, colour: str = "soft", *, width: float = 1.5, arrow: bool = False) -> None:
-        more = ' marker-end="url(#tip)"' if arrow else ""
-        self._add(f'<path d="{data}" fill="none" class="{colour}-line" stroke-width="{width:g}"{more}/>')
+        marker = ' marker-end="url(#tip)"' if arrow else ""
+        self._add(f'<path d="{data}" fill="none" class="{colour}-line" stroke-width="{width:g}"{marker}/>')
 
     def line(self, x: float, y: float, to_x: float, to_y: float, colour: str = "rule", *, width: float = 1) -> None:
         self.path(f"M{x:g} {y:g}L{to_x:g} {to_y:g}", colour, width=width)

@@ -1,6 +1,7 @@
-"""What mkdocs asks of us while it builds the site: pages from outside of docs/, links, pictures, and "More".
+"""mkdocs hooks: pages from outside docs/, links, diagrams and the navigation.
 
-It runs in an environment of its own (.tools/docs), which knows the standard library and mkdocs."""
+They run in a separate environment (.tools/docs) with the standard library and mkdocs only.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +18,28 @@ sys.path.insert(0, str(ROOT))
 from tools.docs.github_markdown import for_python_markdown, with_links  # noqa: E402 - it is no package of that environment
 from tools.docs.states import drawn  # noqa: E402
 
-FROM_OUTSIDE: Final = {
+EXTERNAL_PAGES: Final = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "reporting.md": "SECURITY.md",
 }
-"""Pages of the site, and the files of the repository that they are made of."""
-ON_SITE: Final = {name: page for page, name in FROM_OUTSIDE.items()}
+"""Site pages by name, and the repository files that they are generated from."""
+SITE_PAGE_BY_FILE: Final = {name: page for page, name in EXTERNAL_PAGES.items()}
 DECISIONS: Final = "decisions"
 MERMAID: Final = re.compile(r"^( *)```mermaid\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 STATES: Final = "images/states-{}.svg"
 
 
 def on_config(config: Any) -> Any:
-    """Adds decisions, and pages that mkdocs.yml does not name."""
-    named = set(_pages_of(config.nav))
-    own = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    decisions = [page for page in own if page.startswith(f"{DECISIONS}/")]
+    """Add decisions and pages that mkdocs.yml does not list to the navigation."""
+    listed_pages = set(_pages_of(config.nav))
+    all_pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    decisions = [page for page in all_pages if page.startswith(f"{DECISIONS}/")]
     config.nav.append({"Decisions": sorted(decisions, key=lambda page: (not page.endswith("README.md"), page))})
-    more = [page for page in own if page not in named and page not in decisions]
-    if more:
-        config.nav.append({"More": more})
+    unlisted = [page for page in all_pages if page not in listed_pages and page not in decisions]
+    if unlisted:
+        config.nav.append({"More": unlisted})
     return config
 
 
@@ -53,7 +54,7 @@ def _pages_of(nav: list[Any]) -> list[str]:
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
-    for page, name in FROM_OUTSIDE.items():
+    for page, name in EXTERNAL_PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
     for path in sorted((ROOT / "docs").rglob("*.md")):
         for picture in MERMAID.finditer(path.read_text(encoding="utf-8")):
@@ -63,10 +64,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     uri = page.file.src_uri
-    source = FROM_OUTSIDE.get(uri, f"docs/{uri}")
-    markdown = MERMAID.sub(lambda found: _picture(found, uri), markdown)
+    source = EXTERNAL_PAGES.get(uri, f"docs/{uri}")
+    markdown = MERMAID.sub(lambda found: _image_link(found, uri), markdown)
     if uri == f"{DECISIONS}/README.md":
-        markdown += "\n" + "".join(_listed(path) for path in sorted((ROOT / "docs" / DECISIONS).glob("2*.md")))
+        markdown += "\n" + "".join(_list_item(path) for path in sorted((ROOT / "docs" / DECISIONS).glob("2*.md")))
     return for_python_markdown(with_links(markdown, lambda target: site_target(target, source, uri)))
 
 
@@ -74,29 +75,29 @@ def _states_uri(mermaid: str) -> str:
     return STATES.format(hashlib.sha256(mermaid.encode()).hexdigest()[:8])
 
 
-def _picture(found: re.Match[str], uri: str) -> str:
-    # As if it were beside the page's source, since links are resolved from there afterwards.
-    place = posixpath.relpath(_states_uri(found[2]), posixpath.dirname(uri) or ".")
-    return f"![States, and what leads from one to another]({place})"
+def _image_link(found: re.Match[str], uri: str) -> str:
+    # Relative to the page's source, because links are resolved from there afterwards.
+    path_to_image = posixpath.relpath(_states_uri(found[2]), posixpath.dirname(uri) or ".")
+    return f"![States, and what leads from one to another]({path_to_image})"
 
 
-def _listed(path: Path) -> str:
+def _list_item(path: Path) -> str:
     title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
     return f"- [{title}]({path.name})\n"
 
 
 def site_target(target: str, source: str, uri: str) -> str | None:
-    """Where a link of the file `source`, which is the page `uri` of the site, leads on the site, if anywhere."""
+    """Return the site target of a link in the file `source` (page `uri`), or None if it is not on the site."""
     path, mark, anchor = target.partition("#")
     if not path or re.match(r"[a-z]+:", target):
         return target
-    wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-    if wanted == f"docs/{DECISIONS}":
-        wanted += "/README.md"
-    if wanted in ON_SITE:
-        found = ON_SITE[wanted]
-    elif wanted.startswith("docs/"):
-        found = wanted.removeprefix("docs/")
+    repository_path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    if repository_path == f"docs/{DECISIONS}":
+        repository_path += "/README.md"
+    if repository_path in SITE_PAGE_BY_FILE:
+        found = SITE_PAGE_BY_FILE[repository_path]
+    elif repository_path.startswith("docs/"):
+        found = repository_path.removeprefix("docs/")
     else:
         return None
     return posixpath.relpath(found, posixpath.dirname(uri) or ".") + mark + anchor

@@ -1,4 +1,4 @@
-"""The pictures of docs/architecture.md: the house, from the floors that a test keeps, and two of its walks."""
+"""Generator of the images in docs/architecture.md: the package layers and two request paths."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ IMAGES: Final = Path("docs", "images")
 
 WIDTH: Final = 960.0
 MARGIN: Final = 24.0
-FLOOR_HEIGHT: Final = 50.0
-ROOM_LINE: Final = re.compile(r"^([a-z]+)/ +(\S.*)$", re.MULTILINE)
+LAYER_HEIGHT: Final = 50.0
+PACKAGE_LINE: Final = re.compile(r"^([a-z]+)/ +(\S.*)$", re.MULTILINE)
 ITEM: Final = re.compile(r"^(\d+)\. (.*?)(?=^\d+\. |\Z|^\S)", re.MULTILINE | re.DOTALL)
-PLACE: Final = re.compile(r"`([a-z_]+(?:/[a-z_]+)+)/?`")
+FILE_REFERENCE: Final = re.compile(r"`([a-z_]+(?:/[a-z_]+)+)/?`")
 CLAUSE: Final = re.compile(r"[,;:.(]")
 STEP_HEIGHT: Final = 32.0
 LANE_WIDTH: Final = 84.0
@@ -30,9 +30,11 @@ def pictures() -> dict[Path, str]:
     command = steps_of(section(text, "A command of the metadata log"))
     topic = steps_of(section(text, "A new topic in a cluster"))
     return {
-        IMAGES / "house.svg": house(dict(ROOM_LINE.findall(section(text, "The rooms", "## ")))),
-        IMAGES / "way-of-a-produce.svg": way("The way of a produce", steps_of(section(text, "A produce"))),
-        IMAGES / "way-of-a-topic.svg": way("The way of a new topic", [*topic[:-1], *command, topic[-1]]),
+        IMAGES / "house.svg": draw_layers(dict(PACKAGE_LINE.findall(section(text, "The rooms", "## ")))),
+        IMAGES / "way-of-a-produce.svg": draw_request_path(
+            "Path of a produce request", steps_of(section(text, "A produce"))
+        ),
+        IMAGES / "way-of-a-topic.svg": draw_request_path("Path of a new topic", [*topic[:-1], *command, topic[-1]]),
     }
 
 
@@ -42,36 +44,38 @@ def section(text: str, heading: str, mark: str = "### ") -> str:
     return re.split(r"^#{2,3} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
 
 
-# The house
+# Package layers
 
 
-def house(abouts: dict[str, str]) -> str:
-    floors = [sorted(rooms) for rooms in FLOORS if "__main__" not in rooms]
-    description = "From the top: " + "; ".join(", ".join(rooms) for rooms in floors) + "."
-    height = MARGIN * 2 + FLOOR_HEIGHT * len(floors) + 26
-    drawing = Drawing(WIDTH, height, "The house: rooms on floors, imports run downwards only", description)
+def draw_layers(descriptions: dict[str, str]) -> str:
+    layers = [sorted(packages) for packages in FLOORS if "__main__" not in packages]
+    description = "From the top: " + "; ".join(", ".join(packages) for packages in layers) + "."
+    height = MARGIN * 2 + LAYER_HEIGHT * len(layers) + 26
+    drawing = Drawing(WIDTH, height, "Packages in layers; imports point downwards only", description)
     drawing.text(
         MARGIN,
         MARGIN + 8,
-        "A room imports from the floors below it. Green ones have pure cores: no clock, no files, no sockets.",
+        "A package imports only from lower layers. Green packages have pure cores: no clock, no files, no sockets.",
         13,
         colour="soft",
     )
-    for number, rooms in enumerate(floors):
-        _draw_floor(drawing, rooms, MARGIN + 26 + FLOOR_HEIGHT * number, abouts)
+    for number, packages in enumerate(layers):
+        _draw_layer(drawing, packages, MARGIN + 26 + LAYER_HEIGHT * number, descriptions)
     return drawing.svg()
 
 
-def _draw_floor(drawing: Drawing, rooms: Sequence[str], top: float, abouts: dict[str, str]) -> None:
+def _draw_layer(drawing: Drawing, packages: Sequence[str], top: float, descriptions: dict[str, str]) -> None:
     gap = 8.0
-    width = (WIDTH - 2 * MARGIN - gap * (len(rooms) - 1)) / len(rooms)
-    for place, room in enumerate(rooms):
+    width = (WIDTH - 2 * MARGIN - gap * (len(packages) - 1)) / len(packages)
+    for place, room in enumerate(packages):
         x = MARGIN + place * (width + gap)
-        about = abouts.get(room, "")
-        drawing.box(x, top, width, FLOOR_HEIGHT - gap, *_colours(about))
+        about = descriptions.get(room, "")
+        drawing.box(x, top, width, LAYER_HEIGHT - gap, *_colours(about))
         if about:
             drawing.text(x + 10, top + 18, f"{room}/", 13, strong=True)
-            drawing.text(x + 10, top + 33, fitting(re.split(r";|  ", about)[0], width - 16, 11), 11, colour="soft")
+            drawing.text(
+                x + 10, top + 33, truncate_to_width(re.split(r";|  ", about)[0], width - 16, 11), 11, colour="soft"
+            )
         else:
             drawing.text(x + width / 2, top + 26, room, min(13, 1.9 * width / max(8, len(room))), anchor="middle")
 
@@ -82,20 +86,22 @@ def _colours(about: str) -> tuple[str]:
     return ("one-soft",) if "(pure)" in about else ("two-soft",)
 
 
-def fitting(text: str, width: float, size: float) -> str:
-    """As many words as there is room for."""
+def truncate_to_width(text: str, width: float, size: float) -> str:
+    """Return as many words of the text as fit into the width."""
     text = text.replace("(pure)", "").strip()
     while width_of(text, size) > width and " " in text:
         text = text.rstrip("…").rstrip(" ,:").rpartition(" ")[0].rstrip(" ,:") + "…"
     return text
 
 
-# The walks
+# Request paths
 
 
 class Step(NamedTuple):
+    """A step of a request path."""
+
     place: str
-    """A file of the house, without its ending, or a folder."""
+    """A source file without its extension, or a package."""
     about: str
 
     @property
@@ -103,12 +109,12 @@ class Step(NamedTuple):
         return self.place.partition("/")[0]
 
 
-def steps_of(walk: str) -> list[Step]:
-    """The numbered lines of a walk; each names a file first."""
+def steps_of(path_text: str) -> list[Step]:
+    """Parse the numbered steps of a request path; each starts with a file name."""
     steps = []
-    for _, line in ITEM.findall(walk):
-        place = PLACE.search(line)
-        assert place is not None, f"a step that names no file: {line}"
+    for _, line in ITEM.findall(path_text):
+        place = FILE_REFERENCE.search(line)
+        assert place is not None, f"step without a file name: {line}"
         steps.append(Step(place[1], _first_clause(line[place.end() :])))
     assert len(steps) > 2
     return steps
@@ -116,17 +122,17 @@ def steps_of(walk: str) -> list[Step]:
 
 def _first_clause(text: str) -> str:
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("*", "")
-    words = re.sub(r"\([^)]*\)", "", plain)
-    clauses = [" ".join(clause.split()) for clause in CLAUSE.split(words)]
+    name_column = re.sub(r"\([^)]*\)", "", plain)
+    clauses = [" ".join(clause.split()) for clause in CLAUSE.split(name_column)]
     return next((clause for clause in clauses if " " in clause and not clause.startswith("on ")), "")
 
 
-def way(title: str, steps: Sequence[Step]) -> str:
-    rooms = list(dict.fromkeys(step.room for step in steps))
-    lanes = {room: MARGIN + LANE_WIDTH * (0.5 + number) for number, room in enumerate(rooms)}
+def draw_request_path(title: str, steps: Sequence[Step]) -> str:
+    packages = list(dict.fromkeys(step.room for step in steps))
+    lanes = {room: MARGIN + LANE_WIDTH * (0.5 + number) for number, room in enumerate(packages)}
     top = MARGIN + 44
-    words = MARGIN + LANE_WIDTH * len(rooms) + 12
-    abouts = words + max(width_of(step.place, 12.5) for step in steps) + 10
+    name_column = MARGIN + LANE_WIDTH * len(packages) + 12
+    descriptions = name_column + max(width_of(step.place, 12.5) for step in steps) + 10
     description = " ".join(f"{number}. {step.place} {step.about}." for number, step in enumerate(steps, 1))
     drawing = Drawing(WIDTH, top + STEP_HEIGHT * len(steps) + 8, title, description)
     bottom = top + STEP_HEIGHT * (len(steps) - 1)
@@ -138,6 +144,8 @@ def way(title: str, steps: Sequence[Step]) -> str:
     for number, (step, (x, y)) in enumerate(zip(steps, points, strict=True), 1):
         drawing.dot(x, y, 11, "one")
         drawing.text(x, y + 4, str(number), 11, colour="page", anchor="middle", strong=True)
-        drawing.text(words, y + 4, step.place, 12.5, strong=True)
-        drawing.text(abouts, y + 4, fitting(step.about, WIDTH - abouts - 8, 12.5), 12.5, colour="soft")
+        drawing.text(name_column, y + 4, step.place, 12.5, strong=True)
+        drawing.text(
+            descriptions, y + 4, truncate_to_width(step.about, WIDTH - descriptions - 8, 12.5), 12.5, colour="soft"
+        )
     return drawing.svg()

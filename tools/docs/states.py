@@ -1,4 +1,4 @@
-"""The pictures of states that pages have as text of Mermaid, as SVG: Mermaid itself would be fetched from elsewhere."""
+"""Renderer of Mermaid state diagrams as SVG, because Mermaid itself would be loaded from another host."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ LINE: Final = 20.0
 
 
 class Step(NamedTuple):
+    """A transition of a state diagram."""
+
     source: str
     target: str
     why: str
@@ -28,13 +30,13 @@ def steps_of(mermaid: str) -> list[Step]:
 
 
 def drawn(mermaid: str) -> str:
-    """States one below the other; each step has a lane of its own, downwards at the right and upwards at the left."""
+    """Draw states in a column; each transition has a lane, downward ones on the right and upward ones on the left."""
     steps = steps_of(mermaid)
     states = list(dict.fromkeys(name for step in steps for name in step[:2] if name != BEGIN))
     numbered = [step for step in steps if BEGIN not in step[:2]]
     rows = {state: number for number, state in enumerate(states)}
-    down = _in_lanes([step for step in numbered if rows[step.target] > rows[step.source]], rows)
-    up = _in_lanes([step for step in numbered if rows[step.target] < rows[step.source]], rows)
+    down = _sort_into_lanes([step for step in numbered if rows[step.target] > rows[step.source]], rows)
+    up = _sort_into_lanes([step for step in numbered if rows[step.target] < rows[step.source]], rows)
     state_width = max(width_of(state, 14) for state in states) + 40
     left = MARGIN + LANE * (len(up) + 1)
     right = left + state_width
@@ -59,18 +61,18 @@ def drawn(mermaid: str) -> str:
     return drawing.svg()
 
 
-def _in_lanes(steps: Sequence[Step], rows: dict[str, int]) -> list[Step]:
-    """The shortest nearest to the states, so that few lines cross."""
+def _sort_into_lanes(steps: Sequence[Step], rows: dict[str, int]) -> list[Step]:
+    """Sort the transitions by length, so that short ones are next to the states and few lines cross."""
     return sorted(steps, key=lambda step: abs(rows[step.source] - rows[step.target]))
 
 
-def _draw_step(drawing: Drawing, step: Step, number: str, tops: dict[str, float], x: float, away: float) -> None:
-    """It leaves below the middle of a state and comes in above it, or the other way round, so that no two tips meet."""
+def _draw_step(drawing: Drawing, step: Step, number: str, tops: dict[str, float], x: float, lane_offset: float) -> None:
+    """Draw a transition. Starts and ends are offset from the middle of the states, so that arrowheads do not meet."""
     goes_down = tops[step.target] > tops[step.source]
-    nearer = 6 * (abs(away) / LANE - 1) % 12
-    start = tops[step.source] + (STATE_HEIGHT - 6 - nearer if goes_down else 6 + nearer)
-    end = tops[step.target] + (6 + nearer if goes_down else STATE_HEIGHT - 6 - nearer)
-    drawing.path(f"M{x:g} {start:g}H{x + away:g}V{end:g}H{x:g}", "soft", arrow=True)
+    inset = 6 * (abs(lane_offset) / LANE - 1) % 12
+    start = tops[step.source] + (STATE_HEIGHT - 6 - inset if goes_down else 6 + inset)
+    end = tops[step.target] + (6 + inset if goes_down else STATE_HEIGHT - 6 - inset)
+    drawing.path(f"M{x:g} {start:g}H{x + lane_offset:g}V{end:g}H{x:g}", "soft", arrow=True)
     middle = (start + end) / 2
-    drawing.dot(x + away, middle, 9, "page")
-    drawing.text(x + away, middle + 4.5, number, 12, anchor="middle", strong=True, colour="one")
+    drawing.dot(x + lane_offset, middle, 9, "page")
+    drawing.text(x + lane_offset, middle + 4.5, number, 12, anchor="middle", strong=True, colour="one")

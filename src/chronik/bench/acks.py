@@ -1,4 +1,4 @@
-"""`chronik bench acks`: one record at a time, from the call of produce until the broker acknowledges it."""
+"""`chronik bench acks`: the latency from producing a single record to its acknowledgement."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from chronik.bench.measures import Latency
 from chronik.client.access.settings import Bootstrap
 
 ACK_SECONDS_MAX: Final = 30.0
-WARM_UP_RECORDS: Final = 100  # connections are made, and every code path has run
+WARM_UP_RECORDS: Final = 100  # opens connections and runs every code path once
 
 
 @dataclass(frozen=True, slots=True)
 class AcksResult:
+    """The latency of single acknowledged records."""
+
     records: int
     record_bytes: int
     acks: str
@@ -27,20 +29,23 @@ class AcksResult:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=positive, default=2000, metavar="N")
-    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="of a record's value")
+    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="size of a record's value")
     parser.add_argument("--acks", choices=("all", "1"), default="all")
     add_replication_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> list[AcksResult]:
     topic = unique_name("acks")
-    copies: int = arguments.replication_factor
-    with cluster_of(arguments) as cluster, temporary_topics(cluster, [topic], replication_factor=copies):
+    replication_factor_value: int = arguments.replication_factor
+    with (
+        cluster_of(arguments) as cluster,
+        temporary_topics(cluster, [topic], replication_factor=replication_factor_value),
+    ):
         return [measure(bootstrap_of(arguments), topic, arguments.records, arguments.size, arguments.acks)]
 
 
 def measure(bootstrap: Bootstrap, topic: str, records: int, size: int = 100, acks: str = "all") -> AcksResult:
-    """Measures on partition 0. Raises BenchFailed."""
+    """Measure the acknowledgement latency on partition 0. Raises BenchFailed."""
     try:
         import confluent_kafka
     except ImportError as error:
@@ -59,12 +64,12 @@ def measure(bootstrap: Bootstrap, topic: str, records: int, size: int = 100, ack
 
 def _send(producer: Any, topic: str, value: bytes) -> float:
     reports: list[Any] = []
-    began = time.perf_counter()
+    started = time.perf_counter()
     producer.produce(topic, value, partition=0, on_delivery=lambda error, _: reports.append(error))
-    deadline = began + ACK_SECONDS_MAX
+    deadline = started + ACK_SECONDS_MAX
     while not reports and time.perf_counter() < deadline:
         producer.poll(ACK_SECONDS_MAX)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     if not reports:
         raise BenchFailed(f"a record was not acknowledged within {ACK_SECONDS_MAX:g} s")
     if reports[0] is not None:

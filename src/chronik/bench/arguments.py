@@ -1,4 +1,4 @@
-"""Arguments that the measurements share."""
+"""Command-line arguments shared by the measurements."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", default=DEFAULT_TOPIC, metavar="TOPIC", help="what to use (default: %(default)s)")
-    parser.add_argument("--pid", type=positive, metavar="PID", help="the broker's, if it runs here: shows its CPU, too")
+    parser.add_argument("--topic", default=DEFAULT_TOPIC, metavar="TOPIC", help="topic to use (default: %(default)s)")
+    parser.add_argument("--pid", type=positive, metavar="PID", help="local process id of the broker, to report its CPU")
 
 
 def add_replication_argument(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_replication_argument(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=BROKER_DEFAULT,
         metavar="N",
-        help="if the topic is to be created (default: the broker's)",
+        help="replication factor if the topic is created (default: the broker's)",
     )
 
 
@@ -41,5 +41,5 @@ def cluster_of(arguments: argparse.Namespace) -> Cluster:
 def positive(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of 1 or more")
     return number

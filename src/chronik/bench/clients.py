@@ -1,4 +1,4 @@
-"""What the load generators ask of librdkafka, and the topics that they use."""
+"""librdkafka settings and benchmark topics of the load generators."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ from chronik.security.sasl.outcomes import OAUTHBEARER
 
 DEFAULT_TOPIC = "chronik-bench"
 
-LIBRDKAFKA = {
+BASE_CONFIG = {
     "socket.nagle.disable": "true",
-    "log_level": "3",  # errors: a broker that goes away at the end of a measurement is none
+    "log_level": "3",  # errors only: a broker that stops after a measurement is expected
     "broker.address.family": "v4",
 }
 
 
 def client_config(bootstrap: Bootstrap, **settings: str) -> dict[str, str]:
-    """Return the settings of a librdkafka client. `settings` have librdkafka's names, with underscores for the dots.
+    """Return the configuration of a librdkafka client. Keyword names are setting names with underscores for dots.
 
-    Raises BenchFailed if librdkafka cannot log in this way."""
-    named = {name.replace("_", "."): value for name, value in settings.items()}
-    return {"bootstrap.servers": str(bootstrap)} | LIBRDKAFKA | librdkafka_security(bootstrap) | named
+    Raises:
+        BenchFailed: If librdkafka does not support the authentication mechanism without a callback.
+    """
+    overrides = {name.replace("_", "."): value for name, value in settings.items()}
+    return {"bootstrap.servers": str(bootstrap)} | BASE_CONFIG | librdkafka_security(bootstrap) | overrides
 
 
 def librdkafka_security(bootstrap: Bootstrap) -> dict[str, str]:
-    """Return the security settings by librdkafka's names. Raises BenchFailed for a mechanism that needs a callback."""
+    """Return librdkafka's security settings. Raises BenchFailed for a mechanism that needs a callback."""
     security = access_of(bootstrap).security
     if not security.is_encrypted and not security.has_login:
         return {}
     if security.has_login and security.mechanism == OAUTHBEARER:
-        raise BenchFailed("sasl.mechanism = OAUTHBEARER: expected PLAIN or SCRAM for this measurement")
+        raise BenchFailed("sasl.mechanism = OAUTHBEARER is not supported by this measurement; use PLAIN or SCRAM")
     settings = {"security.protocol": security.protocol}
     if security.has_login:
         settings |= {
@@ -50,7 +52,7 @@ def librdkafka_security(bootstrap: Bootstrap) -> dict[str, str]:
             "ssl.ca.pem": security.ca,
             "ssl.certificate.location": security.certificate_file,
             "ssl.certificate.pem": security.certificate,
-            "ssl.key.location": security.key_file or security.certificate_file,  # one PEM file may have both
+            "ssl.key.location": security.key_file or security.certificate_file,  # one PEM file may contain both
             "ssl.key.pem": security.key,
             "ssl.key.password": security.key_password,
             "ssl.endpoint.identification.algorithm": security.identification or "none",
@@ -58,12 +60,12 @@ def librdkafka_security(bootstrap: Bootstrap) -> dict[str, str]:
     return {name: value for name, value in settings.items() if value}
 
 
-def unique_name(what: str) -> str:
-    return f"chronik-bench-{what}-{uuid.uuid4().hex[:8]}"
+def unique_name(purpose: str) -> str:
+    return f"chronik-bench-{purpose}-{uuid.uuid4().hex[:8]}"
 
 
 def ensure_topic(cluster: Cluster, name: str, partitions: int, replication_factor: int = BROKER_DEFAULT) -> int:
-    """Creates the topic unless it is there; returns how many partitions it has."""
+    """Create the topic unless it exists, and return its number of partitions."""
     (topic,) = cluster.metadata([name]).topics
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         create_topics(cluster, [NewTopic(name, partitions, replication_factor)])
@@ -74,7 +76,7 @@ def ensure_topic(cluster: Cluster, name: str, partitions: int, replication_facto
 def temporary_topics(
     cluster: Cluster, names: list[str], partitions: int = 1, replication_factor: int = BROKER_DEFAULT
 ) -> Iterator[None]:
-    """Creates topics by one request, and deletes them at the end."""
+    """Create topics with one request, and delete them on exit."""
     create_topics(cluster, [NewTopic(name, partitions, replication_factor) for name in names])
     try:
         yield

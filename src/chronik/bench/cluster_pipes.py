@@ -1,8 +1,8 @@
-"""Many requests under way on one connection, so that it is never the client that is waited for.
+"""Pipelined connections for load generation: many requests in flight, so that the client is never the bottleneck.
 
-The blocking client asks, waits, and asks again. Here a request is written when it is due, whatever is still unanswered:
-a broker that falls behind is not spared the requests that a real crowd would send meanwhile. (Times are not the loop's
-own: uvloop counts whole milliseconds.)
+The blocking client waits for each response. Here a request is written when it is due, regardless of outstanding
+responses (an open-loop load): a slow broker receives the same load as a fast one. Times come from `perf_counter`,
+because uvloop's clock has millisecond resolution.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chronik.protocol.codec import RequestHeader, decode_response, encode_reques
 from chronik.protocol.schema import Request, Response
 
 ANSWER_SECONDS_MAX: Final = 60.0
-"""The time for all that is under way at the end of a measurement."""
+"""Time limit for the outstanding responses at the end of a measurement."""
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -36,13 +36,13 @@ R = TypeVar("R", bound=Response)
 
 
 class Pipe(asyncio.Protocol):
-    """A connection whose answers come in the order of its requests, as every Kafka broker sends them."""
+    """A pipelined connection. Responses arrive in the order of the requests, as Kafka brokers guarantee."""
 
     def __init__(self, version_of: Callable[[type[Request]], int]) -> None:
         self._version_of = version_of
         self._transport: asyncio.Transport
         self._received = bytearray()
-        self._unanswered: deque[tuple[int, int, int, asyncio.Future[Response]]] = deque()
+        self._in_flight: deque[tuple[int, int, int, asyncio.Future[Response]]] = deque()
         self._last_id = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,60 +51,64 @@ class Pipe(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         received = self._received
         received += data
-        begin = 0
-        while len(received) - begin >= _SIZE.size:
-            end = begin + _SIZE.size + _SIZE.unpack_from(received, begin)[0]
+        frame_start = 0
+        while len(received) - frame_start >= _SIZE.size:
+            end = frame_start + _SIZE.size + _SIZE.unpack_from(received, frame_start)[0]
             if end > len(received):
                 break
-            self._answer(bytes(received[begin + _SIZE.size : end]))
-            begin = end
-        del received[:begin]
+            self._on_response(bytes(received[frame_start + _SIZE.size : end]))
+            frame_start = end
+        del received[:frame_start]
 
     def connection_lost(self, error: Exception | None) -> None:
-        for *_, answer in self._unanswered:
-            if not answer.done():
-                answer.set_exception(BenchFailed(f"the broker closed the connection: {error or 'without a reason'}"))
-        self._unanswered.clear()
+        for *_, response_future in self._in_flight:
+            if not response_future.done():
+                response_future.set_exception(
+                    BenchFailed(f"the broker closed the connection: {error or 'no reason given'}")
+                )
+        self._in_flight.clear()
 
     def send(self, request: Request) -> asyncio.Future[Response]:
-        """Returns the answer to come, which fails with BenchFailed when the connection ends first."""
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        """Send a request and return a future of its response, which fails with BenchFailed if the connection closes."""
+        response_future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
-            answer.set_exception(BenchFailed("the broker closed the connection"))
-            return answer
+            response_future.set_exception(BenchFailed("the broker closed the connection"))
+            return response_future
         key, version = request.__schema__.api_key, self._version_of(type(request))
         self._last_id += 1
-        self._unanswered.append((self._last_id, key, version, answer))
+        self._in_flight.append((self._last_id, key, version, response_future))
         self._transport.write(encode_request(RequestHeader(key, version, self._last_id, CLIENT_ID), request))
-        return answer
+        return response_future
 
     def close(self) -> None:
         self._transport.close()
 
     def replace_with(self, protocol: asyncio.Protocol) -> None:
-        """Let another protocol take over the connection, which has no request in flight."""
+        """Attach another protocol to the connection, which has no requests in flight."""
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
 
-    def _answer(self, frame: bytes) -> None:
-        expected, key, version, answer = self._unanswered.popleft()
+    def _on_response(self, frame: bytes) -> None:
+        expected, key, version, response_future = self._in_flight.popleft()
         correlation_id, response = decode_response(key, version, memoryview(frame))
         if correlation_id != expected:
             self._transport.abort()
-            answer.set_exception(BenchFailed(f"request {expected} was answered as {correlation_id}"))
-        elif not answer.done():
-            answer.set_result(response)
+            response_future.set_exception(
+                BenchFailed(f"request {expected}: response has correlation id {correlation_id}")
+            )
+        elif not response_future.done():
+            response_future.set_result(response)
 
 
 async def open_pipe(address: Address, security: ClientSecurity, version_of: Callable[[type[Request]], int]) -> Pipe:
-    """Connect with TLS and log in where the settings say so. Raises OSError, ClientError or BenchFailed."""
+    """Open a connection, with TLS and SASL if configured. Raises OSError, ClientError or BenchFailed."""
     loop = asyncio.get_running_loop()
     tls = context_of(security) if security.is_encrypted else None
     _, pipe = await loop.create_connection(partial(Pipe, version_of), *address, ssl=tls)
     if security.has_login:
 
         def ask(request: Request, response_type: type[R]) -> R:
-            response = asyncio.run_coroutine_threadsafe(_answer_to(pipe, request), loop).result()
+            response = asyncio.run_coroutine_threadsafe(_request(pipe, request), loop).result()
             assert isinstance(response, response_type)
             return response
 
@@ -112,13 +116,13 @@ async def open_pipe(address: Address, security: ClientSecurity, version_of: Call
     return pipe
 
 
-async def _answer_to(pipe: Pipe, request: Request) -> Response:
+async def _request(pipe: Pipe, request: Request) -> Response:
     return await pipe.send(request)
 
 
 @asynccontextmanager
 async def open_pipes(connections: Sequence[Connection]) -> AsyncIterator[list[Pipe]]:
-    """Open one next to each of these connections: to the same broker, with the same security and versions."""
+    """Open a pipelined connection for each given connection, with the same broker, security and API versions."""
     pipes: list[Pipe] = []
     try:
         for connection in connections:
@@ -130,31 +134,35 @@ async def open_pipes(connections: Sequence[Connection]) -> AsyncIterator[list[Pi
 
 
 class Ask(Protocol):
+    """A function that sends one numbered request and waits for its response."""
+
     def __call__(self, number: int) -> Coroutine[Any, Any, None]:
-        """Sends the request of that number, and returns when it is answered well. Raises BenchFailed."""
+        """Send request `number` and return after its successful response. Raises BenchFailed."""
 
 
 async def at_a_steady_rate(ask: Ask, per_second: float, seconds: float) -> list[float]:
-    """Returns the seconds that each request took. Each is sent when it is due, a millisecond late by the loop's timers,
-    which is not the broker's doing and not counted."""
+    """Send requests at a constant rate and return the latency of each in seconds.
+
+    The event loop's timers send a request up to a millisecond late. This delay is not part of the latency.
+    """
     latencies: list[float] = []
 
-    async def one(number: int) -> None:
+    async def send_timed(number: int) -> None:
         sent = time.perf_counter()
         await ask(number)
         latencies.append(time.perf_counter() - sent)
 
-    began = time.perf_counter()
-    async with asyncio.timeout(seconds + ANSWER_SECONDS_MAX), asyncio.TaskGroup() as asked:
+    started = time.perf_counter()
+    async with asyncio.timeout(seconds + ANSWER_SECONDS_MAX), asyncio.TaskGroup() as tasks:
         for number in range(int(per_second * seconds)):
-            due = began + number / per_second
+            due = started + number / per_second
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            asked.create_task(one(number))
+            tasks.create_task(send_timed(number))
     return latencies
 
 
 def run_on_best_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Raises the first BenchFailed of several, alone."""
+    """Run a coroutine on uvloop if available. Of several BenchFailed errors, raise the first."""
     try:
         import uvloop
     except ImportError:  # Windows
@@ -170,5 +178,5 @@ def run_on_best_loop(main: Coroutine[Any, Any, T]) -> T:
             first = first.exceptions[0]
         failure = first
     except* TimeoutError:
-        failure = BenchFailed(f"not everything was answered within {ANSWER_SECONDS_MAX:g} s")
+        failure = BenchFailed(f"not all responses arrived within {ANSWER_SECONDS_MAX:g} s")
     raise failure

@@ -1,4 +1,4 @@
-"""`chronik bench commits`: many groups commit offsets, each over a connection of its own to its own coordinator."""
+"""`chronik bench commits`: offset commits of many groups, each on its own connection to its coordinator."""
 
 from __future__ import annotations
 
@@ -45,39 +45,43 @@ WARM_UP_SECONDS: Final = 1.0
 COORDINATOR_MOVES: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
-"""Errors at which every client looks for the coordinator again."""
+"""Errors after which a client looks up the coordinator again."""
 
 MOVE_SECONDS_MAX: Final = 10.0
 LOOK_SECONDS: Final = 0.02
-"""The time between two looks for it."""
+"""Time between two coordinator lookups."""
 
 SEND_SECONDS: Final = 0.001
-"""How often commits are sent at a steady rate, all that are due together: a loop's timers are no finer."""
+"""The interval of the sender at a constant rate. Event-loop timers have no finer resolution."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitsLoad:
+    """Parameters of a run: groups, offsets per request, duration and rate."""
+
     groups: int = GROUPS_DEFAULT
     offsets: int = OFFSETS_DEFAULT
-    """Offsets in one request."""
+    """Offsets per request."""
     seconds: float = SECONDS_DEFAULT
     rate: int | None = None
-    """Requests per second of all groups together; None: each group's next as soon as its last is answered."""
+    """Requests per second of all groups together; None to send each group's next request after its response."""
     broker_pids: Sequence[int] = ()
-    """Of brokers on this machine."""
+    """Process ids of brokers on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitsResult:
+    """Throughput, CPU time and latency of offset commits."""
+
     groups: int
     requests: int
     seconds: float
     requests_per_second: float
     offsets_per_second: float
     client_us_per_request: float
-    """Processor time of this process."""
+    """CPU time of this process."""
     brokers_us_per_request: float | None
-    """Processor time of the brokers whose pids are known."""
+    """CPU time of the brokers whose process ids are known."""
     latency: Latency
 
 
@@ -87,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--offsets", type=positive, default=OFFSETS_DEFAULT, metavar="N", help="per request (default: %(default)s)"
     )
     parser.add_argument("--seconds", type=positive, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--rate", type=positive, metavar="N", help="requests per second (default: as fast as answered)")
-    help_on_pids = "of a broker that runs here: shows its CPU, too; of several brokers each"
+    parser.add_argument("--rate", type=positive, metavar="N", help="requests per second (default: closed loop)")
+    help_on_pids = "local process id of a broker, to report its CPU; repeat for several brokers"
     parser.add_argument("--pid", type=positive, action="append", default=[], metavar="PID", help=help_on_pids)
 
 
@@ -99,7 +103,7 @@ def run(arguments: argparse.Namespace) -> list[CommitsResult]:
 
 
 def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
-    """Deletes the topic and the groups at the end. Raises BenchFailed."""
+    """Run the load, delete its topic and groups, and return the result. Raises BenchFailed."""
     topic = unique_name("commits")
     groups = [f"{topic}-{number}" for number in range(load.groups)]
     create_topics(cluster, [NewTopic(topic, load.offsets)])
@@ -124,16 +128,18 @@ def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
 
 
 def _find_coordinator(cluster: Cluster, group: str, topic: str) -> None:
-    """Finds one that has heard of the topic, which another node may have created. Raises KafkaError or ClientError."""
+    """Wait until the group's coordinator knows the topic. Raises KafkaError or ClientError."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    for known in cluster.coordinator(group).request(request, MetadataResponse).topics:
-        raise_for(known.error_code, f"topic {topic}")
+    for topic_metadata in cluster.coordinator(group).request(request, MetadataResponse).topics:
+        raise_for(topic_metadata.error_code, f"topic {topic}")
 
 
 class Spent(NamedTuple):
+    """Elapsed time and CPU time."""
+
     seconds: float
     client_seconds: float
-    """Of the processor."""
+    """CPU time of this process."""
     brokers_seconds: float
 
     @classmethod
@@ -145,17 +151,17 @@ class Spent(NamedTuple):
 
 
 async def _commit(cluster: Cluster, load: CommitsLoad, topic: str, groups: list[str]) -> tuple[Spent, list[float]]:
-    """Returns what it took, and the seconds of each commit."""
+    """Run the commits and return the elapsed times and the latency of each commit in seconds."""
     connections = [cluster.coordinator(group) for group in groups]
-    async with asyncio.timeout(WARM_UP_SECONDS + load.seconds + ANSWER_SECONDS_MAX), AsyncExitStack() as open_ones:
-        finders = await open_ones.enter_async_context(open_pipes(connections))
+    async with asyncio.timeout(WARM_UP_SECONDS + load.seconds + ANSWER_SECONDS_MAX), AsyncExitStack() as stack:
+        finders = await stack.enter_async_context(open_pipes(connections))
         crowd = Crowd()
         for group, finder, connection in zip(groups, finders, connections, strict=True):
             request = commit_request(topic, group, load.offsets, connection.version_of(OffsetCommitRequest))
-            crowd.committers.append(Committer(group, request, finder, crowd, partial(_open_beside, connection)))
-            open_ones.callback(crowd.committers[-1].close)
+            crowd.committers.append(Committer(group, request, finder, crowd, partial(_open_like, connection)))
+            stack.callback(crowd.committers[-1].close)
             await crowd.committers[-1].connect(connection.address)
-        await crowd.as_fast_as_answered(WARM_UP_SECONDS)  # every code path has run, and every group is there
+        await crowd.as_fast_as_answered(WARM_UP_SECONDS)  # runs every code path and creates every group
         before = Spent.until_now(load)
         if load.rate is None:
             latencies = await crowd.as_fast_as_answered(load.seconds)
@@ -165,69 +171,75 @@ async def _commit(cluster: Cluster, load: CommitsLoad, topic: str, groups: list[
 
 
 def commit_request(topic: str, group: str, partitions: int, version: int) -> NumberedRequest:
-    """Commits for all partitions at once, each time a later offset, for a group without members."""
-    parts = [
+    """Build the request that commits offsets for all partitions of a group without members, higher each time."""
+    request_partitions = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=NUMBER, committed_metadata="")
         for index in range(partitions)
     ]
-    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=parts)])
-    good = [OffsetCommitResponsePartition(partition_index=index) for index in range(partitions)]
-    answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name=topic, partitions=good)])
-    return NumberedRequest(request, version, answer)
+    request = OffsetCommitRequest(
+        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=request_partitions)]
+    )
+    response_partitions = [OffsetCommitResponsePartition(partition_index=index) for index in range(partitions)]
+    expected_response = OffsetCommitResponse(
+        topics=[OffsetCommitResponseTopic(name=topic, partitions=response_partitions)]
+    )
+    return NumberedRequest(request, version, expected_response)
 
 
 class Crowd:
-    """Groups that commit at the same time. The first failure of any of them ends it all."""
+    """Groups that commit concurrently. The first failure ends the run."""
 
     def __init__(self) -> None:
         self.committers: list[Committer] = []
         self._latencies: list[float] = []
-        self._under_way = 0
+        self._in_flight = 0
         self._end = 0.0
         self._is_all_sent = False
         self._done: asyncio.Future[None]
 
     async def as_fast_as_answered(self, seconds: float) -> list[float]:
-        """Each commits again when it is answered; returns the seconds that each commit took."""
-        self._begin(time.perf_counter() + seconds)
+        """Commit in a closed loop, each group after its previous response. Return the latencies in seconds."""
+        self._start(time.perf_counter() + seconds)
         for committer in self.committers:
             self._commit(committer)
-        return await self._when_answered()
+        return await self._wait_for_responses()
 
     async def at_a_steady_rate(self, per_second: float, seconds: float) -> list[float]:
-        """They commit in turn, each when it is due, whatever is unanswered; a millisecond late by the loop's timers,
-        which is not the broker's doing and not counted."""
-        self._begin(0.0)
-        began, sent, count = time.perf_counter(), 0, int(per_second * seconds)
+        """Commit at a constant rate (open loop), one group after another. Return the latencies in seconds.
+
+        The event loop's timers send a commit up to a millisecond late. This delay is not part of the latency.
+        """
+        self._start(0.0)
+        started, sent, count = time.perf_counter(), 0, int(per_second * seconds)
         while sent < count and not self._done.done():
-            due = min(count, int((time.perf_counter() - began) * per_second) + 1)
+            due = min(count, int((time.perf_counter() - started) * per_second) + 1)
             for number in range(sent, due):
                 self._commit(self.committers[number % len(self.committers)])
             sent = due
             await asyncio.sleep(SEND_SECONDS)
-        return await self._when_answered()
+        return await self._wait_for_responses()
 
-    def _begin(self, end: float) -> None:
+    def _start(self, end: float) -> None:
         self._end, self._latencies, self._is_all_sent = end, [], False
         self._done = asyncio.get_running_loop().create_future()
 
     def _commit(self, committer: Committer) -> None:
-        self._under_way += 1
+        self._in_flight += 1
         committer.commit()
 
-    async def _when_answered(self) -> list[float]:
+    async def _wait_for_responses(self) -> list[float]:
         self._is_all_sent = True
-        if self._under_way:
+        if self._in_flight:
             await self._done
         return self._latencies
 
     def answered(self, committer: Committer, sent: float) -> None:
         now = time.perf_counter()
         self._latencies.append(now - sent)
-        self._under_way -= 1
+        self._in_flight -= 1
         if now < self._end:
             self._commit(committer)
-        elif not self._under_way and self._is_all_sent and not self._done.done():
+        elif not self._in_flight and self._is_all_sent and not self._done.done():
             self._done.set_result(None)
 
     def failed(self, error: BenchFailed) -> None:
@@ -235,13 +247,13 @@ class Crowd:
             self._done.set_exception(error)
 
 
-async def _open_beside(connection: Connection, address: Address) -> Pipe:
-    """Open a connection to an address with the security and versions of another connection."""
+async def _open_like(connection: Connection, address: Address) -> Pipe:
+    """Open a connection to an address with the security and API versions of an existing connection."""
     return await open_pipe(address, connection.security, connection.version_of)
 
 
 class Committer:
-    """One group, which looks for its coordinator again when that has moved."""
+    """One group that commits offsets, and looks up its coordinator again when it has moved."""
 
     def __init__(
         self,
@@ -251,21 +263,21 @@ class Committer:
         crowd: Crowd,
         open_connection: Callable[[Address], Awaitable[Pipe]],
     ) -> None:
-        """`finder` is asked where the coordinator is."""
+        """Store the settings; `finder` is the connection for coordinator lookups."""
         self._open_connection = open_connection
         self._group = group
         self._request = request
         self._finder = finder
         self._crowd = crowd
         self._pipes: list[NumberedPipe] = []
-        """The last is in use. Others are to coordinators of before, which may have answers to give yet."""
+        """Connections in order of use. Only the last is active; previous ones may still receive responses."""
         self._address: Address
-        self._looking: set[asyncio.Task[None]] = set()
+        self._lookups: set[asyncio.Task[None]] = set()
         self._committed = 0
 
     async def connect(self, address: Address) -> None:
         answered = partial(self._crowd.answered, self)
-        pipe = NumberedPipe(self._request, answered, self._refused, self._crowd.failed)
+        pipe = NumberedPipe(self._request, answered, self._on_error_response, self._crowd.failed)
         (await self._open_connection(address)).replace_with(pipe)
         self._pipes.append(pipe)
         self._address = address
@@ -278,18 +290,18 @@ class Committer:
         self._committed += 1
         self._pipes[-1].send(self._committed)
 
-    def _refused(self, number: int, sent: float, response: Response) -> None:
+    def _on_error_response(self, number: int, sent: float, response: Response) -> None:
         assert isinstance(response, OffsetCommitResponse)
         codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
         errors = {ErrorCode(code) for code in codes if code}
         if not errors or not errors <= COORDINATOR_MOVES or time.perf_counter() > sent + MOVE_SECONDS_MAX:
-            told = ", ".join(sorted(error.name for error in errors)) or "too few offsets"
-            raise BenchFailed(f"a commit of group {self._group} was answered with {told}")
-        looking = asyncio.get_running_loop().create_task(self._commit_elsewhere(number, sent))
-        self._looking.add(looking)
-        looking.add_done_callback(self._looking.discard)
+            error_names = ", ".join(sorted(error.name for error in errors)) or "too few offsets"
+            raise BenchFailed(f"offset commit of group {self._group} failed: {error_names}")
+        lookup = asyncio.get_running_loop().create_task(self._retry_on_new_coordinator(number, sent))
+        self._lookups.add(lookup)
+        lookup.add_done_callback(self._lookups.discard)
 
-    async def _commit_elsewhere(self, number: int, sent: float) -> None:
+    async def _retry_on_new_coordinator(self, number: int, sent: float) -> None:
         await asyncio.sleep(LOOK_SECONDS)
         try:
             found = await self._finder.send(FindCoordinatorRequest(key=self._group))
@@ -300,25 +312,25 @@ class Committer:
         except BenchFailed as error:
             self._crowd.failed(error)
         except (OSError, ClientError) as error:
-            self._crowd.failed(BenchFailed(f"the coordinator of group {self._group} is out of reach: {error}"))
+            self._crowd.failed(BenchFailed(f"coordinator of group {self._group} is unreachable: {error}"))
         else:
             self._pipes[-1].send(number, sent)
 
 
 def _delete_groups(cluster: Cluster, groups: list[str]) -> None:
     cluster.forget()
-    left = set(groups)
-    cluster.retrying(partial(_delete_those_left, cluster, left))
+    remaining = set(groups)
+    cluster.retrying(partial(_delete_remaining, cluster, remaining))
 
 
-def _delete_those_left(cluster: Cluster, left: set[str]) -> None:
-    """Raises KafkaError or ClientError."""
+def _delete_remaining(cluster: Cluster, remaining: set[str]) -> None:
+    """Delete groups and remove them from the set of remaining groups. Raises KafkaError or ClientError."""
     by_coordinator: dict[int, list[str]] = {}
-    for group in left:
+    for group in remaining:
         by_coordinator.setdefault(id(cluster.coordinator(group)), []).append(group)
     for names in by_coordinator.values():
         request = DeleteGroupsRequest(groups_names=names)
         for result in cluster.coordinator(names[0]).request(request, DeleteGroupsResponse).results:
             if result.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise_for(result.error_code, f"group {result.group_id}")
-            left.discard(result.group_id)
+            remaining.discard(result.group_id)

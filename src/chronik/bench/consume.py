@@ -1,4 +1,4 @@
-"""`chronik bench consume`: one librdkafka consumer reads a topic from its beginning, without a group."""
+"""`chronik bench consume`: the throughput of one librdkafka consumer that reads a topic without a group."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ from chronik.client.offsets import earliest_offsets, latest_offsets
 from chronik.wording import counted
 
 RECORDS_PER_CALL: Final = 10_000
-POLL_MS: Final = 5  # a call waits for its full count as long as this: the last one of a run will
+POLL_MS: Final = 5  # how long a call waits for a full batch; only the last call of a run waits
 STALLED_SECONDS_MAX: Final = 30.0
-QUEUED_RECORDS_MIN: Final = 1_000_000  # librdkafka keeps so many ahead: it fetches while records are counted
-QUEUED_KIB_MAX: Final = 1_000_000  # the count above is the limit
-FULL_QUEUE_BACKOFF_MS: Final = 5  # the default of a second is for slow readers
-FETCH_BYTES_MAX: Final = 8_000_000  # per request; a default of 1 MB per partition would make one partition wait
+QUEUED_RECORDS_MIN: Final = 1_000_000  # librdkafka prefetches this many while records are counted
+QUEUED_KIB_MAX: Final = 1_000_000  # high enough for the record count above to be the limit
+FULL_QUEUE_BACKOFF_MS: Final = 5  # the default of one second is for slow readers
+FETCH_BYTES_MAX: Final = 8_000_000  # per request; the default of 1 MB per partition would limit a single partition
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeLoad:
+    """Parameters of a run: topic, number of records and client settings."""
+
     bootstrap: Bootstrap
     topic: str
     partitions: int
     records: int
     broker_pid: int | None = None
     security: Mapping[str, str] = field(default_factory=dict)
-    """How to be let in, by librdkafka's names."""
+    """Security settings under librdkafka's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeResult:
+    """Throughput and CPU time of a consumer."""
+
     records: int
     seconds: float
     records_per_second: float
@@ -50,40 +54,40 @@ class ConsumeResult:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_load_arguments(parser)
-    parser.add_argument("--records", type=positive, metavar="N", help="how many to read (default: all there are)")
+    parser.add_argument("--records", type=positive, metavar="N", help="records to read (default: all)")
 
 
 def run(arguments: argparse.Namespace) -> list[ConsumeResult]:
     with cluster_of(arguments) as cluster:
         partitions, records = available(cluster, arguments.topic)
     if not records:
-        raise BenchFailed(f"topic {arguments.topic} holds no records: chronik bench produce writes some")
+        raise BenchFailed(f"topic {arguments.topic} is empty; run `chronik bench produce` first")
     if arguments.records is not None:
         records = min(records, arguments.records)
     return [measure(ConsumeLoad(bootstrap_of(arguments), arguments.topic, partitions, records, arguments.pid))]
 
 
 def available(cluster: Cluster, topic: str) -> tuple[int, int]:
-    """Counts partitions and records of a topic."""
+    """Return the number of partitions and records of a topic."""
     partitions = cluster.retrying(lambda: cluster.partitions(topic))
     first, end = earliest_offsets(cluster, partitions), latest_offsets(cluster, partitions)
     return len(partitions), sum(end[partition] - first[partition] for partition in partitions)
 
 
 def measure(load: ConsumeLoad) -> ConsumeResult:
-    """The clock starts with the first records, so that connecting is not counted. Raises BenchFailed."""
+    """Read the records and return the result. Timing starts after the first records. Raises BenchFailed."""
     consumer = Consumer(_config(load), load.topic, load.partitions, RECORDS_PER_CALL)
     try:
         first, _ = _consume(consumer)
-        broker_cpu, client_cpu_s, began = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
+        broker_cpu, client_cpu_s, started = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
         measured, measured_bytes = 0, 0
         while first + measured < load.records:
             records, size = _consume(consumer)
             measured += records
             measured_bytes += records * size
         if not measured:
-            raise BenchFailed(f"{counted(load.records, 'record')} came at once: too few to measure")
-        seconds = time.perf_counter() - began
+            raise BenchFailed(f"{counted(load.records, 'record')} arrived in one poll: too few to measure")
+        seconds = time.perf_counter() - started
         return ConsumeResult(
             records=measured,
             seconds=seconds,
@@ -97,11 +101,11 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
 
 
 def _consume(consumer: Consumer) -> tuple[int, int]:
-    """Returns how many came, and the size of one of them: looking at each would cost more than receiving it."""
+    """Return the number of records received and the size of one of them; inspecting each would dominate the cost."""
     deadline = time.monotonic() + STALLED_SECONDS_MAX
     while not (received := consumer.consume(POLL_MS)).records:
         if time.monotonic() > deadline:
-            raise BenchFailed(f"no record came for {STALLED_SECONDS_MAX:g} s")
+            raise BenchFailed(f"no record arrived within {STALLED_SECONDS_MAX:g} s")
     return received.records, received.sample_bytes
 
 

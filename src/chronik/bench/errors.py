@@ -1,4 +1,4 @@
-"""What can go wrong with a measurement."""
+"""Errors of measurements."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from chronik.wording import install_hint
 
 
 class BenchFailed(ChronikError):
-    """The broker or the client did not do what was to be measured; the message says what."""
+    """A measurement failed: the broker or the client did not behave as required."""
 
 
 class ClientMissing(BenchFailed):
     """librdkafka is not installed."""
 
     def __init__(self) -> None:
-        super().__init__(f"the load generator needs librdkafka: {install_hint('bench')}")
+        super().__init__(f"the load generator requires librdkafka: {install_hint('bench')}")

@@ -1,7 +1,7 @@
-"""`chronik bench gaps`: for how long a partition takes no record, and gives none, while its brokers come and go.
+"""`chronik bench gaps`: how long a partition is unavailable for writes and reads while brokers fail and restart.
 
-That is what an application sees of it: a stock producer and a stock consumer, with their default settings. Their own
-pauses between retries are part of it.
+The gaps are measured as an application sees them, with a producer and a consumer in their default settings. Their
+retry backoff is part of the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chronik.client.access.settings import Bootstrap
 SECONDS_DEFAULT: Final = 30
 
 RECORD_SECONDS: Final = 0.01
-"""The time between two records: gaps are known to about that."""
+"""The interval between two records, and thereby the resolution of the measured gaps."""
 
 POLL_SECONDS: Final = 0.1
 FIRST_SECONDS_MAX: Final = 60.0
@@ -37,8 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> list[Service]:
     topic = unique_name("gaps")
-    copies: int = arguments.replication_factor
-    with cluster_of(arguments) as cluster, temporary_topics(cluster, [topic], replication_factor=copies):
+    replication_factor_value: int = arguments.replication_factor
+    with (
+        cluster_of(arguments) as cluster,
+        temporary_topics(cluster, [topic], replication_factor=replication_factor_value),
+    ):
         with ServiceWatch(bootstrap_of(arguments), topic, 0) as watch:
             watch.go_on_for(arguments.seconds)
         return [watch.seen()]
@@ -46,6 +49,8 @@ def run(arguments: argparse.Namespace) -> list[Service]:
 
 @dataclass(frozen=True, slots=True)
 class Service:
+    """Availability of a partition: counts of records, and the longest gaps."""
+
     seconds: float
     acknowledged: int
     consumed: int
@@ -53,14 +58,14 @@ class Service:
     longest_without_record_seconds: float
 
 
-def longest_gap(times: Sequence[float], began: float, ended: float) -> float:
-    """Returns the longest time between two that follow each other, or at either end."""
-    stops = [began, *(each for each in times if began < each < ended), ended]
-    return max(later - earlier for earlier, later in itertools.pairwise(stops))
+def longest_gap(times: Sequence[float], started: float, ended: float) -> float:
+    """Return the longest interval between consecutive times, including the start and end of the period."""
+    bounds = [started, *(each for each in times if started < each < ended), ended]
+    return max(later - earlier for earlier, later in itertools.pairwise(bounds))
 
 
 class _Arrivals:
-    """When records arrived somewhere, and the number of the last of them."""
+    """Arrival times of records and the highest record number so far."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -72,9 +77,9 @@ class _Arrivals:
 
 
 class ServiceWatch:
-    """A producer that sends to one partition all the time, and a group of one consumer that reads its topic.
+    """A producer that continuously writes to one partition, and a consumer group with one member that reads it.
 
-    At the beginning of the `with` records have come through already. Raises BenchFailed when the producer gives one up.
+    On entry, the context manager waits until records flow. Raises BenchFailed if the producer drops a record.
     """
 
     def __init__(self, bootstrap: Bootstrap, topic: str, partition: int) -> None:
@@ -82,7 +87,7 @@ class ServiceWatch:
             import confluent_kafka
         except ImportError as error:
             raise ClientMissing from error
-        # brokers that go away are no news here
+        # Suppress librdkafka's log: brokers are expected to stop.
         common = {"bootstrap.servers": str(bootstrap), "log_level": "0"} | librdkafka_security(bootstrap)
         self._producer: Any = confluent_kafka.Producer(common | {"acks": "all"})
         reader = {"group.id": unique_name("gaps"), "auto.offset.reset": "earliest"}
@@ -91,7 +96,7 @@ class ServiceWatch:
         self._sent = 0
         self._acknowledged, self._consumed = _Arrivals(), _Arrivals()
         self._failure: str | None = None
-        self._began = self._ended = 0.0
+        self._started = self._ended = 0.0
         self._stopping = threading.Event()
         jobs = {"producer": self._produce, "consumer": self._consume}
         self._threads = [threading.Thread(target=job, name=f"bench-{name}") for name, job in jobs.items()]
@@ -104,7 +109,7 @@ class ServiceWatch:
         except BaseException:
             self._stop()
             raise
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,27 +117,27 @@ class ServiceWatch:
         self._stop()
 
     def go_on_for(self, seconds: float) -> None:
-        """Raises BenchFailed."""
+        """Keep the load running for some seconds. Raises BenchFailed."""
         self._wait(lambda: False, seconds)
 
     def wait_until_served(self, seconds: float) -> None:
-        """Returns when a record that is sent from now on was acknowledged and consumed. Raises BenchFailed."""
+        """Wait until a record sent from now on has been acknowledged and consumed. Raises BenchFailed."""
         number = self._sent
         if not self._wait(lambda: min(self._acknowledged.last, self._consumed.last) >= number, seconds):
             raise BenchFailed(
-                f"no record came through within {seconds:g} s: number {number} was to be seen, the last acknowledged "
-                f"was {self._acknowledged.last}, the last consumed {self._consumed.last}"
+                f"no record was delivered within {seconds:g} s: waiting for number {number}, last acknowledged "
+                f"{self._acknowledged.last}, last consumed {self._consumed.last}"
             )
 
     def seen(self) -> Service:
-        """Returns what was seen in the `with`."""
+        """Return the availability during the `with` block."""
         acknowledged, consumed = self._acknowledged.times, self._consumed.times
         return Service(
-            seconds=self._ended - self._began,
-            acknowledged=sum(self._began < each < self._ended for each in acknowledged),
-            consumed=sum(self._began < each < self._ended for each in consumed),
-            longest_without_ack_seconds=longest_gap(acknowledged, self._began, self._ended),
-            longest_without_record_seconds=longest_gap(consumed, self._began, self._ended),
+            seconds=self._ended - self._started,
+            acknowledged=sum(self._started < each < self._ended for each in acknowledged),
+            consumed=sum(self._started < each < self._ended for each in consumed),
+            longest_without_ack_seconds=longest_gap(acknowledged, self._started, self._ended),
+            longest_without_record_seconds=longest_gap(consumed, self._started, self._ended),
         )
 
     def _wait(self, is_enough: Callable[[], bool], seconds: float) -> bool:
@@ -150,36 +155,38 @@ class ServiceWatch:
         for thread in self._threads:
             thread.join(STOP_SECONDS_MAX)
 
-    # Each in a thread of its own
+    # Thread bodies
 
     def _produce(self) -> None:
         producer = self._producer
         due = time.monotonic()
         while not self._stopping.is_set():
             try:
-                producer.produce(self._topic, b"%d" % self._sent, partition=self._partition, on_delivery=self._reported)
+                producer.produce(
+                    self._topic, b"%d" % self._sent, partition=self._partition, on_delivery=self._on_delivery
+                )
                 self._sent += 1
             except BufferError:
-                pass  # its queue is full: nothing was acknowledged for very long
+                pass  # the send queue is full because nothing was acknowledged for a long time
             due += RECORD_SECONDS
-            while (left := due - time.monotonic()) > 0:
-                producer.poll(left)  # returns early, with the reports that came
+            while (remaining_s := due - time.monotonic()) > 0:
+                producer.poll(remaining_s)  # returns early when delivery reports arrive
             producer.poll(0)
         producer.purge()
         producer.flush(STOP_SECONDS_MAX)
 
-    def _reported(self, error: Any, message: Any) -> None:
+    def _on_delivery(self, error: Any, message: Any) -> None:
         if error is None:
             self._acknowledged.add(int(message.value()))
         elif not self._stopping.is_set():
-            self._failure = f"a record was given up: {error.str()}"
+            self._failure = f"a record was not delivered: {error.str()}"
 
     def _consume(self) -> None:
         consumer = self._consumer
         consumer.subscribe([self._topic])
         while not self._stopping.is_set():
             message = consumer.poll(POLL_SECONDS)
-            # Errors are what the client recovers from by itself: how long that takes is what is measured.
+            # The client recovers from errors itself; the recovery time is part of the measurement.
             if message is not None and message.error() is None:
                 self._consumed.add(int(message.value()))
         consumer.close()

@@ -1,7 +1,7 @@
-"""librdkafka by ctypes, as it comes inside the confluent-kafka wheel: a producer and a consumer that load a broker.
+"""ctypes bindings to the librdkafka of the confluent-kafka wheel: a producer and a consumer for load generation.
 
-confluent-kafka makes a Python object of every record, and so measures Python. Here records cross the border in arrays:
-one call enqueues thousands of them, one event reports thousands delivered, and no call holds the GIL.
+confluent-kafka creates a Python object per record, so it would measure Python. These bindings pass records in arrays:
+one call enqueues thousands, one event reports thousands of deliveries, and calls release the GIL.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALL_BROKERS_DOWN: Final = -187
 
 
 class Message(ctypes.Structure):
-    """rd_kafka_message_t."""
+    """librdkafka's rd_kafka_message_t."""
 
     _fields_ = (
         ("err", c_int),
@@ -81,15 +81,15 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
 
 @cache
 def library() -> Any:
-    """Returns the functions of librdkafka, without their prefix. Raises ClientMissing."""
+    """Return the functions of librdkafka, without their `rd_kafka_` prefix. Raises ClientMissing."""
     try:
         loaded = ctypes.CDLL(_path())
-        quick = ctypes.PyDLL(_path())
+        without_gil_release = ctypes.PyDLL(_path())
     except OSError as error:
         raise ClientMissing from error
     functions = {name: _function(loaded, name, *signature) for name, signature in _SIGNATURES.items()}
-    # A call that only frees a record is shorter than letting go of the GIL and taking it again.
-    functions["message_destroy"] = _function(quick, "message_destroy", None, [c_void_p])
+    # Freeing a record is faster than releasing and reacquiring the GIL.
+    functions["message_destroy"] = _function(without_gil_release, "message_destroy", None, [c_void_p])
     return type("Librdkafka", (), {name: staticmethod(function) for name, function in functions.items()})
 
 
@@ -114,27 +114,29 @@ def _function(loaded: ctypes.CDLL, name: str, result: Any, arguments: list[Any])
 
 
 class Delivered(NamedTuple):
-    """What one event of a producer reports: records of one batch, and how long the first of them took."""
+    """A delivery report of a producer: the records of one batch and the latency of the first."""
 
     records: int
     latency_us: int
 
 
 class Received(NamedTuple):
+    """The number of records that one call has received."""
+
     records: int
     sample_bytes: int
-    """The size of one of them."""
+    """The size of one of the records."""
 
 
 NOTHING: Final = Received(0, 0)
 
 
 class Handle:
-    """A client instance and one topic of it."""
+    """A librdkafka client instance with one topic."""
 
     events = EVENT_DELIVERY | EVENT_ERROR
     takes_reports = False
-    """By a callback that does nothing with them. `rd_kafka_version` is one: it does not look at what it is given."""
+    """Whether delivery reports go to a no-op callback. `rd_kafka_version` serves as one: it ignores its arguments."""
 
     def __init__(self, kind: int, config: Mapping[str, str], topic: str) -> None:
         rd = self._rd = library()
@@ -159,31 +161,33 @@ class Handle:
         self._rd.topic_destroy(self._topic)
         self._rd.destroy(self._client)
 
-    def _raise(self, code: int, what: str) -> None:
-        raise BenchFailed(f"{what}: {self._rd.err2str(code).decode()}")
+    def _raise(self, code: int, operation: str) -> None:
+        raise BenchFailed(f"{operation}: {self._rd.err2str(code).decode()}")
 
 
 class Producer(Handle):
+    """A librdkafka producer that sends the same value many times."""
+
     def __init__(self, config: Mapping[str, str], topic: str, value: bytes, records_per_call: int) -> None:
         super().__init__(PRODUCER, config, topic)
         self._value = ctypes.create_string_buffer(value, len(value))
         address = ctypes.addressof(self._value)
-        # Without the flag to copy, librdkafka only reads the payload: all records share one.
+        # librdkafka only reads the payload unless told to copy it, so all records share one.
         self._messages = (Message * records_per_call)(
             *(Message(payload=address, length=len(value)) for _ in range(records_per_call))
         )
 
     def enqueue(self, count: int) -> int:
-        """Returns how many of `count` records (at most `records_per_call`) were taken: fewer when the queue is full."""
-        taken: int = self._rd.produce_batch(self._topic, PARTITION_ANY, 0, self._messages, count)
-        if taken < count:
-            refused = next(message.err for message in self._messages[:count] if message.err)
-            if refused != QUEUE_FULL:
-                self._raise(refused, "produce")
-        return taken
+        """Enqueue up to `count` records and return how many were accepted; fewer if the queue is full."""
+        accepted: int = self._rd.produce_batch(self._topic, PARTITION_ANY, 0, self._messages, count)
+        if accepted < count:
+            error_code = next(message.err for message in self._messages[:count] if message.err)
+            if error_code != QUEUE_FULL:
+                self._raise(error_code, "produce")
+        return accepted
 
     def poll(self, timeout_ms: int) -> Delivered | None:
-        """Returns the next report. Raises BenchFailed when records could not be delivered."""
+        """Return the next delivery report, or None. Raises BenchFailed if records could not be delivered."""
         rd = self._rd
         event = rd.queue_poll(self._events, timeout_ms)
         if not event:
@@ -202,33 +206,35 @@ class Producer(Handle):
 
 
 class TransactionalProducer(Producer):
-    """Its records are reported to a callback, as they are in most applications. Events would have to be taken by
-    another thread while a commit waits for its records; and where nobody is told of records, a commit looks for them
-    only every 10 ms."""
+    """A transactional producer that reports deliveries to a callback, like most applications.
+
+    With events, another thread would have to process the reports while a commit waits. Without any reports, a commit
+    checks for delivered records only every 10 ms.
+    """
 
     events = EVENT_ERROR
     takes_reports = True
 
     def init(self, timeout_ms: int) -> None:
-        """Raises BenchFailed, as the others do."""
+        """Initialize transactions. Raises BenchFailed, like the other methods."""
         self._check("init transactions", self._rd.init_transactions(self._client, timeout_ms))
 
     def begin(self) -> None:
         self._check("begin", self._rd.begin_transaction(self._client))
 
     def commit(self, timeout_ms: int) -> None:
-        """Returns when the transaction is committed, and all its records are."""
+        """Commit the transaction and return after all its records are committed."""
         self._check("commit", self._rd.commit_transaction(self._client, timeout_ms))
 
-    def _check(self, what: str, error: int | None) -> None:
+    def _check(self, operation: str, error: int | None) -> None:
         if error:
-            told = self._rd.error_string(error).decode()
+            message_text = self._rd.error_string(error).decode()
             self._rd.error_destroy(error)
-            raise BenchFailed(f"{what}: {told}")
+            raise BenchFailed(f"{operation}: {message_text}")
 
 
 class Consumer(Handle):
-    """Reads all partitions of a topic from their beginning, without a group."""
+    """A librdkafka consumer that reads all partitions of a topic from the beginning, without a group."""
 
     def __init__(self, config: Mapping[str, str], topic: str, partitions: int, records_per_call: int) -> None:
         super().__init__(CONSUMER, config, topic)
@@ -240,7 +246,7 @@ class Consumer(Handle):
                 self._raise(self._rd.last_error(), "consume")
 
     def consume(self, timeout_ms: int) -> Received:
-        """Returns what came, at most `records_per_call`."""
+        """Return the records that arrived, at most `records_per_call`."""
         rd = self._rd
         count: int = rd.consume_batch_queue(self._queue, timeout_ms, self._records, len(self._records))
         if count < 0:
@@ -250,12 +256,12 @@ class Consumer(Handle):
             return NOTHING
         received = self._records[:count]
         last = Message.from_address(received[-1] or 0)
-        failed, sample_bytes = last.err, last.length
+        last_error_code, sample_bytes = last.err, last.length
         destroy = rd.message_destroy
         for record in received:
             destroy(record)
-        if failed:
-            self._raise(failed, "consume")
+        if last_error_code:
+            self._raise(last_error_code, "consume")
         return Received(count, sample_bytes)
 
     def close(self) -> None:
@@ -273,6 +279,6 @@ class Consumer(Handle):
 
 
 def _check_error(rd: Any, event: int) -> None:
-    """A broker that cannot be reached ends the measurement; what librdkafka recovers from by itself does not."""
+    """Raise BenchFailed if all brokers are down. librdkafka recovers from other errors itself."""
     if rd.event_type(event) == EVENT_ERROR and rd.event_error(event) == ALL_BROKERS_DOWN:
         raise BenchFailed(rd.event_error_string(event).decode())

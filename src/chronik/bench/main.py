@@ -1,4 +1,4 @@
-"""`chronik bench`: finds the measurement by its first word, runs it and prints what came out."""
+"""The `chronik bench` command: runs a measurement and prints its result."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from chronik.command_parser import CommandParser
 from chronik.wording import suggestion
 
 MEASUREMENTS = {
-    "produce": "records per second that one producer gets acknowledged",
+    "produce": "acknowledged records per second of one producer",
     "consume": "records per second that one consumer reads",
     "round-trip": "milliseconds from producing a record to consuming it",
     "acks": "milliseconds until a single record is acknowledged",
-    "gaps": "seconds for which a topic takes no record, or gives none, while its brokers come and go",
-    "topics": "seconds to create many topics, by one request and by many threads",
+    "gaps": "seconds without acknowledged or consumed records while brokers fail and restart",
+    "topics": "seconds to create many topics, with one request and with many threads",
     "metadata": "Metadata requests per second for one topic among many",
-    "commits": "offsets per second that many groups commit, and how long a commit takes",
-    "transactions": "transactions per second that one producer commits, and how long a commit takes",
+    "commits": "committed offsets per second of many groups, and the latency of a commit",
+    "transactions": "committed transactions per second of one producer, and the latency of a commit",
 }
 
 
 def main(argv: list[str]) -> int:
-    """Raises ChronikError when there is nothing to print."""
+    """Run the measurement that the first argument names, and return the exit code. Raises ChronikError."""
     if not argv or argv[0] not in MEASUREMENTS:
-        asked_for_help = argv[:1] in (["-h"], ["--help"])
-        if argv and not asked_for_help:
-            meant = suggestion(argv[0], MEASUREMENTS)
-            print(f"chronik bench: unknown measurement {argv[0]!r}{meant}", file=sys.stderr)
-        print(_usage(), file=sys.stdout if asked_for_help else sys.stderr)
-        return 0 if asked_for_help else 2
-    word = argv[0]
-    arguments = parser_of(word).parse_args(argv[1:])
-    results = _measurement(word).run(arguments)
+        is_help = argv[:1] in (["-h"], ["--help"])
+        if argv and not is_help:
+            hint = suggestion(argv[0], MEASUREMENTS)
+            print(f"chronik bench: unknown measurement {argv[0]!r}{hint}", file=sys.stderr)
+        print(_usage(), file=sys.stdout if is_help else sys.stderr)
+        return 0 if is_help else 2
+    measurement = argv[0]
+    arguments = parser_of(measurement).parse_args(argv[1:])
+    results = _import_measurement(measurement).run(arguments)
     print(as_json(results) if arguments.json else as_table(results))
     return 0
 
 
-def parser_of(word: str) -> argparse.ArgumentParser:
-    """Returns what reads the words after the name of a measurement."""
-    parser = CommandParser(prog=f"chronik bench {word}", description=f"Measures {MEASUREMENTS[word]}.")
-    _measurement(word).add_arguments(parser)
+def parser_of(measurement: str) -> argparse.ArgumentParser:
+    """Return the argument parser of a measurement."""
+    parser = CommandParser(prog=f"chronik bench {measurement}", description=f"Measure {MEASUREMENTS[measurement]}.")
+    _import_measurement(measurement).add_arguments(parser)
     add_common_arguments(parser)
     return parser
 
 
-def _measurement(word: str) -> Any:
-    return import_module(f"chronik.bench.{word.replace('-', '_')}")
+def _import_measurement(measurement: str) -> Any:
+    return import_module(f"chronik.bench.{measurement.replace('-', '_')}")
 
 
 def _usage() -> str:
     width = max(map(len, MEASUREMENTS))
-    lines = [f"  {word:<{width}}  {what}" for word, what in MEASUREMENTS.items()]
+    lines = [f"  {measurement:<{width}}  {description_text}" for measurement, description_text in MEASUREMENTS.items()]
     return "\n".join(["usage: chronik bench MEASUREMENT …", "", *lines])

@@ -1,4 +1,4 @@
-"""What is measured besides counts: latencies by percentile, and what a process on this machine has used."""
+"""Latency percentiles, and CPU time and memory of processes on this machine."""
 
 from __future__ import annotations
 
@@ -15,54 +15,56 @@ MEGABYTE = 1_000_000
 MILLION = 1_000_000
 
 _CPU_TIME_OF_PROCESS = 2
-"""The last bits of the number of a process's clock: they choose the one that counts nanoseconds, not ticks."""
+"""The low bits of a process's CPU clock id (CPUCLOCK_SCHED), which select nanosecond resolution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
+    """Percentiles of latencies in milliseconds."""
+
     p50_ms: float
     p99_ms: float
     p999_ms: float
-    """Of 1,000, the one that only one exceeds."""
+    """The 99.9th percentile."""
     max_ms: float
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Latency:
-        """Raises BenchFailed when there is nothing to tell."""
+        """Compute the percentiles of latencies in seconds. Raises BenchFailed if there are none."""
         ordered = sorted(seconds)
         if not ordered:
-            raise BenchFailed("nothing was measured")
+            raise BenchFailed("no latencies were measured")
         p50, p99, p999 = (1000 * percentile(ordered, percent) for percent in (50, 99, 99.9))
         return cls(p50, p99, p999, 1000 * ordered[-1])
 
 
 def percentile(ordered: list[float], percent: float) -> float:
-    """Returns the nearest rank: the least value that is not below `percent` of them. No value is made up."""
+    """Return the nearest-rank percentile of sorted values, without interpolation."""
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns user and system time of a process with its threads. Raises BenchFailed where the system does not tell."""
+    """Return the user and system CPU time of a process. Raises BenchFailed if it is not available."""
     clock = ~pid << 3 | _CPU_TIME_OF_PROCESS
     try:
         return time.clock_gettime(clock)
     except OSError as error:
-        raise BenchFailed(f"the processor time of process {pid} cannot be read here: {error.strerror}") from error
+        raise BenchFailed(f"cannot read the CPU time of process {pid}: {error.strerror}") from error
 
 
 def resident_bytes(pid: int) -> int:
-    return int(_read(pid, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(_read_proc_file(pid, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _read(pid: int, name: str) -> str:
+def _read_proc_file(pid: int, name: str) -> str:
     try:
         return Path(f"/proc/{pid}/{name}").read_text(encoding="ascii")
     except OSError as error:
-        raise BenchFailed(f"what process {pid} uses cannot be read here: {error.strerror}") from error
+        raise BenchFailed(f"cannot read the resource usage of process {pid}: {error.strerror}") from error
 
 
 class CpuMeter:
-    """The CPU time that a broker spends from now on; without a pid it knows nothing."""
+    """The CPU time that a broker process spends from now on; unknown without a process id."""
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid

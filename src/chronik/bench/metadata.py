@@ -1,4 +1,4 @@
-"""`chronik bench metadata`: Metadata for one topic among many, one request after another on one connection."""
+"""`chronik bench metadata`: sequential Metadata requests for one topic among many on one connection."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ WARM_UP_REQUESTS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class MetadataResult:
+    """Throughput and latency of Metadata requests."""
+
     topics: int
     requests: int
     requests_per_second: float
@@ -26,7 +28,7 @@ class MetadataResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="how many (default: %(default)s)")
+    parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="topics (default: %(default)s)")
     parser.add_argument("--requests", type=positive, default=5000, metavar="N")
 
 
@@ -39,19 +41,19 @@ def measure(cluster: Cluster, topics: int, requests: int) -> MetadataResult:
     names = [f"{unique_name('metadata')}-{number}" for number in range(topics)]
     with temporary_topics(cluster, names):
         for number in range(WARM_UP_REQUESTS):
-            _ask(cluster, names[number % topics])
-        began = time.perf_counter()
-        seconds = [_ask(cluster, names[number % topics]) for number in range(requests)]
-        elapsed_s = time.perf_counter() - began
+            _request_metadata(cluster, names[number % topics])
+        started = time.perf_counter()
+        seconds = [_request_metadata(cluster, names[number % topics]) for number in range(requests)]
+        elapsed_s = time.perf_counter() - started
     return MetadataResult(topics, requests, requests / elapsed_s, Latency.of(seconds))
 
 
-def _ask(cluster: Cluster, name: str) -> float:
+def _request_metadata(cluster: Cluster, name: str) -> float:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     connection = cluster.any_broker()
-    began = time.perf_counter()
+    started = time.perf_counter()
     response = connection.request(request, MetadataResponse)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     if [topic.name for topic in response.topics if not topic.error_code] != [name]:
-        raise BenchFailed(f"the broker does not know topic {name}, which it has created")
+        raise BenchFailed(f"topic {name} was created but is missing in the Metadata response")
     return seconds

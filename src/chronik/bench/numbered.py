@@ -1,8 +1,7 @@
-"""A request that is encoded once and sent many times, with another number each time, and whose good answer is known
-beforehand.
+"""Pre-encoded requests: encoded once, sent many times with different numbers, and compared with an expected response.
 
-To make messages and to read them is most of what a client does. Without it one process of Python sends and times ten
-thousand requests per second, and leaves the processors to the brokers.
+Encoding and decoding dominate the cost of a client. Without them, one Python process sends and times ten thousand
+requests per second and leaves the CPU to the brokers.
 """
 
 from __future__ import annotations
@@ -20,44 +19,48 @@ from chronik.protocol.codec import RequestHeader, decode_response, encode_reques
 from chronik.protocol.schema import Request, Response
 
 NUMBER: Final = 0x4E75_6D62_6572_6564
-"""Stands in a request for the number that is sent in its place: an int64 that nothing else has."""
+"""A placeholder int64 in the request template, replaced by each request's number. No other field has this value."""
 
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _CORRELATION_ID_IN_REQUEST: Final = 8
-_CORRELATION_ID_IN_ANSWER: Final = 4
+_CORRELATION_ID_IN_RESPONSE: Final = 4
 
 
 class NumberedRequest:
-    def __init__(self, request: Request, version: int, good_answer: Response) -> None:
+    """A request template with a placeholder number, and the response that is expected for it."""
+
+    def __init__(self, request: Request, version: int, expected_response: Response) -> None:
         self._key, self._version = request.__schema__.api_key, version
         self._frame = bytearray(encode_request(RequestHeader(self._key, version, 0, CLIENT_ID), request))
-        self._places = _places_of(_INT64.pack(NUMBER), self._frame)
-        self._good_answer = bytearray(b"".join(encode_response(0, version, good_answer)))
+        self._number_positions = _find_all(_INT64.pack(NUMBER), self._frame)
+        self._expected_response = bytearray(b"".join(encode_response(0, version, expected_response)))
 
     def frame(self, number: int) -> bytes:
         frame = self._frame
         _INT32.pack_into(frame, _CORRELATION_ID_IN_REQUEST, number)
-        for place in self._places:
-            _INT64.pack_into(frame, place, number)
+        for position in self._number_positions:
+            _INT64.pack_into(frame, position, number)
         return bytes(frame)
 
     def is_answered_well(self, number: int, frame: bytearray) -> bool:
-        _INT32.pack_into(self._good_answer, _CORRELATION_ID_IN_ANSWER, number)
-        return frame == self._good_answer
+        _INT32.pack_into(self._expected_response, _CORRELATION_ID_IN_RESPONSE, number)
+        return frame == self._expected_response
 
     def decoded(self, number: int, frame: bytearray) -> Response:
-        """Returns an answer that is not the good one. Raises BenchFailed when it is another request's."""
+        """Decode an unexpected response. Raises BenchFailed if it belongs to another request."""
         correlation_id, response = decode_response(self._key, self._version, memoryview(frame)[_INT32.size :])
         if correlation_id != number:
-            raise BenchFailed(f"request {number} was answered as {correlation_id}")
+            raise BenchFailed(f"request {number}: response has correlation id {correlation_id}")
         return response
 
 
 class NumberedPipe(asyncio.Protocol):
-    """A connection for one request, any number of them under way. `answered` is told when a number was sent that is
-    answered well, `refused` has the other answers too, `lost` is told of a connection that ends with numbers under
-    way."""
+    """A pipelined connection for instances of one request template.
+
+    `answered` is called with the send time of a request after its expected response, `refused` with any other response,
+    and `lost` when the connection closes with requests in flight.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class NumberedPipe(asyncio.Protocol):
         self._answered = answered
         self._refused = refused
         self._lost = lost
-        self._under_way: deque[tuple[int, float]] = deque()
+        self._in_flight: deque[tuple[int, float]] = deque()
         self._received = bytearray()
         self._transport: asyncio.Transport
 
@@ -78,15 +81,15 @@ class NumberedPipe(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._under_way:
-            self._lost(BenchFailed(f"the broker closed the connection: {error or 'without a reason'}"))
+        if self._in_flight:
+            self._lost(BenchFailed(f"the broker closed the connection: {error or 'no reason given'}"))
 
     def send(self, number: int, sent: float | None = None) -> None:
-        """`sent` is when the number was sent first, if it was sent before."""
+        """Send the request with a number. `sent` is the time of the first attempt if this is a retry."""
         if self._transport.is_closing():
             self._lost(BenchFailed("the broker closed the connection"))
             return
-        self._under_way.append((number, perf_counter() if sent is None else sent))
+        self._in_flight.append((number, perf_counter() if sent is None else sent))
         self._transport.write(self._request.frame(number))
 
     def data_received(self, data: bytes) -> None:
@@ -98,10 +101,10 @@ class NumberedPipe(asyncio.Protocol):
                 return
             frame = received[:end]
             del received[:end]
-            self._take(frame)
+            self._on_response(frame)
 
-    def _take(self, frame: bytearray) -> None:
-        number, sent = self._under_way.popleft()
+    def _on_response(self, frame: bytearray) -> None:
+        number, sent = self._in_flight.popleft()
         if self._request.is_answered_well(number, frame):
             self._answered(sent)
             return
@@ -111,14 +114,14 @@ class NumberedPipe(asyncio.Protocol):
             self._lost(error)
 
     def close(self) -> None:
-        self._under_way.clear()
+        self._in_flight.clear()
         self._transport.close()
 
 
-def _places_of(wanted: bytes, frame: bytearray) -> list[int]:
-    places = []
-    place = frame.find(wanted)
-    while place >= 0:
-        places.append(place)
-        place = frame.find(wanted, place + len(wanted))
-    return places
+def _find_all(needle: bytes, frame: bytearray) -> list[int]:
+    positions = []
+    position = frame.find(needle)
+    while position >= 0:
+        positions.append(position)
+        position = frame.find(needle, position + len(needle))
+    return positions

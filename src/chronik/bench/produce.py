@@ -1,4 +1,4 @@
-"""`chronik bench produce`: one librdkafka producer, as fast as the broker takes it."""
+"""`chronik bench produce`: the maximum throughput of one librdkafka producer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from chronik.bench.librdkafka import Producer
 from chronik.bench.measures import MEGABYTE, MILLION, CpuMeter, Latency
 from chronik.client.access.settings import Bootstrap
 
-RECORDS_PER_CALL: Final = 10_000  # one call of 0.3 ms; the reports are looked at in between
-QUEUED_RECORDS_MAX: Final = 1_000_000  # enough that librdkafka never runs dry while this thread waits for a core
-QUEUED_KIB_MAX: Final = 2_097_151  # librdkafka's own maximum: the count above is the limit
-BATCH_RECORDS_MAX: Final = 1_000_000  # the bytes are the limit
+RECORDS_PER_CALL: Final = 10_000  # one call takes 0.3 ms; delivery reports are processed in between
+QUEUED_RECORDS_MAX: Final = 1_000_000  # enough for librdkafka to stay busy while this thread is not scheduled
+QUEUED_KIB_MAX: Final = 2_097_151  # librdkafka's maximum; the record count above is the limit
+BATCH_RECORDS_MAX: Final = 1_000_000  # high enough for the bytes to be the limit
 BATCH_BYTES_MAX: Final = 1_000_000
 LINGER_MS: Final = 5
 STALLED_SECONDS_MAX: Final = 30.0
@@ -28,6 +28,8 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True)
 class ProduceLoad:
+    """Parameters of a run: topic, records and producer settings."""
+
     bootstrap: Bootstrap
     topic: str
     records: int = 1_000_000
@@ -37,11 +39,13 @@ class ProduceLoad:
     broker_pid: int | None = None
     batch_records: int = BATCH_RECORDS_MAX
     security: Mapping[str, str] = field(default_factory=dict)
-    """How to be let in, by librdkafka's names."""
+    """Security settings under librdkafka's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceResult:
+    """Throughput, CPU time and latency of a producer."""
+
     records: int
     record_bytes: int
     seconds: float
@@ -50,16 +54,20 @@ class ProduceResult:
     client_cpu_s_per_million: float
     broker_cpu_s_per_million: float | None
     latency: Latency
-    """From the call of produce to the report of delivery, by the first record of each batch."""
+    """From enqueueing to the delivery report, of the first record of each batch."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_load_arguments(parser)
     parser.add_argument("--records", type=positive, default=ProduceLoad.records, metavar="N")
-    parser.add_argument("--size", type=positive, default=ProduceLoad.size, metavar="BYTES", help="of a record's value")
+    parser.add_argument(
+        "--size", type=positive, default=ProduceLoad.size, metavar="BYTES", help="size of a record's value"
+    )
     parser.add_argument("--acks", choices=("all", "1", "0"), default=ProduceLoad.acks)
     parser.add_argument("--codec", choices=CODECS, default=ProduceLoad.codec)
-    parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="if the topic is to be created")
+    parser.add_argument(
+        "--partitions", type=positive, default=1, metavar="N", help="partitions if the topic is created"
+    )
     add_replication_argument(parser)
 
 
@@ -79,13 +87,13 @@ def run(arguments: argparse.Namespace) -> list[ProduceResult]:
 
 
 def measure(load: ProduceLoad) -> ProduceResult:
-    """Raises BenchFailed when a record is not acknowledged."""
+    """Produce the records and return the result. Raises BenchFailed if a record is not acknowledged."""
     producer = Producer(_config(load), load.topic, _value(load), RECORDS_PER_CALL)
     try:
-        _Delivery(producer, 1).run()  # connects, and lets the broker open its files
-        broker_cpu, client_cpu_s, began = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
+        _Delivery(producer, 1).run()  # opens the connection and the broker's files
+        broker_cpu, client_cpu_s, started = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
         latencies_us = _Delivery(producer, load.records).run()
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
         return ProduceResult(
             records=load.records,
             record_bytes=load.size,
@@ -115,12 +123,12 @@ def _config(load: ProduceLoad) -> dict[str, str]:
 
 
 def _value(load: ProduceLoad) -> bytes:
-    """Random if it would be compressed, though the same in each record: in real records, too, something repeats."""
+    """Return a record value: random bytes if compressed, but the same in each record, as real records repeat too."""
     return b"x" * load.size if load.codec == "none" else os.urandom(load.size)
 
 
 class _Delivery:
-    """Enqueues records until all are delivered, and no further than librdkafka's queue allows."""
+    """Enqueues records within the limits of librdkafka's queue until all are delivered."""
 
     def __init__(self, producer: Producer, records: int) -> None:
         self._producer = producer
@@ -128,15 +136,15 @@ class _Delivery:
         self._latencies_us: list[int] = []
 
     def run(self) -> list[int]:
-        """Returns the latency of each batch, in microseconds."""
+        """Deliver all records and return the latency of each batch in microseconds."""
         while self._undelivered:
             wanted = min(self._unsent, RECORDS_PER_CALL)
-            taken = self._producer.enqueue(wanted) if wanted else 0
-            self._unsent -= taken
-            self._take_reports(wait=taken < RECORDS_PER_CALL)
+            accepted = self._producer.enqueue(wanted) if wanted else 0
+            self._unsent -= accepted
+            self._process_reports(wait=accepted < RECORDS_PER_CALL)
         return self._latencies_us
 
-    def _take_reports(self, *, wait: bool) -> None:
+    def _process_reports(self, *, wait: bool) -> None:
         report = self._producer.poll(int(STALLED_SECONDS_MAX * 1000) if wait else 0)
         if wait and report is None:
             raise BenchFailed(f"no record was acknowledged for {STALLED_SECONDS_MAX:g} s")

@@ -1,4 +1,4 @@
-"""Results as people read them and as programs do. A result's fields carry their unit as the end of their name."""
+"""Formatting of results as tables and as JSON. The fields of results end with their unit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def as_json(results: list[Any]) -> str:
 
 
 def as_table(results: list[Any]) -> str:
-    """Shows a result as a column; several of a kind stand side by side."""
-    columns = [dict(_cells(result)) for result in results]
+    """Format results as a table with one column per result."""
+    columns = [dict(_iter_cells(result)) for result in results]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
@@ -27,17 +27,17 @@ def as_table(results: list[Any]) -> str:
     return "\n".join(lines)
 
 
-def _cells(result: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+def _iter_cells(result: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
     for field in fields(result):
         value = getattr(result, field.name)
         if is_dataclass(value):
-            yield from _cells(value, f"{prefix}{field.name} ")
+            yield from _iter_cells(value, f"{prefix}{field.name} ")
         elif value is not None:
             yield prefix + field.name.replace("_", " "), number(value)
 
 
 def number(value: Any) -> str:
-    """Shows four significant digits: 1,234,567 and 12.35 and 0.0512."""
+    """Format a number with four significant digits, such as 1,234,567, 12.35 or 0.0512."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
     if abs(value) >= 10 ** (DIGITS_SHOWN - 1):

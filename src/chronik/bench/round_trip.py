@@ -1,4 +1,4 @@
-"""`chronik bench round-trip`: one record at a time, from the call of produce until a waiting consumer has it."""
+"""`chronik bench round-trip`: the latency from producing a single record to receiving it in a waiting consumer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from chronik.config import Address
 
 ARRIVAL_SECONDS_MAX: Final = 10.0
 STATUS_SECONDS_MAX: Final = 10.0
-WARM_UP_TRIPS: Final = 100  # connections are made, and every code path has run
+WARM_UP_TRIPS: Final = 100  # opens connections and runs every code path once
 
 
 class Span(NamedTuple):
-    """The time of a trip, or of a sync on this machine: `time.perf_counter` is the same for all its processes."""
+    """A time interval of a round trip or a disk sync. `time.perf_counter` is shared by the processes of a machine."""
 
     began: float
     ended: float
@@ -38,19 +38,21 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoundTripResult:
+    """Latency of round trips, and how many of them coincided with slow disk syncs."""
+
     trips: int
     record_bytes: int
     latency: Latency
     over_50_ms: int
     over_100_ms: int
     beside_slow_syncs: int | None = None
-    """Trips during which a node waited for more than 50 ms for its disk; None when no node was asked."""
+    """Round trips that overlap a disk sync of more than 50 ms on a node; None if no node was queried."""
     max_ms_of_others: float | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=positive, default=2000, metavar="N")
-    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="of a record's value")
+    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="size of a record's value")
     parser.add_argument("--acks", choices=("all", "1", "0"), default="all")
     parser.add_argument(
         "--http",
@@ -58,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Address.parse,
         metavar="HOST:PORT",
-        help="of a node on this machine; trips during which its disk was slow are counted apart (give it for each)",
+        help="HTTP address of a node on this machine, to count trips during its slow disk syncs separately; repeatable",
     )
 
 
@@ -70,12 +72,12 @@ def run(arguments: argparse.Namespace) -> list[RoundTripResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> RoundTripResult:
-    """See `make_trips`."""
+    """Measure round trips on a new topic with one partition. Raises BenchFailed."""
     return result_of(make_trips(bootstrap, topic, trips, size, acks), size)
 
 
 def make_trips(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[Span]:
-    """Makes them on a new topic, whose one partition is read from its beginning. Raises BenchFailed."""
+    """Run round trips on a new topic with one partition and return their intervals. Raises BenchFailed."""
     with traveller(bootstrap, topic, size, acks) as trip:
         for _ in range(WARM_UP_TRIPS):
             trip()
@@ -84,8 +86,11 @@ def make_trips(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, ac
 
 @contextmanager
 def traveller(bootstrap: Bootstrap, topic: str, size: int = 100, acks: str = "all") -> Iterator[Callable[[], Span]]:
-    """Gives what makes one trip on a new topic each time it is called; its first ones find everything cold. Raises
-    BenchFailed."""
+    """Yield a function that makes one round trip on a new topic. Its first calls are slower (cold start).
+
+    Raises:
+        BenchFailed: If a record does not arrive.
+    """
     try:
         import confluent_kafka
     except ImportError as error:
@@ -97,31 +102,31 @@ def traveller(bootstrap: Bootstrap, topic: str, size: int = 100, acks: str = "al
     values = (_value(number, size) for number in count())
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
-        yield lambda: _trip(producer, consumer, topic, next(values))
+        yield lambda: _make_trip(producer, consumer, topic, next(values))
     finally:
         consumer.close()
         producer.flush(ARRIVAL_SECONDS_MAX)
 
 
 def slow_syncs(nodes: Sequence[Address]) -> list[Span]:
-    """Returns the last ones of all these nodes. Raises NodeSilent."""
+    """Return the recent slow disk syncs of all given nodes. Raises NodeSilent."""
     from chronik.console.ask import ask_status
 
     return [Span(*times) for node in nodes for times in ask_status(node, STATUS_SECONDS_MAX)["syncs"]["recent_slow"]]
 
 
-def result_of(trips: Sequence[Span], size: int, slow: Sequence[Span] | None = None) -> RoundTripResult:
-    """Raises BenchFailed when there is no trip."""
+def result_of(trips: Sequence[Span], size: int, slow_intervals: Sequence[Span] | None = None) -> RoundTripResult:
+    """Summarize round trips, separating those that overlap slow syncs. Raises BenchFailed if there are none."""
     seconds = [trip.seconds for trip in trips]
-    others = [trip.seconds for trip in trips if not any(map(trip.touches, slow or ()))]
+    unaffected = [trip.seconds for trip in trips if not any(map(trip.touches, slow_intervals or ()))]
     return RoundTripResult(
         trips=len(trips),
         record_bytes=size,
         latency=Latency.of(seconds),
         over_50_ms=sum(each > 0.05 for each in seconds),
         over_100_ms=sum(each > 0.1 for each in seconds),
-        beside_slow_syncs=None if slow is None else len(seconds) - len(others),
-        max_ms_of_others=None if slow is None else 1000 * max(others, default=0.0),
+        beside_slow_syncs=None if slow_intervals is None else len(seconds) - len(unaffected),
+        max_ms_of_others=None if slow_intervals is None else 1000 * max(unaffected, default=0.0),
     )
 
 
@@ -129,7 +134,7 @@ def _value(number: int, size: int) -> bytes:
     return b"%0*d" % (size, number)
 
 
-def _trip(producer: Any, consumer: Any, topic: str, value: bytes) -> Span:
+def _make_trip(producer: Any, consumer: Any, topic: str, value: bytes) -> Span:
     began = time.perf_counter()
     producer.produce(topic, value, partition=0)
     message = consumer.poll(ARRIVAL_SECONDS_MAX)
@@ -140,5 +145,5 @@ def _trip(producer: Any, consumer: Any, topic: str, value: bytes) -> Span:
     if message.error():
         raise BenchFailed(f"consume: {message.error().str()}")
     if message.value() != value:
-        raise BenchFailed("another record arrived than the one that was sent")
+        raise BenchFailed("received a record other than the one sent")
     return Span(began, ended)

@@ -1,7 +1,7 @@
-"""Figures of several interleaved rounds: how they are summed up, and whether they meet their targets.
+"""Statistics over interleaved rounds, and targets for them.
 
-Servers take turns within a round, and a ratio is taken within a round too: whatever else the machine does meanwhile
-hits both sides of it.
+Each round measures all servers, and ratios are computed within a round, so that other load on the machine affects
+both sides.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ MISSED: Final = "**missed**"
 
 @dataclass(frozen=True, slots=True)
 class Spread:
+    """Median, minimum and maximum of the values of all rounds."""
+
     median: float
     least: float
     most: float
@@ -27,13 +29,15 @@ class Spread:
         return cls(median(values), min(values), max(values))
 
 
-def median_ratio(values: Sequence[float], floors: Sequence[float]) -> float:
-    """Returns the median, over the rounds, of a value divided by the floor's value in the same round."""
-    return median(value / floor for value, floor in zip(values, floors, strict=True))
+def median_ratio(values: Sequence[float], baselines: Sequence[float]) -> float:
+    """Return the median of the per-round ratios of a value to its baseline."""
+    return median(value / baseline for value, baseline in zip(values, baselines, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
+    """A target value and the measured value."""
+
     what: str
     wanted: str
     measured: float
@@ -55,21 +59,21 @@ def target_rows(targets: Iterable[Target]) -> list[list[str]]:
 
 
 def in_turn(names: Sequence[str], round_number: int) -> list[str]:
-    """Returns the servers in another order each round, so that none always follows the same one."""
+    """Return the servers in a rotated order for each round, so that none always follows the same one."""
     start = round_number % len(names)
     return [*names[start:], *names[:start]]
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Aligns columns of figures to the right; the first column says what they are."""
+    """Format a Markdown table with a left-aligned first column and right-aligned numbers."""
     lines = [list(headings), *(list(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
-    lines.insert(1, rule)
-    return "\n".join(f"| {' | '.join(_aligned(line, widths))} |" for line in lines)
+    separator = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines.insert(1, separator)
+    return "\n".join(f"| {' | '.join(_align(line, widths))} |" for line in lines)
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _align(line: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [
         text.rjust(width) if column else text.ljust(width)
         for column, (text, width) in enumerate(zip(line, widths, strict=True))

@@ -1,4 +1,4 @@
-"""`chronik bench topics`: how long it takes to create many topics, by one request and by many threads."""
+"""`chronik bench topics`: the time to create many topics, with one request and with many threads."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ TIMEOUT_SECONDS_DEFAULT: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class TopicsResult:
+    """Time to create topics in one way."""
+
     created_by: str
     topics: int
     seconds: float
@@ -34,13 +36,15 @@ class TopicsResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="each way (default: %(default)s)")
+    parser.add_argument(
+        "--topics", type=positive, default=1000, metavar="N", help="topics per run (default: %(default)s)"
+    )
     parser.add_argument(
         "--timeout",
         type=positive,
         default=TIMEOUT_SECONDS_DEFAULT,
         metavar="SECONDS",
-        help="of each request, and until each way has begun (default: %(default)s)",
+        help="timeout of each request and of connecting (default: %(default)s)",
     )
 
 
@@ -49,39 +53,39 @@ def run(arguments: argparse.Namespace) -> list[TopicsResult]:
 
 
 def measure(bootstrap: Bootstrap, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
-    """The time ends when all of them are there. They are deleted afterwards."""
+    """Create topics in each way, verify that they exist, delete them, and return the times."""
     results = []
     for threads in (1, *THREADS):
         names = [f"{unique_name('topics')}-{number}" for number in range(count)]
-        with _cluster(bootstrap, timeout_s) as cluster:
+        with _connect(bootstrap, timeout_s) as cluster:
             if threads == 1:
-                seconds = _by_one_request(cluster, names)
+                seconds = _create_with_one_request(cluster, names)
             else:
-                seconds = _by_threads(bootstrap, names, threads, timeout_s)
-            _check_all(cluster, names)
+                seconds = _create_with_threads(bootstrap, names, threads, timeout_s)
+            _verify_topics(cluster, names)
             delete_topics(cluster, names)
-        way = "one request" if threads == 1 else f"{threads} threads"
-        results.append(TopicsResult(way, count, seconds, count / seconds))
+        method = "one request" if threads == 1 else f"{threads} threads"
+        results.append(TopicsResult(method, count, seconds, count / seconds))
     return results
 
 
-def _cluster(bootstrap: Bootstrap, timeout_s: float) -> Cluster:
+def _connect(bootstrap: Bootstrap, timeout_s: float) -> Cluster:
     return Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s)
 
 
-def _by_one_request(cluster: Cluster, names: Sequence[str]) -> float:
+def _create_with_one_request(cluster: Cluster, names: Sequence[str]) -> float:
     cluster.metadata([])  # connects
-    began = time.perf_counter()
+    started = time.perf_counter()
     create_topics(cluster, [NewTopic(name, 1) for name in names])
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
-def _by_threads(bootstrap: Bootstrap, names: Sequence[str], threads: int, timeout_s: float) -> float:
-    """Each thread has a connection of its own and creates its share, one topic per request."""
+def _create_with_threads(bootstrap: Bootstrap, names: Sequence[str], threads: int, timeout_s: float) -> float:
+    """Create topics concurrently. Each thread has its own connection and creates one topic per request."""
     ready = threading.Barrier(threads + 1)
 
-    def create_share(share: Sequence[str]) -> None:
-        with _cluster(bootstrap, timeout_s) as cluster:
+    def create_some(share: Sequence[str]) -> None:
+        with _connect(bootstrap, timeout_s) as cluster:
             try:
                 connection = cluster.controller()
             finally:
@@ -90,12 +94,12 @@ def _by_threads(bootstrap: Bootstrap, names: Sequence[str], threads: int, timeou
                 _create(connection, name, timeout_s)
 
     with ThreadPoolExecutor(threads) as pool:
-        shares = [pool.submit(create_share, names[number::threads]) for number in range(threads)]
+        shares = [pool.submit(create_some, names[number::threads]) for number in range(threads)]
         ready.wait(timeout_s)
-        began = time.perf_counter()
+        started = time.perf_counter()
         for share in shares:
             share.result()
-        return time.perf_counter() - began
+        return time.perf_counter() - started
 
 
 def _create(connection: Connection, name: str, timeout_s: float) -> None:
@@ -106,7 +110,7 @@ def _create(connection: Connection, name: str, timeout_s: float) -> None:
         raise BenchFailed(f"topic {name}: {ErrorCode(created.error_code).name}: {created.error_message}")
 
 
-def _check_all(cluster: Cluster, names: Sequence[str]) -> None:
+def _verify_topics(cluster: Cluster, names: Sequence[str]) -> None:
     missing = [topic.name for topic in cluster.metadata(list(names)).topics if topic.error_code]
     if missing:
-        raise BenchFailed(f"{len(missing)} of {counted(len(names), 'topic')} were acknowledged and are not there")
+        raise BenchFailed(f"{len(missing)} of {counted(len(names), 'topic')} were acknowledged but do not exist")

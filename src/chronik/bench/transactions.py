@@ -1,4 +1,4 @@
-"""`chronik bench transactions`: one producer, one transaction after another."""
+"""`chronik bench transactions`: the rate of consecutive transactions of one producer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from chronik.client.access.settings import Bootstrap
 
 RECORDS_DEFAULT: Final = (10, 10_000)
 SECONDS_DEFAULT: Final = 10
-WARM_UP_TRANSACTIONS: Final = 20  # connections are made, and every code path has run
+WARM_UP_TRANSACTIONS: Final = 20  # opens connections and runs every code path once
 CALL_MS_MAX: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionsLoad:
+    """Parameters of a run: records per transaction, and duration or number of transactions."""
+
     records: int
-    """Of each transaction."""
+    """Records per transaction."""
     seconds: float = SECONDS_DEFAULT
     transactions: int | None = None
-    """So many, however long they take; None: as many as `seconds` have time for."""
+    """Number of transactions; None to run for `seconds`."""
     size: int = 100
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionsResult:
+    """Throughput of transactions and latency of their commits."""
+
     records_per_transaction: int
     record_bytes: int
     transactions: int
@@ -38,7 +42,7 @@ class TransactionsResult:
     transactions_per_second: float
     records_per_second: float
     commit: Latency
-    """From the call until it returns: also for the records that are still under way."""
+    """From the call to its return, including the delivery of outstanding records."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,12 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=list(RECORDS_DEFAULT),
         metavar="N",
-        help="of a transaction; several are measured one after another (default: %(default)s)",
+        help="records per transaction; several values are measured one after another (default: %(default)s)",
     )
     parser.add_argument("--seconds", type=positive, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--transactions", type=positive, metavar="N", help="so many, however long they take")
-    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="of a record's value")
-    parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="of the topic")
+    parser.add_argument(
+        "--transactions", type=positive, metavar="N", help="number of transactions (overrides --seconds)"
+    )
+    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="size of a record's value")
+    parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="partitions of the topic")
     add_replication_argument(parser)
 
 
@@ -74,12 +80,12 @@ def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> TransactionsResult:
-    """See `make_transactions`."""
+    """Run the transactions and return the result. Raises BenchFailed."""
     return result_of(*make_transactions(bootstrap, topic, load), load)
 
 
 def result_of(commits: list[float], seconds: float, load: TransactionsLoad) -> TransactionsResult:
-    """Raises BenchFailed when there was none."""
+    """Summarize transactions. Raises BenchFailed if there were none."""
     return TransactionsResult(
         records_per_transaction=load.records,
         record_bytes=load.size,
@@ -92,32 +98,35 @@ def result_of(commits: list[float], seconds: float, load: TransactionsLoad) -> T
 
 
 def make_transactions(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> tuple[list[float], float]:
-    """Returns how long each commit took, and all of them together with what was between. Raises BenchFailed when a
-    transaction is not committed."""
+    """Run transactions and return the latency of each commit and the total time, in seconds.
+
+    Raises:
+        BenchFailed: If a transaction is not committed.
+    """
     config = client_config(bootstrap, transactional_id=unique_name("producer"))
     producer = TransactionalProducer(config, topic, b"x" * load.size, load.records)
     try:
         producer.init(CALL_MS_MAX)
         for _ in range(WARM_UP_TRANSACTIONS):
-            _transaction(producer, load.records)
+            _run_transaction(producer, load.records)
         commits: list[float] = []
-        began = time.perf_counter()
-        while not _is_enough(load, len(commits), time.perf_counter() - began):
-            commits.append(_transaction(producer, load.records))
-        return commits, time.perf_counter() - began
+        started = time.perf_counter()
+        while not _is_done(load, len(commits), time.perf_counter() - started):
+            commits.append(_run_transaction(producer, load.records))
+        return commits, time.perf_counter() - started
     finally:
         producer.close()
 
 
-def _is_enough(load: TransactionsLoad, transactions: int, seconds: float) -> bool:
+def _is_done(load: TransactionsLoad, transactions: int, seconds: float) -> bool:
     return seconds >= load.seconds if load.transactions is None else transactions >= load.transactions
 
 
-def _transaction(producer: TransactionalProducer, records: int) -> float:
+def _run_transaction(producer: TransactionalProducer, records: int) -> float:
     producer.begin()
     unsent = records
     while unsent:
         unsent -= producer.enqueue(unsent)
-    began = time.perf_counter()
+    started = time.perf_counter()
     producer.commit(CALL_MS_MAX)
-    return time.perf_counter() - began
+    return time.perf_counter() - started

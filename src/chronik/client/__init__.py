@@ -1,5 +1,6 @@
-"""A small blocking Kafka client on our own codec, for the command line, tests and tools. Works with any Kafka broker.
+"""A small blocking Kafka client built on Chronik's own codec. It works with any Kafka broker.
 
-Start with `Cluster("127.0.0.1:9092")`; hand it to `Producer`, to the readers in `consumer`, and to the functions of
-`admin`, `groups` and `offsets`. Errors are ClientError (nothing usable came back) and KafkaError (a broker said no).
+The command line, the tests and the tools use it. Create a `ClusterClient("127.0.0.1:9092")` and pass it to `Producer`,
+to the readers in `consumer`, and to the functions of `admin`, `groups` and `offsets`. A request without a usable
+response raises ClientError; an error code in a response raises KafkaError.
 """

@@ -1,4 +1,4 @@
-"""Creates, lists, alters and deletes topics and their configs."""
+"""Topic administration: create, list, alter and delete topics and their configs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ BROKER_DEFAULT: Final = -1
 
 @dataclass(frozen=True)
 class NewTopic:
+    """A topic to create. Counts of -1 use the broker's defaults."""
+
     name: str
     partitions: int = BROKER_DEFAULT
     replication_factor: int = BROKER_DEFAULT
@@ -36,7 +38,7 @@ class NewTopic:
 
 
 def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-    """Raises the KafkaError of the first refusal, its message naming every topic that was refused."""
+    """Create topics. Raises the KafkaError of the first rejected topic; its message names all rejected topics."""
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -53,37 +55,40 @@ def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only
     response = cluster.retrying(
         lambda: cluster.controller().request(request, CreateTopicsResponse), repeatable=validate_only
     )
-    _raise_refusals((topic.name, topic.error_code, topic.error_message) for topic in response.topics)
+    _raise_rejections((topic.name, topic.error_code, topic.error_message) for topic in response.topics)
     cluster.forget()
 
 
 def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
-    """Adds partitions, so that there are `count` in all."""
+    """Increase the topic's number of partitions to `count`."""
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=_timeout_ms(cluster)
     )
     response = cluster.retrying(
         lambda: cluster.controller().request(request, CreatePartitionsResponse), repeatable=False
     )
-    _raise_refusals((result.name, result.error_code, result.error_message) for result in response.results)
+    _raise_rejections((result.name, result.error_code, result.error_message) for result in response.results)
     cluster.forget()
 
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
-    """Raises the KafkaError of the first refusal, its message naming every topic that was refused."""
+    """Delete topics. Raises the KafkaError of the first rejected topic; its message names all rejected topics."""
     request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=_timeout_ms(cluster))
     response = cluster.retrying(lambda: cluster.controller().request(request, DeleteTopicsResponse), repeatable=False)
-    _raise_refusals((result.name or "", result.error_code, result.error_message) for result in response.responses)
+    _raise_rejections((result.name or "", result.error_code, result.error_message) for result in response.responses)
     cluster.forget()
 
 
 def list_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
-    """Returns all topics, internal ones too, by name. Raises KafkaError when nobody knows them at the moment."""
+    """Return the metadata of all topics, including internal ones, sorted by name."""
     return sorted(cluster.retrying(lambda: _all_topics(cluster)), key=lambda topic: topic.name or "")
 
 
 def _all_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
-    """A broker that may be behind names topics without their partitions, and with an error that passes."""
+    """Return the metadata of all topics, or raise KafkaError if one has an error.
+
+    A broker whose metadata is behind lists topics without partitions and with a retriable error.
+    """
     topics = cluster.metadata(None).topics
     for topic in topics:
         raise_for(topic.error_code, f"topic {topic.name}")
@@ -91,13 +96,13 @@ def _all_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
 
 
 TopicConfigs = dict[str, list[DescribeConfigsResourceResult]]
-"""The configs of each topic, by its name."""
+"""Configs by topic name."""
 
 
 def list_topics_with_configs(
     cluster: Cluster, keys: Sequence[str] | None = None
 ) -> tuple[list[MetadataResponseTopic], TopicConfigs]:
-    """Return all topics and their configs, without topics that are deleted meanwhile. Raises KafkaError."""
+    """Return all topics and their configs, without topics that are deleted concurrently. Raises KafkaError."""
     return cluster.retrying(lambda: _topics_with_configs(cluster, keys))
 
 
@@ -110,14 +115,14 @@ def _topics_with_configs(
         each.name: configs for each, configs in describe_configs(cluster, resources, keys, skip_deleted=True).items()
     }
     missing = {topic.name for topic in topics} - found.keys()
-    # The broker that was asked for configs may be behind the one that listed the topic: then it is not deleted.
-    if missing and (behind := missing.intersection(topic.name for topic in list_topics(cluster))):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"configs of topic {min(map(str, behind))}")
+    # The broker that describes configs may be behind the one that listed the topics: then the topic is not deleted.
+    if missing and (outdated := missing.intersection(topic.name for topic in list_topics(cluster))):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"configs of topic {min(map(str, outdated))}")
     return [topic for topic in topics if topic.name in found], found
 
 
 def describe_topic_configs(cluster: Cluster, topic: str) -> list[DescribeConfigsResourceResult]:
-    """Returns every config of a topic with its source, by name."""
+    """Return all configs of a topic with their sources, sorted by name."""
     (configs,) = describe_configs(cluster, [Resource(TOPIC_RESOURCE, topic)]).values()
     return configs
 
@@ -125,15 +130,15 @@ def describe_topic_configs(cluster: Cluster, topic: str) -> list[DescribeConfigs
 def alter_topic_configs(
     cluster: Cluster, topic: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
 ) -> None:
-    """Sets some configs of a topic and returns others to their defaults; the rest stays."""
+    """Set some configs of a topic and reset others to their defaults; all other configs keep their values."""
     alter_configs(cluster, {Resource(TOPIC_RESOURCE, topic): {**changes, **dict.fromkeys(removals)}})
 
 
-def _raise_refusals(results: Iterable[tuple[str, int, str | None]]) -> None:
-    refused = [(name, ErrorCode(code), message) for name, code, message in results if code]
-    if refused:
-        told = "; ".join(f"topic {name}: {message or code.message}" for name, code, message in refused)
-        raise KafkaError(refused[0][1], told)
+def _raise_rejections(results: Iterable[tuple[str, int, str | None]]) -> None:
+    rejected = [(name, ErrorCode(code), message) for name, code, message in results if code]
+    if rejected:
+        summary = "; ".join(f"topic {name}: {message or code.message}" for name, code, message in rejected)
+        raise KafkaError(rejected[0][1], summary)
 
 
 def _timeout_ms(cluster: Cluster) -> int:

@@ -1,4 +1,4 @@
-"""Command-line arguments that say which brokers to connect to, and how."""
+"""Command-line arguments for the bootstrap servers and the client config file."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def add_client_config_argument(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         default=os.environ.get(CLIENT_CONFIG_VARIABLE) or None,
-        help="a file of Kafka's client settings, such as security.protocol, where brokers want TLS or a login; also "
-        + CLIENT_CONFIG_VARIABLE,
+        help="a Kafka client properties file (security.protocol, sasl.mechanism, …), for brokers that require TLS or "
+        "authentication; also " + CLIENT_CONFIG_VARIABLE,
     )
 
 
 def bootstrap_of(arguments: argparse.Namespace) -> Access:
-    """Return the addresses of the brokers and the security settings. Raises ClientError."""
+    """Return the bootstrap servers and security settings of the parsed arguments. Raises ClientError."""
     return Access(arguments.bootstrap_server, security_of(arguments))
 
 
 def security_of(arguments: argparse.Namespace) -> ClientSecurity:
-    """Return the settings of the client config file, or those of an open broker without one. Raises ClientError."""
+    """Return the security settings of the client config file, or those of an open broker. Raises ClientError."""
     path = arguments.client_config
     return OPEN if path is None else parse_security(read_settings(Path(path))).with_whole_paths()

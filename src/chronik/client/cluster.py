@@ -1,4 +1,4 @@
-"""The brokers behind a bootstrap address: who leads what, who coordinates whom, and trying again when that changes."""
+"""A client of a cluster: metadata, leaders, coordinators, connections and retries."""
 
 from __future__ import annotations
 
@@ -26,26 +26,32 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
 GROUP, TRANSACTION = 0, 1
-"""What can be coordinated, as FindCoordinator numbers it."""
+"""Coordinator key types of FindCoordinator."""
 
 BACKOFF_SECONDS_MIN: Final = 0.02
 BACKOFF_SECONDS_MAX: Final = 1.0
 
 UNKNOWN_TOPIC_SECONDS_MAX: Final = 1.0
-"""A topic that another node has just created is known everywhere by then; longer, and a typo takes too long."""
+"""How long an unknown topic is retried. New topics reach all nodes faster, and a misspelled name fails quickly."""
 
 UNSENT: Final = (BrokerUnreachable,)
 UNANSWERED: Final = (BrokerUnreachable, ConnectionLost)
 
 
 class Cluster:
-    """Use it from one thread at a time, as a context manager. Connections are made when they are needed."""
+    """Connections to the brokers of a cluster, and its cached metadata. Not thread-safe; use as a context manager.
+
+    Connections are opened on demand.
+    """
 
     def __init__(
         self, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, *, client_id: str = "chronik", timeout_s: float = 30.0
     ) -> None:
-        """`bootstrap`: HOST:PORT, or several with commas; an Access where brokers want to see more. Raises ClientError
-        when it is not."""
+        """Parse the bootstrap servers: HOST:PORT, a comma-separated list, or an Access with security settings.
+
+        Raises:
+            ClientError: If an address is invalid.
+        """
         servers, self.security = access_of(bootstrap)
         self._bootstrap = parse_bootstrap(servers)
         self._client_id = client_id
@@ -55,7 +61,7 @@ class Cluster:
         self._controller_id = -1
         self._topics: dict[str, MetadataResponseTopic] = {}
         self._coordinators: dict[tuple[str, int], tuple[int, Address]] = {}
-        self._reached = False
+        self._was_reached = False
 
     def __enter__(self) -> Cluster:
         return self
@@ -68,43 +74,43 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    # Trying again
+    # Retries
 
     def retrying(self, operation: Callable[[], T], *, repeatable: bool = True) -> T:
-        """Returns the result of `operation`, which is tried again while what went wrong may pass.
+        """Run `operation`, retry it after retriable errors until the timeout expires, and return its result.
 
-        An operation that is not `repeatable` is not tried again when it may have taken effect already. A bootstrap
-        address that never answered is not waited for. Raises the last ClientError or KafkaError.
+        An operation that is not `repeatable` is not retried once it may have taken effect. A bootstrap server that has
+        never answered is not retried. Raises the last ClientError or KafkaError.
         """
-        began, backoff_s = time.monotonic(), BACKOFF_SECONDS_MIN
+        started, backoff_s = time.monotonic(), BACKOFF_SECONDS_MIN
         while True:
             try:
                 return operation()
             except (ClientError, KafkaError) as error:
-                elapsed_s = time.monotonic() - began + backoff_s
-                if elapsed_s > self._patience_s(error, repeatable):
+                elapsed_s = time.monotonic() - started + backoff_s
+                if elapsed_s > self._retry_seconds(error, repeatable):
                     raise
             self.forget()
             time.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_SECONDS_MAX)
 
-    def _patience_s(self, error: ClientError | KafkaError, repeatable: bool) -> float:
+    def _retry_seconds(self, error: ClientError | KafkaError, repeatable: bool) -> float:
         if isinstance(error, KafkaError):
             if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR):
                 return min(UNKNOWN_TOPIC_SECONDS_MAX, self.timeout_s)
             return self.timeout_s if error.code.retriable else 0.0
-        passing = UNANSWERED if repeatable else UNSENT
-        return self.timeout_s if self._reached and isinstance(error, passing) else 0.0
+        retriable_errors = UNANSWERED if repeatable else UNSENT
+        return self.timeout_s if self._was_reached and isinstance(error, retriable_errors) else 0.0
 
     def forget(self) -> None:
-        """Forgets who leads and who coordinates: it is asked again before the next request."""
+        """Clear cached leaders and coordinators, so that the next request looks them up again."""
         self._topics.clear()
         self._coordinators.clear()
 
     # Brokers
 
     def any_broker(self) -> Connection:
-        """Raises BrokerUnreachable when there is none."""
+        """Return a connection to any broker. Raises BrokerUnreachable if no broker can be reached."""
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
@@ -117,24 +123,26 @@ class Cluster:
         raise failure
 
     def broker(self, node_id: int) -> Connection:
-        """Returns one that leads something. Raises KafkaError when it is no longer listed: another will lead."""
+        """Return a connection to the broker. Raises a retriable KafkaError if the cluster no longer lists it."""
         address = self._brokers.get(node_id)
         if address is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not there at the moment")
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not available at the moment")
         return self._connection(address)
 
     def brokers(self) -> list[Connection]:
-        """Returns all that the cluster lists now. Raises BrokerUnreachable when one of them does not answer."""
+        """Return connections to all brokers of the cluster. Raises BrokerUnreachable if one cannot be reached."""
         return list(self.brokers_by_id().values())
 
     def brokers_by_id(self) -> dict[int, Connection]:
-        """Raises BrokerUnreachable when one of them does not answer. Where the others are to be told all the same, ask
-        each id of `metadata([])` by `broker`, and take UNANSWERED for an answer."""
+        """Return connections to all brokers of the cluster by node id. Raises BrokerUnreachable if one is down.
+
+        To skip unreachable brokers, call `broker` for each id in `metadata([])` and catch UNANSWERED.
+        """
         self.metadata([])
         return {broker_id: self._connection(address) for broker_id, address in sorted(self._brokers.items())}
 
     def controller(self) -> Connection:
-        """Returns the broker that creates topics; where all brokers forward to it, whichever they name."""
+        """Return a connection to the controller, or to any broker if the controller is not listed."""
         self.metadata([])
         return self.broker(self._controller_id) if self._controller_id in self._brokers else self.any_broker()
 
@@ -143,7 +151,7 @@ class Cluster:
         return self._connection(address)
 
     def transaction_coordinator(self, transactional_id: str) -> tuple[int, Connection]:
-        """Returns it with its node id."""
+        """Return the node id of the transaction coordinator and a connection to it."""
         node_id, address = self._coordinator(transactional_id, TRANSACTION)
         return node_id, self._connection(address)
 
@@ -164,13 +172,13 @@ class Cluster:
                 address, client_id=self._client_id, timeout_s=self.timeout_s, security=self.security
             )
             self._connections[address] = connection
-            self._reached = True
+            self._was_reached = True
         return connection
 
     # Topics
 
     def metadata(self, topics: list[str] | None, *, create: bool = False) -> MetadataResponse:
-        """Returns what a broker answers now: about these topics, or with None about all of them."""
+        """Request metadata of the given topics, or of all topics if `topics` is None."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         response = self.any_broker().request(request, MetadataResponse)
@@ -180,7 +188,7 @@ class Cluster:
         return response
 
     def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
-        """Returns a topic as last seen; with `create` a broker may create it, if it ever does. Raises KafkaError."""
+        """Return a topic's cached metadata; `create` allows auto-creation on the broker. Raises KafkaError."""
         if name not in self._topics:
             (topic,) = self.metadata([name], create=create).topics
             raise_for(topic.error_code, f"topic {name}")
@@ -193,14 +201,14 @@ class Cluster:
         return [TopicPartition(name, partition.partition_index) for partition in topic.partitions]
 
     def leader_id(self, of: TopicPartition) -> int:
-        """Raises KafkaError when the partition does not exist or has no leader at the moment."""
+        """Return the node id of the partition's leader. Raises KafkaError if there is no partition or no leader."""
         for partition in self.topic(of.topic).partitions:
             if partition.partition_index == of.partition:
                 if partition.leader_id < 0:
                     raise_for(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, str(of))
                 return partition.leader_id
         count = len(self.topic(of.topic).partitions)
-        message = f"topic {of.topic} has {counted(count, 'partition')}, and no partition {of.partition}"
+        message = f"topic {of.topic} has {counted(count, 'partition')}, but no partition {of.partition}"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
     def leader(self, of: TopicPartition) -> Connection:
@@ -215,13 +223,13 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 def raise_for(code: int, about: str, message: str | None = None) -> None:
-    """Raises KafkaError unless `code` is 0."""
+    """Raise a KafkaError with the error code and its subject, unless `code` is 0."""
     if code:
         known = ErrorCode(code)
         raise KafkaError(known, f"{about}: {message or known.message}")
 
 
 def listed_brokers(connection: Connection) -> list[int]:
-    """The ids of the brokers that the Metadata of this very node lists. Raises ClientError."""
+    """Return the ids of the brokers that this node's Metadata response lists. Raises ClientError."""
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
     return sorted(broker.node_id for broker in connection.request(request, MetadataResponse).brokers)

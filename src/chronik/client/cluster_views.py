@@ -1,4 +1,4 @@
-"""A cluster as plans see it: asked from its brokers, each time anew."""
+"""The current state of a cluster as input for plans."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
 
 
 class ClusterView(NamedTuple):
+    """The nodes and partitions of a cluster at one moment."""
+
     described: DescribeNodesResponse
     nodes: list[NodeView]
-    """Those that belong to the cluster; one that is on its way out does not."""
+    """Member nodes; nodes that are being removed are excluded."""
     partitions: list[PartitionView]
 
 
 def view_cluster(cluster: Cluster) -> ClusterView:
-    """Raises ClientError, KafkaError."""
+    """Request the current nodes and partitions of the cluster. Raises ClientError, KafkaError."""
     described = describe_nodes(cluster)
     nodes = [view_of(node) for node in described.nodes if node.host]
     return ClusterView(described, nodes, view_partitions(cluster))
 
 
 def view_partitions(cluster: Cluster) -> list[PartitionView]:
-    """Raises ClientError, KafkaError."""
+    """Request the current partitions of the cluster. Raises ClientError, KafkaError."""
     return cluster.retrying(lambda: _view_partitions(cluster))
 
 

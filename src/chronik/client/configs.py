@@ -1,4 +1,4 @@
-"""Describes and alters configs of topics and brokers, many at a time."""
+"""Configs of topics and brokers: describe and alter them in batches."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 
 DYNAMIC_TOPIC_CONFIG: Final = 1
-"""The source of a config value that was set on the topic itself."""
+"""The source of a config value that is set on the topic."""
 DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
-"""… and of one that was set for all brokers."""
+"""The source of a config value that is set for all brokers."""
 
 RESOURCES_PER_REQUEST_MAX: Final = 500
-"""A few hundred kilobytes, whatever topics are called."""
+"""Keeps a request below a few hundred kilobytes even with long topic names."""
 
 _SET, _DELETE = 0, 1
 
 
 class Resource(NamedTuple):
+    """A topic or a broker whose configs are described or altered."""
+
     type: int
     name: str
-    """Of a topic, or the id of a broker; empty for all brokers."""
+    """Topic name or broker id; empty for the cluster-wide broker configs."""
 
     def __str__(self) -> str:
         kind = "topic" if self.type == TOPIC_RESOURCE else "broker"
@@ -48,22 +50,23 @@ class Resource(NamedTuple):
 def describe_configs(
     cluster: Cluster, resources: Sequence[Resource], keys: Sequence[str] | None = None, *, skip_deleted: bool = False
 ) -> dict[Resource, list[DescribeConfigsResourceResult]]:
-    """Returns configs with their sources, by name: all of them, or those with these keys. Raises KafkaError, also for a
-    topic that does not exist, unless those are to be skipped.
+    """Return the configs of each resource with their sources, sorted by name. `keys` limits which configs.
 
-    Any broker is asked, and a broker knows its own file and no other: what stands in another's is missing. Who wants
-    that asks each broker itself (`cluster.broker`), outside of `retrying` if one that is down is to be told, not
-    waited for.
+    Any broker may respond, and it knows only its own configuration file. To see the file values of a particular broker,
+    send the request to `cluster.broker(id)`.
+
+    Raises:
+        KafkaError: If a request fails, or a topic does not exist and `skip_deleted` is not set.
     """
     wanted = None if keys is None else list(keys)
     found = {}
-    for some in _pieces(resources):
-        asked = [
+    for chunk in _chunks(resources):
+        requested = [
             DescribeConfigsResource(resource_type=each.type, resource_name=each.name, configuration_keys=wanted)
-            for each in some
+            for each in chunk
         ]
-        request = DescribeConfigsRequest(resources=asked)
-        response = cluster.retrying(partial(_ask_to_describe, cluster, request))
+        request = DescribeConfigsRequest(resources=requested)
+        response = cluster.retrying(partial(_send_describe, cluster, request))
         for result in response.results:
             resource = Resource(result.resource_type, result.resource_name)
             if skip_deleted and result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -73,7 +76,7 @@ def describe_configs(
     return found
 
 
-def _ask_to_describe(cluster: Cluster, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def _send_describe(cluster: Cluster, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return cluster.any_broker().request(request, DescribeConfigsResponse)
 
 
@@ -84,12 +87,15 @@ def alter_configs(
     validate_only: bool = False,
     skip_deleted: bool = False,
 ) -> None:
-    """Sets configs, or with None returns them to their defaults; the rest stays. Raises KafkaError, also for a topic
-    that does not exist, unless those are to be skipped."""
-    for some in _pieces(list(changes)):
-        asked = [_to_alter(each, changes[each]) for each in some]
-        request = IncrementalAlterConfigsRequest(resources=asked, validate_only=validate_only)
-        response = cluster.retrying(partial(_ask_to_alter, cluster, request))
+    """Set configs, or reset them to their defaults where the value is None; other configs keep their values.
+
+    Raises:
+        KafkaError: If a change is rejected, or a topic does not exist and `skip_deleted` is not set.
+    """
+    for chunk in _chunks(list(changes)):
+        requested = [_build_change(each, changes[each]) for each in chunk]
+        request = IncrementalAlterConfigsRequest(resources=requested, validate_only=validate_only)
+        response = cluster.retrying(partial(_send_alter, cluster, request))
         for answer in response.responses:
             resource = Resource(answer.resource_type, answer.resource_name)
             if skip_deleted and answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -97,7 +103,7 @@ def alter_configs(
             raise_for(answer.error_code, str(resource), answer.error_message)
 
 
-def _to_alter(resource: Resource, values: Mapping[str, str | None]) -> AlterConfigsResource:
+def _build_change(resource: Resource, values: Mapping[str, str | None]) -> AlterConfigsResource:
     configs = [
         AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
         for name, value in values.items()
@@ -105,10 +111,10 @@ def _to_alter(resource: Resource, values: Mapping[str, str | None]) -> AlterConf
     return AlterConfigsResource(resource_type=resource.type, resource_name=resource.name, configs=configs)
 
 
-def _ask_to_alter(cluster: Cluster, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+def _send_alter(cluster: Cluster, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     return cluster.controller().request(request, IncrementalAlterConfigsResponse)
 
 
-def _pieces(resources: Sequence[Resource]) -> Iterator[Sequence[Resource]]:
+def _chunks(resources: Sequence[Resource]) -> Iterator[Sequence[Resource]]:
     for start in range(0, len(resources), RESOURCES_PER_REQUEST_MAX):
         yield resources[start : start + RESOURCES_PER_REQUEST_MAX]

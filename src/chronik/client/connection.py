@@ -1,4 +1,4 @@
-"""One connection to one broker: a request out, its answer back."""
+"""A connection to one broker: version negotiation, authentication, and one request at a time."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ from chronik.protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 RESPONSE_BYTES_MAX: Final = 256 * MIB
-"""A fetch is asked to stay far below, and metadata of 100,000 partitions takes 10 MB: more is not from a broker."""
+"""An upper bound for responses. Fetches ask for far less, and metadata of 100,000 partitions takes 10 MB."""
 
 CONNECT_SECONDS_MAX: Final = 10.0
 
 LOGIN_SHARE: Final = 0.85
-"""Of the time for which a login holds, after which it is renewed: what is on its way then must still be answered."""
+"""The fraction of the session lifetime after which the client authenticates again, before requests would fail."""
 
 VERSIONS_MAX: Final[dict[type[Request], int]] = {
-    # The last versions before transactions v2, which every broker with transactions speaks: an epoch for each
-    # transaction, which is what v2 adds, our producers take by themselves.
+    # The last versions before transactions v2, which every broker with transactions supports. Our producers request
+    # a new epoch for each transaction themselves, which is what v2 adds.
     ProduceRequest: 11,
     AddPartitionsToTxnRequest: 3,
     TxnOffsetCommitRequest: 4,
     EndTxnRequest: 4,
-    # The last versions that speak of topics by name, which is what our callers have.
+    # The last versions that identify topics by name, as our callers do.
     FetchRequest: 12,
     OffsetCommitRequest: 9,
     DeleteTopicsRequest: 5,
-    # The last versions that ask about one group, which are simpler and served by every broker.
+    # The last versions with a single group per request, which are simpler and supported by every broker.
     OffsetFetchRequest: 7,
     FindCoordinatorRequest: 3,
 }
@@ -66,7 +66,7 @@ _CORRELATION_ID_BYTES = 4
 
 
 class Connection:
-    """Use it from one thread at a time. Once an answer has not come, it is closed for good."""
+    """A blocking connection to one broker. Not thread-safe. It is closed after any missing or invalid response."""
 
     def __init__(
         self,
@@ -76,15 +76,19 @@ class Connection:
         timeout_s: float = 30.0,
         security: ClientSecurity = OPEN,
     ) -> None:
-        """Connects, learns which versions the broker speaks, and logs in where that is asked for. Raises
-        BrokerUnreachable or LoginRefused."""
+        """Connect, negotiate API versions, and authenticate if SASL is configured.
+
+        Raises:
+            BrokerUnreachable: If there is no Kafka broker at the address.
+            LoginRefused: If authentication fails.
+        """
         self.address = address
         self.security = security
-        self._login_ends = float("inf")
+        self._reauthenticate_at = float("inf")
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._correlation_id = 0
-        self._spoken: dict[int, Versions] = {API_VERSIONS_KEY: Versions(0, APIS[API_VERSIONS_KEY].max_version)}
+        self._broker_versions: dict[int, Versions] = {API_VERSIONS_KEY: Versions(0, APIS[API_VERSIONS_KEY].max_version)}
         self._socket = self._connect()
         try:
             self._negotiate()
@@ -92,8 +96,8 @@ class Connection:
             raise BrokerUnresponsive(address, timeout_s) from error
         except (ConnectionLost, MalformedMessage) as error:
             self.close()
-            hint = "" if security.is_encrypted else "; if it wants TLS, say so (security.protocol)"
-            raise BrokerUnreachable(f"{address} does not answer as a Kafka broker does: {error}{hint}") from error
+            hint = "" if security.is_encrypted else "; if this listener uses TLS, set security.protocol"
+            raise BrokerUnreachable(f"{address} does not respond like a Kafka broker: {error}{hint}") from error
         self._log_in()
 
     @property
@@ -110,21 +114,23 @@ class Connection:
         self.close()
 
     def version_of(self, request_type: type[Request]) -> int:
-        """Returns the highest version that both sides speak. Raises ApiNotSupported."""
+        """Return the highest version of the API that client and broker support. Raises ApiNotSupported."""
         api = APIS[request_type.__schema__.api_key]
-        spoken = self._spoken.get(api.key)
-        if spoken is not None:
-            version = min(api.max_version, spoken.last, VERSIONS_MAX.get(request_type, api.max_version))
-            if version >= max(api.min_version, spoken.first):
+        supported = self._broker_versions.get(api.key)
+        if supported is not None:
+            version = min(api.max_version, supported.last, VERSIONS_MAX.get(request_type, api.max_version))
+            if version >= max(api.min_version, supported.first):
                 return version
-        raise ApiNotSupported(f"{self.address} speaks no version of {api.name} that we speak")
+        raise ApiNotSupported(f"{self.address} supports no version of {api.name} that this client supports")
 
     def request(self, request: Request, response_type: type[R], *, wait_s: float = 0.0) -> R:
-        """Returns the answer. `wait_s` is time that the broker was asked to take, on top of the timeout.
+        """Send a request and return the response. `wait_s` extends the timeout by the requested server-side wait.
 
-        Raises ApiNotSupported, ConnectionLost or RequestTimedOut.
+        Raises:
+            ApiNotSupported: If client and broker have no common version of the API.
+            ConnectionLost: If the connection closes first, or (RequestTimedOut) the timeout expires.
         """
-        if time.monotonic() >= self._login_ends:
+        if time.monotonic() >= self._reauthenticate_at:
             self._log_in()
         return self._request(request, response_type, wait_s)
 
@@ -135,12 +141,12 @@ class Connection:
             _, response = decode_response(request.__schema__.api_key, version, frame)
         except MalformedMessage as error:
             self.close()
-            raise ConnectionLost(f"{self.address} sent what cannot be read: {error}") from error
-        assert isinstance(response, response_type), f"{type(request).__name__} is not answered by {response_type}"
+            raise ConnectionLost(f"{self.address} sent a malformed response: {error}") from error
+        assert isinstance(response, response_type), f"{type(request).__name__} has no response {response_type}"
         return response
 
     def _log_in(self) -> None:
-        """Does so again before the broker's session ends."""
+        """Authenticate if SASL is configured, and schedule reauthentication before the session expires."""
         if not self.security.has_login:
             return
         from chronik.client.access.login import log_in
@@ -150,13 +156,13 @@ class Connection:
         except BaseException:
             self.close()
             raise
-        self._login_ends = time.monotonic() + LOGIN_SHARE * seconds
+        self._reauthenticate_at = time.monotonic() + LOGIN_SHARE * seconds
 
     def _negotiate(self) -> None:
         request = ApiVersionsRequest(client_software_name="chronik", client_software_version=chronik.__version__)
         version = self.version_of(ApiVersionsRequest)
         frame = self._exchange(request, version, self._timeout_s)
-        # A broker that does not know the version answers in version 0, which begins with the same two bytes.
+        # A broker that does not support the version responds with version 0, which starts with the same error code.
         (code,) = _ERROR_CODE.unpack_from(frame, _CORRELATION_ID_BYTES)
         if code == ErrorCode.UNSUPPORTED_VERSION:
             version = 0
@@ -164,28 +170,28 @@ class Connection:
         response = cast(ApiVersionsResponse, decoded)
         if response.error_code and response.error_code != ErrorCode.UNSUPPORTED_VERSION:
             raise KafkaError(ErrorCode(response.error_code))
-        self._spoken = {key.api_key: Versions(key.min_version, key.max_version) for key in response.api_keys}
+        self._broker_versions = {key.api_key: Versions(key.min_version, key.max_version) for key in response.api_keys}
         if any(feature.name == FEATURE and feature.max_version >= GROWTH for feature in response.supported_features):
-            self._spoken |= {api.key: api.versions for api in APIS.values() if not api.is_kafkas}
+            self._broker_versions |= {api.key: api.versions for api in APIS.values() if not api.is_kafkas}
 
     def _connect(self) -> socket.socket:
         try:
-            connected = socket.create_connection(self.address, timeout=min(CONNECT_SECONDS_MAX, self._timeout_s))
+            plain_socket = socket.create_connection(self.address, timeout=min(CONNECT_SECONDS_MAX, self._timeout_s))
         except OSError as error:
             raise BrokerUnreachable(f"no broker at {self.address}: {error.strerror or error}") from error
-        # A port that nobody listens on can be given to the caller itself, which then talks to itself.
-        if connected.getsockname() == connected.getpeername():
-            connected.close()
+        # TCP self-connect: an unused local port may be chosen as the source port of this very connection.
+        if plain_socket.getsockname() == plain_socket.getpeername():
+            plain_socket.close()
             raise BrokerUnreachable(f"no broker at {self.address}: Connection refused")
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.security.is_encrypted:
-            return connected
+            return plain_socket
         from chronik.client.access.tls import encrypted
 
-        return encrypted(connected, self.address, self.security)
+        return encrypted(plain_socket, self.address, self.security)
 
     def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
-        """Returns the frame that answers. After anything else both sides are out of step: the connection is closed."""
+        """Send a request and return the response frame. Any failure closes the connection, which is out of sync."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, self._client_id)
         frame = encode_request(header, request)
@@ -195,18 +201,18 @@ class Connection:
             self._socket.sendall(frame)
             (size,) = _SIZE.unpack(self._receive(_SIZE.size, deadline))
             if not _CORRELATION_ID_BYTES + _ERROR_CODE.size <= size <= RESPONSE_BYTES_MAX:
-                raise ConnectionLost(f"{self.address} announced an answer of {size} bytes")
+                raise ConnectionLost(f"{self.address} announced a response with an invalid size: {size} bytes")
             answer = self._receive(size, deadline)
             if _SIZE.unpack_from(answer) != (self._correlation_id,):
-                raise ConnectionLost(f"{self.address} answered another request than the one that was sent")
+                raise ConnectionLost(f"{self.address} sent a response with an unexpected correlation id")
             return answer
         except TimeoutError as error:
             self.close()
-            raise RequestTimedOut(f"{self.address} did not answer within {timeout_s:g} s") from error
+            raise RequestTimedOut(f"{self.address} did not respond within {timeout_s:g} s") from error
         except OSError as error:
             self.close()
             raise ConnectionLost(f"{self.address} closed the connection: {error.strerror or error}") from error
-        except BaseException:  # also Ctrl-C: the answer is still on its way, and would be taken for the next one's
+        except BaseException:  # including KeyboardInterrupt: the next request would read this request's response
             self.close()
             raise
 
@@ -220,6 +226,6 @@ class Connection:
             self._socket.settimeout(remaining_s)
             count = self._socket.recv_into(buffer[filled:])
             if count == 0:
-                raise ConnectionLost(f"{self.address} closed the connection; its log may say why")
+                raise ConnectionLost(f"{self.address} closed the connection; see the broker's log")
             filled += count
         return buffer.toreadonly()

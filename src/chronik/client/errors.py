@@ -1,4 +1,4 @@
-"""Why a broker's answer did not come, one sentence each. What a broker answers is a KafkaError instead."""
+"""Errors of requests without a usable response. An error code in a response is a KafkaError instead."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from chronik.errors import ChronikError
 
 
 class ClientError(ChronikError):
-    """A request could not be made, or its answer did not come."""
+    """A request could not be sent, or received no usable response."""
 
 
 class BrokerUnreachable(ClientError):
-    """No connection could be made: the request was never sent."""
+    """No connection to the broker could be established; the request was not sent."""
 
 
 class BrokerUnresponsive(BrokerUnreachable):
-    """The port accepted the connection, and then no answer came: the process is stopped or overloaded."""
+    """The broker accepted the connection but did not respond; its process is stopped or overloaded."""
 
     def __init__(self, address: object, seconds: float) -> None:
         super().__init__(
-            f"{address} accepts connections, but does not answer within {seconds:g} s: "
+            f"{address} accepts connections but did not respond within {seconds:g} s: "
             "its process is stopped or overloaded"
         )
 
 
 class ConnectionLost(ClientError):
-    """The connection ended before the answer came: whether the request took effect is unknown."""
+    """The connection closed before the response arrived; the request may have taken effect."""
 
 
 class RequestTimedOut(ConnectionLost):
-    """The answer did not come in time: whether the request took effect is unknown."""
+    """The response did not arrive in time; the request may have taken effect."""
 
 
 class ApiNotSupported(ClientError):
-    """The broker speaks no version of the API that we speak."""
+    """The client and the broker have no common version of the API."""
 
 
 class LoginRefused(ClientError):
-    """The broker is there, and does not let us in: the name, the password or the token is not right."""
+    """The broker rejected the login: wrong user name, password or token, or an unsupported mechanism."""

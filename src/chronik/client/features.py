@@ -1,4 +1,4 @@
-"""Asks for the levels of a cluster's features, and raises them."""
+"""Feature levels of a cluster: describe and raise them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from chronik.protocol.messages.update_features import FeatureUpdateKey, UpdateFe
 
 FEATURE = "chronik.version"
 FIRST = 1
-"""The level of nodes that say nothing of levels."""
+"""The level of nodes that do not report feature levels."""
 
 
 class Levels(NamedTuple):
+    """The feature level of a cluster and the levels that one broker supports."""
+
     lowest: int
     highest: int
-    """What the broker that was asked supports."""
+    """The highest level that the broker supports."""
     level: int
-    """That of the cluster."""
+    """The finalized level of the cluster."""
 
 
 def levels_told_by(connection: Connection) -> Levels | None:
-    """Returns None for a broker that is not Chronik's, or has no levels yet."""
+    """Request the broker's feature levels. Return None if the broker is not Chronik or does not report levels."""
     request = ApiVersionsRequest(client_software_name="chronik", client_software_version=chronik.__version__)
     response = connection.request(request, ApiVersionsResponse)
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
@@ -33,8 +35,8 @@ def levels_told_by(connection: Connection) -> Levels | None:
 
 
 def raise_level(cluster: Cluster, level: int) -> None:
-    """Raises KafkaError when the cluster cannot be brought to this level."""
+    """Raise the feature level of the cluster. Raises KafkaError if the cluster rejects the level."""
     update = FeatureUpdateKey(feature=FEATURE, max_version_level=level)
     request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=int(cluster.timeout_s * 1000))
     response = cluster.retrying(lambda: cluster.any_broker().request(request, UpdateFeaturesResponse))
-    raise_for(response.error_code, "not upgraded", response.error_message)
+    raise_for(response.error_code, "feature level not raised", response.error_message)

@@ -1,6 +1,6 @@
-"""Consumer groups from outside: who is in them, what they have committed. Membership itself is not implemented here.
+"""Consumer group administration: list and describe groups, read and commit their offsets.
 
-Offsets can be committed for a group without members, as Kafka's "simple consumers" do.
+Offsets can be committed for a group without members, like Kafka's "simple consumers" do.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ from chronik.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 NO_OFFSET: Final = -1
 
 STABLE_VERSION_MIN: Final = 7
-"""The first of OffsetFetch that can be asked to tell nothing that an open transaction may change. Kafka 2.5 has it."""
+"""The first version of OffsetFetch with `require_stable` (Kafka 2.5)."""
 DEAD: Final = "Dead"
 
 
 class Committed(NamedTuple):
+    """A committed offset and its metadata string."""
+
     offset: int
     metadata: str
 
 
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
-    """Returns the groups of all brokers, by name."""
+    """Return the groups of all brokers, sorted by name."""
 
-    def ask() -> list[ListedGroup]:
+    def send() -> list[ListedGroup]:
         groups: list[ListedGroup] = []
         for broker in cluster.brokers():
             response = broker.request(ListGroupsRequest(), ListGroupsResponse)
@@ -47,26 +49,29 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
             groups += response.groups
         return groups
 
-    return sorted(cluster.retrying(ask), key=lambda group: group.group_id)
+    return sorted(cluster.retrying(send), key=lambda group: group.group_id)
 
 
 NOT_ALLOWED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
-"""The client may see the group, and not its offsets."""
+"""Errors of a client that may describe a group but not read its offsets."""
 
 
 class GroupSummary(NamedTuple):
+    """A consumer group with its state, number of members and total lag."""
+
     group: str
     state: str
     protocol_type: str
     members: int
     lag: int | None
-    """Records after the committed offsets, of all partitions that exist; None without committed offsets."""
+    """Records after the committed offsets, over all existing partitions; None without committed offsets."""
 
 
 def summarize_groups(cluster: Cluster) -> list[GroupSummary]:
-    """Return all groups with their members and lag, by name. Raises ClientError, KafkaError.
+    """Return all groups with their number of members and lag, sorted by name. Raises ClientError, KafkaError.
 
-    Groups and topics that are deleted meanwhile are left out."""
+    Groups and topics that are deleted concurrently are left out.
+    """
     committed: dict[str, dict[TopicPartition, int]] = {}
     described: list[DescribedGroup] = []
     for listed in list_groups(cluster):
@@ -102,47 +107,47 @@ def _lag(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, 
 
 
 def describe_group(cluster: Cluster, group: str) -> DescribedGroup:
-    """Raises KafkaError with GROUP_ID_NOT_FOUND when there is no such group."""
+    """Return the state and members of a group. Raises KafkaError with GROUP_ID_NOT_FOUND if it does not exist."""
 
-    def ask() -> DescribedGroup:
+    def send() -> DescribedGroup:
         response = cluster.coordinator(group).request(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
         (described,) = response.groups
         raise_for(described.error_code, f"group {group}", described.error_message)
-        if described.group_state == DEAD:  # how versions before 6 say it
+        if described.group_state == DEAD:  # versions before 6 report a missing group this way
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}: {ErrorCode.GROUP_ID_NOT_FOUND.message}")
         return described
 
-    return cluster.retrying(ask)
+    return cluster.retrying(send)
 
 
 def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Committed]:
-    """Returns all that the group has committed."""
+    """Return all committed offsets of a group."""
     return cluster.retrying(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=None)))
 
 
 def committed_offsets_of(cluster: Cluster, group: str, topic: str) -> dict[TopicPartition, Committed]:
-    """Returns what the group has committed for one topic; partitions without a commit are left out."""
+    """Return the committed offsets of a group for one topic, without partitions that have none."""
     indexes = [index for _, index in cluster.retrying(lambda: cluster.partitions(topic))]
     wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
     return cluster.retrying(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=[wanted])))
 
 
 def stable_offset(cluster: Cluster, group: str, partition: TopicPartition) -> Committed | None:
-    """Returns what the group has committed, once no transaction is under way that might still commit another offset."""
+    """Return the committed offset of a partition after all transactions that may change it are complete."""
     wanted = OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])
     request = OffsetFetchRequest(group_id=group, topics=[wanted], require_stable=True)
 
-    def ask() -> Committed | None:
+    def send() -> Committed | None:
         coordinator = cluster.coordinator(group)
         if coordinator.version_of(OffsetFetchRequest) < STABLE_VERSION_MIN:
-            raise ApiNotSupported(f"{coordinator.address} cannot tell offsets apart that are not stable yet")
+            raise ApiNotSupported(f"{coordinator.address} does not support stable offsets (OffsetFetch version 7)")
         return _fetch_offsets(cluster, request).get(partition)
 
-    return cluster.retrying(ask)
+    return cluster.retrying(send)
 
 
 def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commits for a group that has no members. Raises KafkaError, with UNKNOWN_MEMBER_ID when it has some."""
+    """Commit offsets for a group without members. Raises KafkaError (UNKNOWN_MEMBER_ID if the group has members)."""
     request = OffsetCommitRequest(
         group_id=group,
         topics=[
@@ -159,14 +164,14 @@ def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition
         ],
     )
 
-    def ask() -> None:
+    def send() -> None:
         response = cluster.coordinator(group).request(request, OffsetCommitResponse)
         for topic in response.topics:
             for partition in topic.partitions:
                 about = f"group {group}, {TopicPartition(topic.name, partition.partition_index)}"
                 raise_for(partition.error_code, about)
 
-    cluster.retrying(ask)
+    cluster.retrying(send)
 
 
 def _fetch_offsets(cluster: Cluster, request: OffsetFetchRequest) -> dict[TopicPartition, Committed]:
@@ -174,18 +179,18 @@ def _fetch_offsets(cluster: Cluster, request: OffsetFetchRequest) -> dict[TopicP
     raise_for(response.error_code, f"group {request.group_id}")
     found: dict[TopicPartition, Committed] = {}
     for topic in response.topics:
-        for answer in topic.partitions:
-            partition = TopicPartition(topic.name, answer.partition_index)
-            raise_for(answer.error_code, f"group {request.group_id}, {partition}")
-            if answer.committed_offset != NO_OFFSET:
-                found[partition] = Committed(answer.committed_offset, answer.metadata or "")
+        for result in topic.partitions:
+            partition = TopicPartition(topic.name, result.partition_index)
+            raise_for(result.error_code, f"group {request.group_id}, {partition}")
+            if result.committed_offset != NO_OFFSET:
+                found[partition] = Committed(result.committed_offset, result.metadata or "")
     return found
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """Returns what a member's assignment says; nothing when it is not one of Kafka's consumer protocol.
+    """Decode a member's assignment into partitions. Return an empty list if it is not in Kafka's consumer protocol.
 
-    version int16 | topics: count int32, each a name (int16 length) and its partitions (count int32, int32 each) | …
+    Layout: version int16 | topics: count int32, each a name (int16 length) and partitions (count int32, int32 each) | …
     """
     partitions: list[TopicPartition] = []
     try:

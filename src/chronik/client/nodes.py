@@ -1,4 +1,4 @@
-"""Nodes of a cluster: what they are meant to be and what they are, and how that is changed. Chronik's own APIs."""
+"""Nodes of a cluster: describe and alter them (Chronik's own APIs)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from chronik.protocol.messages.alter_nodes import AlterNodesRequest, AlterNodesR
 from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
 
 PRESENT: Final = ("online", "maintenance")
-"""The statuses of brokers that are heard from."""
+"""Node statuses of brokers whose heartbeats arrive."""
 
 
 class Action(IntEnum):
-    """As AlterNodes numbers them."""
+    """Node changes, with the numbers that AlterNodes uses."""
 
     ADD = 0
     REMOVE = 1
@@ -27,45 +27,53 @@ class Action(IntEnum):
 
 
 class NodeChange(NamedTuple):
+    """A change of one node, as AlterNodes accepts it."""
+
     action: Action
     node_id: int
     host: str | None = None
     port: int = 0
-    """Where its peers find a node that is added."""
+    """Peer address of a node that is added."""
 
 
 def describe_nodes(cluster: Cluster) -> DescribeNodesResponse:
-    """Raises ClientError for brokers that are not Chronik's, or too old; KafkaError when nobody knows at the moment."""
+    """Return the desired and actual state of all nodes, sorted by id.
 
-    def ask() -> DescribeNodesResponse:
+    Raises:
+        ClientError: If the broker is not Chronik, or is too old.
+        KafkaError: If no node knows the state at the moment.
+    """
+
+    def send() -> DescribeNodesResponse:
         response = cluster.any_broker().request(DescribeNodesRequest(), DescribeNodesResponse)
         raise_for(response.error_code, "nodes", response.error_message)
         return response
 
-    response = cluster.retrying(ask)
+    response = cluster.retrying(send)
     response.nodes.sort(key=lambda node: node.node_id)
     return response
 
 
 def alter_nodes(cluster: Cluster, changes: Sequence[NodeChange]) -> None:
-    """Makes changes in their order, up to the first that is refused. Raises the KafkaError of that one.
+    """Apply node changes in order and stop at the first rejected one, raising its KafkaError.
 
-    It returns when they are agreed on; that they are done is told by `describe_nodes`."""
+    Returns once the changes are committed; use `describe_nodes` to see when they have taken effect.
+    """
     wanted = [NodeToAlter(node_id=each.node_id, action=each.action, host=each.host, port=each.port) for each in changes]
     request = AlterNodesRequest(changes=wanted, timeout_ms=int(cluster.timeout_s * 1000))
 
-    def ask() -> AlterNodesResponse:
+    def send() -> AlterNodesResponse:
         response = cluster.any_broker().request(request, AlterNodesResponse)
         raise_for(response.error_code, "nodes", response.error_message)
         for result in response.results:
             raise_for(result.error_code, f"node {result.node_id}", result.error_message)
         return response
 
-    cluster.retrying(ask)
+    cluster.retrying(send)
 
 
 def view_of(node: DescribedNode) -> NodeView:
-    """Returns the node as plans see it."""
+    """Convert a described node to the input of plans."""
     return NodeView(
         node.node_id,
         node.rack,

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and which offset a moment has."""
+"""Offsets of partitions: earliest, latest, and by timestamp (ListOffsets)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LATEST: Final = -1
 NO_REPLICA: Final = -1
 
 DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""What brokers answer for a partition of a topic that was deleted."""
+"""Error codes of partitions whose topic was deleted."""
 
 READ_COMMITTED: Final = 1
-"""The isolation level for which a partition ends where the first open transaction begins."""
+"""The isolation level at which the last stable offset is the end of a partition."""
 
 
 def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -31,38 +31,38 @@ def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> 
 
 
 def latest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns the offset after the last record that consumers may see."""
+    """Return each partition's high watermark, the offset after the last record visible to consumers."""
     return list_offsets(cluster, dict.fromkeys(partitions, LATEST))
 
 
 def existing_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the ends of the partitions, without those that do not exist or have no leader. Raises ClientError."""
+    """Return the end offsets of those partitions that exist and have a leader. Raises ClientError."""
     wanted = set(partitions)
     if not wanted:
         return {}
-    led = {
+    leaders = {
         TopicPartition(topic.name or "", each.partition_index)
         for topic in cluster.retrying(lambda: cluster.metadata(None)).topics
         for each in topic.partitions
         if each.leader_id >= 0
     }
     return cluster.retrying(
-        lambda: _list_offsets(cluster, dict.fromkeys(sorted(wanted & led), LATEST), skip_deleted=True)
+        lambda: _list_offsets(cluster, dict.fromkeys(sorted(wanted & leaders), LATEST), skip_deleted=True)
     )
 
 
 def list_offsets(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation_level: int = 0
 ) -> dict[TopicPartition, int]:
-    """Returns for each partition the first offset at or after its timestamp; -1 where there is none.
+    """Return for each partition the first offset at or after its timestamp, or -1 if there is none.
 
-    EARLIEST and LATEST are timestamps too. Raises ClientError or KafkaError.
+    EARLIEST and LATEST are special timestamps. Raises ClientError or KafkaError.
     """
     return cluster.retrying(lambda: _list_offsets(cluster, timestamps, isolation_level))
 
 
 def lost_partitions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-    """Returns those whose leaders say that their disks have lost them."""
+    """Return the partitions whose leaders report that their disks have lost them."""
     lost: set[TopicPartition] = set()
     cluster.retrying(lambda: _list_offsets(cluster, dict.fromkeys(partitions, LATEST), lost=lost))
     return lost
@@ -93,31 +93,34 @@ def _list_offsets(
         )
         response = cluster.broker(leader_id).request(request, ListOffsetsResponse)
         for topic in response.topics:
-            for answer in topic.partitions:
-                partition = TopicPartition(topic.name, answer.partition_index)
-                if lost is not None and answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            for result in topic.partitions:
+                partition = TopicPartition(topic.name, result.partition_index)
+                if lost is not None and result.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     lost.add(partition)
                     continue
-                if skip_deleted and answer.error_code in DELETED:
+                if skip_deleted and result.error_code in DELETED:
                     continue
-                raise_for(answer.error_code, str(partition))
-                found[partition] = answer.offset
+                raise_for(result.error_code, str(partition))
+                found[partition] = result.offset
     return found
 
 
 def by_leader(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, skip_deleted: bool = False
 ) -> dict[int, list[TopicPartition]]:
-    """Returns the partitions that each broker leads, in the order given. Raises KafkaError, also for a partition that
-    does not exist, unless those are to be skipped."""
-    led: dict[int, list[TopicPartition]] = {}
+    """Group partitions by the broker that leads them, in the given order.
+
+    Raises:
+        KafkaError: If a partition has no leader, or does not exist and `skip_deleted` is not set.
+    """
+    leaders: dict[int, list[TopicPartition]] = {}
     for partition in partitions:
         try:
-            led.setdefault(cluster.leader_id(partition), []).append(partition)
+            leaders.setdefault(cluster.leader_id(partition), []).append(partition)
         except KafkaError as error:
             if not skip_deleted or error.code not in DELETED:
                 raise
-    return led
+    return leaders
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: Kafka's default, so that all clients put the same key in the same place."""
+"""Kafka's default partitioner, so that all clients write a key to the same partition."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def partition_of(key: bytes, partition_count: int) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2, 32 bits, with the seed that Kafka's Java client chose; unsigned."""
+    """Return the unsigned 32-bit MurmurHash2 of the data, with the seed of Kafka's Java client."""
     length = len(data)
-    hashed = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for position in range(0, whole, 4):
-        part = int.from_bytes(data[position : position + 4], "little") * _M & _MASK
-        part = (part ^ part >> 24) * _M & _MASK
-        hashed = hashed * _M & _MASK ^ part
-    if whole < length:
-        hashed = (hashed ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    hashed = (hashed ^ hashed >> 13) * _M & _MASK
-    return hashed ^ hashed >> 15
+    state = (_SEED ^ length) & _MASK
+    aligned_length = length & ~3
+    for position in range(0, aligned_length, 4):
+        word = int.from_bytes(data[position : position + 4], "little") * _M & _MASK
+        word = (word ^ word >> 24) * _M & _MASK
+        state = state * _M & _MASK ^ word
+    if aligned_length < length:
+        state = (state ^ int.from_bytes(data[aligned_length:], "little")) * _M & _MASK
+    state = (state ^ state >> 13) * _M & _MASK
+    return state ^ state >> 15

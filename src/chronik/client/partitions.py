@@ -1,4 +1,4 @@
-"""Moves partitions, lists what moves, elects leaders, gives up what is lost."""
+"""Partition administration: reassign partitions, elect leaders, and restart lost partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Refusals = dict[TopicPartition, KafkaError]
 
 @dataclass(frozen=True)
 class Move:
-    """A reassignment under way."""
+    """An ongoing reassignment of one partition."""
 
     partition: TopicPartition
     replicas: list[int]
@@ -44,19 +44,20 @@ class Move:
 
 
 def begin_anew(cluster: Cluster, partition: TopicPartition) -> int:
-    """Gives up the records of a partition that its leader's disk has lost; returns the offset it goes on at.
+    """Accept the data loss of a partition whose leader lost its disk, and return the offset at which it continues.
 
-    Only for lost partitions: of any other it deletes all records. Raises ClientError, KafkaError."""
+    Use only for lost partitions: on any other partition, this deletes all records. Raises ClientError, KafkaError.
+    """
     wanted = DeleteRecordsPartition(partition_index=partition.partition, offset=UP_TO_THE_END)
     topic = DeleteRecordsTopic(name=partition.topic, partitions=[wanted])
     request = DeleteRecordsRequest(topics=[topic], timeout_ms=int(cluster.timeout_s * 1000))
-    [answer] = cluster.leader(partition).request(request, DeleteRecordsResponse).topics[0].partitions
-    raise_for(answer.error_code, str(partition))
-    return answer.low_watermark
+    [result] = cluster.leader(partition).request(request, DeleteRecordsResponse).topics[0].partitions
+    raise_for(result.error_code, str(partition))
+    return result.low_watermark
 
 
 def reassign_partitions(cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> Refusals:
-    """Begins to move partitions to these brokers, or with None gives up a move. Returns what was refused."""
+    """Start reassigning partitions to the given brokers, or cancel where None. Return the rejected partitions."""
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=int(cluster.timeout_s * 1000),
         topics=[
@@ -73,7 +74,7 @@ def reassign_partitions(cluster: Cluster, wanted: Mapping[TopicPartition, Sequen
     )
     response = cluster.retrying(lambda: cluster.controller().request(request, AlterPartitionReassignmentsResponse))
     raise_for(response.error_code, "reassignment", response.error_message)
-    return _refusals(
+    return _rejections(
         (topic.name, each.partition_index, each.error_code, each.error_message)
         for topic in response.responses
         for each in topic.partitions
@@ -100,7 +101,10 @@ def list_reassignments(cluster: Cluster) -> list[Move]:
 def elect_leaders(
     cluster: Cluster, wanted: Iterable[TopicPartition] | None, *, unclean: bool = False
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Returns what became of each; asked for all (None), only of those that needed an election."""
+    """Elect leaders and return the error of each partition, None on success.
+
+    If `wanted` is None, all partitions are eligible, and only those that needed an election are returned.
+    """
     request = ElectLeadersRequest(
         election_type=UNCLEAN if unclean else PREFERRED,
         topic_partitions=None
@@ -115,13 +119,13 @@ def elect_leaders(
         for topic in response.replica_election_results
         for each in topic.partition_result
     ]
-    refused = _refusals(results)
+    rejected = _rejections(results)
     asked = [TopicPartition(topic, index) for topic, index, _, _ in results]
     cluster.forget()
-    return {partition: refused.get(partition) for partition in sorted(asked)}
+    return {partition: rejected.get(partition) for partition in sorted(asked)}
 
 
-def _refusals(results: Iterable[tuple[str, int, int, str | None]]) -> Refusals:
+def _rejections(results: Iterable[tuple[str, int, int, str | None]]) -> Refusals:
     return {
         TopicPartition(topic, index): KafkaError(ErrorCode(code), message)
         for topic, index, code, message in results

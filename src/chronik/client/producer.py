@@ -1,4 +1,4 @@
-"""Writes records and waits until they are acknowledged; what is retried is written once (an idempotent producer)."""
+"""A blocking idempotent producer: sends records and waits for their acknowledgement; retries create no duplicates."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from chronik.protocol.records import Record, encode_batch
 ALL_IN_SYNC: Final = -1
 
 BATCH_BYTES_MAX: Final = 512 * KIB
-"""The size of one batch before compression: half of what topics accept by default (`max.message.bytes`)."""
+"""The maximum size of a batch before compression: half of the default `max.message.bytes` of topics."""
 
 RECORD_OVERHEAD_BYTES: Final = 32
-"""More than the lengths, deltas and counts of a record take, headers aside."""
+"""An upper bound for the lengths, deltas and counts of a record, without its headers."""
 
 
 class Written(NamedTuple):
-    """Consecutive records of one partition, acknowledged together."""
+    """Consecutive records of one partition that were acknowledged together."""
 
     partition: int
     base_offset: int
@@ -42,16 +42,18 @@ class Written(NamedTuple):
 
 
 class Identity(NamedTuple):
+    """A producer id and epoch, as InitProducerId returns them."""
+
     producer_id: int
     producer_epoch: int
 
 
 NOBODY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-"""Batches of nobody are not numbered: what is retried may be written twice."""
+"""The identity of a producer without idempotence. Its batches have no sequences, so retries may duplicate records."""
 
 
 class Numbers(NamedTuple):
-    """By which a broker knows a batch that it has already: as `encode_batch` takes them."""
+    """The fields by which brokers detect duplicate batches, as parameters of `encode_batch`."""
 
     producer_id: int
     producer_epoch: int
@@ -59,7 +61,7 @@ class Numbers(NamedTuple):
 
 
 class Numbering:
-    """The identity of a producer, asked for when it is needed, and the sequence that is due in each partition."""
+    """A producer's id and epoch, requested on first use, and the next sequence of each partition."""
 
     def __init__(self, identify: Callable[[], Identity]) -> None:
         self._identify = identify
@@ -67,7 +69,7 @@ class Numbering:
         self._sequences: dict[TopicPartition, int] = {}
 
     def next_of(self, partition: TopicPartition) -> Numbers:
-        """Raises ClientError or KafkaError."""
+        """Return the producer fields of the partition's next batch. Raises ClientError or KafkaError."""
         if self._identity is None:
             self._identity = self._identify()
         is_numbered = self._identity != NOBODY
@@ -77,15 +79,15 @@ class Numbering:
         self._sequences[partition] = next_sequence(self._sequences.get(partition, 0), record_count)
 
     def forget(self) -> None:
-        """Whether brokers have the last sequences is unknown: a new identity starts counting from the beginning."""
+        """Reset after a failure: it is unknown which batches were stored, so the next batch uses a new producer id."""
         self._identity = None
         self._sequences.clear()
 
 
 def idempotent_identity(cluster: Cluster) -> Identity:
-    """Asks for a new one; brokers older than idempotent producers have none. Raises ClientError or KafkaError."""
+    """Request a new producer id, or return NO_IDENTITY if the broker is too old. Raises ClientError or KafkaError."""
 
-    def ask() -> Identity:
+    def send() -> Identity:
         request = InitProducerIdRequest(transactional_id=None)
         try:
             response = cluster.any_broker().request(request, InitProducerIdResponse)
@@ -94,14 +96,16 @@ def idempotent_identity(cluster: Cluster) -> Identity:
         raise_for(response.error_code, "producer id")
         return Identity(response.producer_id, response.producer_epoch)
 
-    return cluster.retrying(ask)
+    return cluster.retrying(send)
 
 
 class Producer:
+    """A blocking producer. With acks=all it is idempotent."""
+
     def __init__(
         self, cluster: Cluster, *, codec: Codec = Codec.NONE, acks: int = ALL_IN_SYNC, clock: Clock | None = None
     ) -> None:
-        """`acks`: -1 for all replicas in sync, 1 for the leader alone, which may write twice what is retried."""
+        """Validate the options. `acks` is -1 (all in-sync replicas) or 1 (leader only; retries may duplicate)."""
         if acks not in (ALL_IN_SYNC, 1):
             raise ValueError(f"acks = {acks}: expected -1 (all) or 1")
         self._cluster = cluster
@@ -109,26 +113,26 @@ class Producer:
         self._acks = acks
         self._clock = clock or SystemClock()
         self._numbering = Numbering(lambda: idempotent_identity(cluster) if acks == ALL_IN_SYNC else NOBODY)
-        self._turn = 0
+        self._call_count = 0
 
     def send(self, topic: str, records: Iterable[OutgoingRecord]) -> list[Written]:
-        """Returns when all are acknowledged; the order within each partition is kept.
+        """Send records and wait until all are acknowledged. The order within each partition is preserved.
 
-        Records without key and partition go to one partition per call, each call to the next. A topic that does not
-        exist is created if the broker creates topics by itself. Raises ClientError or KafkaError; then a beginning of
-        the records may have been written.
+        Records without a key and a partition go to one partition per call, chosen round-robin. A missing topic is
+        created if the broker auto-creates topics. Raises ClientError or KafkaError; some of the first records may then
+        have been written.
         """
         partition_count = len(self._cluster.retrying(lambda: self._cluster.partitions(topic, create=True)))
         written = []
-        for index, chosen in self._by_partition(records, partition_count).items():
-            for batch in _batches(chosen):
+        for index, grouped in self._by_partition(records, partition_count).items():
+            for batch in _split_batches(grouped):
                 written.append(self._send_batch(TopicPartition(topic, index), batch))
         return written
 
     def _by_partition(self, records: Iterable[OutgoingRecord], partition_count: int) -> dict[int, list[OutgoingRecord]]:
-        chosen: dict[int, list[OutgoingRecord]] = {}
-        keyless_partition = self._turn % partition_count
-        self._turn += 1
+        grouped: dict[int, list[OutgoingRecord]] = {}
+        keyless_partition = self._call_count % partition_count
+        self._call_count += 1
         for record in records:
             if record.partition is not None:
                 index = record.partition
@@ -136,19 +140,19 @@ class Producer:
                 index = partition_of(record.key, partition_count)
             else:
                 index = keyless_partition
-            chosen.setdefault(index, []).append(record)
-        return chosen
+            grouped.setdefault(index, []).append(record)
+        return grouped
 
     def _send_batch(self, to: TopicPartition, records: list[OutgoingRecord]) -> Written:
         numbers = self._numbering.next_of(to)._asdict()
-        batch = encode_batch(_numbered(records, self._clock.now_ms()), codec=self._codec, **numbers)
+        batch = encode_batch(_with_offsets(records, self._clock.now_ms()), codec=self._codec, **numbers)
         try:
-            answer = self._cluster.retrying(lambda: self._produce(to, batch))
+            result = self._cluster.retrying(lambda: self._produce(to, batch))
         except BaseException:
             self._numbering.forget()
             raise
         self._numbering.written(to, len(records))
-        return Written(to.partition, answer.base_offset, len(records))
+        return Written(to.partition, result.base_offset, len(records))
 
     def _produce(self, to: TopicPartition, batch: bytes) -> PartitionProduceResponse:
         request = ProduceRequest(
@@ -162,23 +166,23 @@ class Producer:
         )
         response = self._cluster.leader(to).request(request, ProduceResponse)
         (topic,) = response.responses
-        (answer,) = topic.partition_responses
-        if answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # written by the attempt before
-            raise_for(answer.error_code, str(to), answer.error_message)
-        return answer
+        (result,) = topic.partition_responses
+        if result.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # stored by a previous attempt
+            raise_for(result.error_code, str(to), result.error_message)
+        return result
 
 
-def _numbered(records: list[OutgoingRecord], now_ms: int) -> Iterator[Record]:
+def _with_offsets(records: list[OutgoingRecord], now_ms: int) -> Iterator[Record]:
     for offset, record in enumerate(records):
         timestamp = now_ms if record.timestamp is None else record.timestamp
         yield Record(offset, timestamp, record.key, record.value, record.headers)
 
 
-def _batches(records: list[OutgoingRecord]) -> Iterator[list[OutgoingRecord]]:
+def _split_batches(records: list[OutgoingRecord]) -> Iterator[list[OutgoingRecord]]:
     batch: list[OutgoingRecord] = []
     batch_bytes = 0
     for record in records:
-        size = _size(record)
+        size = _estimate_size(record)
         if batch and batch_bytes + size > BATCH_BYTES_MAX:
             yield batch
             batch, batch_bytes = [], 0
@@ -187,7 +191,7 @@ def _batches(records: list[OutgoingRecord]) -> Iterator[list[OutgoingRecord]]:
     yield batch
 
 
-def _size(record: OutgoingRecord) -> int:
+def _estimate_size(record: OutgoingRecord) -> int:
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += RECORD_OVERHEAD_BYTES + len(name) + len(value or b"")

@@ -1,4 +1,4 @@
-"""What brokers say about the cluster and its quorum by Kafka's own APIs: those of earlier versions, too, and others."""
+"""The cluster and its Raft quorum, described with Kafka's own APIs. Works with older versions and other brokers too."""
 
 from __future__ import annotations
 
@@ -18,38 +18,49 @@ from chronik.protocol.messages.describe_quorum import (
 )
 
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""Kafka's name for the log that the quorum agrees on."""
+"""Kafka's name of the metadata log."""
 
 
 def cluster_told_by(connection: Connection) -> DescribeClusterResponse:
-    """Returns it with brokers that are fenced, too. Raises ClientError, KafkaError."""
+    """Return the DescribeCluster response of a broker, including fenced brokers. Raises ClientError, KafkaError."""
     request = DescribeClusterRequest(include_fenced_brokers=True)
     response = connection.request(request, DescribeClusterResponse)
-    raise_for(response.error_code, "the cluster", response.error_message)
+    raise_for(response.error_code, "cluster", response.error_message)
     response.brokers.sort(key=lambda broker: broker.broker_id)
     return response
 
 
 def quorum_told_by(connection: Connection) -> QuorumPartitionData:
-    """Any node of Chronik's asks the leader. Raises ClientError, and KafkaError when nobody knows at the moment."""
-    asked = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition(partition_index=0)])
-    response = connection.request(DescribeQuorumRequest(topics=[asked]), DescribeQuorumResponse)
-    raise_for(response.error_code, "the quorum", response.error_message)
-    answers = [answer for topic in response.topics for answer in topic.partitions]
-    if not answers:
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the quorum: nothing is told of it")
-    raise_for(answers[0].error_code, "the quorum", answers[0].error_message)
-    return answers[0]
+    """Return the state of the Raft quorum. A Chronik node forwards the request to the leader.
+
+    Raises:
+        ClientError: If the request fails.
+        KafkaError: If the quorum has no known leader at the moment.
+    """
+    topic_request = DescribeQuorumTopic(
+        topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition(partition_index=0)]
+    )
+    response = connection.request(DescribeQuorumRequest(topics=[topic_request]), DescribeQuorumResponse)
+    raise_for(response.error_code, "quorum", response.error_message)
+    results = [result for topic in response.topics for result in topic.partitions]
+    if not results:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "quorum: the response contains no partition")
+    raise_for(results[0].error_code, "quorum", results[0].error_message)
+    return results[0]
 
 
 def nodes_by_quorum(cluster: Cluster) -> list[NodeView]:
-    """Returns nodes as plans see them, from a cluster that cannot tell what they are meant to be. Raises ClientError,
-    KafkaError: a quorum that is not known is none that could be judged."""
-    told = cluster.retrying(lambda: cluster_told_by(cluster.any_broker()))
+    """Return the nodes as input for plans, for clusters without DescribeNodes.
+
+    Raises:
+        ClientError: If a request fails.
+        KafkaError: If the quorum is unknown, because plans must not be made without it.
+    """
+    described = cluster.retrying(lambda: cluster_told_by(cluster.any_broker()))
     quorum = cluster.retrying(lambda: quorum_told_by(cluster.controller()))
     voters = {state.replica_id for state in quorum.current_voters}
     members = voters | {state.replica_id for state in quorum.observers}
-    brokers = {broker.broker_id: broker for broker in told.brokers}
+    brokers = {broker.broker_id: broker for broker in described.brokers}
     return [
         NodeView(
             node_id,

@@ -1,4 +1,4 @@
-"""What goes into a topic and what comes out of it."""
+"""Records as clients send and receive them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from chronik.protocol.records import RecordHeader
 
 
 class TopicPartition(NamedTuple):
+    """A topic name and a partition index."""
+
     topic: str
     partition: int
 
@@ -16,16 +18,20 @@ class TopicPartition(NamedTuple):
 
 
 class OutgoingRecord(NamedTuple):
+    """A record to send."""
+
     value: bytes | None
     key: bytes | None = None
     headers: tuple[RecordHeader, ...] = ()
     timestamp: int | None = None
-    """Milliseconds since 1970; None: now."""
+    """Milliseconds since the Unix epoch; None for the current time."""
     partition: int | None = None
-    """None: chosen by the key, as all Kafka clients choose it."""
+    """Partition index; None to choose it by key with Kafka's default partitioner."""
 
 
 class ConsumedRecord(NamedTuple):
+    """A record with its partition and offset."""
+
     topic: str
     partition: int
     offset: int

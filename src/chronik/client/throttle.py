@@ -1,4 +1,4 @@
-"""How fast partitions that move may be copied: Kafka's configs for it, set on the topics that move and taken away."""
+"""Replication throttling during reassignments, with Kafka's configs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replicatio
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 EVERY_BROKER: Final = Resource(BROKER_RESOURCE, "")
 EVERY_REPLICA: Final = "*"
-"""Of replicas that are in sync none is slowed down, whatever is set."""
+"""All replicas. In-sync replicas are never throttled."""
 
 SET: Final = (DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
 def set_throttle(cluster: Cluster, topics: Iterable[str], bytes_per_s: int) -> None:
-    """Lets each broker copy so many bytes a second to, and from, replicas of these topics that are not in sync."""
+    """Limit how many bytes per second each broker sends and receives for out-of-sync replicas of the topics."""
     changes = {Resource(TOPIC_RESOURCE, topic): dict.fromkeys(REPLICAS, EVERY_REPLICA) for topic in sorted(set(topics))}
     rates = {EVERY_BROKER: dict.fromkeys(RATES, str(bytes_per_s))}
     alter_configs(cluster, {**rates, **changes}, skip_deleted=True)
 
 
 def clear_throttle(cluster: Cluster) -> bool:
-    """Takes all of it away, from all topics. Returns whether there was any."""
+    """Remove the replication throttle from all topics and brokers. Return whether there was any."""
     resources = [EVERY_BROKER, *(Resource(TOPIC_RESOURCE, topic.name or "") for topic in list_topics(cluster))]
     found = describe_configs(cluster, resources, [*REPLICAS, *RATES], skip_deleted=True)
     changes = {}

@@ -1,8 +1,8 @@
-"""A transaction from the side of its producer: batches of many partitions and offsets of a group, all of it or nothing.
+"""A transaction of a producer: batches of several partitions and offsets of a group, committed atomically.
 
 transaction = Transaction(cluster, "copier-0")
 transaction.begin()
-…                                          # batches, numbered by `Numbering(transaction.identity)`
+    …                                          # batches with the fields of `ProducerSequences(transaction.identity)`
 transaction.commit_offsets("copiers", {TopicPartition("orders", 0): Committed(23, "")})
 transaction.commit()
 """
@@ -35,56 +35,59 @@ from chronik.protocol.messages.txn_offset_commit import (
 )
 
 TIMEOUT_MS: Final = 60_000
-"""Kafka's default for producers."""
+"""Kafka's default transaction timeout of producers."""
 
 
 class Transaction:
-    """One transaction, in the versions of the protocol that all brokers with transactions speak.
+    """One transaction, in the protocol versions that all brokers with transactions support.
 
-    It takes a producer epoch of its own: whoever used the transactional id before is fenced, and nothing of his that is
-    still on its way can get into this transaction. Use it from one thread at a time. Every method raises ClientError or
-    KafkaError; then `abort` it, unless it was `commit` that failed, whose outcome is unknown.
+    `begin` requests a new producer epoch, which fences previous users of the transactional id and their late batches.
+    Not thread-safe. Every method raises ClientError or KafkaError; call `abort` then, unless `commit` failed, whose
+    outcome is unknown.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        """A broker aborts it when it is open for longer than `timeout_ms`."""
+        """Store the settings. The broker aborts the transaction when it is open for longer than `timeout_ms`."""
         self.transactional_id = transactional_id
         self._cluster = cluster
         self._timeout_ms = timeout_ms
-        self._about = f"transactional id {transactional_id}"
+        self._subject = f"transactional id {transactional_id}"
         self._identity: Identity | None = None
-        self._is_handed_out = False
+        self._was_identity_returned = False
         self._partitions: set[TopicPartition] = set()
         self._has_content = False
 
     def begin(self) -> None:
-        """Returns when all that earlier users of the transactional id have begun is committed or aborted for good."""
+        """Initialize the producer id, after all previous transactions of the transactional id are complete."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
 
-        def ask() -> InitProducerIdResponse:
-            # Brokers without transactions have no EndTxn; some of them would hand out an id all the same.
+        def send() -> InitProducerIdResponse:
+            # Brokers without transactions lack EndTxn, but some of them accept InitProducerId.
             self._cluster.any_broker().version_of(EndTxnRequest)
             _, coordinator = self._cluster.transaction_coordinator(self.transactional_id)
             response = coordinator.request(request, InitProducerIdResponse)
-            raise_for(response.error_code, self._about)
+            raise_for(response.error_code, self._subject)
             return response
 
-        response = self._cluster.retrying(ask)
+        response = self._cluster.retrying(send)
         self._identity = Identity(response.producer_id, response.producer_epoch)
 
     def identity(self) -> Identity:
-        """Hands it out once: a producer that asks again has lost count of its batches, and must not go on."""
-        if self._is_handed_out:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{self._about}: the transaction has failed")
-        self._is_handed_out = True
-        return self._begun()
+        """Return the producer id and epoch, once only.
+
+        A producer that asks again has lost track of its sequences and must not continue the transaction.
+        """
+        if self._was_identity_returned:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{self._subject}: the transaction has failed")
+        self._was_identity_returned = True
+        return self._require_identity()
 
     def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Is called before a batch is sent to a partition for the first time."""
+        """Add partitions to the transaction. Call it before the first batch is sent to a partition."""
         new = sorted(set(partitions) - self._partitions)
         if not new:
             return
-        producer_id, producer_epoch = self._begun()
+        producer_id, producer_epoch = self._require_identity()
         request = AddPartitionsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=producer_id,
@@ -92,7 +95,7 @@ class Transaction:
             topics=[AddPartitionsToTxnTopic(name=topic, partitions=each) for topic, each in by_topic(new).items()],
         )
 
-        def ask() -> None:
+        def send() -> None:
             _, coordinator = self._cluster.transaction_coordinator(self.transactional_id)
             response = coordinator.request(request, AddPartitionsToTxnResponse)
             codes = {
@@ -100,22 +103,22 @@ class Transaction:
                 for topic in response.results_by_topic
                 for each in topic.results_by_partition
             }
-            # One that is refused has the others not attempted: the reason comes first.
+            # If one partition is rejected, the others are not attempted: raise the cause first.
             for partition, code in sorted(codes.items(), key=lambda item: item[1] == ErrorCode.OPERATION_NOT_ATTEMPTED):
-                raise_for(code, f"{self._about}, {partition}")
+                raise_for(code, f"{self._subject}, {partition}")
 
         self._has_content = True
-        self._cluster.retrying(ask)
+        self._cluster.retrying(send)
         self._partitions.update(new)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Has a group without members commit these offsets if the transaction is committed."""
+        """Commit offsets of a group without members as part of the transaction."""
         self._has_content = True
         self._cluster.retrying(lambda: self._add_group(group))
         self._cluster.retrying(lambda: self._stage_offsets(group, offsets))
 
     def _add_group(self, group: str) -> None:
-        producer_id, producer_epoch = self._begun()
+        producer_id, producer_epoch = self._require_identity()
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=producer_id,
@@ -123,10 +126,10 @@ class Transaction:
             group_id=group,
         )
         _, coordinator = self._cluster.transaction_coordinator(self.transactional_id)
-        raise_for(coordinator.request(request, AddOffsetsToTxnResponse).error_code, f"{self._about}, group {group}")
+        raise_for(coordinator.request(request, AddOffsetsToTxnResponse).error_code, f"{self._subject}, group {group}")
 
     def _stage_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-        producer_id, producer_epoch = self._begun()
+        producer_id, producer_epoch = self._require_identity()
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group,
@@ -150,20 +153,20 @@ class Transaction:
         response = self._cluster.coordinator(group).request(request, TxnOffsetCommitResponse)
         for topic in response.topics:
             for partition in topic.partitions:
-                about = f"{self._about}, group {group}, {TopicPartition(topic.name, partition.partition_index)}"
-                raise_for(partition.error_code, about)
+                subject = f"{self._subject}, group {group}, {TopicPartition(topic.name, partition.partition_index)}"
+                raise_for(partition.error_code, subject)
 
     def commit(self) -> None:
-        """Makes all of it visible. Whoever does not get an answer begins another transaction, and looks."""
+        """Commit the transaction. If no response arrives, begin another transaction to learn the outcome."""
         self._end(commit=True)
 
     def abort(self) -> None:
-        """Makes sure that nothing of it is ever seen by those who read what is committed."""
-        if self._has_content:  # a broker has nothing to abort otherwise, and says so
+        """Abort the transaction, so that readers of committed records never see its records."""
+        if self._has_content:  # brokers reject EndTxn for an empty transaction
             self._end(commit=False)
 
     def _end(self, *, commit: bool) -> None:
-        producer_id, producer_epoch = self._begun()
+        producer_id, producer_epoch = self._require_identity()
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=producer_id,
@@ -171,14 +174,14 @@ class Transaction:
             committed=commit,
         )
 
-        def ask() -> None:
+        def send() -> None:
             _, coordinator = self._cluster.transaction_coordinator(self.transactional_id)
-            raise_for(coordinator.request(request, EndTxnResponse).error_code, self._about)
+            raise_for(coordinator.request(request, EndTxnResponse).error_code, self._subject)
 
-        self._cluster.retrying(ask)
+        self._cluster.retrying(send)
         self._has_content = False
 
-    def _begun(self) -> Identity:
-        invariant(self._identity is not None, "the transaction has not begun")
+    def _require_identity(self) -> Identity:
+        invariant(self._identity is not None, "begin() must be called first")
         assert self._identity is not None
         return self._identity

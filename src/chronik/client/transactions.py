@@ -1,4 +1,4 @@
-"""Transactions from outside: which there are, which partitions they hold up, and an end for those that hang."""
+"""Transaction administration: list and describe transactions, find hanging ones and abort them."""
 
 from __future__ import annotations
 
@@ -37,20 +37,24 @@ from chronik.protocol.messages.write_txn_markers import (
 
 ANY_AGE: Final = -1
 NO_TRANSACTION: Final = -1
-"""In place of the offset at which a producer's transaction began."""
+"""Replaces the start offset of a producer without an open transaction."""
 
 PARTITIONS_PER_REQUEST: Final = 500
 
 TIMEOUT_MS: Final = 60_000
-"""How long a transaction may take, as clients have it by default."""
+"""The default transaction timeout of clients."""
 
 
 class Listed(NamedTuple):
+    """A transaction from ListTransactions and the node id of its coordinator."""
+
     coordinator: int
     transaction: ListedTransaction
 
 
 class Described(NamedTuple):
+    """A transaction from DescribeTransactions and the node id of its coordinator."""
+
     coordinator: int
     transaction: DescribedTransaction
 
@@ -62,7 +66,7 @@ class Described(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A transaction that is open in a partition."""
+    """An open transaction in one partition."""
 
     partition: TopicPartition
     producer: ProducerState
@@ -71,12 +75,12 @@ class Open(NamedTuple):
 def list_transactions(
     cluster: Cluster, *, older_than_ms: int = ANY_AGE, pattern: str | None = None, producer_ids: Iterable[int] = ()
 ) -> list[Listed]:
-    """Returns those of all brokers, by transactional id."""
+    """Return the transactions of all coordinators that match the filters, sorted by transactional id."""
     request = ListTransactionsRequest(
         producer_id_filters=list(producer_ids), duration_filter=older_than_ms, transactional_id_pattern=pattern
     )
 
-    def ask() -> list[Listed]:
+    def send() -> list[Listed]:
         found: list[Listed] = []
         for broker_id, broker in cluster.brokers_by_id().items():
             response = broker.request(request, ListTransactionsResponse)
@@ -84,70 +88,73 @@ def list_transactions(
             found += (Listed(broker_id, each) for each in response.transaction_states)
         return found
 
-    return sorted(cluster.retrying(ask), key=lambda each: each.transaction.transactional_id)
+    return sorted(cluster.retrying(send), key=lambda each: each.transaction.transactional_id)
 
 
 def describe_transaction(cluster: Cluster, transactional_id: str) -> Described:
-    """Raises KafkaError with TRANSACTIONAL_ID_NOT_FOUND when there is no such id."""
+    """Return the state of a transaction. Raises KafkaError with TRANSACTIONAL_ID_NOT_FOUND if it is unknown."""
 
-    def ask() -> Described:
+    def send() -> Described:
         node_id, coordinator = cluster.transaction_coordinator(transactional_id)
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         (found,) = coordinator.request(request, DescribeTransactionsResponse).transaction_states
         raise_for(found.error_code, f"transactional id {transactional_id}")
         return Described(node_id, found)
 
-    return cluster.retrying(ask)
+    return cluster.retrying(send)
 
 
 def init_producer(cluster: Cluster, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> tuple[int, int]:
-    """Takes over a transactional id, as a producer does that begins: others are fenced, and what is open is aborted.
-    Returns producer id and epoch."""
+    """Initialize a transactional id like a starting producer, and return its producer id and epoch.
 
-    def ask() -> tuple[int, int]:
+    This fences the previous producer and aborts its open transaction.
+    """
+
+    def send() -> tuple[int, int]:
         _, coordinator = cluster.transaction_coordinator(transactional_id)
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         given = coordinator.request(request, InitProducerIdResponse)
         raise_for(given.error_code, f"transactional id {transactional_id}")
         return given.producer_id, given.producer_epoch
 
-    return cluster.retrying(ask)
+    return cluster.retrying(send)
 
 
 def describe_producers(
     cluster: Cluster, partitions: Iterable[TopicPartition], broker_id: int | None = None
 ) -> dict[TopicPartition, list[ProducerState]]:
-    """Returns what leaders, or one broker that has replicas of all of them, know of producers."""
+    """Return the active producers of each partition, as its leader (or the given replica broker) knows them."""
     found: dict[TopicPartition, list[ProducerState]] = {}
-    left = iter(partitions)
-    while some := list(islice(left, PARTITIONS_PER_REQUEST)):
-        found |= cluster.retrying(lambda some=some: _describe_producers(cluster, some, broker_id))  # type: ignore[misc]
+    remaining = iter(partitions)
+    while chunk := list(islice(remaining, PARTITIONS_PER_REQUEST)):
+        found |= cluster.retrying(lambda chunk=chunk: _describe_producers(cluster, chunk, broker_id))  # type: ignore[misc]
     return found
 
 
 def _describe_producers(
     cluster: Cluster, partitions: list[TopicPartition], broker_id: int | None
 ) -> dict[TopicPartition, list[ProducerState]]:
-    asked: Mapping[int, list[TopicPartition]] = {broker_id: partitions} if broker_id is not None else {}
+    by_broker: Mapping[int, list[TopicPartition]] = {broker_id: partitions} if broker_id is not None else {}
     if broker_id is None:
-        asked = by_leader(cluster, partitions)
+        by_broker = by_leader(cluster, partitions)
     elif broker_id not in cluster.brokers_by_id():
-        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not there")
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not available")
     found: dict[TopicPartition, list[ProducerState]] = {}
-    for node_id, some in asked.items():
-        topics = [TopicRequest(name=topic, partition_indexes=indexes) for topic, indexes in by_topic(some).items()]
+    for node_id, chunk in by_broker.items():
+        topics = [TopicRequest(name=topic, partition_indexes=indexes) for topic, indexes in by_topic(chunk).items()]
         response = cluster.broker(node_id).request(DescribeProducersRequest(topics=topics), DescribeProducersResponse)
         for topic in response.topics:
-            for answer in topic.partitions:
-                partition = TopicPartition(topic.name, answer.partition_index)
-                raise_for(answer.error_code, str(partition), answer.error_message)
-                found[partition] = answer.active_producers
+            for result in topic.partitions:
+                partition = TopicPartition(topic.name, result.partition_index)
+                raise_for(result.error_code, str(partition), result.error_message)
+                found[partition] = result.active_producers
     return found
 
 
 def open_transactions(
     cluster: Cluster, partitions: Iterable[TopicPartition], broker_id: int | None = None
 ) -> list[Open]:
+    """Return the transactions that are open in the given partitions."""
     return [
         Open(partition, producer)
         for partition, producers in sorted(describe_producers(cluster, partitions, broker_id).items())
@@ -159,7 +166,7 @@ def open_transactions(
 def abort_transaction(
     cluster: Cluster, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
-    """Ends a transaction in one partition. Raises KafkaError, with INVALID_TXN_STATE when a coordinator knows it."""
+    """Abort a transaction in one partition. Raises KafkaError, INVALID_TXN_STATE if a coordinator knows it."""
     request = WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(
@@ -167,24 +174,26 @@ def abort_transaction(
                 producer_epoch=producer_epoch,
                 transaction_result=False,
                 topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
-                # Producers whose first transaction hangs have seen no coordinator; 0 is not above any epoch of one.
+                # The producer of a hanging first transaction has no coordinator epoch; 0 is never rejected as stale.
                 coordinator_epoch=max(coordinator_epoch, 0),
             )
         ]
     )
 
-    def ask() -> None:
+    def send() -> None:
         (marker,) = cluster.leader(partition).request(request, WriteTxnMarkersResponse).markers
         raise_for(marker.topics[0].partitions[0].error_code, str(partition))
 
-    cluster.retrying(ask, repeatable=False)
+    cluster.retrying(send, repeatable=False)
 
 
 def find_hanging(
     cluster: Cluster, partitions: Iterable[TopicPartition], older_than_ms: int, broker_id: int | None = None
 ) -> list[Open]:
-    """Returns transactions that have been silent for longer than that, and that no coordinator knows: it keeps to what
-    DescribeTransactions tells, as Kafka's tool does."""
+    """Return open transactions without recent records that their coordinator does not know (hanging transactions).
+
+    Like Kafka's tool, it relies on DescribeTransactions.
+    """
     now_ms = time.time_ns() // 1_000_000
     candidates = [
         each
@@ -206,4 +215,4 @@ def _partitions_of(cluster: Cluster, transactional_id: str) -> list[TopicPartiti
     except KafkaError as error:
         if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise
-        return []  # it has expired just now
+        return []  # the transactional id has just expired

@@ -1,4 +1,4 @@
-"""aiokafka: `python -m drivers.aiokafka_driver`."""
+"""Driver of aiokafka (`python -m drivers.aiokafka_driver`)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from aiokafka import (
 from aiokafka.codec import has_lz4, has_snappy, has_zstd
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from .aiokafka_secured import Secured
+from .aiokafka_secured import SecuredClient
 from .aiokafka_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount
-from .secured import Ways
+from .secured import WriteAndReadCommand
 from .serving import serve
 from .transactions import Transactions
-from .wire import Reading, Received, Record
+from .wire import ExpectedRecords, Received, Record
 
 SEND_TIMEOUT_S = 60
 ConsumerRebalanceListener.register(RebalanceCount)
@@ -33,6 +33,8 @@ Result = TypeVar("Result")
 
 
 class Driver:
+    """Basic commands with aiokafka, on an event loop in a thread."""
+
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
@@ -44,7 +46,7 @@ class Driver:
             "codecs": ["none", "gzip", *(codec for codec, usable in libraries.items() if usable)],
             "headers": True,
             "null_headers": True,
-            "null_key_and_value": False,  # the producer asserts that there is one of the two
+            "null_key_and_value": False,  # the producer requires one of the two
             "timestamps": True,
             "idempotence": True,
             "assignors": ["range"],
@@ -133,7 +135,7 @@ async def _consume(
     bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float, isolation: str | None
 ) -> dict[str, Any]:
     consumer = _consumer(bootstrap, group, **({} if isolation is None else {"isolation_level": isolation}))
-    reading = Reading(topics)
+    reading = ExpectedRecords(topics)
     problem = None
     try:
         if group is not None:
@@ -146,7 +148,7 @@ async def _consume(
             reading.add(_flatten(await consumer.getmany(timeout_ms=200)))
         if group is not None:
             await consumer.commit()
-    except Exception as error:  # what was read before is still worth telling
+    except Exception as error:  # the records read so far are still reported
         problem = repr(error)
     finally:
         await consumer.stop()
@@ -154,7 +156,7 @@ async def _consume(
 
 
 async def _partitions(consumer: Any, topics: Iterable[str]) -> list[Any]:
-    # `partitions_for_topic` answers only for topics the client follows: it learns them by being told of them.
+    # `partitions_for_topic` only knows topics that the client has been told to track.
     await consumer._client.set_topics(list(topics))
     return [TopicPartition(topic, p) for topic in topics for p in consumer.partitions_for_topic(topic) or ()]
 
@@ -189,7 +191,7 @@ def main() -> None:
         driver,
         Members(driver._open_member),
         Transactions(lambda wanted: TransactionalProducer(wanted, driver._run)),
-        Ways(lambda way: Secured(way, driver._run)),
+        WriteAndReadCommand(lambda access: SecuredClient(access, driver._run)),
     )
 
 

@@ -1,4 +1,4 @@
-"""aiokafka over TLS, with passwords and with tokens."""
+"""aiokafka with TLS and SASL."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
-from .secured import FLUSH_TIMEOUT_S, Said, Way, as_value, fetched_token
+from .secured import FLUSH_TIMEOUT_S, AccessSettings, LogCapture, encode_number, fetch_token
 
 
-class Secured:
-    def __init__(self, way: Way, run: Callable[..., Any]) -> None:
-        """`run` has a coroutine run by the driver's loop, and returns its result."""
-        self._topic = way.topic
-        self._settings = _settings(way)
+class SecuredClient:
+    """A producer and a consumer of aiokafka with security settings."""
+
+    def __init__(self, access: AccessSettings, run: Callable[..., Any]) -> None:
+        """Start a producer. `run` runs a coroutine on the driver's event loop and returns its result."""
+        self._topic = access.topic
+        self._settings = _settings(access)
         self._run = run
-        with Said("aiokafka") as said:
+        with LogCapture("aiokafka") as log_capture:
             try:
-                self._producer = run(_started(AIOKafkaProducer, **self._settings))
+                self._producer = run(_start_client(AIOKafkaProducer, **self._settings))
             except KafkaError as error:
-                raise said.refused(error) from error
+                raise log_capture.refused(error) from error
         self._sent: list[Any] = []
         self._consumer: Any = None
 
     def send(self, number: int) -> None:
-        self._sent.append(self._run(self._producer.send(self._topic, as_value(number), partition=0)))
+        self._sent.append(self._run(self._producer.send(self._topic, encode_number(number), partition=0)))
 
     def flush(self) -> None:
-        self._run(_all(self._sent))
+        self._run(_wait_for_all(self._sent))
         self._sent = []
 
     def open_consumer(self) -> None:
         self._consumer = self._run(
-            _started(AIOKafkaConsumer, self._topic, auto_offset_reset="earliest", **self._settings)
+            _start_client(AIOKafkaConsumer, self._topic, auto_offset_reset="earliest", **self._settings)
         )
 
     def poll(self, timeout_s: float) -> list[int]:
@@ -50,8 +52,8 @@ class Secured:
         self._run(self._producer.stop())
 
 
-async def _started(kind: Any, *topics: str, **settings: Any) -> Any:
-    client = kind(*topics, **settings)
+async def _start_client(client_class: Any, *topics: str, **settings: Any) -> Any:
+    client = client_class(*topics, **settings)
     try:
         await client.start()
     except BaseException:
@@ -60,7 +62,7 @@ async def _started(kind: Any, *topics: str, **settings: Any) -> Any:
     return client
 
 
-async def _all(sent: list[Any]) -> None:
+async def _wait_for_all(sent: list[Any]) -> None:
     await asyncio.wait_for(asyncio.gather(*sent), FLUSH_TIMEOUT_S)
 
 
@@ -69,18 +71,18 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
         self._url = url
 
     async def token(self) -> str:
-        return (await asyncio.to_thread(fetched_token, self._url))[0]
+        return (await asyncio.to_thread(fetch_token, self._url))[0]
 
 
-def _settings(way: Way) -> dict[str, Any]:
-    settings: dict[str, Any] = {"bootstrap_servers": way.bootstrap, "security_protocol": way.protocol}
-    if way.ca is not None:
-        settings["ssl_context"] = ssl.create_default_context(cafile=way.ca)
-    if way.pem is not None:
-        settings["ssl_context"].load_cert_chain(way.pem)
-    if way.mechanism is None:
+def _settings(access: AccessSettings) -> dict[str, Any]:
+    settings: dict[str, Any] = {"bootstrap_servers": access.bootstrap, "security_protocol": access.protocol}
+    if access.ca is not None:
+        settings["ssl_context"] = ssl.create_default_context(cafile=access.ca)
+    if access.pem is not None:
+        settings["ssl_context"].load_cert_chain(access.pem)
+    if access.mechanism is None:
         return settings
-    settings["sasl_mechanism"] = way.mechanism
-    if way.has_token:
-        return settings | {"sasl_oauth_token_provider": _Tokens(way.secret)}
-    return settings | {"sasl_plain_username": way.user, "sasl_plain_password": way.secret}
+    settings["sasl_mechanism"] = access.mechanism
+    if access.has_token:
+        return settings | {"sasl_oauth_token_provider": _Tokens(access.secret)}
+    return settings | {"sasl_plain_username": access.user, "sasl_plain_password": access.secret}

@@ -1,4 +1,4 @@
-"""Transactions of aiokafka."""
+"""Transactional producer of aiokafka."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, OffsetAndMetadata, TopicPartition
 from aiokafka.errors import BrokerResponseError, ProducerFenced
 
-from .serving import Refused
-from .transactions import END_TIMEOUT_S, Offset, Wanted
+from .serving import CommandRejected
+from .transactions import END_TIMEOUT_S, Offset, ProducerSettings
 from .wire import Record
 
 
 class TransactionalProducer:
-    """Lives on the driver's loop, in which `run` does what it is given."""
+    """A transactional producer on the driver's event loop; `run` runs coroutines there."""
 
-    def __init__(self, wanted: Wanted, run: Any) -> None:
+    def __init__(self, wanted: ProducerSettings, run: Any) -> None:
         self._run = run
-        self._producer = self._now(_open(wanted))
+        self._producer = self._run_with_timeout(_open(wanted))
 
     def begin(self) -> None:
-        self._now(self._producer.begin_transaction())
+        self._run_with_timeout(self._producer.begin_transaction())
 
     def send(self, topic: str, records: list[Record]) -> None:
-        self._now(self._send(topic, records))
+        self._run_with_timeout(self._send(topic, records))
 
     def send_offsets(self, group: str, offsets: list[Offset]) -> None:
         wanted = {TopicPartition(topic, p): OffsetAndMetadata(at, metadata) for topic, p, at, metadata in offsets}
-        self._now(self._producer.send_offsets_to_transaction(wanted, group))
+        self._run_with_timeout(self._producer.send_offsets_to_transaction(wanted, group))
 
     def commit(self) -> None:
-        self._now(self._producer.commit_transaction())
+        self._run_with_timeout(self._producer.commit_transaction())
 
     def abort(self) -> None:
-        self._now(self._producer.abort_transaction())
+        self._run_with_timeout(self._producer.abort_transaction())
 
     def close(self) -> None:
-        self._now(self._producer.stop())
+        self._run_with_timeout(self._producer.stop())
 
-    def _now(self, work: Any) -> Any:
-        with _named():
+    def _run_with_timeout(self, work: Any) -> Any:
+        with _with_kafka_error_names():
             return self._run(asyncio.wait_for(work, END_TIMEOUT_S))
 
     async def _send(self, topic: str, records: list[Record]) -> None:
@@ -53,7 +53,7 @@ class TransactionalProducer:
         await asyncio.gather(*sent)
 
 
-async def _open(wanted: Wanted) -> Any:
+async def _open(wanted: ProducerSettings) -> Any:
     producer = AIOKafkaProducer(
         bootstrap_servers=wanted.bootstrap,
         transactional_id=wanted.transactional_id,
@@ -64,11 +64,11 @@ async def _open(wanted: Wanted) -> Any:
 
 
 @contextmanager
-def _named() -> Iterator[None]:
-    """It has an error of its own for a producer that is fenced."""
+def _with_kafka_error_names() -> Iterator[None]:
+    """Convert aiokafka's errors to Kafka's error names. aiokafka has its own error for a fenced producer."""
     try:
         yield
     except ProducerFenced as failure:
-        raise Refused("PRODUCER_FENCED", str(failure)) from failure
+        raise CommandRejected("PRODUCER_FENCED", str(failure)) from failure
     except BrokerResponseError as failure:
-        raise Refused(failure.message, str(failure)) from failure
+        raise CommandRejected(failure.message, str(failure)) from failure

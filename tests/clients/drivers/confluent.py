@@ -1,4 +1,4 @@
-"""confluent-kafka, which is librdkafka: `python -m drivers.confluent`."""
+"""Driver of confluent-kafka, which wraps librdkafka (`python -m drivers.confluent`)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from confluent_kafka import (
 )
 
 from .confluent_admin import Admin
-from .confluent_secured import Secured
+from .confluent_secured import SecuredClient
 from .confluent_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership
-from .secured import Ways
+from .secured import WriteAndReadCommand
 from .serving import serve
 from .transactions import Transactions
-from .wire import Reading, Received, Record
+from .wire import ExpectedRecords, Received, Record
 
 FLUSH_TIMEOUT_S = 60
 BATCH_MAX = 500  # messages per call of consume()
 
 
 class Driver:
+    """Basic commands with confluent-kafka."""
+
     def capabilities(self) -> dict[str, Any]:
         return {
             "version": f"{version()} (librdkafka {libversion()[0]})",
@@ -60,30 +62,32 @@ class Driver:
         )
         failures: list[str] = []
 
-        def delivered(error: Any, _message: Any) -> None:
+        def on_delivery(error: Any, _message: Any) -> None:
             if error is not None:
                 failures.append(str(error))
 
         for fields in records:
             record = Record.from_json(fields)
-            options: dict[str, Any] = {"key": record.key, "headers": list(record.headers), "on_delivery": delivered}
+            options: dict[str, Any] = {"key": record.key, "headers": list(record.headers), "on_delivery": on_delivery}
             if record.partition is not None:
                 options["partition"] = record.partition
             if record.timestamp_ms is not None:
                 options["timestamp"] = record.timestamp_ms
             producer.produce(topic, record.value, **options)
             producer.poll(0)
-        left = producer.flush(FLUSH_TIMEOUT_S)
-        if left or failures:
-            raise RuntimeError(f"{left} records were not acknowledged in time, {len(failures)} failed: {failures[:3]}")
+        unacknowledged = producer.flush(FLUSH_TIMEOUT_S)
+        if unacknowledged or failures:
+            raise RuntimeError(
+                f"{unacknowledged} records were not acknowledged in time, {len(failures)} failed: {failures[:3]}"
+            )
 
     def consume(
         self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float, isolation: str | None = None
     ) -> dict[str, Any]:
-        # librdkafka insists on a group id, also where partitions are assigned by hand and nothing is committed.
+        # librdkafka requires a group id even for manual assignment without commits.
         options = {} if isolation is None else {"isolation.level": isolation}
         consumer = _consumer(bootstrap, group or "never-joined", **options)
-        reading = Reading(topics)
+        reading = ExpectedRecords(topics)
         problem = None
         try:
             if group is None:
@@ -92,10 +96,10 @@ class Driver:
                 consumer.subscribe(list(topics))
             deadline = time.monotonic() + timeout_s
             while not reading.complete and time.monotonic() < deadline:
-                reading.add(_checked(consumer.consume(BATCH_MAX, timeout=0.2)))
+                reading.add(_convert_messages(consumer.consume(BATCH_MAX, timeout=0.2)))
             if group is not None:
                 consumer.commit(asynchronous=False)
-        except Exception as error:  # what was read before is still worth telling
+        except Exception as error:  # the records read so far are still reported
             problem = repr(error)
         finally:
             consumer.close()
@@ -106,10 +110,10 @@ class _GroupConsumer:
     def __init__(self, consumer: Any, topics: list[str]) -> None:
         self._consumer = consumer
         self._rebalances = 0
-        consumer.subscribe(topics, on_assign=self._assigned)
+        consumer.subscribe(topics, on_assign=self._on_assign)
 
     def poll(self, timeout_s: float) -> Iterable[Received]:
-        return _checked(self._consumer.consume(BATCH_MAX, timeout=timeout_s))
+        return _convert_messages(self._consumer.consume(BATCH_MAX, timeout=timeout_s))
 
     def assignment(self) -> list[tuple[str, int]]:
         return [(owned.topic, owned.partition) for owned in self._consumer.assignment()]
@@ -119,14 +123,14 @@ class _GroupConsumer:
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
         at = TopicPartition(topic, partition, offset, metadata)
-        for answered in self._consumer.commit(offsets=[at], asynchronous=False):
-            if answered.error is not None:
-                raise KafkaException(answered.error)
+        for result in self._consumer.commit(offsets=[at], asynchronous=False):
+            if result.error is not None:
+                raise KafkaException(result.error)
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _assigned(self, _consumer: Any, _partitions: Any) -> None:
+    def _on_assign(self, _consumer: Any, _partitions: Any) -> None:
         self._rebalances += 1
 
 
@@ -156,7 +160,7 @@ def _partitions(consumer: Any, topics: Iterable[str]) -> list[Any]:
     return [TopicPartition(topic, p, OFFSET_BEGINNING) for topic in topics for p in known[topic].partitions]
 
 
-def _checked(messages: Iterable[Any]) -> Iterable[Received]:
+def _convert_messages(messages: Iterable[Any]) -> Iterable[Received]:
     for message in messages:
         if message.error() is not None:
             raise KafkaException(message.error())
@@ -173,4 +177,10 @@ def _checked(messages: Iterable[Any]) -> Iterable[Received]:
 
 
 if __name__ == "__main__":
-    serve(Driver(), Members(_open_member), Admin(), Transactions(TransactionalProducer), Ways(Secured))
+    serve(
+        Driver(),
+        Members(_open_member),
+        Admin(),
+        Transactions(TransactionalProducer),
+        WriteAndReadCommand(SecuredClient),
+    )

@@ -1,4 +1,4 @@
-"""The administrative commands, by confluent-kafka's AdminClient."""
+"""Admin commands with confluent-kafka's AdminClient."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from .serving import Refused
+from .serving import CommandRejected
 
 REQUEST_TIMEOUT_S = 30
-# Where librdkafka has names of its own.
+# Errors for which librdkafka has its own names.
 KAFKA_NAMES = {
     "UNKNOWN_TOPIC_OR_PART": "UNKNOWN_TOPIC_OR_PARTITION",
     "TOPIC_EXCEPTION": "INVALID_TOPIC_EXCEPTION",
-    "_INVALID_ARG": "INVALID_PARTITIONS",  # it does not even send a topic without partitions
+    "_INVALID_ARG": "INVALID_PARTITIONS",  # librdkafka rejects a topic without partitions itself
 }
 OFFSET_SPECS = {
     "earliest": OffsetSpec.earliest,
@@ -44,13 +44,13 @@ OFFSET_SPECS = {
 class Admin:
     def create_topics(self, bootstrap: str, topics: dict[str, dict[str, Any]], validate_only: bool = False) -> None:
         wanted = [_new_topic(name, topic) for name, topic in topics.items()]
-        _all(_client(bootstrap).create_topics(wanted, validate_only=validate_only))
+        _results_of(_client(bootstrap).create_topics(wanted, validate_only=validate_only))
 
     def list_topics(self, bootstrap: str) -> list[str]:
         return sorted(_client(bootstrap).list_topics(timeout=REQUEST_TIMEOUT_S).topics)
 
     def describe_topics(self, bootstrap: str, topics: list[str]) -> dict[str, Any]:
-        described = _all(_client(bootstrap).describe_topics(TopicCollection(topics)))
+        described = _results_of(_client(bootstrap).describe_topics(TopicCollection(topics)))
         return {
             name: [
                 {
@@ -65,10 +65,10 @@ class Admin:
         }
 
     def create_partitions(self, bootstrap: str, topic: str, total: int) -> None:
-        _all(_client(bootstrap).create_partitions([NewPartitions(topic, total)]))
+        _results_of(_client(bootstrap).create_partitions([NewPartitions(topic, total)]))
 
     def delete_topics(self, bootstrap: str, topics: list[str]) -> None:
-        _all(_client(bootstrap).delete_topics(topics))
+        _results_of(_client(bootstrap).delete_topics(topics))
 
     def alter_configs_incrementally(
         self, bootstrap: str, kind: str, name: str, changes: list[tuple[str, str, str | None]]
@@ -77,15 +77,15 @@ class Admin:
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType[operation.upper()])
             for key, operation, value in changes
         ]
-        resource = ConfigResource(_kind(kind), name, incremental_configs=entries)
-        _all(_client(bootstrap).incremental_alter_configs([resource]))
+        resource = ConfigResource(_resource_type(kind), name, incremental_configs=entries)
+        _results_of(_client(bootstrap).incremental_alter_configs([resource]))
 
     def alter_configs_whole(self, bootstrap: str, kind: str, name: str, configs: dict[str, str]) -> None:
-        _all(_client(bootstrap).alter_configs([ConfigResource(_kind(kind), name, set_config=configs)]))
+        _results_of(_client(bootstrap).alter_configs([ConfigResource(_resource_type(kind), name, set_config=configs)]))
 
     def describe_configs(self, bootstrap: str, kind: str, name: str) -> dict[str, Any]:
-        resource = ConfigResource(_kind(kind), name)
-        described = _all(_client(bootstrap).describe_configs([resource]))[resource]
+        resource = ConfigResource(_resource_type(kind), name)
+        described = _results_of(_client(bootstrap).describe_configs([resource]))[resource]
         return {
             key: {
                 "value": config.value,
@@ -99,7 +99,7 @@ class Admin:
 
     def delete_records(self, bootstrap: str, topic: str, partition: int, before: int) -> int:
         at = TopicPartition(topic, partition, before)
-        return int(_all(_client(bootstrap).delete_records([at]))[at].low_watermark)
+        return int(_results_of(_client(bootstrap).delete_records([at]))[at].low_watermark)
 
     def list_offsets(
         self, bootstrap: str, topic: str, partition: int, spec: str | int, isolation: str = "read_uncommitted"
@@ -107,11 +107,11 @@ class Admin:
         at = TopicPartition(topic, partition)
         wanted = OffsetSpec.for_timestamp(spec) if isinstance(spec, int) else OFFSET_SPECS[spec]()
         level = IsolationLevel[isolation.upper()]
-        found = _all(_client(bootstrap).list_offsets({at: wanted}, isolation_level=level))[at]
+        found = _results_of(_client(bootstrap).list_offsets({at: wanted}, isolation_level=level))[at]
         return {"offset": found.offset, "timestamp_ms": found.timestamp}
 
     def describe_cluster(self, bootstrap: str) -> dict[str, Any]:
-        described = _one(_client(bootstrap).describe_cluster())
+        described = _result_of(_client(bootstrap).describe_cluster())
         return {
             "cluster_id": described.cluster_id,
             "controller": described.controller.id,
@@ -119,13 +119,13 @@ class Admin:
         }
 
     def list_groups(self, bootstrap: str) -> dict[str, str]:
-        listed = _one(_client(bootstrap).list_consumer_groups())
+        listed = _result_of(_client(bootstrap).list_consumer_groups())
         if listed.errors:
             raise listed.errors[0]
         return {group.group_id: _state(group.state) for group in listed.valid}
 
     def describe_group(self, bootstrap: str, group: str) -> dict[str, Any]:
-        described = _all(_client(bootstrap).describe_consumer_groups([group]))[group]
+        described = _results_of(_client(bootstrap).describe_consumer_groups([group]))[group]
         return {
             "state": _state(described.state),
             "protocol": described.partition_assignor,
@@ -139,33 +139,33 @@ class Admin:
         }
 
     def group_offsets(self, bootstrap: str, group: str) -> list[tuple[str, int, int, None]]:
-        """Without metadata: this binding ends it with a zero when it writes, and reads on to one, beyond its length."""
-        listed = _all(_client(bootstrap).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
+        """Return offsets without metadata, which this binding reads incorrectly (it relies on a terminating zero)."""
+        listed = _results_of(_client(bootstrap).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
         return sorted((at.topic, at.partition, at.offset, None) for at in listed[group].topic_partitions)
 
     def alter_group_offsets(self, bootstrap: str, group: str, offsets: list[tuple[str, int, int, str]]) -> None:
         wanted = [TopicPartition(topic, partition, offset, text) for topic, partition, offset, text in offsets]
-        _all(_client(bootstrap).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]))
+        _results_of(_client(bootstrap).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]))
 
     def delete_group(self, bootstrap: str, group: str) -> None:
-        _all(_client(bootstrap).delete_consumer_groups([group]))
+        _results_of(_client(bootstrap).delete_consumer_groups([group]))
 
 
-@cache  # a client that is not kept is destroyed, and its requests with it
+@cache  # a client without references is destroyed together with its pending requests
 def _client(bootstrap: str) -> Any:
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
-def _one(future: Future[Any]) -> Any:
+def _result_of(future: Future[Any]) -> Any:
     try:
         return future.result(timeout=REQUEST_TIMEOUT_S)
     except KafkaException as failure:
         error = failure.args[0]
-        raise Refused(KAFKA_NAMES.get(error.name(), error.name()), error.str()) from failure
+        raise CommandRejected(KAFKA_NAMES.get(error.name(), error.name()), error.str()) from failure
 
 
-def _all(futures: dict[Any, Future[Any]]) -> dict[Any, Any]:
-    return {subject: _one(future) for subject, future in futures.items()}
+def _results_of(futures: dict[Any, Future[Any]]) -> dict[Any, Any]:
+    return {subject: _result_of(future) for subject, future in futures.items()}
 
 
 def _new_topic(name: str, topic: dict[str, Any]) -> Any:
@@ -179,7 +179,7 @@ def _new_topic(name: str, topic: dict[str, Any]) -> Any:
     return NewTopic(name, **options)
 
 
-def _kind(kind: str) -> Any:
+def _resource_type(kind: str) -> Any:
     return {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER}[kind]
 
 
@@ -188,5 +188,5 @@ def _synonyms(config: Any) -> list[Any]:
 
 
 def _state(state: Any) -> str:
-    """PREPARING_REBALANCING and the like, written as the protocol does."""
+    """Convert a state such as PREPARING_REBALANCING to the protocol's spelling."""
     return "".join(word.capitalize() for word in state.name.split("_"))

@@ -1,4 +1,4 @@
-"""confluent-kafka over TLS, with passwords and with tokens."""
+"""confluent-kafka with TLS and SASL."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from .secured import FLUSH_TIMEOUT_S, NOT_LET_IN, Way, as_value, fetched_token
-from .serving import Refused
+from .secured import FLUSH_TIMEOUT_S, LOGIN_REJECTED, AccessSettings, encode_number, fetch_token
+from .serving import CommandRejected
 
-REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._ALL_BROKERS_DOWN)
+REJECTION_CODES = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._ALL_BROKERS_DOWN)
 BATCH_MAX = 500
 
 
-class Secured:
-    def __init__(self, way: Way) -> None:
-        self._topic = way.topic
-        self._refusals: list[str] = []
+class SecuredClient:
+    """A producer and a consumer of confluent-kafka with security settings."""
+
+    def __init__(self, access: AccessSettings) -> None:
+        self._topic = access.topic
+        self._rejections: list[str] = []
         self._failures: list[str] = []
-        self._settings = _settings(way) | {"error_cb": self._told}
+        self._settings = _settings(access) | {"error_cb": self._on_error}
         self._producer = Producer(self._settings)
         self._consumer: Any = None
 
     def send(self, number: int) -> None:
-        self._producer.produce(self._topic, as_value(number), partition=0, on_delivery=self._delivered)
+        self._producer.produce(self._topic, encode_number(number), partition=0, on_delivery=self._on_delivery)
         self._producer.poll(0)
 
     def flush(self) -> None:
         deadline = time.monotonic() + FLUSH_TIMEOUT_S
-        while len(self._producer) and not self._refusals and time.monotonic() < deadline:
+        while len(self._producer) and not self._rejections and time.monotonic() < deadline:
             self._producer.poll(0.05)
-        if self._refusals:
-            raise Refused(NOT_LET_IN, self._refusals[0])
+        if self._rejections:
+            raise CommandRejected(LOGIN_REJECTED, self._rejections[0])
         if self._failures or len(self._producer):
             raise RuntimeError(f"{len(self._producer)} records were not acknowledged in time; {self._failures[:3]}")
 
@@ -41,7 +43,7 @@ class Secured:
         self._consumer.assign([TopicPartition(self._topic, 0, 0)])
 
     def poll(self, timeout_s: float) -> list[int]:
-        return [_number(message) for message in self._consumer.consume(BATCH_MAX, timeout_s)]
+        return [_parse_number(message) for message in self._consumer.consume(BATCH_MAX, timeout_s)]
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -49,29 +51,29 @@ class Secured:
         self._producer.purge()
         self._producer.flush(5)
 
-    def _told(self, error: KafkaError) -> None:
-        (self._refusals if error.code() in REFUSALS else self._failures).append(error.str())
+    def _on_error(self, error: KafkaError) -> None:
+        (self._rejections if error.code() in REJECTION_CODES else self._failures).append(error.str())
 
-    def _delivered(self, error: KafkaError | None, _message: object) -> None:
+    def _on_delivery(self, error: KafkaError | None, _message: object) -> None:
         if error is not None:
             self._failures.append(error.str())
 
 
-def _number(message: Any) -> int:
+def _parse_number(message: Any) -> int:
     if message.error() is not None:
         raise KafkaException(message.error())
     return int(message.value())
 
 
-def _settings(way: Way) -> dict[str, Any]:
-    settings: dict[str, Any] = {"bootstrap.servers": way.bootstrap, "security.protocol": way.protocol}
-    if way.ca is not None:
-        settings["ssl.ca.location"] = way.ca
-    if way.pem is not None:
-        settings |= {"ssl.certificate.location": way.pem, "ssl.key.location": way.pem}
-    if way.mechanism is None:
+def _settings(access: AccessSettings) -> dict[str, Any]:
+    settings: dict[str, Any] = {"bootstrap.servers": access.bootstrap, "security.protocol": access.protocol}
+    if access.ca is not None:
+        settings["ssl.ca.location"] = access.ca
+    if access.pem is not None:
+        settings |= {"ssl.certificate.location": access.pem, "ssl.key.location": access.pem}
+    if access.mechanism is None:
         return settings
-    settings["sasl.mechanism"] = way.mechanism
-    if way.has_token:
-        return settings | {"oauth_cb": lambda _: (*fetched_token(way.secret), "whoever", {})}
-    return settings | {"sasl.username": way.user, "sasl.password": way.secret}
+    settings["sasl.mechanism"] = access.mechanism
+    if access.has_token:
+        return settings | {"oauth_cb": lambda _: (*fetch_token(access.secret), "principal", {})}
+    return settings | {"sasl.username": access.user, "sasl.password": access.secret}

@@ -1,4 +1,4 @@
-"""Transactions of confluent-kafka."""
+"""Transactional producer of confluent-kafka."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from .serving import Refused
-from .transactions import END_TIMEOUT_S, Offset, Wanted
+from .serving import CommandRejected
+from .transactions import END_TIMEOUT_S, Offset, ProducerSettings
 from .wire import Record
 
 NAMES = {"_FENCED": "PRODUCER_FENCED"}
-"""Kafka's names of what librdkafka has names of its own for."""
+"""Kafka's names of errors for which librdkafka has its own names."""
 
 
 class TransactionalProducer:
-    def __init__(self, wanted: Wanted) -> None:
+    """A transactional producer of confluent-kafka."""
+
+    def __init__(self, wanted: ProducerSettings) -> None:
         self._bootstrap = wanted.bootstrap
         self._producer = Producer(
             {
@@ -25,35 +27,35 @@ class TransactionalProducer:
                 "transactional.id": wanted.transactional_id,
                 "transaction.timeout.ms": wanted.timeout_ms,
                 "log_level": 0,
-                # Of a record: it may not be longer than that of the transaction.
+                # The delivery timeout of a record must not exceed that of the transaction.
                 "message.timeout.ms": wanted.timeout_ms,
             }
         )
-        with _named():
+        with _with_kafka_error_names():
             self._producer.init_transactions(END_TIMEOUT_S)
 
     def begin(self) -> None:
-        with _named():
+        with _with_kafka_error_names():
             self._producer.begin_transaction()
 
     def send(self, topic: str, records: list[Record]) -> None:
         failures: list[Any] = []
         for record in records:
-            options: dict[str, Any] = {"key": record.key, "on_delivery": _into(failures)}
+            options: dict[str, Any] = {"key": record.key, "on_delivery": _collect_errors(failures)}
             if record.partition is not None:
                 options["partition"] = record.partition
-            with _named():
+            with _with_kafka_error_names():
                 self._producer.produce(topic, record.value, **options)
-        with _named():
+        with _with_kafka_error_names():
             self._producer.flush(END_TIMEOUT_S)
         if failures:
-            raise _refusal(failures[0])
+            raise _to_rejection(failures[0])
 
     def send_offsets(self, group: str, offsets: list[Offset]) -> None:
-        """The group's metadata is to be had from a consumer only: this one joins nothing."""
+        """Send offsets. The group metadata comes from a consumer that joins nothing."""
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group, "log_level": 0})
         try:
-            with _named():
+            with _with_kafka_error_names():
                 self._producer.send_offsets_to_transaction(
                     [TopicPartition(*each) for each in offsets], consumer.consumer_group_metadata(), END_TIMEOUT_S
                 )
@@ -61,32 +63,32 @@ class TransactionalProducer:
             consumer.close()
 
     def commit(self) -> None:
-        with _named():
+        with _with_kafka_error_names():
             self._producer.commit_transaction(END_TIMEOUT_S)
 
     def abort(self) -> None:
-        with _named():
+        with _with_kafka_error_names():
             self._producer.abort_transaction(END_TIMEOUT_S)
 
     def close(self) -> None:
-        del self._producer  # what it has not ended stays as it is
+        del self._producer  # without completing an open transaction
 
 
 @contextmanager
-def _named() -> Iterator[None]:
+def _with_kafka_error_names() -> Iterator[None]:
     try:
         yield
     except KafkaException as failure:
-        raise _refusal(failure.args[0]) from failure
+        raise _to_rejection(failure.args[0]) from failure
 
 
-def _refusal(error: Any) -> Refused:
-    return Refused(NAMES.get(error.name(), error.name()), error.str())
+def _to_rejection(error: Any) -> CommandRejected:
+    return CommandRejected(NAMES.get(error.name(), error.name()), error.str())
 
 
-def _into(failures: list[Any]) -> Callable[[Any, Any], None]:
-    def delivered(error: Any, _message: Any) -> None:
+def _collect_errors(failures: list[Any]) -> Callable[[Any, Any], None]:
+    def on_delivery(error: Any, _message: Any) -> None:
         if error is not None:
             failures.append(error)
 
-    return delivered
+    return on_delivery

@@ -1,4 +1,4 @@
-"""kafka-python, with versions negotiated (`auto`) or pinned to an old broker's, as `0.10.0`.
+"""Driver of kafka-python, with negotiated versions (`auto`) or those of an old broker, such as `0.10.0`.
 
 python -m drivers.kafka_python auto
 """
@@ -18,13 +18,13 @@ from kafka.errors import KafkaConnectionError, RebalanceInProgressError
 from kafka.version import __version__
 
 from .kafka_python_admin import Admin
-from .kafka_python_secured import Secured
+from .kafka_python_secured import SecuredClient
 from .kafka_python_transactions import TransactionalProducer
-from .members import HEARTBEAT_MS, AfterThisRound, Members, Membership, RebalanceCount
-from .secured import Ways
+from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount, RetryAfterPoll
+from .secured import WriteAndReadCommand
 from .serving import serve
 from .transactions import Transactions
-from .wire import Reading, Received, Record
+from .wire import ExpectedRecords, Received, Record
 
 ASSIGNORS = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
 HEADERS_SINCE = (0, 11)  # message format 2
@@ -33,29 +33,31 @@ IDEMPOTENCE_SINCE = (0, 11)  # and transactions
 COOPERATIVE_SINCE = (2, 4)
 STATIC_MEMBERS_SINCE = (2, 3)
 SEND_TIMEOUT_S = 60
-LEARN_TIMEOUT_S = 20  # a dead broker is listed for a few seconds at most
-LEARN_PAUSE_S = 0.1
+METADATA_TIMEOUT_S = 20  # a dead broker stays listed for a few seconds at most
+METADATA_RETRY_S = 0.1
 ConsumerRebalanceListener.register(RebalanceCount)
 
 
 class Driver:
+    """Basic commands with kafka-python."""
+
     def __init__(self, api_version: tuple[int, ...] | None) -> None:
         self._api_version = api_version
 
     def capabilities(self) -> dict[str, Any]:
-        libraries = {"snappy": has_snappy(), "lz4": has_lz4(), "zstd": has_zstd() and self._speaks(ZSTD_SINCE)}
+        libraries = {"snappy": has_snappy(), "lz4": has_lz4(), "zstd": has_zstd() and self._supports(ZSTD_SINCE)}
         return {
             "version": __version__,
             "codecs": ["none", "gzip", *(codec for codec, usable in libraries.items() if usable)],
-            "headers": self._speaks(HEADERS_SINCE),
-            "null_headers": False,  # refused by the producer, though the format has them
-            "null_key_and_value": False,  # the producer asserts that there is one of the two
+            "headers": self._supports(HEADERS_SINCE),
+            "null_headers": False,  # rejected by the producer, although the format supports them
+            "null_key_and_value": False,  # the producer requires one of the two
             "timestamps": True,
-            "idempotence": self._speaks(IDEMPOTENCE_SINCE),
-            "assignors": ["range", *(["cooperative-sticky"] if self._speaks(COOPERATIVE_SINCE) else [])],
+            "idempotence": self._supports(IDEMPOTENCE_SINCE),
+            "assignors": ["range", *(["cooperative-sticky"] if self._supports(COOPERATIVE_SINCE) else [])],
             "commits": True,
-            "static_members": self._speaks(STATIC_MEMBERS_SINCE),
-            "transactions": self._speaks(IDEMPOTENCE_SINCE),
+            "static_members": self._supports(STATIC_MEMBERS_SINCE),
+            "transactions": self._supports(IDEMPOTENCE_SINCE),
         }
 
     def produce(
@@ -66,7 +68,7 @@ class Driver:
             api_version=self._api_version,
             compression_type=None if codec == "none" else codec,
             enable_idempotence=idempotent,
-            # Without sequence numbers only one request at a time keeps the order of records.
+            # Without sequence numbers, only one request at a time preserves the order of records.
             max_in_flight_requests_per_connection=5 if idempotent else 1,
             linger_ms=20,
         )
@@ -81,7 +83,7 @@ class Driver:
         self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float, isolation: str | None = None
     ) -> dict[str, Any]:
         consumer = self._consumer(bootstrap, group, **({} if isolation is None else {"isolation_level": isolation}))
-        reading = Reading(topics)
+        reading = ExpectedRecords(topics)
         problem = None
         try:
             if group is None:
@@ -93,7 +95,7 @@ class Driver:
                 reading.add(_flatten(consumer.poll(timeout_ms=200)))
             if group is not None:
                 consumer.commit()
-        except Exception as error:  # what was read before is still worth telling
+        except Exception as error:  # the records read so far are still reported
             problem = repr(error)
         finally:
             consumer.close()
@@ -119,7 +121,7 @@ class Driver:
             **options,
         )
 
-    def _speaks(self, since: tuple[int, ...]) -> bool:
+    def _supports(self, since: tuple[int, ...]) -> bool:
         return self._api_version is None or self._api_version >= since
 
     def _open_member(self, wanted: Membership) -> _GroupConsumer:
@@ -152,27 +154,26 @@ class _GroupConsumer:
         try:
             self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata, -1)})
         except RebalanceInProgressError as error:
-            # It joins once more when it has seen the metadata of what it was assigned, and asks to be polled first.
-            raise AfterThisRound from error
+            # The client rejoins once it has the metadata of its assignment, and requires a poll first.
+            raise RetryAfterPoll from error
 
     def close(self) -> None:
         self._consumer.close()
 
 
 def _subscribe(consumer: Any, topics: list[str], listener: RebalanceCount | None = None) -> None:
-    """Asks for the topics' partitions before the first poll, with the subscription in place.
+    """Subscribe, and fetch the topics' metadata before the first poll.
 
-    This client keeps a picture of the partitions of what it has subscribed to, drawn anew whenever metadata comes. A
-    leader that assigned by an older picture (an empty one, at first) joins again when a newer comes; and if a poll ends
-    in the midst of that second round, the client forgets to take up its assignment, and to send heartbeats, for ever.
+    kafka-python rejoins when metadata arrives that differs from what its assignment was based on (none, at first). If a
+    poll returns during that second rebalance, the client never completes its assignment and stops sending heartbeats.
     """
     consumer.subscribe(topics, listener=listener)
-    _learn_topics(consumer)
+    _fetch_metadata(consumer)
 
 
-def _learn_topics(consumer: Any) -> None:
-    """This client asks one broker of those it knows, and does not turn to another if that one has just died."""
-    deadline = time.monotonic() + LEARN_TIMEOUT_S
+def _fetch_metadata(consumer: Any) -> None:
+    """Fetch metadata with retries: the client does not switch to another broker if the chosen one has just died."""
+    deadline = time.monotonic() + METADATA_TIMEOUT_S
     while True:
         try:
             consumer.topics()
@@ -180,7 +181,7 @@ def _learn_topics(consumer: Any) -> None:
         except KafkaConnectionError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(LEARN_PAUSE_S)
+            time.sleep(METADATA_RETRY_S)
 
 
 def _flatten(polled: dict[Any, list[Any]]) -> Iterable[Received]:
@@ -197,11 +198,11 @@ def _flatten(polled: dict[Any, list[Any]]) -> Iterable[Received]:
             )
 
 
-def main(pinned: str) -> None:
-    api_version = None if pinned == "auto" else tuple(int(part) for part in pinned.split("."))
+def main(version_text: str) -> None:
+    api_version = None if version_text == "auto" else tuple(int(part) for part in version_text.split("."))
     driver = Driver(api_version)
     transactions = Transactions(lambda wanted: TransactionalProducer(wanted, api_version))
-    serve(driver, Members(driver._open_member), Admin(api_version), transactions, Ways(Secured))
+    serve(driver, Members(driver._open_member), Admin(api_version), transactions, WriteAndReadCommand(SecuredClient))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The administrative commands, by kafka-python."""
+"""Admin commands with kafka-python."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition, errors
 from kafka.admin import ConfigResource, OffsetSpec
 from kafka.errors import BrokerResponseError, for_code
 
-from .serving import Refused
+from .serving import CommandRejected
 
-KAFKA_NAMES = {"INVALID_TOPIC": "INVALID_TOPIC_EXCEPTION"}  # where kafka-python has a name of its own
+KAFKA_NAMES = {"INVALID_TOPIC": "INVALID_TOPIC_EXCEPTION"}  # errors for which kafka-python has its own names
 OFFSET_SPECS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST, "max_timestamp": OffsetSpec.MAX_TIMESTAMP}
 
 
@@ -37,7 +37,7 @@ class Admin:
     def create_topics_by_threads(
         self, bootstrap: str, topics: list[str], threads: int, partitions: int, replication_factor: int
     ) -> None:
-        """Create one topic per request, from `threads` threads that have an admin client each."""
+        """Create one topic per request, from `threads` threads with an admin client each."""
         wanted = {"num_partitions": partitions, "replication_factor": replication_factor}
 
         def create(names: list[str]) -> None:
@@ -71,7 +71,7 @@ class Admin:
         }
 
     def describe_topic_partitions(self, bootstrap: str, topic: str) -> list[int]:
-        """By the API of that name, two partitions to a page, so that the cursor is used as well."""
+        """Use the DescribeTopicPartitions API with two partitions per page, to test its cursor."""
         partitions: list[int] = []
         cursor = None
         with self._client(bootstrap) as client:
@@ -126,8 +126,8 @@ class Admin:
         wanted = spec if isinstance(spec, int) else OFFSET_SPECS[spec]
         with self._client(bootstrap) as client:
             found = client.list_partition_offsets({TopicPartition(topic, partition): wanted})
-        answer = found[TopicPartition(topic, partition)]
-        return {"offset": answer.offset, "timestamp_ms": answer.timestamp}
+        result = found[TopicPartition(topic, partition)]
+        return {"offset": result.offset, "timestamp_ms": result.timestamp}
 
     def describe_cluster(self, bootstrap: str) -> dict[str, Any]:
         with self._client(bootstrap) as client:
@@ -144,8 +144,8 @@ class Admin:
         return sorted(
             (partition["partition_index"], partition["partition_size"])
             for broker in described
-            for folder in broker["log_dirs"]
-            for found in folder["topics"]
+            for log_dir in broker["log_dirs"]
+            for found in log_dir["topics"]
             if found["name"] == topic
             for partition in found["partitions"]
         )
@@ -161,7 +161,7 @@ class Admin:
             "state": described["group_state"],
             "protocol": described["protocol_data"],
             "members": [
-                {"client_id": member["client_id"], "assignment": _assigned(member["member_assignment"])}
+                {"client_id": member["client_id"], "assignment": _parse_assignment(member["member_assignment"])}
                 for member in described["members"]
             ],
         }
@@ -180,14 +180,14 @@ class Admin:
         with self._client(bootstrap) as client:
             outcome = client.delete_groups([group])[group]
         if outcome != "OK":
-            raise Refused(_name(getattr(errors, outcome)), group)
+            raise CommandRejected(_kafka_error_name(getattr(errors, outcome)), group)
 
     def _alter(self, bootstrap: str, resource: Any, incremental: bool) -> None:
         with self._client(bootstrap) as client:
-            # raise_on_unknown=False: it is the broker's answer to an unknown key that is wanted, not the client's
-            answers = client.alter_configs([resource], raise_on_unknown=False, incremental=incremental)
-        outcome = answers[resource.resource_type.name.lower()][resource.name]
-        if outcome != "OK":  # "[Error 40] InvalidConfigurationError: what the broker said"
+            # raise_on_unknown=False: an unknown key must be rejected by the broker, not by the client
+            results = client.alter_configs([resource], raise_on_unknown=False, incremental=incremental)
+        outcome = results[resource.resource_type.name.lower()][resource.name]
+        if outcome != "OK":  # "[Error 40] InvalidConfigurationError: message of the broker"
             _raise_for(int(outcome.removeprefix("[Error ").partition("]")[0]), outcome)
 
     @contextmanager
@@ -196,22 +196,22 @@ class Admin:
         try:
             yield client
         except BrokerResponseError as error:
-            raise Refused(_name(type(error)), str(error)) from error
+            raise CommandRejected(_kafka_error_name(type(error)), str(error)) from error
         finally:
             client.close()
 
 
 def _raise_for(code: int, subject: str) -> None:
     if code != 0:
-        raise Refused(_name(for_code(code)), subject)
+        raise CommandRejected(_kafka_error_name(for_code(code)), subject)
 
 
-def _name(error: Any) -> str:
+def _kafka_error_name(error: Any) -> str:
     name: str = error.message
     return KAFKA_NAMES.get(name, name)
 
 
-def _assigned(assignment: Any) -> list[tuple[str, int]]:
+def _parse_assignment(assignment: Any) -> list[tuple[str, int]]:
     if not assignment:
         return []
     return [(topic["topic"], p) for topic in assignment["assigned_partitions"] for p in topic["partitions"]]

@@ -1,4 +1,4 @@
-"""kafka-python over TLS, with passwords and with tokens."""
+"""kafka-python with TLS and SASL."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from .secured import FLUSH_TIMEOUT_S, Said, Way, as_value, fetched_token
+from .secured import FLUSH_TIMEOUT_S, AccessSettings, LogCapture, encode_number, fetch_token
 
 BOOTSTRAP_TIMEOUT_MS = 5000
-"""It tries again for so long, whatever it is told; by default for 30 s."""
+"""How long the client retries to connect, even after a rejected login; the default is 30 s."""
 
 
-class Secured:
-    def __init__(self, way: Way) -> None:
-        self._topic = way.topic
-        self._settings = _settings(way)
-        with Said("kafka") as said:
+class SecuredClient:
+    """A producer and a consumer of kafka-python with security settings."""
+
+    def __init__(self, access: AccessSettings) -> None:
+        self._topic = access.topic
+        self._settings = _settings(access)
+        with LogCapture("kafka") as log_capture:
             try:
                 self._producer = KafkaProducer(**self._settings, bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
             except KafkaError as error:
-                raise said.refused(error) from error
+                raise log_capture.refused(error) from error
         self._sent: list[Any] = []
         self._consumer: Any = None
 
     def send(self, number: int) -> None:
-        self._sent.append(self._producer.send(self._topic, as_value(number), partition=0))
+        self._sent.append(self._producer.send(self._topic, encode_number(number), partition=0))
 
     def flush(self) -> None:
         for future in self._sent:
@@ -55,18 +57,18 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
         self._url = url
 
     def token(self) -> str:
-        return fetched_token(self._url)[0]
+        return fetch_token(self._url)[0]
 
 
-def _settings(way: Way) -> dict[str, Any]:
+def _settings(access: AccessSettings) -> dict[str, Any]:
     settings: dict[str, Any] = {
-        "bootstrap_servers": way.bootstrap,
-        "security_protocol": way.protocol,
-        "ssl_cafile": way.ca,
-        "ssl_certfile": way.pem,
-        "ssl_keyfile": way.pem,
-        "sasl_mechanism": way.mechanism,
+        "bootstrap_servers": access.bootstrap,
+        "security_protocol": access.protocol,
+        "ssl_cafile": access.ca,
+        "ssl_certfile": access.pem,
+        "ssl_keyfile": access.pem,
+        "sasl_mechanism": access.mechanism,
     }
-    if way.has_token:
-        return settings | {"sasl_oauth_token_provider": _Tokens(way.secret)}
-    return settings | {"sasl_plain_username": way.user, "sasl_plain_password": way.secret}
+    if access.has_token:
+        return settings | {"sasl_oauth_token_provider": _Tokens(access.secret)}
+    return settings | {"sasl_plain_username": access.user, "sasl_plain_password": access.secret}

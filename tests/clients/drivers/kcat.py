@@ -1,8 +1,8 @@
-"""kcat (librdkafka 2.0 in Debian 12): `python -m drivers.kcat`.
+"""Driver of kcat (librdkafka 2.0 in Debian 12; `python -m drivers.kcat`).
 
-kcat reads records between delimiters and takes headers and the partition from its command line, so a list of records is
-written by one process per run of records that share those. A record cannot mix an absent and an empty field (`-Z` makes
-every empty field absent), and timestamps are always the present.
+kcat reads records separated by delimiters, and takes headers and the partition from its command line. So one process
+writes each run of records that share those. A record cannot have both a null and an empty field (`-Z` makes every empty
+field null), and timestamps are always the current time.
 """
 
 from __future__ import annotations
@@ -20,33 +20,35 @@ from typing import IO, Any
 
 from .members import HEARTBEAT_MS, Members, Membership
 from .serving import serve
-from .wire import Header, Reading, Received, Record
+from .wire import ExpectedRecords, Header, Received, Record
 
 KEY_END = b"<~key~>"
 RECORD_END = b"<~record~>"
-# Headers come before the fields whose length is told, up to a byte that no header of the tests contains.
+# Headers precede the fields with a length prefix, up to a byte that no test header contains.
 HEADERS_END = b"\x1e"
 FORMAT = r"%t %p %o %T %K %S %h\x1e%k%s"
 PROCESS_TIMEOUT_S = 60
-READERS_AT_A_TIME = 4  # most of a process's life is waiting for its connections
+READERS_AT_A_TIME = 4  # a process mostly waits for its connections
 ASSIGNED = re.compile(rb"% Group \S+ rebalanced \(memberid \S+\): assigned: (.*)$")
 REVOKED = re.compile(rb"% Group \S+ rebalanced \(memberid \S+\): revoked: (.*)$")
-SEAT = re.compile(rb"(\S+) \[(\d+)\]")
+PARTITION = re.compile(rb"(\S+) \[(\d+)\]")
 
 
 class Driver:
+    """Basic commands with kcat."""
+
     def capabilities(self) -> dict[str, Any]:
-        about = subprocess.run(["kcat", "-V"], capture_output=True, check=True, text=True).stdout
+        version_text = subprocess.run(["kcat", "-V"], capture_output=True, check=True, text=True).stdout
         return {
-            "version": next(line for line in about.splitlines() if line.startswith("Version")),
+            "version": next(line for line in version_text.splitlines() if line.startswith("Version")),
             "codecs": ["none", "gzip", "snappy", "lz4", "zstd"],
             "headers": True,
             "null_headers": True,
             "null_key_and_value": True,
             "timestamps": False,
-            "idempotence": False,  # librdkafka could, but kcat's own retries are not worth a test
+            "idempotence": False,  # librdkafka supports it, but kcat's own retries do not
             "assignors": ["range"],
-            "commits": False,  # only by itself, on leaving
+            "commits": False,  # only automatically, on leave
             "transactions": False,
             "static_members": True,
         }
@@ -61,11 +63,11 @@ class Driver:
             command += ["-Z"] if with_nulls else []
             for name, value in headers:
                 command += ["-H", name.encode() if value is None else name.encode() + b"=" + value]
-            typed = b"".join((r.key or b"") + KEY_END + (r.value or b"") + RECORD_END for r in run)
-            _run(command, typed)
+            stdin_bytes = b"".join((r.key or b"") + KEY_END + (r.value or b"") + RECORD_END for r in run)
+            _run(command, stdin_bytes)
 
     def consume(self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float) -> dict[str, Any]:
-        reading = Reading(topics)
+        reading = ExpectedRecords(topics)
         problem = None
         try:
             if group is None:
@@ -75,13 +77,13 @@ class Driver:
             with ThreadPoolExecutor(READERS_AT_A_TIME) as pool:
                 for output in pool.map(lambda command: _run(command, b"", timeout_s), commands):
                     reading.add(_parse_all(output))
-        except Exception as error:  # what was read before is still worth telling
+        except Exception as error:  # the records read so far are still reported
             problem = str(error)
         return reading.to_json(problem)
 
 
 class _GroupConsumer:
-    """A kcat that stays in its group until it is interrupted."""
+    """A kcat process that stays in its group until it is interrupted."""
 
     def __init__(self, command: list[str | bytes]) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -98,7 +100,7 @@ class _GroupConsumer:
             yield self._received.get(timeout=timeout_s)
         except queue.Empty:
             if self._process.poll() is not None:
-                raise RuntimeError(f"kcat ended with {self._process.returncode}") from None
+                raise RuntimeError(f"kcat exited with {self._process.returncode}") from None
 
     def assignment(self) -> list[tuple[str, int]]:
         return list(self._owned)
@@ -107,7 +109,7 @@ class _GroupConsumer:
         return self._rebalances
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
-        raise NotImplementedError("kcat commits only by itself")
+        raise NotImplementedError("kcat only commits automatically")
 
     def close(self) -> None:
         self._process.send_signal(signal.SIGINT)
@@ -123,7 +125,7 @@ class _GroupConsumer:
     def _read_rebalances(self, output: IO[bytes]) -> None:
         for line in output:
             if match := ASSIGNED.search(line.rstrip()):
-                self._owned = _seats(match[1])
+                self._owned = _parse_partitions(match[1])
                 self._rebalances += 1
             elif REVOKED.search(line.rstrip()):
                 self._owned = set()
@@ -142,7 +144,7 @@ def _read_topic(bootstrap: str, topic: str, count: int) -> list[str | bytes]:
 
 
 def _read_group(bootstrap: str, group: str, topics: list[str]) -> list[str | bytes]:
-    """-u writes every record at once, which a member that is watched needs."""
+    """Return the command that reads as a group member; -u disables output buffering."""
     options = ["-X", "auto.offset.reset=earliest", "-u", "-f", FORMAT]
     return ["kcat", "-b", bootstrap, *options, "-G", group, *topics]
 
@@ -150,15 +152,15 @@ def _read_group(bootstrap: str, group: str, topics: list[str]) -> list[str | byt
 def _command_line_part(record: Record) -> tuple[tuple[Header, ...], int | None, bool]:
     with_nulls = record.key is None or record.value is None
     if with_nulls and b"" in (record.key, record.value):
-        raise ValueError("kcat cannot write a record with both an absent and an empty field")
+        raise ValueError("kcat cannot write a record with both a null and an empty field")
     return record.headers, record.partition, with_nulls
 
 
-def _run(command: list[Any], typed: bytes, timeout_s: float = PROCESS_TIMEOUT_S) -> bytes:
-    done = subprocess.run(command, input=typed, capture_output=True, timeout=timeout_s, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"kcat ended with {done.returncode}: {done.stderr.decode(errors='replace')}")
-    return done.stdout
+def _run(command: list[Any], stdin_bytes: bytes, timeout_s: float = PROCESS_TIMEOUT_S) -> bytes:
+    completed = subprocess.run(command, input=stdin_bytes, capture_output=True, timeout=timeout_s, check=False)
+    if completed.returncode != 0:
+        raise RuntimeError(f"kcat exited with {completed.returncode}: {completed.stderr.decode(errors='replace')}")
+    return completed.stdout
 
 
 def _parse_all(output: bytes) -> Iterator[Received]:
@@ -180,7 +182,7 @@ def _parse(output: IO[bytes]) -> Iterator[Received]:
 
 
 def _read_until(output: IO[bytes], end: bytes) -> bytes:
-    """Empty at the end of the output; a record that was cut off there is not one."""
+    """Return the bytes up to the delimiter, or b"" at the end of the output, even after an incomplete record."""
     found = bytearray()
     while byte := output.read(1):
         if byte == end:
@@ -199,8 +201,8 @@ def _parse_headers(text: bytes) -> Iterator[Header]:
         yield name.decode(), None if value == b"NULL" else value
 
 
-def _seats(text: bytes) -> set[tuple[str, int]]:
-    return {(topic.decode(), int(partition)) for topic, partition in SEAT.findall(text)}
+def _parse_partitions(text: bytes) -> set[tuple[str, int]]:
+    return {(topic.decode(), int(partition)) for topic, partition in PARTITION.findall(text)}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Members of a group for clients whose consumers belong to one thread: each member polls in a thread of its own."""
+"""Group members for clients whose consumers are bound to a thread: each member polls in its own thread."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Protocol
 
 from .wire import Received
 
-POLL_S = 0.1  # how long a poll may keep a waiting command
-CLOSE_TIMEOUT_S = 30.0  # leaving takes one request; a member that needs longer hangs
+POLL_S = 0.1  # how long a poll may delay a command
+CLOSE_TIMEOUT_S = 30.0  # leaving takes one request, so a longer delay is a hang
 HEARTBEAT_MS = 500
-SESSION_MS = 10_000  # short, because tests wait for the end of a session whose member crashed
-STATIC_SESSION_MS = 30_000  # long, because a static member must be back within it, on however busy a machine
+SESSION_MS = 10_000  # short, because tests wait for the session of a crashed member to expire
+STATIC_SESSION_MS = 30_000  # long, because a static member must return within it, even on a busy machine
 
 
 @dataclass(frozen=True)
 class Membership:
-    """What a member asks for; with an `instance` it is a static one."""
+    """Settings of a group member; with an `instance`, it is a static member."""
 
     bootstrap: str
     group: str
@@ -34,7 +34,7 @@ class Membership:
 
 
 class RebalanceCount:
-    """A listener as kafka-python and aiokafka both want it."""
+    """A rebalance listener for kafka-python and aiokafka that counts assignments."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -43,25 +43,25 @@ class RebalanceCount:
         self.value += 1
 
     def on_partitions_revoked(self, _revoked: object) -> None:
-        """The assignment that follows is what counts."""
+        """Do nothing: only assignments are counted."""
 
     def on_partitions_lost(self, _lost: object) -> None:
-        """As when they are revoked."""
+        """Do nothing: only assignments are counted."""
 
 
-class AfterThisRound(Exception):
-    """The client asks for patience: what it was told to do can be done when it has polled on."""
+class RetryAfterPoll(Exception):
+    """Raised when a command must be retried after the next poll."""
 
 
 class GroupConsumer(Protocol):
-    """What a member needs of a client; called from the member's thread only."""
+    """A client's consumer, as a member uses it; called only from the member's thread."""
 
     def poll(self, timeout_s: float) -> Iterable[Received]: ...
 
     def assignment(self) -> list[tuple[str, int]]: ...
 
     def rebalances(self) -> int:
-        """How often it was given partitions."""
+        """Return how often the consumer was assigned partitions."""
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None: ...
 
@@ -69,10 +69,12 @@ class GroupConsumer(Protocol):
 
 
 class Member:
+    """A group member that polls in its own thread and executes commands between polls."""
+
     def __init__(self, open_consumer: Callable[[], GroupConsumer]) -> None:
         self._open_consumer = open_consumer
         self._work: queue.SimpleQueue[tuple[Callable[[GroupConsumer], Any], Future[Any]]] = queue.SimpleQueue()
-        self._leaving = threading.Event()
+        self._leave_event = threading.Event()
         self._lock = threading.Lock()
         self._assignment: list[tuple[str, int]] = []
         self._rebalances = 0
@@ -82,7 +84,7 @@ class Member:
         self._thread.start()
 
     def take(self) -> dict[str, Any]:
-        """The partitions owned now, how often there were new ones, and what was received since the last call."""
+        """Return the assignment, the number of rebalances, and the records since the last call."""
         with self._lock:
             records, self._received = self._received, []
             return {
@@ -97,12 +99,12 @@ class Member:
             for topic, partition, offset, metadata in offsets:
                 consumer.commit(topic, partition, offset, metadata)
 
-        done: Future[None] = Future()
-        self._work.put((work, done))
-        done.result(timeout=CLOSE_TIMEOUT_S)
+        completed: Future[None] = Future()
+        self._work.put((work, completed))
+        completed.result(timeout=CLOSE_TIMEOUT_S)
 
     def leave(self) -> None:
-        self._leaving.set()
+        self._leave_event.set()
         self._thread.join(CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
             raise TimeoutError("the member did not leave its group")
@@ -113,22 +115,22 @@ class Member:
         try:
             consumer = self._open_consumer()
             try:
-                while not self._leaving.is_set():
-                    self._turn(consumer)
+                while not self._leave_event.is_set():
+                    self._poll_once(consumer)
             finally:
                 consumer.close()
-        except Exception as error:  # told to the test by the next `take`
+        except Exception as error:  # reported by the next `take`
             self._problem = f"{type(error).__name__}: {error}"
 
-    def _turn(self, consumer: GroupConsumer) -> None:
+    def _poll_once(self, consumer: GroupConsumer) -> None:
         for _ in range(self._work.qsize()):
-            work, done = self._work.get()
+            work, completed = self._work.get()
             try:
-                done.set_result(work(consumer))
-            except AfterThisRound:
-                self._work.put((work, done))
-            except Exception as error:  # belongs to whoever asked for the work
-                done.set_exception(error)
+                completed.set_result(work(consumer))
+            except RetryAfterPoll:
+                self._work.put((work, completed))
+            except Exception as error:  # reported to the caller of the command
+                completed.set_exception(error)
         records = list(consumer.poll(POLL_S))
         with self._lock:
             self._received.extend(records)
@@ -137,7 +139,7 @@ class Member:
 
 
 class Members:
-    """The commands `join`, `member`, `commit` and `leave`, for any client that can open a `GroupConsumer`."""
+    """The commands `join`, `member`, `commit` and `leave` for any client that can open a `GroupConsumer`."""
 
     def __init__(self, open_consumer: Callable[[Membership], GroupConsumer]) -> None:
         self._open_consumer = open_consumer
@@ -152,7 +154,7 @@ class Members:
         assignor: str | None,
         instance: str | None = None,
     ) -> None:
-        """Returns at once: whether and what the member was given is seen by `member`."""
+        """Start a member without waiting; `member` reports its assignment."""
         wanted = Membership(bootstrap, group, topics, assignor, instance)
         self._members[member] = Member(lambda: self._open_consumer(wanted))
 

@@ -1,5 +1,4 @@
-"""Writing and reading as somebody: over the line and with the login that a test names, for any client of which there is
-a `Secured`."""
+"""The command `write_and_read`, which tests TLS and SASL for any client that implements `SecuredClient`."""
 
 from __future__ import annotations
 
@@ -12,36 +11,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from .serving import Refused
+from .serving import CommandRejected
 
-NOT_LET_IN = "NOT_LET_IN"
-"""The name of the error; its message is what the client says about it."""
+LOGIN_REJECTED = "LOGIN_REJECTED"
+"""The error name of a rejected login; the message comes from the client."""
 
 COUNT = 20
-"""Records that are always written."""
+"""The minimum number of records written."""
 BURST = 10
 PAUSE_S = 0.02
 VALUE_CHARACTERS = 1000
 FLUSH_TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 30.0
 
-_without_proxies = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_opener_without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a client comes in: without `ca` nothing is encrypted, and without a mechanism it does not say who it is."""
+class AccessSettings:
+    """Access settings of a client: no encryption without `ca`, no authentication without `mechanism`."""
 
     bootstrap: str
     topic: str
     ca: str | None = None
-    """The file with the certificate that it trusts."""
+    """File with the trusted CA certificate."""
     pem: str | None = None
-    """The file with its own key and certificate."""
+    """File with the client's key and certificate."""
     mechanism: str | None = None
     user: str = ""
     secret: str = ""
-    """The password; or where tokens are had, for OAUTHBEARER."""
+    """Password, or the token URL for OAUTHBEARER."""
 
     @property
     def protocol(self) -> str:
@@ -52,13 +51,13 @@ class Way:
         return self.mechanism == "OAUTHBEARER"
 
 
-class Secured(Protocol):
-    """What the command needs of a client, which is let in by the end of the first `flush` or raises `Refused`."""
+class SecuredClient(Protocol):
+    """A client's producer and consumer. The first `flush` raises `CommandRejected` if login fails."""
 
     def send(self, number: int) -> None: ...
 
     def flush(self) -> None:
-        """Returns when all are acknowledged."""
+        """Wait until all records are acknowledged."""
 
     def open_consumer(self) -> None: ...
 
@@ -67,22 +66,22 @@ class Secured(Protocol):
     def close(self) -> None: ...
 
 
-class Ways:
-    """The command `write_and_read`."""
+class WriteAndReadCommand:
+    """The command `write_and_read` of a driver."""
 
-    def __init__(self, open_client: Callable[[Way], Secured]) -> None:
+    def __init__(self, open_client: Callable[[AccessSettings], SecuredClient]) -> None:
         self._open_client = open_client
 
-    def write_and_read(self, until: str | None, **way: Any) -> dict[str, Any]:
-        """Writes some numbers and reads them back; on and on, until that file is there, if one is named."""
-        client = self._open_client(Way(**way))
+    def write_and_read(self, until: str | None, **access: Any) -> dict[str, Any]:
+        """Write numbers and read them back; with `until`, continue until that file exists."""
+        client = self._open_client(AccessSettings(**access))
         try:
             return _write_and_read(client, until)
         finally:
             client.close()
 
 
-def _write_and_read(client: Secured, until: str | None) -> dict[str, Any]:
+def _write_and_read(client: SecuredClient, until: str | None) -> dict[str, Any]:
     written, read = 0, list[int]()
 
     def write(count: int) -> None:
@@ -105,19 +104,19 @@ def _write_and_read(client: Secured, until: str | None) -> dict[str, Any]:
     return {"written": written, "read": read}
 
 
-def as_value(number: int) -> bytes:
+def encode_number(number: int) -> bytes:
     return str(number).rjust(VALUE_CHARACTERS).encode()
 
 
-def fetched_token(url: str) -> tuple[str, float]:
-    """A token, and when it expires, in seconds since 1970."""
-    with _without_proxies.open(urllib.request.Request(url, data=b"grant_type=client_credentials")) as answer:
-        told = json.load(answer)
-    return told["access_token"], time.time() + told["expires_in"]
+def fetch_token(url: str) -> tuple[str, float]:
+    """Return a token and its expiry in seconds since the Unix epoch."""
+    with _opener_without_proxy.open(urllib.request.Request(url, data=b"grant_type=client_credentials")) as connection:
+        response = json.load(connection)
+    return response["access_token"], time.time() + response["expires_in"]
 
 
-class Said(logging.Handler):
-    """What a client says in its log while it tries: those of Python tell nobody else why they were refused."""
+class LogCapture(logging.Handler):
+    """Captures a client's log. Python clients report the reason of a rejected login only there."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -127,13 +126,13 @@ class Said(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(record.getMessage())
 
-    def __enter__(self) -> Said:
+    def __enter__(self) -> LogCapture:
         self._logger.addHandler(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._logger.removeHandler(self)
 
-    def refused(self, error: Exception) -> Refused:
-        why = next((line for line in self._lines if "AuthenticationFailed" in line), repr(error))
-        return Refused(NOT_LET_IN, why)
+    def refused(self, error: Exception) -> CommandRejected:
+        reason = next((line for line in self._lines if "AuthenticationFailed" in line), repr(error))
+        return CommandRejected(LOGIN_REJECTED, reason)

@@ -1,4 +1,4 @@
-"""The loop inside every driver written in Python: reads commands from standard input, answers on standard output."""
+"""The main loop of Python drivers: reads commands from standard input and writes responses to standard output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 Command = Callable[..., Any]
 
 
-class Refused(Exception):
-    """The broker answered with an error: `name` is Kafka's name for it."""
+class CommandRejected(Exception):
+    """The broker responded with an error; `name` is Kafka's error name."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name}: {message}")
@@ -20,19 +20,19 @@ class Refused(Exception):
 
 
 def serve(*parts: object) -> None:
-    """Every public method of `parts` is a command. Returns when standard input ends."""
+    """Serve every public method of `parts` as a command until standard input ends."""
     commands = _public_methods(parts)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    sys.stdout = sys.stderr  # whatever a library prints must not look like an answer
+    responses = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    sys.stdout = sys.stderr  # output of libraries must not be mistaken for a response
     for line in sys.stdin:
-        answers.write(json.dumps(_answer(commands, json.loads(line))) + "\n")
+        responses.write(json.dumps(_respond(commands, json.loads(line))) + "\n")
 
 
-def _answer(commands: dict[str, Command], request: dict[str, Any]) -> dict[str, Any]:
+def _respond(commands: dict[str, Command], request: dict[str, Any]) -> dict[str, Any]:
     try:
         result = commands[request["command"]](**request["arguments"])
-    except Exception as error:  # a driver outlives a command that fails: the test is told and decides
-        name = error.name if isinstance(error, Refused) else type(error).__name__
+    except Exception as error:  # a failed command does not end the driver; the test decides
+        name = error.name if isinstance(error, CommandRejected) else type(error).__name__
         return {"id": request["id"], "error": {"name": name, "message": str(error)}}
     return {"id": request["id"], "result": result}
 

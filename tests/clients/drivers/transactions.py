@@ -1,5 +1,7 @@
-"""Transactional producers, for any client that can open a `TransactionalProducer`: each begins, sends and ends when it
-is told to, so that a test can leave a transaction open, or open a second producer of the same transactional id."""
+"""Commands for transactional producers, for any client that can open a `TransactionalProducer`.
+
+Tests control each step, so that they can leave a transaction open or open a second producer with the same id.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +11,28 @@ from typing import Any, Protocol
 
 from .wire import Record
 
-END_TIMEOUT_S = 60  # for whatever one call of a client asks of the broker
+END_TIMEOUT_S = 60  # limit of a client call that waits for the broker
 
 Offset = tuple[str, int, int, str]
 """Topic, partition, offset and metadata."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ProducerSettings:
+    """Settings of a transactional producer."""
+
     bootstrap: str
     transactional_id: str
     timeout_ms: int
 
 
 class TransactionalProducer(Protocol):
-    """What the commands need of a client. Errors of the broker are raised as `Refused`."""
+    """A client's transactional producer. Errors of the broker are raised as `CommandRejected`."""
 
     def begin(self) -> None: ...
 
     def send(self, topic: str, records: list[Record]) -> None:
-        """Returns when all are acknowledged."""
+        """Send records and wait for their acknowledgement."""
 
     def send_offsets(self, group: str, offsets: list[Offset]) -> None: ...
 
@@ -40,15 +44,15 @@ class TransactionalProducer(Protocol):
 
 
 class Transactions:
-    """The commands that `Transaction` in the tests' running.py sends."""
+    """The commands that `TransactionalProducer` of the tests sends."""
 
-    def __init__(self, open_producer: Callable[[Wanted], TransactionalProducer]) -> None:
+    def __init__(self, open_producer: Callable[[ProducerSettings], TransactionalProducer]) -> None:
         self._open_producer = open_producer
         self._producers: dict[str, TransactionalProducer] = {}
 
     def open_producer(self, producer: str, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
-        """Returns when the broker has given it an epoch, and ended what another of that id had left open."""
-        self._producers[producer] = self._open_producer(Wanted(bootstrap, transactional_id, timeout_ms))
+        """Open a producer and wait for its epoch, which completes an open transaction of the same id."""
+        self._producers[producer] = self._open_producer(ProducerSettings(bootstrap, transactional_id, timeout_ms))
 
     def begin_transaction(self, producer: str) -> None:
         self._producers[producer].begin()
@@ -66,12 +70,12 @@ class Transactions:
         self._producers[producer].abort()
 
     def commit_many(self, producer: str, topic: str, first: int, count: int) -> None:
-        """So many transactions of one record each; the value of a record is its number, from `first` on."""
-        chosen = self._producers[producer]
+        """Commit `count` transactions with one record each, whose values are numbers from `first` on."""
+        selected = self._producers[producer]
         for number in range(first, first + count):
-            chosen.begin()
-            chosen.send(topic, [Record(None, str(number).encode(), partition=0)])
-            chosen.commit()
+            selected.begin()
+            selected.send(topic, [Record(None, str(number).encode(), partition=0)])
+            selected.commit()
 
     def close_producer(self, producer: str) -> None:
         self._producers.pop(producer).close()

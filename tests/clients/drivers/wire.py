@@ -1,7 +1,7 @@
-"""What a test and a driver say to each other: one JSON object per line, bytes as base64.
+"""The protocol between tests and drivers: one JSON object per line, bytes as base64.
 
-A request is `{"id", "command", "arguments"}`, an answer `{"id", "result"}` or `{"id", "error": {"name", "message"}}`.
-The name of an error is Kafka's own (`TOPIC_ALREADY_EXISTS`) wherever the client tells it.
+A request is `{"id", "command", "arguments"}`, a response `{"id", "result"}` or `{"id", "error": {"name", "message"}}`.
+The error name is Kafka's (`TOPIC_ALREADY_EXISTS`) if the client reports it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def decode_bytes(text: str | None) -> bytes | None:
 
 @dataclass(frozen=True)
 class Record:
-    """A record to write; `partition` None leaves the choice to the client, `timestamp_ms` None means now."""
+    """A record to write. `partition` None lets the client choose; `timestamp_ms` None uses the current time."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -55,7 +55,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Received:
-    """A record as a consumer showed it; `timestamp_ms` is None where the client shows none."""
+    """A record as a consumer returned it; `timestamp_ms` is None if the client does not report one."""
 
     topic: str
     partition: int
@@ -89,8 +89,8 @@ class Received:
         )
 
 
-class Reading:
-    """Collects what a consumer delivers until every topic has given as many records as are wanted of it."""
+class ExpectedRecords:
+    """Collects received records until every topic has the expected number."""
 
     def __init__(self, wanted: dict[str, int]) -> None:
         self._missing = Counter(wanted)
@@ -106,7 +106,7 @@ class Reading:
         return all(count <= 0 for count in self._missing.values())
 
     def to_json(self, problem: str | None = None) -> dict[str, Any]:
-        """What came is told even when not all came, so that a test can say which topic is at fault."""
+        """Return the records, also if some are missing, so that a test can name the topic."""
         if problem is None and not self.complete:
             problem = f"still missing at the deadline: {dict(+self._missing)}"
         return {"records": [record.to_json() for record in self._received], "problem": problem}

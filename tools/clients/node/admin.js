@@ -1,5 +1,5 @@
-// The administrative commands, by kafkajs's admin client. Their arguments and results are those of the other drivers;
-// kafkajs replaces a resource's configs (`alter_configs_whole`) and cannot change single ones.
+// Admin commands with kafkajs, with the same arguments and results as in the other drivers. kafkajs can only replace all
+// configs of a resource (`alter_configs_whole`), not single ones.
 'use strict'
 
 const { ConfigResourceTypes, ConfigSource } = require('kafkajs')

@@ -1,6 +1,5 @@
-// kafkajs compresses by gzip only; the other codecs come from packages that need neither a compiler nor a download of
-// their own: snappy in JavaScript, lz4 as a prebuilt module (its frames have independent blocks, as Kafka demands), zstd as
-// WebAssembly.
+// Codecs for kafkajs, which only has gzip. The packages need neither a compiler nor another download: snappy in JavaScript,
+// lz4 as a prebuilt module (its frames have independent blocks, as Kafka requires), zstd as WebAssembly.
 'use strict'
 
 const { CompressionTypes, CompressionCodecs } = require('kafkajs')
@@ -21,7 +20,7 @@ const lz4Codec = () => ({
   decompress: buffer => lz4.decompressFrame(buffer),
 })
 
-// Streams, because frames written by others need not tell their decompressed size.
+// Streaming, because frames of other clients may not contain their decompressed size.
 const zstdCodec = zstd => () => {
   const streaming = new zstd.Streaming()
   return {

@@ -1,5 +1,5 @@
-// The driver for kafkajs: reads commands from standard input, one JSON object per line, and answers on standard output.
-// What commands and answers look like stands in the tests' drivers/wire.py. The packages are found through NODE_PATH.
+// Driver of kafkajs: reads commands from standard input, one JSON object per line, and writes responses to standard output.
+// The tests' drivers/wire.py describes the protocol. Packages are found through NODE_PATH.
 'use strict'
 
 const readline = require('readline')
@@ -11,12 +11,12 @@ const { secured } = require('./secured')
 const { transactions } = require('./transactions')
 
 const COMMAND_TIMEOUT_MS = 30_000
-const FETCH_WAIT_MS = 200 // a consumer leaves, and notices a rebalance, only between fetches
+const FETCH_WAIT_MS = 200 // a consumer leaves and rebalances only between fetches
 const kafka = bootstrap => new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.NOTHING, retry: { retries: 8 } })
 const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
 const text = value => (value === null || value === undefined ? null : Buffer.from(value).toString('base64'))
 
-// kafkajs holds headers in an object, where the values of a repeated name are an array.
+// kafkajs stores headers in an object; repeated names have an array of values.
 function toHeaders(pairs) {
   const headers = {}
   for (const [name, value] of pairs) headers[name] = [...(headers[name] || []), bytes(value)]
@@ -64,7 +64,7 @@ const within = (promise, milliseconds) => {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer))
 }
 
-// kafkajs reads only as a member of a group.
+// kafkajs only reads as a member of a group.
 async function consume({ bootstrap, topics, group, timeout_s: timeoutS, isolation = null }) {
   const missing = { ...topics }
   const records = []
@@ -87,7 +87,7 @@ async function consume({ bootstrap, topics, group, timeout_s: timeoutS, isolatio
     })
     await within(complete, timeoutS * 1000)
   } catch (error) {
-    problem = String(error) // what was read before is still worth telling
+    problem = String(error) // the records read so far are still reported
   } finally {
     await consumer.disconnect()
   }
@@ -144,14 +144,14 @@ const capabilities = () => ({
   version: kafkajsVersion,
   codecs: Object.keys(codecTypes),
   headers: true,
-  null_headers: false, // its encoder asks for the length of every value
+  null_headers: false, // its encoder requires a value
   null_key_and_value: true,
   timestamps: true,
   idempotence: true,
   reads_without_group: false,
-  assignors: [], // its round-robin assigner has a format of its own
+  assignors: [], // its round-robin assigner has its own format
   commits: true,
-  static_members: false, // its requests have a place for the instance's id, but its consumer takes none
+  static_members: false, // its requests have a field for the instance id, but its consumer has no option
   transactions: true,
 })
 
@@ -162,7 +162,7 @@ const commands = {
 async function answer({ id, command, arguments: given }) {
   try {
     return { id, result: await commands[command](given) }
-  } catch (error) { // the driver outlives a command that fails: the test is told and decides
+  } catch (error) { // a failed command does not end the driver; the test decides
     return { id, error: { name: error.type || error.name, message: String(error.message) } }
   }
 }
@@ -172,7 +172,7 @@ async function main() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     process.stdout.write(JSON.stringify(await answer(JSON.parse(line))) + '\n')
   }
-  process.exit(0) // members that were not told to leave must not keep the process
+  process.exit(0) // members that are still in a group must not keep the process alive
 }
 
 main()

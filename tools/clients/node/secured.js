@@ -1,5 +1,4 @@
-// Writing and reading as somebody, over the line and with the login that a test names: the command `write_and_read`, as
-// in the tests' drivers/secured.py.
+// The command `write_and_read`, which tests TLS and SASL; see the tests' drivers/secured.py.
 'use strict'
 
 const fs = require('fs')
@@ -10,7 +9,7 @@ const BURST = 10
 const PAUSE_MS = 20
 const VALUE_CHARACTERS = 1000
 const READ_TIMEOUT_MS = 30_000
-const REAUTHENTICATION_MS = 1000 // so long before a session ends; it has 10 s by itself, longer than the tests' sessions
+const REAUTHENTICATION_MS = 1000 // before a session expires; the default of 10 s exceeds the tests' sessions
 const pause = () => new Promise(resolve => setTimeout(resolve, PAUSE_MS))
 
 function lineOf({ ca, pem }) {
@@ -33,14 +32,14 @@ function loginOf({ mechanism, user, secret }) {
   return { sasl: { mechanism: mechanism.toLowerCase(), ...shown } }
 }
 
-// Whatever fails before the first records are written is a refusal.
+// A failure before the first records are written counts as a rejected login.
 async function opened(producer, send) {
   try {
     await producer.connect()
     await send(COUNT)
   } catch (error) {
     await producer.disconnect()
-    throw Object.assign(new Error(error.message), { name: 'NOT_LET_IN' })
+    throw Object.assign(new Error(error.message), { name: 'LOGIN_REJECTED' })
   }
 }
 

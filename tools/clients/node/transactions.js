@@ -1,10 +1,9 @@
-// Transactional producers of kafkajs: each begins, sends and ends when it is told to.
+// Commands for transactional producers of kafkajs; tests control each step.
 'use strict'
 
 const producers = new Map()
 
-// kafkajs asks for the producer's epoch when its first transaction begins, so that one is begun here and kept until it
-// is wanted.
+// kafkajs requests the producer epoch when its first transaction begins, so one is begun here and used later.
 async function openProducer(kafka, { producer: name, transactional_id: transactionalId, timeout_ms: timeout }) {
   const producer = kafka.producer({ transactionalId, transactionTimeout: timeout, maxInFlightRequests: 1, idempotent: true })
   await producer.connect()
@@ -50,11 +49,11 @@ async function commitMany({ producer, topic, first, count }) {
 async function closeProducer({ producer: name }) {
   const state = producers.get(name)
   producers.delete(name)
-  await state.producer.disconnect() // what it has not ended stays as it is
+  await state.producer.disconnect() // without completing an open transaction
   return null
 }
 
-// The commands, for a driver that opens clients and makes messages of records.
+// The commands, for a driver that creates clients and messages.
 const transactions = (kafka, toMessage) => ({
   open_producer: given => openProducer(kafka(given.bootstrap), given),
   begin_transaction: begin,

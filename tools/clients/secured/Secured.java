@@ -21,8 +21,8 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.AuthenticationException;
 
 /**
- * Writing and reading as somebody, over the line and with the login that a test names: the command {@code write_and_read},
- * as in the tests' {@code drivers/secured.py}. It is run from its source, with the jars of any version of Kafka's clients.
+ * The command {@code write_and_read}, which tests TLS and SASL; see the tests' {@code drivers/secured.py}. It runs from source
+ * with the jars of any version of Kafka's clients.
  */
 public final class Secured {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -34,7 +34,7 @@ public final class Secured {
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        System.setOut(System.err); // whatever a library prints must not look like an answer
+        System.setOut(System.err); // output of libraries must not be mistaken for a response
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             answers.println(answer(JSON.readTree(line)));
@@ -47,9 +47,9 @@ public final class Secured {
         try {
             boolean asked = request.get("command").asText().equals("write_and_read");
             answer.set("result", asked ? writeAndRead(request.get("arguments")) : JSON.createObjectNode());
-        } catch (Exception failure) { // the driver outlives a command that fails: the test is told and decides
+        } catch (Exception failure) { // a failed command does not end the driver; the test decides
             Throwable cause = failure instanceof ExecutionException ? failure.getCause() : failure;
-            String name = cause instanceof AuthenticationException ? "NOT_LET_IN" : cause.getClass().getSimpleName();
+            String name = cause instanceof AuthenticationException ? "LOGIN_REJECTED" : cause.getClass().getSimpleName();
             answer.putObject("error").put("name", name).put("message", String.valueOf(cause.getMessage()));
         }
         return answer;
@@ -64,7 +64,7 @@ public final class Secured {
             List<Future<?>> sent = new ArrayList<>();
             while (written < COUNT) {
                 written = write(producer, partition, written, 1, sent);
-                acknowledged(sent); // one by one: who is refused is told at the first, and for each record anew
+                acknowledged(sent); // one by one, because a rejected login is reported for each record
             }
             try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings)) {
                 consumer.assign(List.of(partition));

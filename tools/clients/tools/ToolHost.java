@@ -9,9 +9,9 @@ import java.util.Base64;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Runs Kafka's command line tools one after the other, as their scripts do, but in one process: most of what a tool takes
- * is the start of its JVM. A request is a line, the class and its arguments in Base64; so is an answer: the exit code, and what
- * was written to standard output and to standard error. It is run from its source, with the jars of the tools.
+ * Runs Kafka's command-line tools one after another in one process, because most of a tool's time is the start of its JVM.
+ * A request is a line with the class and its arguments in Base64. The response is a line with the exit code, standard output
+ * and standard error in Base64. It runs from source with the jars of the tools.
  */
 public final class ToolHost {
     private static final class Exited extends RuntimeException {
@@ -42,7 +42,7 @@ public final class ToolHost {
             answers.println(code + " " + encoded(output) + " " + encoded(errors));
             answers.flush();
         }
-        Runtime.getRuntime().halt(0); // whatever a tool has left running
+        Runtime.getRuntime().halt(0); // also ends threads that a tool has left running
     }
 
     private static int run(String name, String[] arguments) throws Exception {

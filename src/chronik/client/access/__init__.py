@@ -1,1 +1,1 @@
-"""How a client gets in: its settings, TLS, and the login."""
+"""Client access to secured brokers: security settings, TLS and SASL authentication."""

@@ -1,4 +1,4 @@
-"""The login of a client: SaslHandshake, then as many SaslAuthenticate as the mechanism takes."""
+"""SASL authentication of a client: one SaslHandshake, then SaslAuthenticate until the mechanism is done."""
 
 from __future__ import annotations
 
@@ -30,18 +30,22 @@ class Ask(Protocol):
 
 
 def log_in(security: ClientSecurity, address: Address, ask: Ask) -> float:
-    """Returns for how many seconds it holds. Raises LoginRefused."""
+    """Authenticate the connection with SASL and return the session lifetime in seconds.
+
+    Raises:
+        LoginRefused: If the broker rejects the credentials, or closes the connection, or cannot prove its identity.
+    """
     try:
         handshake = ask(SaslHandshakeRequest(mechanism=security.mechanism), SaslHandshakeResponse)
         if handshake.error_code:
-            offered = ", ".join(handshake.mechanisms) or "none: that port asks for no login"
-            raise LoginRefused(f"{address} does not take {security.mechanism}; it takes {offered}")
-        return _converse(_machine(security), security, address, ask)
+            supported = ", ".join(handshake.mechanisms) or "none; this listener does not use SASL"
+            raise LoginRefused(f"{address} does not support SASL {security.mechanism}; supported: {supported}")
+        return _exchange_messages(_create_mechanism(security), security, address, ask)
     except ConnectionLost as error:
-        raise LoginRefused(f"{address} hung up at the login of {security.who}: {error}") from error
+        raise LoginRefused(f"{address} closed the connection during login of {security.who}: {error}") from error
 
 
-def _machine(security: ClientSecurity) -> Machine:
+def _create_mechanism(security: ClientSecurity) -> Machine:
     if security.mechanism == PLAIN:
         return PlainClient(security.username, security.password)
     if security.mechanism == OAUTHBEARER:
@@ -50,20 +54,20 @@ def _machine(security: ClientSecurity) -> Machine:
     return ScramClient(scram, security.username, security.password, secrets.token_urlsafe(NONCE_BYTES))
 
 
-def _converse(machine: Machine, security: ClientSecurity, address: Address, ask: Ask) -> float:
-    outcome: Outcome = Challenge(machine.first())
+def _exchange_messages(mechanism: Machine, security: ClientSecurity, address: Address, ask: Ask) -> float:
+    outcome: Outcome = Challenge(mechanism.first())
     lifetime_ms = 0
     while not isinstance(outcome, Success):
-        if isinstance(outcome, Derive) and isinstance(machine, ScramClient):
-            outcome = machine.derived(salted(outcome.password, outcome.salt, outcome.iterations, outcome.digest))
+        if isinstance(outcome, Derive) and isinstance(mechanism, ScramClient):
+            outcome = mechanism.derived(salted(outcome.password, outcome.salt, outcome.iterations, outcome.digest))
         elif isinstance(outcome, Challenge):
-            answer = ask(SaslAuthenticateRequest(auth_bytes=outcome.data), SaslAuthenticateResponse)
-            if answer.error_code:
-                why = answer.error_message or ErrorCode(answer.error_code).message
-                raise LoginRefused(f"{address} refused the login of {security.who} by {security.mechanism}: {why}")
-            lifetime_ms = answer.session_lifetime_ms
-            outcome = machine.step(bytes(answer.auth_bytes))
+            response = ask(SaslAuthenticateRequest(auth_bytes=outcome.data), SaslAuthenticateResponse)
+            if response.error_code:
+                reason = response.error_message or ErrorCode(response.error_code).message
+                raise LoginRefused(f"{address} rejected {security.mechanism} login of {security.who}: {reason}")
+            lifetime_ms = response.session_lifetime_ms
+            outcome = mechanism.step(bytes(response.auth_bytes))
         else:
-            why = outcome.why if isinstance(outcome, Failure) else f"{security.mechanism} has no such turn"
-            raise LoginRefused(f"{address} is not to be trusted with the login of {security.who}: {why}")
+            reason = outcome.why if isinstance(outcome, Failure) else f"unexpected {security.mechanism} message"
+            raise LoginRefused(f"{address} could not prove its identity to {security.who}: {reason}")
     return lifetime_ms / 1000 if lifetime_ms > 0 else float("inf")

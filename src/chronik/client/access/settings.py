@@ -1,7 +1,7 @@
-"""How a client gets in: where the brokers are, and what it shows them, by the settings that every Kafka client has.
+"""Connection settings of a client, under the names that Kafka clients use.
 
-Java's names and librdkafka's are both known, so that a file that works for one of them works here. Certificates and
-keys are PEM, in files or in the settings themselves. A password or a token is in no representation of any of this.
+The names of the Java client and those of librdkafka are accepted, so that a file that works for one of them works here.
+Certificates and keys are PEM, in files or inline. No `repr` contains a password or a token.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
-_JAAS: Final = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_JAAS_OPTION: Final = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _FILE_URL: Final = "file://"
 _VALUE_CHARACTERS_MAX: Final = 200
 
-_KNOWN: Final = {
+_FIELD_BY_SETTING: Final = {
     "security.protocol": "protocol",
     "sasl.mechanism": "mechanism",
     "sasl.mechanisms": "mechanism",
@@ -49,17 +49,22 @@ _KNOWN: Final = {
     "ssl.truststore.type": "store_type",
     "ssl.keystore.type": "store_type",
 }
-"""What each setting is to us. Settings of other kinds (timeouts, serializers, …) are none of our business."""
+"""The field of ClientSecurity that each setting fills. Settings without security meaning (timeouts, …) are ignored."""
 
 _MISSPELLING_SIMILARITY_MIN: Final = 0.85
-"""A name this similar to a known setting is a misspelling, and must not be ignored: it may ask for TLS or a login.
-Kafka's names for settings of other kinds are less similar."""
+"""An unknown name this similar to a known setting is treated as a misspelling and rejected.
 
-_FILES: Final = ("token_file", "ca_file", "certificate_file", "key_file")
+Ignoring it could disable TLS or authentication. Kafka's other settings have names that are less similar.
+"""
+
+_FILE_FIELDS: Final = ("token_file", "ca_file", "certificate_file", "key_file")
 
 
 class ClientSecurity(msgspec.Struct, frozen=True):
-    """It travels to where tasks run, so files that it names must be there as well."""
+    """Security settings of a client connection: TLS, SASL mechanism and credentials.
+
+    The settings are sent to remote tasks, so the files that they name must exist on those machines as well.
+    """
 
     protocol: str = PLAINTEXT
     mechanism: str = ""
@@ -88,16 +93,20 @@ class ClientSecurity(msgspec.Struct, frozen=True):
 
     @property
     def who(self) -> str:
-        return self.username or "whom the token names"
+        return self.username or "the token's principal"
 
     def with_whole_paths(self) -> ClientSecurity:
-        """Names files from the root on, for processes with another working folder: a Spark that stays has its own."""
-        given = {name: getattr(self, name) for name in _FILES}
-        whole = {name: str(Path(path).absolute()) for name, path in given.items() if path}
+        """Return a copy with absolute file paths, for processes that have another working directory."""
+        fields = {name: getattr(self, name) for name in _FILE_FIELDS}
+        whole = {name: str(Path(path).absolute()) for name, path in fields.items() if path}
         return msgspec.structs.replace(self, **whole) if whole else self
 
     def token(self) -> str:
-        """Reads it anew each time: whoever keeps the file replaces it before it expires. Raises ClientError."""
+        """Read the OAuth bearer token from its file. It is read for each login because it may have been renewed.
+
+        Raises:
+            ClientError: If the file cannot be read.
+        """
         try:
             return Path(self.token_file).read_text(encoding="ascii").strip()
         except (OSError, UnicodeError) as error:
@@ -105,12 +114,14 @@ class ClientSecurity(msgspec.Struct, frozen=True):
 
 
 OPEN: Final = ClientSecurity()
-"""For brokers that let everyone in."""
+"""Settings for brokers without TLS and authentication."""
 
 
 class Access(NamedTuple):
+    """Bootstrap servers and the security settings to connect with."""
+
     servers: str
-    """HOST:PORT, or several with commas."""
+    """HOST:PORT, or a comma-separated list of these."""
     security: ClientSecurity = OPEN
 
     def __str__(self) -> str:
@@ -118,7 +129,7 @@ class Access(NamedTuple):
 
 
 Bootstrap: TypeAlias = str | Access
-"""Whoever needs no more than an address gives it as it is."""
+"""Bootstrap servers, with security settings if the brokers require any."""
 
 
 def access_of(bootstrap: Bootstrap) -> Access:
@@ -126,8 +137,13 @@ def access_of(bootstrap: Bootstrap) -> Access:
 
 
 def read_settings(path: Path) -> dict[str, str]:
-    """Reads a file of Kafka's client settings: `name=value` lines, `#` before a comment, `\\` at the end of a line that
-    goes on. Raises ClientError."""
+    """Parse a Kafka client properties file and return its settings by name.
+
+    Lines are `name=value`; `#` or `!` starts a comment, and a backslash at the end continues the line.
+
+    Raises:
+        ClientError: If the file cannot be read or a line is not `name=value`.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
@@ -137,53 +153,53 @@ def read_settings(path: Path) -> dict[str, str]:
         line = line.strip()
         if not line or line[0] in "#!":
             continue
-        name, equals, value = line.partition("=")
-        if not equals:
+        name, separator, value = line.partition("=")
+        if not separator:
             raise ClientError(f"client config {path}, line {number}: expected name=value")
         settings[name.strip()] = value.strip().replace("\\n", "\n")
     return settings
 
 
 def parse_security(settings: Mapping[str, str]) -> ClientSecurity:
-    """Raises ClientError, which names the setting and what is expected of it, and repeats no secret."""
-    given: dict[str, str] = {}
+    """Return the security settings of a client. Raises ClientError, whose message contains no secrets."""
+    fields: dict[str, str] = {}
     for name, value in settings.items():
-        if (field := _KNOWN.get(name)) is not None:
-            given[field] = value
-        elif name.startswith(("sasl.", "ssl.")):  # not dropped in silence: it may say who is to be trusted
-            meant = suggestion(name, _KNOWN) or f"; it knows {', '.join(_KNOWN)}"
-            raise ClientError(f"{name}: this client knows no such setting{meant}")
-        elif closest := closest_name(name, _KNOWN, _MISSPELLING_SIMILARITY_MIN):
-            raise ClientError(f"{name}: this client knows no such setting; did you mean {closest!r}?")
-    if given.pop("store_type", "PEM").upper() != "PEM":
-        raise ClientError("ssl.truststore.type and ssl.keystore.type: expected PEM; this client reads no Java stores")
-    given |= _from_jaas(given.pop("jaas", ""))
-    given["protocol"] = _choice(given.get("protocol", PLAINTEXT), "security.protocol", PROTOCOLS)
-    security = ClientSecurity(**given)
-    return _with_login(security) if security.has_login else security
+        if (field := _FIELD_BY_SETTING.get(name)) is not None:
+            fields[field] = value
+        elif name.startswith(("sasl.", "ssl.")):  # ignoring it could weaken security
+            hint = suggestion(name, _FIELD_BY_SETTING) or f"; known settings: {', '.join(_FIELD_BY_SETTING)}"
+            raise ClientError(f"{name}: unknown client setting{hint}")
+        elif closest := closest_name(name, _FIELD_BY_SETTING, _MISSPELLING_SIMILARITY_MIN):
+            raise ClientError(f"{name}: unknown client setting; did you mean {closest!r}?")
+    if fields.pop("store_type", "PEM").upper() != "PEM":
+        raise ClientError("ssl.truststore.type and ssl.keystore.type: expected PEM; Java key stores are not supported")
+    fields |= _from_jaas(fields.pop("jaas", ""))
+    fields["protocol"] = _parse_choice(fields.get("protocol", PLAINTEXT), "security.protocol", PROTOCOLS)
+    security = ClientSecurity(**fields)
+    return _with_checked_login(security) if security.has_login else security
 
 
-def _with_login(security: ClientSecurity) -> ClientSecurity:
-    mechanism = _choice(security.mechanism or "(none)", "sasl.mechanism", MECHANISMS)
+def _with_checked_login(security: ClientSecurity) -> ClientSecurity:
+    mechanism = _parse_choice(security.mechanism or "(none)", "sasl.mechanism", MECHANISMS)
     if mechanism != "OAUTHBEARER" and not (security.username and security.password):
         expected = "sasl.username and sasl.password, or sasl.jaas.config"
-        raise ClientError(f"sasl.mechanism = {mechanism}: expected {expected} with both")
+        raise ClientError(f"sasl.mechanism = {mechanism}: a user name and a password are required: set {expected}")
     url = security.token_file
     if mechanism == "OAUTHBEARER" and not url.startswith(_FILE_URL):
         raise ClientError(
-            "sasl.oauthbearer.token.endpoint.url: expected file:///PATH of a file with a token, which is read again "
-            "whenever one is needed"
+            "sasl.oauthbearer.token.endpoint.url: expected file:///PATH of a file that contains a token; the file is "
+            "read for each login"
         )
     token_file = url.removeprefix(_FILE_URL)
     return msgspec.structs.replace(security, mechanism=mechanism, token_file=token_file)
 
 
 def _from_jaas(config: str) -> dict[str, str]:
-    """What a login module is given, whichever it is: `… required username="alice" password="…";`"""
-    return {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS.findall(config)}
+    """Return the user name and password of a JAAS configuration: `… required username="alice" password="…";`."""
+    return {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS_OPTION.findall(config)}
 
 
-def _choice(value: str, name: str, allowed: tuple[str, ...]) -> str:
+def _parse_choice(value: str, name: str, allowed: tuple[str, ...]) -> str:
     if value.upper() not in allowed:
         shown = shortened(repr(value), _VALUE_CHARACTERS_MAX)
         raise ClientError(f"{name} = {shown}: expected {' or '.join(allowed)}")

@@ -1,1 +1,1 @@
-"""Users, rights and quotas, asked of a cluster."""
+"""Security administration: users, ACLs and quotas."""

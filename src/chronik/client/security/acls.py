@@ -1,4 +1,4 @@
-"""Lists, adds and removes ACLs."""
+"""ACL administration: list, add and remove ACLs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANY = 1
 
 
 class AclBinding(NamedTuple):
-    """Numbers are Kafka's."""
+    """An ACL, with Kafka's numbers for types, operations and permissions."""
 
     resource_type: int
     name: str
@@ -32,6 +32,8 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
+    """A filter that matches ACLs. ANY and None match everything."""
+
     resource_type: int = ANY
     name: str | None = None
     pattern_type: int = ANY
@@ -42,7 +44,7 @@ class AclFilter(NamedTuple):
 
 
 def list_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
-    """Raises KafkaError."""
+    """Return the ACLs that match the filter. Raises KafkaError."""
     request = DescribeAclsRequest(
         resource_type_filter=wanted.resource_type,
         resource_name_filter=wanted.name,
@@ -53,7 +55,7 @@ def list_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
         permission_type=wanted.permission,
     )
     response = cluster.retrying(lambda: cluster.any_broker().request(request, DescribeAclsResponse))
-    _raise(response.error_code, response.error_message)
+    _raise_for(response.error_code, response.error_message)
     return [
         AclBinding(
             resource.resource_type,
@@ -70,7 +72,7 @@ def list_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
 
 
 def add_acls(cluster: Cluster, acls: Sequence[AclBinding]) -> None:
-    """Raises the KafkaError of the first that is refused."""
+    """Add ACLs. Raises the KafkaError of the first rejected one."""
     request = CreateAclsRequest(
         creations=[
             AclCreation(
@@ -87,12 +89,15 @@ def add_acls(cluster: Cluster, acls: Sequence[AclBinding]) -> None:
     )
     response = cluster.retrying(lambda: cluster.controller().request(request, CreateAclsResponse))
     for result in response.results:
-        _raise(result.error_code, result.error_message)
+        _raise_for(result.error_code, result.error_message)
 
 
 def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclBinding]:
-    """Returns those that are gone. Raises the KafkaError of the first filter that is refused, or of the first ACL that
-    may still be there, and says how many are gone."""
+    """Remove the ACLs that match any of the filters, and return them.
+
+    Raises:
+        KafkaError: If a filter is rejected or an ACL could not be removed; the message says how many were removed.
+    """
     request = DeleteAclsRequest(
         filters=[
             DeleteAclsFilter(
@@ -108,10 +113,10 @@ def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclBindi
         ]
     )
     response = cluster.retrying(lambda: cluster.controller().request(request, DeleteAclsResponse))
-    gone: dict[AclBinding, None] = {}
-    left: dict[AclBinding, DeleteAclsMatchingAcl] = {}
+    removed: dict[AclBinding, None] = {}
+    remaining: dict[AclBinding, DeleteAclsMatchingAcl] = {}
     for result in response.filter_results:
-        _raise(result.error_code, result.error_message)
+        _raise_for(result.error_code, result.error_message)
         for acl in result.matching_acls:
             binding = AclBinding(
                 acl.resource_type,
@@ -123,15 +128,15 @@ def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclBindi
                 acl.permission_type,
             )
             if acl.error_code:
-                left[binding] = acl
+                remaining[binding] = acl
             else:
-                gone[binding] = None
-    for failed in left.values():
-        told = f"{len(gone)} are gone, {len(left)} may still be there: {failed.error_message}"
-        raise KafkaError(ErrorCode(failed.error_code), told)
-    return list(gone)
+                removed[binding] = None
+    for failed in remaining.values():
+        message_text = f"{len(removed)} ACLs were removed, {len(remaining)} may still exist: {failed.error_message}"
+        raise KafkaError(ErrorCode(failed.error_code), message_text)
+    return list(removed)
 
 
-def _raise(code: int, message: str | None) -> None:
+def _raise_for(code: int, message: str | None) -> None:
     if code:
         raise KafkaError(ErrorCode(code), message or ErrorCode(code).message)

@@ -1,4 +1,4 @@
-"""Describes and alters quotas of users, clients and addresses."""
+"""Client quotas: describe and alter the quotas of users, clients and IP addresses."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from chronik.protocol.messages.describe_client_quotas import (
 )
 
 Named = Mapping[str, str | None]
-"""Names by kind ("user", "client-id", "ip"): None is the default, whoever has no quota of its own."""
+"""Entity names by type ("user", "client-id", "ip"); None names the default entity."""
 
 _EXACT, _DEFAULT = 0, 1
 
 
 def describe_quotas(cluster: Cluster, named: Named) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """Returns the quotas of all whom the names fit, by key. Raises KafkaError."""
+    """Return the entities that match the names, each with its quotas by key. Raises KafkaError."""
     components = [
-        QuotaComponent(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
-        for kind, name in named.items()
+        QuotaComponent(entity_type=entity_type_name, match_type=_DEFAULT if name is None else _EXACT, match=name)
+        for entity_type_name, name in named.items()
     ]
     request = DescribeClientQuotasRequest(components=components, strict=False)
     response = cluster.retrying(lambda: cluster.any_broker().request(request, DescribeClientQuotasResponse))
-    raise_for(response.error_code, "not described", response.error_message)
+    raise_for(response.error_code, "quotas not described", response.error_message)
     return [
         (
             {part.entity_type: part.entity_name for part in entry.entity},
@@ -43,12 +43,14 @@ def describe_quotas(cluster: Cluster, named: Named) -> list[tuple[dict[str, str 
 
 
 def alter_quotas(cluster: Cluster, named: Named, changes: Mapping[str, float | None]) -> None:
-    """Sets the quotas with these keys, and removes those whose value is None. Raises KafkaError."""
+    """Set quotas of an entity, and remove those whose value is None. Raises KafkaError."""
     entry = QuotaAlterationEntry(
-        entity=[AlteredEntity(entity_type=kind, entity_name=name) for kind, name in named.items()],
+        entity=[
+            AlteredEntity(entity_type=entity_type_name, entity_name=name) for entity_type_name, name in named.items()
+        ],
         ops=[QuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in changes.items()],
     )
     request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
     response = cluster.retrying(lambda: cluster.any_broker().request(request, AlterClientQuotasResponse))
     for result in response.entries:
-        raise_for(result.error_code, "not changed", result.error_message)
+        raise_for(result.error_code, "quotas not altered", result.error_message)

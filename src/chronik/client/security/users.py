@@ -1,4 +1,4 @@
-"""Users with passwords: who there are, and how one is given another password. Passwords are salted here, and stay."""
+"""SCRAM users: list users, set passwords and delete them. Passwords are salted by the client and never sent."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
 from chronik.security.sasl.scram_keys import BY_NAME, BY_NUMBER, new_salt, salted
 
 Credentials = dict[str, int]
-"""Iterations by mechanism."""
+"""Iterations by SCRAM mechanism."""
 
 
 def list_users(cluster: Cluster, names: Sequence[str] | None = None) -> dict[str, Credentials]:
-    """Returns all users, or those of these names that exist."""
-    asked = None if names is None else [ScramUser(name=name) for name in names]
-    request = DescribeUserScramCredentialsRequest(users=asked)
+    """Return the SCRAM mechanisms of all users, or of those named users that exist, sorted by user."""
+    requested = None if names is None else [ScramUser(name=name) for name in names]
+    request = DescribeUserScramCredentialsRequest(users=requested)
 
-    def ask() -> dict[str, Credentials]:
+    def send() -> dict[str, Credentials]:
         response = cluster.any_broker().request(request, DescribeUserScramCredentialsResponse)
         raise_for(response.error_code, "users", response.error_message)
         found = {}
@@ -41,15 +41,15 @@ def list_users(cluster: Cluster, names: Sequence[str] | None = None) -> dict[str
             found[user.user] = {BY_NUMBER[each.mechanism].name: each.iterations for each in known}
         return found
 
-    return dict(sorted(cluster.retrying(ask).items()))
+    return dict(sorted(cluster.retrying(send).items()))
 
 
 def set_password(cluster: Cluster, name: str, password: str, mechanisms: Sequence[str], iterations: int) -> None:
-    """Makes the user, if need be. Raises KafkaError."""
-    put = []
+    """Set the user's password for the given mechanisms; create the user if necessary. Raises KafkaError."""
+    upsertions_to_send = []
     for mechanism in mechanisms:
         scram, salt = BY_NAME[mechanism], new_salt(secrets.choice)
-        put.append(
+        upsertions_to_send.append(
             ScramCredentialUpsertion(
                 name=name,
                 mechanism=scram.number,
@@ -58,27 +58,29 @@ def set_password(cluster: Cluster, name: str, password: str, mechanisms: Sequenc
                 salted_password=salted(password.encode(), salt, iterations, scram.digest),
             )
         )
-    _alter(cluster, AlterUserScramCredentialsRequest(upsertions=put), name)
+    _alter(cluster, AlterUserScramCredentialsRequest(upsertions=upsertions_to_send), name)
 
 
 def delete_user(cluster: Cluster, name: str) -> None:
-    """Takes away all passwords of the user. Raises KafkaError."""
+    """Delete the user by removing all its SCRAM credentials. Raises KafkaError."""
     known = list_users(cluster, [name]).get(name)
     if not known:
-        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {name!r}")
+        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"user {name!r} does not exist")
     delete_passwords(cluster, name, list(known))
 
 
 def delete_passwords(cluster: Cluster, name: str, mechanisms: Sequence[str]) -> None:
-    """Takes away those of the user that are for these mechanisms. Raises KafkaError."""
-    gone = [ScramCredentialDeletion(name=name, mechanism=BY_NAME[mechanism].number) for mechanism in mechanisms]
-    _alter(cluster, AlterUserScramCredentialsRequest(deletions=gone), name)
+    """Remove the user's SCRAM credentials of the given mechanisms. Raises KafkaError."""
+    deletions_to_send = [
+        ScramCredentialDeletion(name=name, mechanism=BY_NAME[mechanism].number) for mechanism in mechanisms
+    ]
+    _alter(cluster, AlterUserScramCredentialsRequest(deletions=deletions_to_send), name)
 
 
 def _alter(cluster: Cluster, request: AlterUserScramCredentialsRequest, name: str) -> None:
-    def ask() -> None:
+    def send() -> None:
         response = cluster.any_broker().request(request, AlterUserScramCredentialsResponse)
         for result in response.results:
             raise_for(result.error_code, f"user {name!r}", result.error_message)
 
-    cluster.retrying(ask)
+    cluster.retrying(send)

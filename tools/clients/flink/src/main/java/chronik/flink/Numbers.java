@@ -10,7 +10,7 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
 /**
  * Writes the numbers below COUNT exactly once: {@code Numbers BOOTSTRAP TOPIC COUNT TRANSACTIONAL_ID_PREFIX}. It fails once,
- * in the midst of a transaction, and goes on from its last checkpoint.
+ * within a transaction, and resumes from its last checkpoint.
  */
 public final class Numbers {
     private static final int CHECKPOINT_MS = 500;
@@ -38,7 +38,7 @@ public final class Numbers {
         environment.execute("numbers");
     }
 
-    /** So that there are several checkpoints, and the failure between two of them. */
+    /** Slows the job down, so that the failure happens between two of several checkpoints. */
     private static String slowly(long number, long count) throws Exception {
         Thread.sleep(1);
         if (number == count / 2 && HAS_FAILED.compareAndSet(false, true)) {

@@ -28,12 +28,12 @@ import org.apache.kafka.common.TopicCollection;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 
-/** The administrative commands. Their arguments and results are the same as those of the other drivers. */
+/** Admin commands, with the same arguments and results as in the other drivers. */
 final class Administration {
     private static final int REQUEST_TIMEOUT_MS = 30_000;
     private static final Map<String, Admin> CLIENTS = new HashMap<>();
 
-    /** A command on the client of the broker that the arguments name. */
+    /** A command that uses the admin client of the broker in the arguments. */
     interface AdminCommand {
         Object run(Admin admin, JsonNode arguments) throws Exception;
     }
@@ -83,7 +83,7 @@ final class Administration {
         return admin.createTopics(topics, new CreateTopicsOptions().validateOnly(validateOnly)).all().get();
     }
 
-    /** Creates one topic per request, from threads that have an admin client each. */
+    /** Creates one topic per request, from threads with an admin client each. */
     private static Object createTopicsByThreads(JsonNode arguments) throws Exception {
         String bootstrap = arguments.get("bootstrap").asText();
         List<String> names = Wire.texts(arguments.get("topics"));
@@ -141,7 +141,7 @@ final class Administration {
         return described;
     }
 
-    /** By the API of that name, two partitions to a page, so that the cursor is used as well. */
+    /** Uses the DescribeTopicPartitions API with two partitions per page, to test its cursor. */
     private static Object describeTopicPartitions(Admin admin, JsonNode arguments) throws Exception {
         DescribeTopicsOptions pages = new DescribeTopicsOptions().partitionSizeLimitPerResponse(2);
         String topic = arguments.get("topic").asText();

@@ -15,19 +15,19 @@ import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.protocol.Errors;
 
 /**
- * Reads commands from standard input, one JSON object per line, and answers each on standard output; many commands to one
- * process, because a virtual machine takes long to start. What commands and answers look like stands in the tests'
- * {@code drivers/wire.py}.
+ * Driver of the Java client: reads commands from standard input, one JSON object per line, and writes responses to standard
+ * output. One process serves many commands, because a JVM starts slowly. The tests' {@code drivers/wire.py} describes the
+ * protocol.
  */
 public final class Main {
-    /** A command: its arguments in, its result out (null is a result too). */
+    /** A command that maps arguments to a result, which may be null. */
     interface Command {
         Object run(JsonNode arguments) throws Exception;
     }
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        System.setOut(System.err); // whatever a library prints must not look like an answer
+        System.setOut(System.err); // output of libraries must not be mistaken for a response
         Map<String, Command> commands = new TreeMap<>();
         Records.register(commands);
         Members.register(commands);
@@ -37,7 +37,7 @@ public final class Main {
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             answers.println(Wire.JSON.writeValueAsString(answer(commands, Wire.JSON.readTree(line))));
         }
-        System.exit(0); // members that were not told to leave must not keep the process
+        System.exit(0); // members that are still in a group must not keep the process alive
     }
 
     private static ObjectNode answer(Map<String, Command> commands, JsonNode request) {
@@ -49,14 +49,14 @@ public final class Main {
                 throw new IllegalArgumentException("no such command: " + request.get("command"));
             }
             answer.set("result", Wire.JSON.valueToTree(command.run(request.get("arguments"))));
-        } catch (Exception failure) { // the driver outlives a command that fails: the test is told and decides
+        } catch (Exception failure) { // a failed command does not end the driver; the test decides
             Throwable cause = rootOf(failure);
             answer.putObject("error").put("name", nameOf(cause)).put("message", String.valueOf(cause.getMessage()));
         }
         return answer;
     }
 
-    /** A producer that was refused something tells so at each later call, with the refusal as the cause. */
+    /** Returns the root cause: a failed producer repeats its first error as the cause of each later one. */
     private static Throwable rootOf(Throwable failure) {
         boolean wrapped = failure instanceof ExecutionException
                 || failure instanceof CompletionException
@@ -64,7 +64,7 @@ public final class Main {
         return wrapped && failure.getCause() != null ? rootOf(failure.getCause()) : failure;
     }
 
-    /** Kafka's own name for what the broker answered, or the class of anything else. */
+    /** Returns Kafka's error name, or the class name of other exceptions. */
     private static String nameOf(Throwable cause) {
         return cause instanceof ApiException ? Errors.forException(cause).name() : cause.getClass().getSimpleName();
     }

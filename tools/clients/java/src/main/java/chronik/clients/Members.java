@@ -20,13 +20,13 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.common.TopicPartition;
 
-/** Members of groups. A consumer belongs to one thread, so each member polls in its own and takes commands between polls. */
+/** Group members. A consumer is bound to one thread, so each member polls in its own and runs commands between polls. */
 final class Members {
     private static final Duration POLL = Duration.ofMillis(100);
     private static final long COMMAND_TIMEOUT_S = 30;
     private static final int HEARTBEAT_MS = 500;
-    private static final int SESSION_MS = 10_000; // short, because tests wait for the end of a session whose member crashed
-    private static final int STATIC_SESSION_MS = 30_000; // long, because a static member must be back within it
+    private static final int SESSION_MS = 10_000; // short, because tests wait for the session of a crashed member to expire
+    private static final int STATIC_SESSION_MS = 30_000; // long, because a static member must return within it
     private static final Map<String, String> ASSIGNORS = Map.of(
             "range", RangeAssignor.class.getName(),
             "cooperative-sticky", CooperativeStickyAssignor.class.getName());
@@ -74,7 +74,7 @@ final class Members {
                     }
                     show(consumer.poll(POLL));
                 }
-            } catch (RuntimeException failure) { // told by the next take() and by leave()
+            } catch (RuntimeException failure) { // reported by the next take() and by leave()
                 left.completeExceptionally(failure);
             }
             left.complete(null);
@@ -86,14 +86,14 @@ final class Members {
         }
 
         @Override
-        public void onPartitionsRevoked(Collection<TopicPartition> revoked) {} // the assignment that follows is what counts
+        public void onPartitionsRevoked(Collection<TopicPartition> revoked) {} // only assignments are counted
 
         private synchronized void show(Iterable<ConsumerRecord<byte[], byte[]>> records) {
             records.forEach(record -> received.add(Wire.received(record)));
             assignment = consumer.assignment().stream().map(Wire::seat).collect(Collectors.toList());
         }
 
-        /** The partitions owned now, how often there were new ones, and what was received since the last call. */
+        /** Returns the assignment, the number of rebalances, and the records since the last call. */
         synchronized ObjectNode take() {
             ObjectNode state = Wire.JSON.createObjectNode();
             state.set("assignment", Wire.JSON.valueToTree(assignment));
@@ -111,7 +111,7 @@ final class Members {
                 try {
                     consumer.commitSync(wanted);
                     done.complete(null);
-                } catch (RuntimeException failure) { // belongs to whoever asked
+                } catch (RuntimeException failure) { // reported to the caller of the command
                     done.completeExceptionally(failure);
                 }
             });

@@ -20,7 +20,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.AppInfoParser;
 
-/** Writing and reading records, and saying what this client can. */
+/** Commands to write and read records, and the client's capabilities. */
 final class Records {
     private static final Duration POLL = Duration.ofMillis(200);
     private static final long SEND_TIMEOUT_S = 60;
@@ -102,7 +102,7 @@ final class Records {
             if (group != null) {
                 consumer.commitSync();
             }
-        } catch (RuntimeException failure) { // what was read before is still worth telling
+        } catch (RuntimeException failure) { // the records read so far are still reported
             return answer.put("problem", failure.toString());
         }
         missing.values().removeIf(count -> count <= 0);

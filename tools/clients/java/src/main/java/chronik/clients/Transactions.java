@@ -14,7 +14,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Transactional producers: each begins, sends and ends when it is told to. */
+/** Commands for transactional producers; tests control each step. */
 final class Transactions {
     private static final long SEND_TIMEOUT_S = 60;
     private static final Map<String, KafkaProducer<byte[], byte[]>> PRODUCERS = new HashMap<>();
@@ -41,7 +41,7 @@ final class Transactions {
         });
         commands.put("commit_many", Transactions::commitMany);
         commands.put("close_producer", arguments -> {
-            // Without patience: what it has not ended stays as it is.
+            // Close without waiting and without completing an open transaction.
             PRODUCERS.remove(arguments.get("producer").asText()).close(Duration.ZERO);
             return null;
         });
@@ -81,8 +81,8 @@ final class Transactions {
             of(arguments).beginTransaction();
             byte[] value = Integer.toString(number).getBytes();
             of(arguments).send(new ProducerRecord<>(arguments.get("topic").asText(), 0, null, value));
-            // The client looks whether records are under way before it takes up what it was asked for: with an epoch for
-            // each transaction, a commit that comes in between is sent before them, once in ten thousand times.
+            // The client checks for records in flight before it processes new calls. With an epoch per transaction, a
+            // commit that arrives in between may be sent before the records (once in ten thousand times).
             of(arguments).flush();
             of(arguments).commitTransaction();
         }

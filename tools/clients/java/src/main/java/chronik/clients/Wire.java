@@ -16,7 +16,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 
-/** Records and partitions as JSON. */
+/** Conversion of records and partitions to and from JSON. */
 final class Wire {
     static final ObjectMapper JSON = new ObjectMapper();
 
@@ -46,7 +46,7 @@ final class Wire {
         return List.of(partition.topic(), partition.partition());
     }
 
-    /** Offsets to commit, from arrays of topic, partition, offset and metadata. */
+    /** Parses offsets to commit from arrays of topic, partition, offset and metadata. */
     static Map<TopicPartition, OffsetAndMetadata> offsets(JsonNode array) {
         Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
         for (JsonNode each : array) {

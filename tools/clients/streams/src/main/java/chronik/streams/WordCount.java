@@ -13,10 +13,10 @@ import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * Counts words exactly once: {@code WordCount BOOTSTRAP APPLICATION_ID INPUT OUTPUT FOLDER}. Lines are taken apart, words
- * go to the partition of their own by way of a topic between, and every count is written as it changes, so that the
- * counts of a word are 1, 2, 3 and so on to whoever reads what was committed. Runs until it is killed; ends by itself when
- * it cannot go on, and is to be started again.
+ * Counts words exactly once: {@code WordCount BOOTSTRAP APPLICATION_ID INPUT OUTPUT FOLDER}. Lines are split
+ * into words, which are repartitioned by an intermediate topic. Every change of a count is written, so that a reader of
+ * committed records sees the counts 1, 2, 3, … of each word. Runs until it is killed; exits when it cannot continue, and must
+ * then be restarted.
  */
 public final class WordCount {
     private static final int EXIT_FATAL = 3;
@@ -55,8 +55,8 @@ public final class WordCount {
         settings.put("topic.min.insync.replicas", 2);
         settings.put("num.stream.threads", 2);
         settings.put("commit.interval.ms", 100);
-        settings.put("statestore.cache.max.bytes", 0); // each change is written
-        // Short, for the sake of who waits for what a killed one has left behind.
+        settings.put("statestore.cache.max.bytes", 0); // write each change
+        // Short, because tests wait for the session of a killed instance to expire.
         settings.put("consumer.session.timeout.ms", 6_000);
         settings.put("consumer.heartbeat.interval.ms", 1_000);
         settings.put("producer.transaction.timeout.ms", 10_000);

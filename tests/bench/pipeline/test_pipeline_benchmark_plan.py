@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bench.pipeline.plan import PARTITIONS, ROWS_PER_CALL, events, fill
+from bench.pipeline.processes import PeakMemory, descendants, proportional_bytes, tree_cpu_seconds
+from chronik.bench.measures import MEGABYTE
+from chronik.client.offsets import latest_offsets
+from chronik.testing import Broker
+
+
+def test_generated_events_have_100_bytes_and_differ() -> None:
+    values = events(1000, np.random.default_rng(1))["value"].to_pylist()
+    assert {len(value) for value in values} == {100}
+    assert len(set(values)) == 1000
+
+
+def test_fill_distributes_records_evenly_over_partitions(chronik_broker: Broker, chronik_topic: str) -> None:
+    topic = f"{chronik_topic}-filled"
+    fill(chronik_broker.bootstrap, topic, PARTITIONS * ROWS_PER_CALL)
+    with chronik_broker.cluster() as cluster:
+        ends = latest_offsets(cluster, cluster.partitions(topic))
+    assert [ends[each] for each in sorted(ends)] == [ROWS_PER_CALL] * PARTITIONS
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="process memory is read from /proc")
+def test_peak_memory_and_cpu_include_child_processes() -> None:
+    use = "held = b'x' * 60_000_000\nwhile time.process_time() < 0.3: pass"
+    hold = f"import time\n{use}\nprint('held', flush=True)\ninput()"
+    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with PeakMemory(process.pid) as peak:
+            assert len(descendants(process.pid)) == 2
+        assert 60 * MEGABYTE < peak.bytes < 200 * MEGABYTE
+        assert proportional_bytes(process.pid) < 60 * MEGABYTE
+        assert 0.29 < tree_cpu_seconds(process.pid) < 10
+        process.communicate("\n")

@@ -1,0 +1,117 @@
+"""Results of Chronik compared with Apache Kafka: ratios, tables, images and the generated page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from bench.peers.__main__ import main, parse_arguments
+from bench.peers.figures import METRICS, Measured, Metric, Peers, decoded, encoded, ratio, table
+from bench.peers.page import BEGIN, END, IMAGES, KEPT, NOT_YET, PAGE, keep, kept, with_section
+from bench.peers.plots import PICTURES, plots
+from bench.peers.subjects import GROUP, KAFKA, OS, SIZES, subjects
+
+RATE = Metric("rate", "Rate", "records/s", more_is_better=True)
+TIME = Metric("time", "Time", "ms")
+LONGEST = Metric("longest", "Longest", "ms", by_most=True)
+
+
+def peers() -> Peers:
+    measured = [
+        Measured(server, nodes, {metric.key: [value * nodes, value * nodes + 1] for metric in METRICS})
+        for nodes in SIZES
+        for server, value in ((OS, 100.0), (GROUP, 80.0), (KAFKA, 50.0))
+    ]
+    return Peers("a machine", 0.1, 2, 3.0, "Apache Kafka 4.3.1", measured, "0.6.0")
+
+
+@pytest.mark.parametrize(
+    ("metric", "own", "kafkas", "expected"),
+    [
+        (RATE, [200.0, 300.0, 100.0], [100.0, 100.0, 100.0], 2.0),
+        (TIME, [1.0, 1.0, 4.0], [2.0, 3.0, 2.0], 2.0),
+        (LONGEST, [1.0, 10.0], [5.0, 2.0], 0.5),
+        (RATE, [], [1.0], None),
+        (TIME, [0.0], [1.0], None),
+    ],
+)
+def test_ratio_above_one_means_better_than_kafka(
+    metric: Metric, own: list[float], kafkas: list[float], expected: float | None
+) -> None:
+    found = ratio(metric, Measured(OS, 1, {metric.key: own}), Measured(KAFKA, 1, {metric.key: kafkas}))
+    assert found == expected
+
+
+def test_peers_table_has_every_metric_and_ratios_per_flush_setting() -> None:
+    lines = table(peers(), 3).splitlines()
+    assert [cell.strip() for cell in lines[0].split("|")] == ["", "3 nodes", KAFKA, OS, "ratio", GROUP, "ratio", ""]
+    assert len(lines) == 2 + len(METRICS)
+    assert all(len(line.split("|")) == 8 and "||" not in line.replace(" ", "") for line in lines[2:])
+
+
+def test_peers_table_without_kafka_has_no_ratios() -> None:
+    without_kafka = peers()
+    without_kafka.measured = [each for each in without_kafka.measured if each.server != KAFKA]
+    assert "ratio" not in table(without_kafka, 1)
+    assert {subject.server for subject in subjects(with_kafka=False)} == {OS, GROUP}
+
+
+def test_peers_json_round_trips() -> None:
+    assert decoded(encoded(peers())) == peers()
+
+
+def test_images_have_a_bar_and_alternative_text_for_every_value() -> None:
+    images = plots(peers())
+    assert set(images) == set(PICTURES)
+    titles_in_images = set()
+    for text in images.values():
+        root = ElementTree.fromstring(text)
+        description = root.findtext("{http://www.w3.org/2000/svg}desc") or ""
+        titles = {metric.title for metric in METRICS if f"{metric.title}, one node:" in description}
+        bars = len(list(root.iter("{http://www.w3.org/2000/svg}rect"))) - 1
+        assert bars == len(titles) * len(SIZES) * 3
+        titles_in_images |= titles
+    assert titles_in_images == {metric.title for metric in METRICS}
+
+
+def test_keep_writes_json_images_and_page(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / PAGE).write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+    assert kept(tmp_path) is None
+    keep(peers(), tmp_path)
+    assert kept(tmp_path) == peers()
+    page = (tmp_path / PAGE).read_text(encoding="utf-8")
+    assert "old" not in page
+    assert page.startswith(f"before\n{BEGIN}\n")
+    assert page.endswith(f"{END}\nafter\n")
+    assert all(f"](images/{name})" in page and (tmp_path / IMAGES / name).exists() for name in PICTURES)
+    assert (tmp_path / KEPT).exists()
+    assert with_section(page, None) == f"before\n{BEGIN}\n{NOT_YET}{END}\nafter\n"
+
+
+def test_peers_default_arguments() -> None:
+    arguments = parse_arguments([])
+    assert (arguments.rounds, arguments.keep, arguments.nodes) == (5, False, None)
+
+
+@pytest.mark.slow
+def test_small_run_measures_every_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command_arguments = [
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.05",
+        "--trips",
+        "20",
+        "--starts",
+        "1",
+        "--nodes",
+        "1",
+        "--without-kafka",
+    ]
+    assert main([*command_arguments, "--folder", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + len(METRICS)
+    assert all(cell.strip() for line in lines[2:] for cell in line.split("|")[1:-1])

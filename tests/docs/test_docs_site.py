@@ -1,0 +1,81 @@
+"""The docs site: GitHub Markdown is converted for mkdocs, and the site loads nothing from other hosts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from chronik.groups.classic.transitions import mermaid
+from tests.docs.blocks import ROOT
+from tools.docs.github_markdown import for_python_markdown, with_links
+from tools.docs.hooks import site_target
+from tools.docs.states import drawn, steps_of
+
+MKDOCS = ROOT / ".tools" / "docs" / "bin" / "mkdocs"
+EXTERNAL_RESOURCE = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]+)")
+
+
+@pytest.mark.parametrize(
+    ("github", "python"),
+    [
+        ("text\n- one\n- two\n", "text\n\n- one\n- two\n"),
+        ("- one\n  more\n  - inner\n", "- one\n    more\n\n    - inner\n"),
+        ("1. one\n\n   ```sh\n   a\n     b\n   ```\n", "1. one\n\n    ```sh\n    a\n      b\n    ```\n"),
+        ("text\n```sh\n- no list\n```\nafter\n", "text\n\n```sh\n- no list\n```\n\nafter\n"),
+        ("text\n| a | b |\n|---|---|\n| 1 | 2 |\n", "text\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"),
+        ("10. ten\n    more\n11. eleven\n", "10. ten\n    more\n11. eleven\n"),
+        ("- one\n\nafter\n", "- one\n\nafter\n"),
+    ],
+)
+def test_github_markdown_is_converted_to_python_markdown(github: str, python: str) -> None:
+    assert for_python_markdown(github) == python
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "page", "target"),
+    [
+        ("cluster.md#listeners", "docs/operations.md", "operations.md", "cluster.md#listeners"),
+        ("../README.md", "docs/cluster.md", "cluster.md", "index.md"),
+        ("docs/cluster.md", "README.md", "index.md", "cluster.md"),
+        ("docs/decisions/", "README.md", "index.md", "decisions/README.md"),
+        ("../benchmarks.md#tails", "docs/decisions/x.md", "decisions/x.md", "../benchmarks.md#tails"),
+        ("../src/chronik/config.py", "docs/cluster.md", "cluster.md", None),
+        ("https://example.org/a", "docs/cluster.md", "cluster.md", "https://example.org/a"),
+        ("#tails", "docs/benchmarks.md", "benchmarks.md", "#tails"),
+    ],
+)
+def test_links_are_resolved_for_the_site(link: str, source: str, page: str, target: str | None) -> None:
+    assert site_target(link, source, page) == target
+
+
+def test_links_off_the_site_become_text_and_code_is_unchanged() -> None:
+    text = "[a\nb](x) and [c](y)\n```text\n[d](x)\n```\n"
+    expected = "a\nb and [c](Y)\n```text\n[d](x)\n```\n"
+    assert with_links(text, lambda target: None if target == "x" else target.upper()) == expected
+
+
+def test_state_diagram_contains_every_transition() -> None:
+    steps = [step for step in steps_of(mermaid()) if "[*]" not in (step.source, step.target)]
+    root = ElementTree.fromstring(drawn(mermaid()))
+    texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert len(steps) > 5
+    assert all(any(step.why in text_line for text_line in texts) for step in steps)
+
+
+@pytest.mark.slow
+def test_site_builds_without_warnings_or_external_resources(tmp_path: Path) -> None:
+    if not MKDOCS.exists():
+        pytest.skip("mkdocs-material is not installed; run make docs")
+    site = tmp_path / "site"
+    command = [str(MKDOCS), "build", "--strict", "--quiet", "--site-dir", str(site)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert built.returncode == 0, built.stderr
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    external_urls = {url for page in pages for url in EXTERNAL_RESOURCE.findall(page.read_text(encoding="utf-8"))}
+    assert external_urls == set()
+    assert not any('class="mermaid"' in page.read_text(encoding="utf-8") for page in pages)
