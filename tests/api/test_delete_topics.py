@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ TWICE = "The request names the topic more than once"
 @pytest.mark.parametrize(("count", "message"), [(1, NAME_OR_ID), (2, TWICE), (3, TWICE)])
 def test_duplicate_topic_error_precedes_invalid_name_error(topic: DeleteTopicState, count: int, message: str) -> None:
     request = DeleteTopicsRequest(topics=[topic] * count)
-    (result,) = asyncio.run(delete_topics.handle(services(), request, SimpleNamespace(version=6, usage=None))).responses  # type: ignore[arg-type]
+    context: Any = SimpleNamespace(version=6, usage=None)
+    (result,) = asyncio.run(delete_topics.handle(services(), request, context)).responses
     assert (result.name, result.topic_id) == (topic.name, topic.topic_id)
     assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, message)
 

@@ -13,16 +13,9 @@ from chronik.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-<<<<<<< HEAD:tests/packaging/test_one_version_everywhere.py
-TOLD = re.compile(r"\bchronik(?:-|==| )(\d+\.\d+\.\d+)(?![\w.]*\d)")
-"""As in `chronik 1.2.3` (what `--version` prints), `chronik==1.2.3` and `chronik-1.2.3-py3-none-any.whl`. Pages tell of
-earlier versions in other words."""
-HEADING = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", re.MULTILINE)
-=======
 VERSION_REFERENCE = re.compile(r"\bchronik(?:-|==| )(\d+\.\d+\.\d+)(?![\w.]*\d)")
 """Matches `chronik 1.2.3` (the output of `--version`), `chronik==1.2.3` and `chronik-1.2.3-py3-none-any.whl`."""
-HEADING = re.compile(r"^## (\d+\.\d+\.\d+) · (.*)$", re.MULTILINE)
->>>>>>> lang-k:tests/packaging/test_version.py
+HEADING = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", re.MULTILINE)
 
 
 def test_pyproject_reads_version_from_source() -> None:
@@ -37,21 +30,11 @@ def test_version_option_prints_version(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == f"chronik {chronik.__version__}\n"
 
 
-<<<<<<< HEAD:tests/packaging/test_one_version_everywhere.py
 def test_changelog_lists_versions_newest_first_and_starts_with_current_one() -> None:
     versions = HEADING.findall((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     assert len(versions) > 3
     assert versions[0] == chronik.__version__
     assert versions == sorted(versions, key=lambda version: [*map(int, version.split("."))], reverse=True)
-=======
-def test_latest_released_changelog_section_is_current_version() -> None:
-    """Unreleased sections come first and do not count."""
-    steps = HEADING.findall((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
-    assert len(steps) > 3
-    assert next(number for number, rest in steps if "(under way)" not in rest) == chronik.__version__
-    in_order = sorted((number for number, _ in steps), key=lambda number: [*map(int, number.split("."))], reverse=True)
-    assert [number for number, _ in steps] == in_order
->>>>>>> lang-k:tests/packaging/test_version.py
 
 
 def test_docs_refer_to_current_version() -> None:
