@@ -18,6 +18,7 @@ class Agreement(msgspec.Struct, frozen=True):
 
     @property
     def is_same(self) -> bool:
+        """Whether all nodes have the same state at the compared index."""
         return len(self.hashes) == 1
 
 
@@ -26,7 +27,7 @@ def compare_states(statuses: Iterable[Mapping[str, Any]]) -> Agreement:
 
     Under load, nodes are a few commands apart. Each status therefore contains the hashes of recent indexes too.
     """
-    histories = [_history(status) for status in statuses]
+    histories = [_hashes_by_index(status) for status in statuses]
     common = set.intersection(*(set(history) for history in histories)) if histories else set()
     if not common:
         return Agreement(None, frozenset())
@@ -34,5 +35,5 @@ def compare_states(statuses: Iterable[Mapping[str, Any]]) -> Agreement:
     return Agreement(index, frozenset(history[index] for history in histories))
 
 
-def _history(status: Mapping[str, Any]) -> dict[int, str]:
+def _hashes_by_index(status: Mapping[str, Any]) -> dict[int, str]:
     return {**dict(status["recent_hashes"]), status["applied_index"]: status["state_hash"]}

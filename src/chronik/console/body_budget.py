@@ -30,6 +30,7 @@ class BodyBudget(Generic[T]):
 
     @property
     def bytes(self) -> int:
+        """The total number of reserved bytes."""
         return sum(self._by_account.values())
 
     def hold(self, connection: T, account: Hashable, count: int) -> list[T]:

@@ -83,7 +83,8 @@ class ShowsCertificate(Protocol):
     """A TLS transport. See `chronik.tls.transport`, which is imported only when TLS is configured."""
 
     @property
-    def peer_certificate(self) -> bytes | None: ...
+    def peer_certificate(self) -> bytes | None:
+        """The verified client certificate, or None."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -133,13 +134,17 @@ class ConnectionOwner(Protocol):
     application: Application | None
     """The handler of requests that are not for a status page, if there is one."""
 
-    def opened(self, connection: HttpConnection) -> None: ...
+    def opened(self, connection: HttpConnection) -> None:
+        """Register a new connection."""
 
-    def identified(self, connection: HttpConnection) -> None: ...
+    def identified(self, connection: HttpConnection) -> None:
+        """Assign a connection to the account of its latest request."""
 
-    def heard_of(self, connection: HttpConnection) -> None: ...
+    def heard_of(self, connection: HttpConnection) -> None:
+        """Mark a connection as the most recently active."""
 
-    def closed(self, connection: HttpConnection) -> None: ...
+    def closed(self, connection: HttpConnection) -> None:
+        """Unregister a closed connection."""
 
 
 BODIES_FULL: Final = "too many large requests are being received: try again later"

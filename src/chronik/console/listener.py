@@ -132,6 +132,7 @@ class HttpListener:
 
     @property
     def connection_count(self) -> int:
+        """The number of open connections."""
         return len(self._slots)
 
     # Callbacks of connections

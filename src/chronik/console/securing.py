@@ -47,6 +47,7 @@ class HttpTls:
     def acceptor(
         self, handshakes_max: int, connection: Callable[[], HttpConnection], scheduler: Scheduler
     ) -> HttpAcceptor:
+        """Return an acceptor of TLS connections that limits the handshakes in progress."""
         return HttpAcceptor(self.context, handshakes_max, connection, scheduler)
 
 
@@ -70,13 +71,16 @@ class HttpAcceptor:
         self._handshakes: Handshakes[TlsTransport] = Handshakes(handshakes_max, share)
 
     def accept(self) -> TlsTransport:
+        """Return the TLS transport for a new connection."""
         return TlsTransport(self, self._context.context)
 
     def stop(self) -> None:
+        """Abort all handshakes in progress."""
         for handshake in self._handshakes.all():
             handshake.give_up("the node is shutting down")
 
     def handshake_began(self, transport: TlsTransport) -> bool:
+        """Register a handshake, and abort a slow one if too many are in progress. Return False to reject it."""
         if self._handshakes.refuses(transport.host):
             return False
         account = self._scheduler.open_account(network_of(transport.host), is_authenticated=False)
@@ -88,6 +92,7 @@ class HttpAcceptor:
         return True
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
+        """Create the HTTP connection after a completed handshake."""
         self._handshakes.end(transport)
         self._scheduler.close_account(self._accounts.pop(transport))
         connection = self._connection()
@@ -95,6 +100,7 @@ class HttpAcceptor:
         return connection
 
     def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
+        """Unregister a failed handshake and log the reason."""
         self._handshakes.end(transport)
         account = self._accounts.pop(transport, None)
         if account is not None:

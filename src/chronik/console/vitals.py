@@ -36,13 +36,13 @@ class Vitals(msgspec.Struct, frozen=True):
 
     def produce_since(self, earlier: Vitals | None) -> Latency:
         """Return the latency of Produce requests since an earlier snapshot, or since the start."""
-        return _latency(self.produce_counts, earlier.produce_counts if earlier is not None else None)
+        return _latency_since(self.produce_counts, earlier.produce_counts if earlier is not None else None)
 
     def fetch_since(self, earlier: Vitals | None) -> Latency:
         """Return the latency of Fetch requests since an earlier snapshot, or since the start."""
-        return _latency(self.fetch_counts, earlier.fetch_counts if earlier is not None else None)
+        return _latency_since(self.fetch_counts, earlier.fetch_counts if earlier is not None else None)
 
 
-def _latency(now: Counts, before: Counts | None) -> Latency:
+def _latency_since(now: Counts, before: Counts | None) -> Latency:
     since = now if before is None else [count - earlier for count, earlier in zip(now, before, strict=True)]
     return Latency(quantile(since, 0.5), quantile(since, 0.99))

@@ -77,7 +77,7 @@ def tables(console: Console, cluster: SecuredCluster) -> None:
     console.open("/tables")
     console.check_page("tables")
     page.get_by_role("link", name=PIPELINE).click()
-    console.expect_text("the table was changed by somebody else")
+    console.expect_text("the table was changed concurrently")
     page.get_by_role("link", name="payments").click()
     console.expect_text("Not reported yet.")
     page.get_by_role("link", name="orders").click()

@@ -194,7 +194,7 @@ def build_progress(topic: str, state: str | None = None) -> Progress:
         round_seconds=1.5,
         total_rows=5400,
         total_dead_letters=0 if topic == "orders" else 2,
-        last_error=None if topic == "orders" else "the table was changed by somebody else",
+        last_error=None if topic == "orders" else "the table was changed concurrently",
         last_error_ms=None if topic == "orders" else now,
         host="driver",
         pid=865,

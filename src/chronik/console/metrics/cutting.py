@@ -68,6 +68,7 @@ class Cut(Generic[K, V]):
         self._is_other = is_other
 
     def steps(self) -> Iterator[None]:
+        """Select the largest rows and aggregate the others. Yield after each row."""
         heap: list[tuple[float, int]] = []  # A min-heap of (size, -row number): keys may not be comparable.
         room = self._room if len(self._rows) <= self._room else max(self._room - 1, 0)
         for number, (key, value) in enumerate(self._rows.items()):

@@ -17,7 +17,9 @@ MARK: Final = "<!-- from here on written by `.venv/bin/python -m chronik.console
 
 def tables() -> str:
     """Return the tables of all metric families in Markdown."""
-    return "\n".join([MARK, *(line for section in SECTIONS for line in _section(section.title, section.families)), ""])
+    return "\n".join(
+        [MARK, *(line for section in SECTIONS for line in _format_section(section.title, section.families)), ""]
+    )
 
 
 def page(before: str) -> str:
@@ -26,7 +28,7 @@ def page(before: str) -> str:
     return handwritten + tables()
 
 
-def _section(title: str, families: tuple[Family, ...]) -> Iterator[str]:
+def _format_section(title: str, families: tuple[Family, ...]) -> Iterator[str]:
     yield from ("", f"### {title}", "", "| name | type | labels | description |", "|---|---|---|---|")
     for family in families:
         labels = ", ".join(f"`{label}`" for label in family.labels)

@@ -83,22 +83,22 @@ class Surveyor:
             return self._last
         survey = Survey()
         pace = Pace()
-        yield from pace.over(self._partitions(survey))
-        yield from pace.over(self._offline(survey))
+        yield from pace.over(self._collect_partitions(survey))
+        yield from pace.over(self._collect_offline(survey))
         record_times: dict[AgeKey, int | None] = {}
-        yield from pace.over(self._offsets(survey, record_times))
+        yield from pace.over(self._collect_lags(survey, record_times))
         survey.loop_seconds = pace.spent()
         self._last, self._record_times = survey, record_times
         self._cached_until = self._clock.monotonic() + REST * survey.loop_seconds
         return survey
 
-    def _partitions(self, survey: Survey) -> Iterator[None]:
+    def _collect_partitions(self, survey: Survey) -> Iterator[None]:
         for replica in self._replicas:
             if not replica.abandoned:
-                self._count(survey, replica)
+                self._count_replica(survey, replica)
             yield
 
-    def _count(self, survey: Survey, replica: Replica) -> None:
+    def _count_replica(self, survey: Survey, replica: Replica) -> None:
         sums = survey.topics.get(replica.topic_name)
         if sums is None:
             sums = survey.topics[replica.topic_name] = TopicSums()
@@ -116,12 +116,12 @@ class Surveyor:
         elif log is not None:
             survey.replica_lag = max(survey.replica_lag, replica.lag(0))
 
-    def _offline(self, survey: Survey) -> Iterator[None]:
+    def _collect_offline(self, survey: Survey) -> Iterator[None]:
         for topic in self._store.image.leaderless_topics():
             survey.offline += sum(partition.leader == NO_LEADER for partition in topic.partitions)
             yield
 
-    def _offsets(self, survey: Survey, record_times: dict[AgeKey, int | None]) -> Iterator[None]:
+    def _collect_lags(self, survey: Survey, record_times: dict[AgeKey, int | None]) -> Iterator[None]:
         for group, topic, partitions in _committed_offsets(self._store.image):
             now_ms = self._clock.now_ms()
             lag: Lag | None = None

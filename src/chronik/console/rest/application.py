@@ -146,14 +146,14 @@ class RestApplication:
         _check_content(operation, request)
         params = read_query(operation, request.query)
 
-        async def answer(body: bytes) -> HttpResponse:
+        async def respond(body: bytes) -> HttpResponse:
             given = read_body(operation, body)
             what = given if given is not None else params
             context = self._create_context(operation, request, caller, path, authentication)
             return await self._respond(operation, context, authentication, what)
 
         async def respond_safely(body: bytes) -> HttpResponse:
-            return await self._catch_errors(request, answer(body))
+            return await self._catch_errors(request, respond(body))
 
         if authentication is None:
             return Prepared(self.identity.principal_of_session(request), answer=respond_safely)
@@ -192,7 +192,7 @@ class RestApplication:
         return msgspec.structs.replace(response, events=events)
 
     async def _perform(self, operation: Operation, context: AsyncCall, params: msgspec.Struct) -> HttpResponse:
-        function = await self._function(operation)
+        function = await self._load_function(operation)
         if inspect.iscoroutinefunction(function):
             found = await function(context, params)
             return found if isinstance(found, HttpResponse) else encoded(operation, found)
@@ -237,7 +237,7 @@ class RestApplication:
         finally:
             self.side.services.scheduler.charge_thread(context.account, seconds)
 
-    async def _function(self, operation: Operation) -> Callable[..., Any]:
+    async def _load_function(self, operation: Operation) -> Callable[..., Any]:
         """Return the function that implements an operation, imported on first use."""
         function = self._functions.get(operation.handler)
         if function is None:

@@ -55,6 +55,7 @@ class Call:
 
     @property
     def node_id(self) -> int:
+        """The id of this node."""
         return self.side.services.node_id
 
     def allowed(self, operation: Operation, resource: ResourceType, names: Sequence[str]) -> list[str]:

@@ -64,6 +64,7 @@ class Identity:
         side.services.store.subscribe(self._watches.follow)
 
     def close(self) -> None:
+        """Stop the threads that verify passwords."""
         self._authenticator.close()
 
     @property

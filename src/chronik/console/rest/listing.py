@@ -37,10 +37,10 @@ TITLES: Final = {
 
 def listing() -> str:
     """Return the generated part of the page: a table of operations per section."""
-    return "\n".join(_lines())
+    return "\n".join(_format_lines())
 
 
-def _lines() -> Iterator[str]:
+def _format_lines() -> Iterator[str]:
     for tag, title in TITLES.items():
         yield ""
         yield f"### {title}"
@@ -52,15 +52,15 @@ def _lines() -> Iterator[str]:
                 cells = [
                     f"`{each.method} {each.path}`",
                     each.summary,
-                    _parameters(each),
-                    _response(each),
+                    _format_parameters(each),
+                    _format_response(each),
                     each.permissions,
                 ]
                 yield f"| {' | '.join(cells)} |"
     yield ""
 
 
-def _parameters(operation: Operation) -> str:
+def _format_parameters(operation: Operation) -> str:
     if operation.body is not None:
         return ", ".join(f"`{_field_name(field)}`" for field in msgspec.structs.fields(operation.body)) or "`{}`"
     query_fields = msgspec.structs.fields(operation.query)
@@ -71,7 +71,7 @@ def _field_name(field: msgspec.structs.FieldInfo) -> str:
     return field.encode_name + ("" if field.required else "?")
 
 
-def _response(operation: Operation) -> str:
+def _format_response(operation: Operation) -> str:
     if operation.events is not None:
         return "events " + ", ".join(f"`{name}`" for name in operation.events)
     return _response_fields(operation.response)

@@ -66,7 +66,7 @@ class LoginAttempts:
             TooManyLoginAttempts: More than WAITING_MAX attempts of the pair are queued.
         """
         network = network_of(host)
-        pair = self._pair(network, user)
+        pair = self._get_pair(network, user)
         if pair.is_verified and not pair.count:
             return self._record_result(network, user, pair, await verify())
         if pair.waiting >= WAITING_MAX:
@@ -74,7 +74,7 @@ class LoginAttempts:
         pair.waiting += 1
         try:
             async with pair.lock:
-                await self._wait(network, pair)
+                await self._wait_for_delay(network, pair)
                 return self._record_result(network, user, pair, await verify())
         finally:
             pair.waiting -= 1
@@ -82,22 +82,22 @@ class LoginAttempts:
     async def delay_failure(self, host: str, user: str) -> None:
         """Count a failed attempt that another component has checked, and delay its response."""
         network = network_of(host)
-        self._record_result(network, user, self._pair(network, user), False)
-        await self._sleep(self._delay(self._networks.get(network)))
+        self._record_result(network, user, self._get_pair(network, user), False)
+        await self._sleep(self._delay_seconds(self._networks.get(network)))
 
-    async def _wait(self, network: str, pair: _Pair) -> None:
-        delay = self._delay(pair)
+    async def _wait_for_delay(self, network: str, pair: _Pair) -> None:
+        delay = self._delay_seconds(pair)
         if not pair.is_verified:
-            delay = max(delay, self._delay(self._networks.get(network)))
+            delay = max(delay, self._delay_seconds(self._networks.get(network)))
         if delay:
             await self._sleep(delay)
 
-    def _delay(self, failures: _Failures | None) -> float:
+    def _delay_seconds(self, failures: _Failures | None) -> float:
         if failures is None or not failures.count or self._now() - failures.last > REMEMBERED_SECONDS:
             return 0.0
         return min(DELAY_SECONDS_MAX, DELAY_SECONDS_FIRST * 2.0 ** min(failures.count - 1, 10))
 
-    def _pair(self, network: str, user: str) -> _Pair:
+    def _get_pair(self, network: str, user: str) -> _Pair:
         key = network, _hash_long_name(user)
         pair = self._pairs.get(key)
         if pair is None:  # Stored before the first attempt, so that concurrent attempts share its lock.

@@ -79,7 +79,10 @@ def _describe_operation(operation: Operation, schemas_by_key: dict[str, Any]) ->
         "description": f"Permissions: {operation.permissions}.",
         "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
         "responses": {
-            str(operation.status.value): {"description": "Success.", "content": _content(operation, schemas_by_key)},
+            str(operation.status.value): {
+                "description": "Success.",
+                "content": _response_content(operation, schemas_by_key),
+            },
             **{
                 str(status.value): {"description": description, "content": {_JSON: {"schema": error}}}
                 for status, description in REFUSALS.items()
@@ -93,7 +96,7 @@ def _describe_operation(operation: Operation, schemas_by_key: dict[str, Any]) ->
     return described
 
 
-def _content(operation: Operation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
+def _response_content(operation: Operation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
     if operation.events is None:
         return {_JSON: {"schema": schemas_by_key[_key(operation.response)]}}
     description = {name: schemas_by_key[_key(model)] for name, model in operation.events.items()}

@@ -38,22 +38,22 @@ def list_all(context: Call, params: AclQuestion) -> Page[AclShape]:
         OPERATIONS[params.operation] if params.operation else ANY,
         PERMISSIONS[params.permission] if params.permission else ANY,
     )
-    return page_of([_model(acl) for acl in sorted(list_acls(context.cluster, wanted))], params.after, params.limit)
+    return page_of([_to_model(acl) for acl in sorted(list_acls(context.cluster, wanted))], params.after, params.limit)
 
 
 def add(context: Call, params: Acls) -> Acls:
     """Create ACLs."""
-    add_acls(context.cluster, [_binding(acl) for acl in params.acls])
+    add_acls(context.cluster, [_to_binding(acl) for acl in params.acls])
     return params
 
 
 def delete(context: Call, params: Acls) -> Page[AclShape]:
     """Delete exactly these ACLs and return the deleted ones."""
-    deleted = remove_acls(context.cluster, [AclFilter(*_binding(acl)) for acl in params.acls])
-    return Page([_model(acl) for acl in sorted(deleted)], None, len(deleted))
+    deleted = remove_acls(context.cluster, [AclFilter(*_to_binding(acl)) for acl in params.acls])
+    return Page([_to_model(acl) for acl in sorted(deleted)], None, len(deleted))
 
 
-def _binding(acl: AclShape) -> AclBinding:
+def _to_binding(acl: AclShape) -> AclBinding:
     return AclBinding(
         RESOURCES[acl.resource],
         acl.name,
@@ -65,7 +65,7 @@ def _binding(acl: AclShape) -> AclBinding:
     )
 
 
-def _model(acl: AclBinding) -> AclShape:
+def _to_model(acl: AclBinding) -> AclShape:
     words: dict[str, Any] = {
         "resource": _RESOURCE_NAMES[acl.resource_type],
         "pattern": _PATTERN_NAMES[acl.pattern_type],

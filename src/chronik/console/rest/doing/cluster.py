@@ -33,11 +33,11 @@ Status = dict[str, Any]
 
 def statuses_of(context: Call, ids: Iterable[int]) -> dict[int, Status]:
     """Request the status of several nodes concurrently. Nodes that do not respond are omitted."""
-    return context.loop.run(_statuses(context.side, list(ids)), 3 * SILENT_SECONDS)
+    return context.loop.run(_request_statuses(context.side, list(ids)), 3 * SILENT_SECONDS)
 
 
-async def _statuses(side: NodeSide, ids: list[int]) -> dict[int, Status]:
-    async def send(node_id: int) -> Status | None:
+async def _request_statuses(side: NodeSide, ids: list[int]) -> dict[int, Status]:
+    async def request_status(node_id: int) -> Status | None:
         if node_id == side.services.node_id:
             return side.source.status()
         try:
@@ -45,7 +45,7 @@ async def _statuses(side: NodeSide, ids: list[int]) -> dict[int, Status]:
         except (ChronikError, LookupError):
             return None
 
-    found = await asyncio.gather(*map(send, ids))
+    found = await asyncio.gather(*map(request_status, ids))
     return {node_id: status for node_id, status in zip(ids, found, strict=True) if status is not None}
 
 
@@ -151,10 +151,10 @@ def nodes_of(
     image = context.side.services.image
     statuses = statuses_of(context, [node.node_id for node in described.nodes]) if statuses is None else statuses
     counted = counted or counted_in(image)
-    return [_node(context, node, statuses.get(node.node_id), counted) for node in described.nodes]
+    return [_build_node(context, node, statuses.get(node.node_id), counted) for node in described.nodes]
 
 
-def _node(context: Call, described: DescribedNode, status: Status | None, counted: Counted) -> Node:
+def _build_node(context: Call, described: DescribedNode, status: Status | None, counted: Counted) -> Node:
     services = context.side.services
     broker = services.image.brokers.get(described.node_id)
     reported = status or {}
@@ -163,9 +163,9 @@ def _node(context: Call, described: DescribedNode, status: Status | None, counte
         host=broker.host if broker is not None else None,
         port=broker.port if broker is not None else None,
         rack=described.rack,
-        status=_status(described, reported),
+        status=_node_status(described, reported),
         draining=described.draining,
-        role=_role(described, reported),
+        role=_node_role(described, reported),
         voter=described.is_voter,
         reachable=status is not None,
         version=reported.get("version"),
@@ -181,13 +181,13 @@ def _node(context: Call, described: DescribedNode, status: Status | None, counte
     )
 
 
-def _status(described: DescribedNode, reported: Status) -> str:
+def _node_status(described: DescribedNode, reported: Status) -> str:
     if described.status == "unregistered":
         return "absent"
     return "fenced" if described.status == "online" and reported.get("fenced") else described.status
 
 
-def _role(described: DescribedNode, reported: Status) -> str | None:
+def _node_role(described: DescribedNode, reported: Status) -> str | None:
     role = reported.get("role")
     if role == "alone":
         return "standalone"
@@ -211,7 +211,7 @@ def cluster_view(context: Call) -> ClusterView:
     image = context.side.services.image
     counted = counted_in(image)
     nodes = nodes_of(context, described, statuses, counted)
-    verdict, agrees, index = _verdict(nodes, statuses)
+    verdict, agrees, index = _compare_nodes(nodes, statuses)
     controller = context.side.services.controller_id()
     open_since = [each.began_ms for each in list(image.unfinished_transactions()) if _is_open(each.state)]
     view = ClusterView(
@@ -235,7 +235,7 @@ def cluster_view(context: Call) -> ClusterView:
     )
     now_ms = context.side.services.clock.now_ms()
     oldest_ms = now_ms - min(open_since) if open_since else 0
-    view.attention = list(_attention(view, counted, oldest_ms, statuses))
+    view.attention = list(_find_problems(view, counted, oldest_ms, statuses))
     if not is_confirmed:
         text = "no majority of nodes responds: the cluster cannot be changed, and this view may be outdated"
         view.attention.insert(0, Attention("error", text, "/nodes"))
@@ -246,7 +246,7 @@ def _is_open(state: TransactionState) -> bool:
     return state is TransactionState.ONGOING
 
 
-def _verdict(nodes: Sequence[Node], statuses: dict[int, Status]) -> tuple[str, bool | None, int | None]:
+def _compare_nodes(nodes: Sequence[Node], statuses: dict[int, Status]) -> tuple[str, bool | None, int | None]:
     """Return a summary of whether the nodes have the same metadata, the result, and the compared index."""
     if len(nodes) == 1:
         return "1 node", True, nodes[0].applied_index
@@ -259,13 +259,15 @@ def _verdict(nodes: Sequence[Node], statuses: dict[int, Status]) -> tuple[str, b
     return f"{len(agreement.hashes)} different states among {len(responding)} nodes", False, agreement.index
 
 
-def _attention(view: ClusterView, counted: Counted, oldest_ms: int, statuses: dict[int, Status]) -> Iterable[Attention]:
+def _find_problems(
+    view: ClusterView, counted: Counted, oldest_ms: int, statuses: dict[int, Status]
+) -> Iterable[Attention]:
     """Yield the conditions that need attention, most severe first."""
     if view.agrees is False:
         yield Attention("error", f"metadata differs between nodes: {view.verdict}", "/nodes")
     if counted.offline:
         yield Attention(
-            "error", f"{_list_partitions(counted.offline, 'no leader')}", f"/topics/{_topic(counted.offline[0])}"
+            "error", f"{_list_partitions(counted.offline, 'no leader')}", f"/topics/{_topic_of(counted.offline[0])}"
         )
     for node in view.nodes:
         for damage in statuses.get(node.id, {}).get("damaged", ())[:NAMED_MAX]:
@@ -280,7 +282,7 @@ def _attention(view: ClusterView, counted: Counted, oldest_ms: int, statuses: di
             yield Attention("info", f"node {node.id} is drained", f"/nodes/{node.id}")
     if counted.under_replicated:
         text = _list_partitions(counted.under_replicated, "replicas out of sync")
-        yield Attention("warning", text, f"/topics/{_topic(counted.under_replicated[0])}")
+        yield Attention("warning", text, f"/topics/{_topic_of(counted.under_replicated[0])}")
     if oldest_ms > LONG_TRANSACTION_MS:
         yield Attention("warning", f"a transaction has been open for {oldest_ms // 60_000} minutes", "/transactions")
 
@@ -292,5 +294,5 @@ def _list_partitions(partitions: Sequence[str], what: str) -> str:
     return f"{named}{more} {verb} {what}"
 
 
-def _topic(partition: str) -> str:
+def _topic_of(partition: str) -> str:
     return partition.rpartition("-")[0]

@@ -61,10 +61,10 @@ def described(broker: Connection, resource: Resource) -> list[Config]:
     request = DescribeConfigsRequest(resources=[wanted], include_synonyms=True, include_documentation=True)
     (result,) = broker.request(request, DescribeConfigsResponse).results
     raise_for(result.error_code, str(resource), result.error_message)
-    return [_config(each) for each in sorted(result.configs, key=lambda each: each.name)]
+    return [_to_config(each) for each in sorted(result.configs, key=lambda each: each.name)]
 
 
-def _config(entry: DescribeConfigsResourceResult) -> Config:
+def _to_config(entry: DescribeConfigsResourceResult) -> Config:
     defaults = [each.value for each in entry.synonyms if each.source in DEFAULTS]
     return Config(
         entry.name,

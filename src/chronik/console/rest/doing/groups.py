@@ -54,8 +54,8 @@ def list_all(context: Call, params: Searching) -> Page[Group]:
     """List consumer groups by name."""
     known = listed(context)
     page = paged(known, params.search, params.after, params.limit)
-    described = _described(context, {name: known[name][0] for name in page.items})
-    offsets = {name: _committed(context, name) for name in page.items}
+    described = _describe_groups(context, {name: known[name][0] for name in page.items})
+    offsets = {name: _committed_or_empty(context, name) for name in page.items}
     ends = ends_of(context, {each for group_offsets in offsets.values() for each in group_offsets})
     items = []
     for name in page.items:
@@ -95,7 +95,7 @@ def listed(context: Call) -> dict[str, tuple[int, ListedGroup]]:
     return context.cluster.retrying(send)
 
 
-def _described(context: Call, coordinators: Mapping[str, int]) -> dict[str, DescribedGroup]:
+def _describe_groups(context: Call, coordinators: Mapping[str, int]) -> dict[str, DescribedGroup]:
     found: dict[str, DescribedGroup] = {}
     for node_id in set(coordinators.values()):
         names = [name for name, each in coordinators.items() if each == node_id]
@@ -109,7 +109,7 @@ def _described(context: Call, coordinators: Mapping[str, int]) -> dict[str, Desc
     return found
 
 
-def _committed(context: Call, name: str) -> Offsets:
+def _committed_or_empty(context: Call, name: str) -> Offsets:
     """Return a group's committed offsets, or none if the group was deleted or the coordinator is not available."""
     try:
         return committed_offsets(context.cluster, name)
@@ -145,7 +145,7 @@ def show(context: Call, params: NoQuestion) -> GroupDetails:
     partitions = sorted({*offsets, *assigned})
     ends = ends_of(context, partitions)
     seconds = _lag_seconds(context, offsets, ends)
-    rows = [_row(each, assigned, offsets.get(each), ends.get(each), seconds.get(each)) for each in partitions]
+    rows = [_build_row(each, assigned, offsets.get(each), ends.get(each), seconds.get(each)) for each in partitions]
     members = [
         Member(
             member.member_id,
@@ -171,7 +171,7 @@ def show(context: Call, params: NoQuestion) -> GroupDetails:
     )
 
 
-def _row(
+def _build_row(
     partition: TopicPartition,
     assigned: Mapping[TopicPartition, str],
     committed: Committed | None,

@@ -50,10 +50,10 @@ async def stream(context: AsyncCall, params: NoQuestion) -> HttpResponse:
     ticker = tickers.get(key)
     if ticker is None:
         ticker = tickers[key] = Ticker(context.application, context)
-    return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, events=_events(tickers, key, ticker))
+    return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, events=_subscribe_events(tickers, key, ticker))
 
 
-async def _events(
+async def _subscribe_events(
     tickers: dict[tuple[Principal, str], Ticker], key: tuple[Principal, str], ticker: Ticker
 ) -> AsyncGenerator[bytes, None]:
     queue: asyncio.Queue[bytes] = asyncio.Queue(EVENTS_AHEAD_MAX)
@@ -125,12 +125,12 @@ class Ticker:
     async def _produce_event(self) -> bytes:
         vitals = self._application.side.source.vitals()
         try:
-            overview = await self._application.in_thread(self._overview, self._context, vitals)
+            overview = await self._application.in_thread(self._build_overview, self._context, vitals)
         except (ChronikError, Refusal) as error:
             return encoded_event(Event("error", Error(str(error))))
         return encoded_event(Event("overview", overview))
 
-    def _overview(self, context: Call, vitals: Vitals) -> Overview:
+    def _build_overview(self, context: Call, vitals: Vitals) -> Overview:
         overview = Overview(
             context.side.services.clock.now_ms(), None, None, None, self._group_lags(context), None, None, None
         )
@@ -162,7 +162,9 @@ class Ticker:
             None,
         )
         overview.cpu = round((vitals.cpu_seconds - old.cpu_seconds) / seconds, 3)
-        overview.latency_ms = Latency(_percentiles(vitals.produce_since(old)), _percentiles(vitals.fetch_since(old)))
+        overview.latency_ms = Latency(
+            _to_milliseconds(vitals.produce_since(old)), _to_milliseconds(vitals.fetch_since(old))
+        )
 
     def _group_lags(self, context: Call) -> list[GroupLag]:
         now = time.monotonic()
@@ -188,5 +190,5 @@ def _largest_lags(context: Call) -> list[GroupLag]:
     return sorted(lags, key=lambda each: (-(each.lag or 0), each.group))[:GROUPS_SHOWN_MAX]
 
 
-def _percentiles(latency: Seconds) -> Percentiles:
+def _to_milliseconds(latency: Seconds) -> Percentiles:
     return Percentiles(*(None if each is None else round(1000 * each, 3) for each in latency))

@@ -34,10 +34,10 @@ def read(context: Call, params: ReadMessages) -> Messages:
     message_reader = _MessageReader(context, params, ends, committed=committed)
     if params.from_.startswith("-"):
         return Messages(_read_last(message_reader, int(params.from_[1:]), starts), shown(ends), end_offsets)
-    found = _sort_by_time(message_reader.first(start_offsets))
+    found = _sort_by_time(message_reader.read_first(start_offsets))
     items = found[: params.limit]
-    after = message_reader.after(start_offsets, items, found)
-    return Messages(items, shown(after) if after != ends else None, end_offsets)
+    next_offsets = message_reader.next_offsets(start_offsets, items, found)
+    return Messages(items, shown(next_offsets) if next_offsets != ends else None, end_offsets)
 
 
 class _MessageReader:
@@ -62,7 +62,7 @@ class _MessageReader:
     def ends(self) -> Offsets:
         return self._ends
 
-    def first(self, start_offsets: Offsets) -> list[Message]:
+    def read_first(self, start_offsets: Offsets) -> list[Message]:
         """Read up to `limit` messages of each partition. Only then the first messages of all can be selected."""
         found: list[Message] = []
         counts = dict.fromkeys(start_offsets, 0)
@@ -74,7 +74,7 @@ class _MessageReader:
                 self._cut.add(partition)
         return found
 
-    def last(self, start_offsets: Offsets) -> list[Message]:
+    def read_last(self, start_offsets: Offsets) -> list[Message]:
         """Read to the end and return the last `limit` messages of each partition."""
         found: dict[TopicPartition, deque[Message]] = {each: deque(maxlen=self._limit) for each in start_offsets}
         for partition, message in self._messages(start_offsets, lambda each: True):
@@ -99,7 +99,7 @@ class _MessageReader:
             if reader.positions == before:
                 return
 
-    def after(self, start_offsets: Offsets, taken: list[Message], found: list[Message]) -> Offsets:
+    def next_offsets(self, start_offsets: Offsets, taken: list[Message], found: list[Message]) -> Offsets:
         """Return the offsets to continue from after `taken` of the `found` messages were returned."""
         counts_taken, counts = Counter(each.partition for each in taken), Counter(each.partition for each in found)
         offsets = {each.partition: each.offset + 1 for each in taken}
@@ -117,7 +117,7 @@ def _read_last(message_reader: _MessageReader, count: int, starts: Offsets) -> l
     width = count_wanted = min(message_reader.limit, count)
     while True:
         start_offsets = {each: max(start, message_reader.ends[each] - width) for each, start in starts.items()}
-        items = _sort_by_time(message_reader.last(start_offsets))
+        items = _sort_by_time(message_reader.read_last(start_offsets))
         if len(items) >= count_wanted or start_offsets == starts:
             return items[-count_wanted:] if count_wanted else []
         width *= WIDENED

@@ -49,13 +49,13 @@ def show(context: Call, params: NoQuestion) -> NodeDetails:
     if not found:
         raise missing(f"node {node_id} does not exist in this cluster")
     values = {name: getattr(found[0], name) for name in Node.__struct_fields__}
-    directories = _log_dirs(context, node_id)
-    details = NodeDetails(**values, configs=_configs(context, node_id), log_dirs=directories)
+    directories = _describe_log_dirs(context, node_id)
+    details = NodeDetails(**values, configs=_non_default_configs(context, node_id), log_dirs=directories)
     details.bytes = sum(each.bytes for each in directories) if directories else None
     return details
 
 
-def _configs(context: Call, node_id: int) -> list[Config]:
+def _non_default_configs(context: Call, node_id: int) -> list[Config]:
     """Return a broker's non-default configs, or none if the principal may not see them or the node does not respond."""
 
     def send() -> list[Config]:
@@ -67,14 +67,14 @@ def _configs(context: Call, node_id: int) -> list[Config]:
         return []
 
 
-def _log_dirs(context: Call, node_id: int) -> list[LogDirectory]:
+def _describe_log_dirs(context: Call, node_id: int) -> list[LogDirectory]:
     try:
-        return [_log_dir(each) for each in unless_refused(lambda: log_dirs(context, node_id, None)) or ()]
+        return [_to_log_directory(each) for each in unless_refused(lambda: log_dirs(context, node_id, None)) or ()]
     except (ClientError, KafkaError):
         return []
 
 
-def _log_dir(result: DescribeLogDirsResult) -> LogDirectory:
+def _to_log_directory(result: DescribeLogDirsResult) -> LogDirectory:
     partitions = [each for topic in result.topics for each in topic.partitions]
     return LogDirectory(
         result.log_dir,

@@ -124,17 +124,17 @@ class Journal:
         pipeline, _, topic = rest.rpartition("/")
         journal_key = Place(pipeline, topic)
         if kind == "progress":
-            progress = _decoded(value, Progress)
+            progress = _decode(value, Progress)
             self.progress.pop(journal_key, None)
             if progress is not None:
                 self.progress[journal_key] = progress, timestamp
         elif kind == "schema":
-            schema = _decoded(value, Schema)
+            schema = _decode(value, Schema)
             self.schemas.pop(journal_key, None)
             if schema is not None:
                 self.schemas[journal_key] = schema
         elif kind == "control":
-            control = _decoded(value, Control)
+            control = _decode(value, Control)
             self.controls[journal_key] = offset, control is not None and control.paused
 
     def is_paused(self, journal_key: Place) -> bool:
@@ -145,14 +145,14 @@ class Journal:
         return max(requests)[1]
 
 
-def _decoded(value: bytes | None, shape: type[Any]) -> Any:
+def _decode(value: bytes | None, shape: type[Any]) -> Any:
     try:
         return None if value is None else msgspec.json.decode(value, type=shape)
     except msgspec.DecodeError:
         return None
 
 
-def _read(context: Call) -> Journal:
+def _read_journal(context: Call) -> Journal:
     """Read the pipeline journal. Return an empty one if the topic does not exist.
 
     Raises:
@@ -178,11 +178,11 @@ def _read(context: Call) -> Journal:
 
 def list_all(context: Call, params: Searching) -> Page[Pipeline]:
     """List pipelines by name."""
-    journal = _read(context)
+    journal = _read_journal(context)
     page = paged({journal_key.pipeline for journal_key in journal.progress}, params.search, params.after, params.limit)
     items = []
     for name in page.items:
-        topics = _topics(context, journal, name)
+        topics = _build_topics(context, journal, name)
         lags = [each.lag for each in topics]
         failed = max(
             (each for each in topics if each.last_error), key=lambda each: each.last_error_ms or 0, default=None
@@ -203,25 +203,25 @@ def list_all(context: Call, params: Searching) -> Page[Pipeline]:
 def show(context: Call, params: NoQuestion) -> PipelineDetails:
     """Describe a pipeline and its topics."""
     name = context.path["pipeline"]
-    topics = _topics(context, _read(context), name)
+    topics = _build_topics(context, _read_journal(context), name)
     if not topics:
         raise missing(f"pipeline {name!r} does not exist: no driver has reported it")
     return PipelineDetails(name, topics)
 
 
-def _topics(context: Call, journal: Journal, name: str) -> list[PipelineTopic]:
+def _build_topics(context: Call, journal: Journal, name: str) -> list[PipelineTopic]:
     found = {journal_key for journal_key in journal.progress if journal_key.pipeline == name}
-    ends = _ends(context, sorted({journal_key.topic for journal_key in found}))
-    return [_topic(journal, journal_key, ends) for journal_key in sorted(found)]
+    ends = _end_offsets(context, sorted({journal_key.topic for journal_key in found}))
+    return [_build_topic(journal, journal_key, ends) for journal_key in sorted(found)]
 
 
-def _ends(context: Call, topics: list[str]) -> dict[TopicPartition, int]:
+def _end_offsets(context: Call, topics: list[str]) -> dict[TopicPartition, int]:
     """Return the end offsets of the topics that the principal may describe."""
     known = metadata_of(context.cluster, topics)
     return {each: offset for each, (offset, _) in offsets_now(context, led_by(known.values()), LATEST).items()}
 
 
-def _topic(journal: Journal, journal_key: Place, ends: dict[TopicPartition, int]) -> PipelineTopic:
+def _build_topic(journal: Journal, journal_key: Place, ends: dict[TopicPartition, int]) -> PipelineTopic:
     progress, at_ms = journal.progress[journal_key]
     schema = journal.schemas.get(journal_key)
     known = {each.partition: end for each, end in ends.items() if each.topic == journal_key.topic}
@@ -264,7 +264,7 @@ class Told(msgspec.Struct):
 def sample(context: Call, params: SampleRows) -> Sample:
     """Return sample rows of a topic's table, read by the driver."""
     journal_key = Place(context.path["pipeline"], params.topic)
-    check_driver(_read(context), journal_key, time.time())
+    check_driver(_read_journal(context), journal_key, time.time())
     with _limit_driver_requests(context.account):
         encoded = _request_sample(context, journal_key, params.rows)
     try:

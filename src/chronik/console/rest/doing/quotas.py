@@ -19,10 +19,10 @@ def list_all(context: Call, params: Paging) -> Page[Quota]:
     found = sorted(
         describe_quotas(context.cluster, {}), key=lambda each: sorted((k, v or "") for k, v in each[0].items())
     )
-    return page_of([Quota(_entity(entity), values) for entity, values in found], params.after, params.limit)
+    return page_of([Quota(_to_entity(entity), values) for entity, values in found], params.after, params.limit)
 
 
-def _entity(names: dict[str, str | None]) -> QuotaEntity:
+def _to_entity(names: dict[str, str | None]) -> QuotaEntity:
     return QuotaEntity(
         **{field: names[entity_type] or "" for field, entity_type in KINDS.items() if entity_type in names}
     )

@@ -25,7 +25,7 @@ async def show(context: AsyncCall, params: NoQuestion) -> Session:
         found = await context.application.identity.authenticate(context.request, context.caller)
     except Refusal:
         found = None
-    return _session(context, None if found is None else found.principal)
+    return _build_session(context, None if found is None else found.principal)
 
 
 async def login(context: AsyncCall, params: Login) -> HttpResponse:
@@ -34,7 +34,7 @@ async def login(context: AsyncCall, params: Login) -> HttpResponse:
     user = await identity.log_in(params.username, params.password, context.caller)
     identity.sessions.end(token_in(context.request.header(b"cookie")))
     cookie = set_cookie(identity.sessions.begin(user), is_encrypted=context.caller.is_encrypted)
-    return _response(_session(context, user), cookie)
+    return _response(_build_session(context, user), cookie)
 
 
 async def logout(context: AsyncCall, params: NoBody) -> HttpResponse:
@@ -50,7 +50,7 @@ async def openapi(context: AsyncCall, params: NoQuestion) -> HttpResponse:
     return HttpResponse(HTTPStatus.OK, JSON, _documents[0])
 
 
-def _session(context: AsyncCall, user: Principal | None) -> Session:
+def _build_session(context: AsyncCall, user: Principal | None) -> Session:
     side, login_with = context.side, context.application.identity.login_with
     session = Session(
         principal=None if user is None else str(user),

@@ -54,15 +54,15 @@ def list_all(context: Call, params: ListTopics) -> Page[Topic]:
     known = {topic.name or "": topic for topic in list_topics(context.cluster)}
     names = [name for name, topic in known.items() if params.internal or not topic.is_internal]
     page = paged(names, params.search, params.after, params.limit)
-    return Page([*_topics(context, [known[name] for name in page.items])], page.next, page.total)
+    return Page([*_build_topics(context, [known[name] for name in page.items])], page.next, page.total)
 
 
-def _topics(context: Call, topics: Sequence[MetadataResponseTopic]) -> Sequence[Topic]:
+def _build_topics(context: Call, topics: Sequence[MetadataResponseTopic]) -> Sequence[Topic]:
     led = led_by(topics)
     partition_bytes = sizes(context, led)
     starts, ends = offsets_now(context, led, EARLIEST), offsets_now(context, led, LATEST)
     counts = {each: ends[each][0] - starts[each][0] for each in ends if each in starts}
-    policies = _policies(context, [topic.name or "" for topic in topics])
+    policies = _cleanup_policies(context, [topic.name or "" for topic in topics])
     found = []
     for topic in topics:
         name = topic.name or ""
@@ -73,8 +73,8 @@ def _topics(context: Call, topics: Sequence[MetadataResponseTopic]) -> Sequence[
                 format_id(topic.topic_id),
                 len(partitions),
                 _replication_factor(topic),
-                _under_replicated(topic),
-                _offline(topic),
+                _count_under_replicated(topic),
+                _count_offline(topic),
                 summed(partitions, partition_bytes),
                 summed(partitions, counts),
                 topic.is_internal,
@@ -84,7 +84,7 @@ def _topics(context: Call, topics: Sequence[MetadataResponseTopic]) -> Sequence[
     return found
 
 
-def _policies(context: Call, names: Sequence[str]) -> dict[str, str | None]:
+def _cleanup_policies(context: Call, names: Sequence[str]) -> dict[str, str | None]:
     """Return the topics' cleanup policies, or an empty dict if the principal lacks the DescribeConfigs permission."""
     allowed = context.allowed(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names)
     if not allowed:
@@ -100,11 +100,11 @@ def _replication_factor(topic: MetadataResponseTopic) -> int:
     return max((len(each.replica_nodes) for each in topic.partitions), default=0)
 
 
-def _under_replicated(topic: MetadataResponseTopic) -> int:
+def _count_under_replicated(topic: MetadataResponseTopic) -> int:
     return sum(len(each.isr_nodes) < len(each.replica_nodes) for each in topic.partitions)
 
 
-def _offline(topic: MetadataResponseTopic) -> int:
+def _count_offline(topic: MetadataResponseTopic) -> int:
     return sum(each.leader_id < 0 for each in topic.partitions)
 
 
@@ -112,7 +112,7 @@ def show(context: Call, params: NoQuestion) -> TopicDetails:
     """Describe a topic and its partitions."""
     name = context.path["topic"]
     topic = context.cluster.retrying(lambda: context.cluster.topic(name))
-    (summary,) = _topics(context, [topic])
+    (summary,) = _build_topics(context, [topic])
     led = led_by([topic])
     partition_bytes = sizes(context, led)
     starts, ends = offsets_now(context, led, EARLIEST), offsets_now(context, led, LATEST)

@@ -32,12 +32,12 @@ def list_all(context: Call, params: Searching) -> Transactions:
     """List transactions, and the partitions whose last stable offset they hold back."""
     listed = {each.transaction.transactional_id: each for each in listed_transactions(context.cluster)}
     page = paged(listed, params.search, params.after, params.limit)
-    described = _described(context, {name: listed[name].coordinator for name in page.items})
-    items = [_transaction(listed[name].coordinator, described[name]) for name in page.items if name in described]
+    described = _describe_transactions(context, {name: listed[name].coordinator for name in page.items})
+    items = [_build_transaction(listed[name].coordinator, described[name]) for name in page.items if name in described]
     return Transactions(items, page.next, page.total, _find_holding(context, items))
 
 
-def _described(context: Call, coordinators: Mapping[str, int]) -> dict[str, DescribedTransaction]:
+def _describe_transactions(context: Call, coordinators: Mapping[str, int]) -> dict[str, DescribedTransaction]:
     found: dict[str, DescribedTransaction] = {}
     for node_id in set(coordinators.values()):
         names = [name for name, each in coordinators.items() if each == node_id]
@@ -50,7 +50,7 @@ def _described(context: Call, coordinators: Mapping[str, int]) -> dict[str, Desc
     return found
 
 
-def _transaction(coordinator: int, description: DescribedTransaction) -> Transaction:
+def _build_transaction(coordinator: int, description: DescribedTransaction) -> Transaction:
     return Transaction(
         description.transactional_id,
         description.producer_id,
@@ -78,11 +78,11 @@ def _find_holding(context: Call, items: list[Transaction]) -> list[Holding]:
     ends = offsets_now(context, led, LATEST)
     stable = offsets_now(context, led, LATEST, READ_COMMITTED)
     held = sorted(each for each in ends if each in stable and stable[each][0] < ends[each][0])
-    holders = _holders(context, held)
+    holders = _find_holders(context, held)
     return [Holding(*each, stable[each][0], ends[each][0], *holders.get(each, (None, None))) for each in held]
 
 
-def _holders(context: Call, held: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+def _find_holders(context: Call, held: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """Return, by partition, the producer with the oldest open transaction and the time of its last record."""
     found = {}
     for partition in held:

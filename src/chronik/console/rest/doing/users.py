@@ -15,13 +15,13 @@ def list_all(context: Call, params: Searching) -> Page[User]:
     """List users with SCRAM credentials by name."""
     known = list_users(context.cluster)
     page = paged(known, params.search, params.after, params.limit)
-    return Page([_user(name, known[name]) for name in page.items], page.next, page.total)
+    return Page([_to_user(name, known[name]) for name in page.items], page.next, page.total)
 
 
 def put(context: Call, params: NewPassword) -> User:
     """Create a user, or change a user's password."""
     set_password(context.cluster, params.name, params.password, params.mechanisms, params.iterations)
-    return _user(params.name, dict.fromkeys(params.mechanisms, params.iterations))
+    return _to_user(params.name, dict.fromkeys(params.mechanisms, params.iterations))
 
 
 def delete(context: Call, params: NoQuestion) -> Done:
@@ -30,5 +30,5 @@ def delete(context: Call, params: NoQuestion) -> Done:
     return Done()
 
 
-def _user(name: str, credentials: Mapping[str, int]) -> User:
+def _to_user(name: str, credentials: Mapping[str, int]) -> User:
     return User(name, [Credential(mechanism, count) for mechanism, count in sorted(credentials.items())])
