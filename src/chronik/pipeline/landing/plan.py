@@ -21,7 +21,7 @@ class RecordsGone(ChronikError):
 
 
 class PartitionShorter(ChronikError):
-    """A partition ends before the table's next offset: its new leader does not know the end yet, or records were lost."""
+    """A partition ends before the table's next offset: a new leader may not know the end yet, or records were lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,17 +138,17 @@ def open_tables(settings: LandingSettings, now: TopicNow) -> Tables:
         ConfigError: The topic's configs are invalid.
     """
     uri, options = table_uri(settings.table_root, now.name), settings.storage_options
-    options_chosen = settings.wishes.before(wishes_of(now.configs))
+    table_settings = settings.wishes.before(wishes_of(now.configs))
     try:
         found = open_table(uri, options).spec
         _check_topic_id(uri, found, now)
-        options_chosen = options_chosen.before(Wishes(found.kind, found.partitioning))
+        table_settings = table_settings.before(Wishes(found.kind, found.partitioning))
     except TableMissing:
         pass
-    options_chosen = options_chosen.before(DEFAULTS)
-    assert options_chosen.kind is not None
-    assert options_chosen.partitioning is not None
-    spec = TableSpec(now.name, now.topic_id, options_chosen.kind, options_chosen.partitioning)
+    table_settings = table_settings.before(DEFAULTS)
+    assert table_settings.kind is not None
+    assert table_settings.partitioning is not None
+    spec = TableSpec(now.name, now.topic_id, table_settings.kind, table_settings.partitioning)
     data = open_or_create(uri, spec, options)
     if spec.kind is Kind.RAW:
         return Tables(data, None)

@@ -84,7 +84,7 @@ class _Tally:
 
 
 def _scan_once(slice: ReplicaSlice) -> Examined:
-    walk = Walk(
+    scanner = Walk(
         slice.folder,
         slice.place,
         slice.start,
@@ -96,15 +96,22 @@ def _scan_once(slice: ReplicaSlice) -> Examined:
         is_continued=slice.is_continued and not slice.is_compacted,
     )
     tally = _Tally()
-    digests = _digest_records(walk, tally) if slice.is_compacted else _digest_batches(walk, tally)
+    digests = _digest_records(scanner, tally) if slice.is_compacted else _digest_batches(scanner, tally)
     return Examined(
-        slice, walk.start, walk.due, digests, tuple(tally.findings), tally.batches, tally.records, tally.size_bytes
+        slice,
+        scanner.start,
+        scanner.due,
+        digests,
+        tuple(tally.findings),
+        tally.batches,
+        tally.records,
+        tally.size_bytes,
     )
 
 
-def _digest_batches(walk: Walk, tally: _Tally) -> Digests:
-    digests = BatchDigests(walk.start)
-    for event in walk:
+def _digest_batches(scanner: Walk, tally: _Tally) -> Digests:
+    digests = BatchDigests(scanner.start)
+    for event in scanner:
         if isinstance(event, Finding):
             tally.add_finding(event)
         else:
@@ -114,16 +121,16 @@ def _digest_batches(walk: Walk, tally: _Tally) -> Digests:
     return digests.digests()
 
 
-def _digest_records(walk: Walk, tally: _Tally) -> Digests:
+def _digest_records(scanner: Walk, tally: _Tally) -> Digests:
     digests = RecordDigests()
 
     def events() -> Iterator[Event]:
-        for event in walk:
+        for event in scanner:
             if isinstance(event, Batch):
                 tally.count_batch(event)
             yield event
 
-    for each in readable_records(events(), walk.place, walk.start, walk.end):
+    for each in readable_records(events(), scanner.place, scanner.start, scanner.end):
         if isinstance(each, Finding):
             tally.add_finding(each)
         else:

@@ -106,7 +106,7 @@ def narrow(chunk: Chunk) -> list[Finding]:
 def _scan_replica(chunk: Chunk, replica: Replica, end: int) -> tuple[int, dict[_BatchKey, _StoredBatch]]:
     """Return the offset at which the scan of a replica started, and the batches that it found."""
     replica_id = Place(chunk.topic, chunk.partition, replica.node)
-    walk = Walk(
+    scanner = Walk(
         replica.folder,
         replica_id,
         chunk.start,
@@ -118,14 +118,14 @@ def _scan_replica(chunk: Chunk, replica: Replica, end: int) -> tuple[int, dict[_
     )
     seen: Counter[int] = Counter()
     found: dict[_BatchKey, _StoredBatch] = {}
-    for event in walk:
+    for event in scanner:
         if isinstance(event, Batch):
             base = event.header.base_offset
             digest = hashlib.sha256(event.data).digest()
             stored = _StoredBatch(base, event.header.next_offset, len(event.data), digest, event.file, event.position)
             found[base, seen[base]] = stored
             seen[base] += 1
-    return walk.start, found
+    return scanner.start, found
 
 
 def _find_majority(digests: Mapping[int, bytes | None], leader: int) -> list[int]:

@@ -84,21 +84,21 @@ def compare_survivors(task: Compacted) -> list[Finding]:
 
 def _scan_columns(task: Compacted, replica: Replica, start: int, end: int) -> tuple[Walk, Iterator[Columns]]:
     replica_id = Place(task.topic, task.partition, replica.node)
-    walk = Walk(replica.folder, replica_id, start, end, is_compacted=True, is_final=False, must_reach_end=False)
-    read = readable_records(walk, replica_id, start, end)
-    return walk, (each for each in read if isinstance(each, Columns))
+    scanner = Walk(replica.folder, replica_id, start, end, is_compacted=True, is_final=False, must_reach_end=False)
+    read = readable_records(scanner, replica_id, start, end)
+    return scanner, (each for each in read if isinstance(each, Columns))
 
 
 def _read_records(task: Compacted, replica: Replica, start: int, end: int) -> _ReplicaRecords:
-    walk, columns = _scan_columns(task, replica, start, end)
+    scanner, columns = _scan_columns(task, replica, start, end)
     parts = [
         (each.offset.to_numpy(), _content_hashes(each), _key_hashes(each), _droppable_mask(each)) for each in columns
     ]
     empty = np.empty(0, np.int64)
     if not parts:
-        return _ReplicaRecords(walk.start, min(end, walk.due), empty, empty, empty, np.empty(0, np.bool_))
+        return _ReplicaRecords(scanner.start, min(end, scanner.due), empty, empty, empty, np.empty(0, np.bool_))
     return _ReplicaRecords(
-        walk.start, min(end, walk.due), *(np.concatenate(column) for column in zip(*parts, strict=True))
+        scanner.start, min(end, scanner.due), *(np.concatenate(column) for column in zip(*parts, strict=True))
     )
 
 

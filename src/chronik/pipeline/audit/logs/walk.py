@@ -329,10 +329,10 @@ class Walk:
 
 def log_end(folder: str, offset: int) -> int:
     """Return the end offset of a log, which is at least `offset`."""
-    walk = Walk(folder, Place("", 0, 0), offset, 2**62, is_compacted=True, is_final=False, must_reach_end=False)
-    for _ in walk:
+    scanner = Walk(folder, Place("", 0, 0), offset, 2**62, is_compacted=True, is_final=False, must_reach_end=False)
+    for _ in scanner:
         pass
-    return walk.due
+    return scanner.due
 
 
 def _format_offsets(header: BatchHeader) -> str:

@@ -89,7 +89,7 @@ def _fill_gaps(log: Log, offsets: _Range, replica: Replica, fields: FieldsCheck 
 
 def _read_replica(offsets: _Range, replica: Replica, fields: FieldsCheck | None) -> Log:
     replica_id = Place(offsets.topic, offsets.partition, replica.node)
-    walk = Walk(
+    scanner = Walk(
         replica.folder,
         replica_id,
         offsets.start,
@@ -102,7 +102,7 @@ def _read_replica(offsets: _Range, replica: Replica, fields: FieldsCheck | None)
     rows: list[pa.RecordBatch] = []
     unreadable: list[tuple[int, int]] = []
     for each in readable_records(
-        _filter_visible(walk, offsets, replica, batches), replica_id, offsets.start, offsets.end
+        _filter_visible(scanner, offsets, replica, batches), replica_id, offsets.start, offsets.end
     ):
         if isinstance(each, Finding):
             if each.offset is not None:
@@ -111,7 +111,7 @@ def _read_replica(offsets: _Range, replica: Replica, fields: FieldsCheck | None)
             rows.append(_to_rows(each))
             if fields is not None:
                 fields.look(each)
-    return Log(walk.start, min(walk.due, offsets.end), pa.Table.from_batches(rows, ROWS), unreadable, batches)
+    return Log(scanner.start, min(scanner.due, offsets.end), pa.Table.from_batches(rows, ROWS), unreadable, batches)
 
 
 def _to_rows(records: Columns) -> pa.RecordBatch:
@@ -119,10 +119,12 @@ def _to_rows(records: Columns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=ROWS)
 
 
-def _filter_visible(walk: Iterable[Event], offsets: _Range, replica: Replica, batches: list[Stored]) -> Iterator[Event]:
+def _filter_visible(
+    scanner: Iterable[Event], offsets: _Range, replica: Replica, batches: list[Stored]
+) -> Iterator[Event]:
     """Yield the events of the walk without control batches and batches of aborted transactions, which do not land."""
     aborted: tuple[AbortedSpan, ...] | None = None
-    for event in walk:
+    for event in scanner:
         if not isinstance(event, Batch):
             yield event
             continue
