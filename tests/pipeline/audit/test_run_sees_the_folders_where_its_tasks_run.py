@@ -1,4 +1,4 @@
-"""Tasks may run on other machines, and in other folders: what they cannot see is told, and never taken for lost."""
+"""Audit tasks on other machines: directories that are missing there are reported, and not mistaken for lost data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def site(chronik_broker_factory: BrokerFactory, tmp_path: Path) -> Site:
 
 
 def audited(site: Site, tasks: Tasks) -> Report:
-    """With paths that are relative to where the audit was called."""
+    """Audit with paths relative to the current directory."""
     with chdir(Path(site.root).parent):
         folder = os.path.relpath(site.broker.data_dir)
         return audit([folder], bootstrap=site.broker.bootstrap, table_root="tables", tasks=tasks)
 
 
-class Elsewhere:
-    """Tasks in another folder, on a machine that another one may look like."""
+class RemoteTaskRunner:
+    """A task runner with another working directory, which may change files first as if on another machine."""
 
     def __init__(self, folder: Path, before: Callable[[], object] = lambda: None) -> None:
         self._folder, self._before = folder, before
@@ -41,10 +41,10 @@ class Elsewhere:
             return in_this_process(function, items)
 
 
-def test_relative_paths_lead_to_the_same_place_wherever_tasks_run(
+def test_relative_paths_work_from_another_working_directory(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    tasks = Elsewhere(tmp_path_factory.mktemp("work"))
+    tasks = RemoteTaskRunner(tmp_path_factory.mktemp("work"))
     report = audited(site, tasks)
     assert report.is_clean, report.text()
     assert (report.tables, report.rows) == (2, 40)
@@ -52,24 +52,27 @@ def test_relative_paths_lead_to_the_same_place_wherever_tasks_run(
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
-    [(None, r"is not a node's data folder"), (b'{"node_id":7}', r"not the data folder of node \d+, but another")],
+    ("found", "message"),
+    [
+        (None, r"is not a node's data directory"),
+        (b'{"node_id":7}', r"is a different data directory than the one of node \d+"),
+    ],
 )
-def test_a_data_folder_that_tasks_do_not_see_is_not_a_log_that_is_lost(
-    site: Site, tmp_path: Path, found: bytes | None, told: str
+def test_data_directory_missing_on_executor_is_an_error(
+    site: Site, tmp_path: Path, found: bytes | None, message: str
 ) -> None:
-    """The same path is often another node's folder on another machine."""
+    """The same path is often another node's data directory on another machine."""
     identity = site.broker.data_dir / "node.json"
 
-    def another_machine() -> None:
+    def replace_identity() -> None:
         identity.unlink()
         if found is not None:
             identity.write_bytes(found)
 
-    with pytest.raises(CannotLook, match=rf"^on \S+, where tasks of the audit run: {site.broker.data_dir} .*{told}"):
-        audited(site, Elsewhere(tmp_path, another_machine))
+    with pytest.raises(CannotLook, match=rf"^cannot audit on executor \S+: {site.broker.data_dir} .*{message}"):
+        audited(site, RemoteTaskRunner(tmp_path, replace_identity))
 
 
-def test_tables_that_tasks_do_not_see_are_not_lost_rows(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(CannotLook, match=rf"where tasks of the audit run: there is no folder {site.root}"):
-        audited(site, Elsewhere(tmp_path, lambda: Path(site.root).rename(f"{site.root} elsewhere")))
+def test_table_root_missing_on_executor_is_an_error(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(CannotLook, match=rf"cannot audit on executor \S+: table root {site.root} does not exist"):
+        audited(site, RemoteTaskRunner(tmp_path, lambda: Path(site.root).rename(f"{site.root} elsewhere")))

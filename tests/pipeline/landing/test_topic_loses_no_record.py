@@ -1,4 +1,4 @@
-"""What happens to a topic and to its rules while a round runs: against a real broker, with tasks in this process."""
+"""Landing of one topic while the topic or the decoding rules change, with a real broker and tasks in this process."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def topic(chronik_broker: Broker, chronik_topic: str) -> JournalledTopic:
     return JournalledTopic(chronik_broker, chronik_topic)
 
 
-class Landed:
-    """Rounds of one topic into a folder of the test's own, and what is then in its tables."""
+class LandedTables:
+    """Rounds of one topic into a directory of the test, and the content of its tables."""
 
     def __init__(self, topic: JournalledTopic, cluster: Cluster, folder: Path) -> None:
         self._topic, self._cluster, self.root = topic, cluster, str(folder)
@@ -72,7 +72,7 @@ class Landed:
         return self._offsets(table_uri(self.root, self._topic.name))
 
     @property
-    def letters(self) -> list[int]:
+    def dead_letters(self) -> list[int]:
         return self._offsets(dead_letters_uri(self.root, self._topic.name))
 
     def _offsets(self, uri: str) -> list[int]:
@@ -83,50 +83,50 @@ class Landed:
 
 
 @pytest.fixture
-def tables(topic: JournalledTopic, cluster: Cluster, tmp_path: Path) -> Landed:
-    return Landed(topic, cluster, tmp_path)
+def tables(topic: JournalledTopic, cluster: Cluster, tmp_path: Path) -> LandedTables:
+    return LandedTables(topic, cluster, tmp_path)
 
 
-def has_run(round: Round) -> Round:
+def run_tasks(round: Round) -> Round:
     while round.tasks:
         round.take([run_task(task) for task in round.tasks])
     return round
 
 
-def landed(landing: TopicLanding) -> RoundDone:
-    return has_run(landing.plan(1)).commit()
+def land_round(landing: TopicLanding) -> RoundDone:
+    return run_tasks(landing.plan(1)).commit()
 
 
-def sent(topic: JournalledTopic, *values: bytes) -> None:
+def send_values(topic: JournalledTopic, *values: bytes) -> None:
     topic.send([OutgoingRecord(value, partition=0) for value in values])
 
 
-# A topic that is deleted
+# Deleted topics
 
 
-def test_records_of_a_topic_that_was_created_again_while_it_was_read_do_not_land(
-    topic: JournalledTopic, tables: Landed, cluster: Cluster
+def test_records_of_topic_recreated_during_round_do_not_land(
+    topic: JournalledTopic, tables: LandedTables, cluster: Cluster
 ) -> None:
-    sent(topic, b'{"v": "old"}', b"bad")
+    send_values(topic, b'{"v": "old"}', b"bad")
     landing = tables.landing()
     round = landing.plan(1)
     delete_topics(cluster, [topic.name])
     create_topics(cluster, [NewTopic(topic.name, 1)])
-    sent(topic, b'{"v": "new"}', b"worse")
-    has_run(round)
+    send_values(topic, b'{"v": "new"}', b"worse")
+    run_tasks(round)
     assert tables.files()
     with pytest.raises(TableDiffers, match=f"topic {topic.name} was deleted and created again"):
         round.commit()
     assert tables.offsets == []
-    assert tables.letters == []
-    assert not tables.files(), "what was read is of no use to anybody"
+    assert tables.dead_letters == []
+    assert not tables.files(), "files of the discarded round are deleted"
 
 
-def test_records_of_a_topic_that_was_deleted_while_it_was_read_do_not_land(
-    topic: JournalledTopic, tables: Landed, cluster: Cluster
+def test_records_of_topic_deleted_during_round_do_not_land(
+    topic: JournalledTopic, tables: LandedTables, cluster: Cluster
 ) -> None:
-    sent(topic, b'{"v": "old"}')
-    round = has_run(tables.landing().plan(1))
+    send_values(topic, b'{"v": "old"}')
+    round = run_tasks(tables.landing().plan(1))
     delete_topics(cluster, [topic.name])
     with pytest.raises(TableDiffers, match=f"topic {topic.name} was deleted"):
         round.commit()
@@ -134,12 +134,12 @@ def test_records_of_a_topic_that_was_deleted_while_it_was_read_do_not_land(
     assert not tables.files()
 
 
-# Records that are gone
+# Deleted records
 
 
-def deleted_before(cluster: Cluster, partition: TopicPartition, offset: int) -> None:
-    asked = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
-    topics = [DeleteRecordsTopic(name=partition.topic, partitions=[asked])]
+def delete_records_before(cluster: Cluster, partition: TopicPartition, offset: int) -> None:
+    partition_request = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
+    topics = [DeleteRecordsTopic(name=partition.topic, partitions=[partition_request])]
     request = DeleteRecordsRequest(topics=topics, timeout_ms=10_000)
     response = cluster.leader(partition).request(request, DeleteRecordsResponse)
     assert response.topics[0].partitions[0].error_code == 0
@@ -147,24 +147,24 @@ def deleted_before(cluster: Cluster, partition: TopicPartition, offset: int) -> 
 
 @pytest.mark.chronik_topic(partitions=2)
 @pytest.mark.parametrize("others", [0, 3])
-def test_a_partition_that_was_empty_at_first_is_missed_when_it_loses_records_later(
-    topic: JournalledTopic, tables: Landed, cluster: Cluster, others: int
+def test_deleted_records_of_initially_empty_partition_are_reported(
+    topic: JournalledTopic, tables: LandedTables, cluster: Cluster, others: int
 ) -> None:
     first = TopicPartition(topic.name, 0)
     topic.send([OutgoingRecord(b"old", partition=0)] * 4 + [OutgoingRecord(b"v", partition=1)] * others)
-    deleted_before(cluster, first, 4)
+    delete_records_before(cluster, first, 4)
     landing = tables.landing(Kind.RAW)
-    assert landed(landing).rows == others
+    assert land_round(landing).rows == others
     topic.send([OutgoingRecord(b"new", partition=0)] * 2)
-    assert landed(landing).rows == 2, "it had lost nothing that the table should have"
+    assert land_round(landing).rows == 2, "no record is missing so far"
     topic.send([OutgoingRecord(b"newer", partition=0)] * 3)
-    deleted_before(cluster, first, 8)
-    with pytest.raises(RecordsGone, match="offsets 6 to 7 are gone"):
+    delete_records_before(cluster, first, 8)
+    with pytest.raises(RecordsGone, match="offsets 6 to 7 were deleted"):
         landing.plan(1)
 
 
 class InThisProcess(SparkJobs):
-    """Runs tasks here, and then what the test has to say."""
+    """A task runner that runs tasks in this process, and then a callback."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
@@ -178,25 +178,25 @@ class InThisProcess(SparkJobs):
         return outcomes
 
 
-def test_a_landing_that_is_to_end_ends_well_when_another_has_landed_more(
-    topic: JournalledTopic, tables: Landed, cluster: Cluster
+def test_once_run_ends_if_another_driver_landed_further(
+    topic: JournalledTopic, tables: LandedTables, cluster: Cluster
 ) -> None:
-    sent(topic, b"{}", b"{}")
+    send_values(topic, b"{}", b"{}")
     others: list[RoundDone] = []
 
-    def another() -> None:
+    def land_by_another_driver() -> None:
         if not others:
-            sent(topic, b"{}", b"{}", b"{}")
-            others.append(landed(tables.landing()))
+            send_values(topic, b"{}", b"{}", b"{}")
+            others.append(land_round(tables.landing()))
 
     settings = replace(tables.landing(round_records_max=1).settings, topics=(topic.name,))
-    summary = Driver(settings, cluster, InThisProcess(another), Reporter(), threading.Event()).run_once()
+    summary = Driver(settings, cluster, InThisProcess(land_by_another_driver), Reporter(), threading.Event()).run_once()
     assert summary.rows == {topic.name: 0}
     assert [done.rows for done in others] == [5]
     assert tables.offsets == list(range(5))
 
 
-# What --allow-data-loss allows
+# Data loss allowed
 
 
 def read_tolerantly(monkeypatch: pytest.MonkeyPatch, cluster: ScriptedCluster, start: int, end: int) -> list[int]:
@@ -206,158 +206,160 @@ def read_tolerantly(monkeypatch: pytest.MonkeyPatch, cluster: ScriptedCluster, s
     return [offset for records in read for offset in records.offset.to_pylist()]
 
 
-def test_what_retention_took_is_passed_over_when_that_is_allowed(
+def test_deleted_records_are_skipped_if_data_loss_is_allowed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     starts = iter([0, 6])
     log_start = 0
 
-    def answering(offset: int, limit: int) -> PartitionData:
+    def fetch_handler(offset: int, limit: int) -> PartitionData:
         nonlocal log_start
-        log_start = next(starts, log_start)  # it moves while the range is read
+        log_start = next(starts, log_start)  # retention moves it while the range is read
         return holding([batch(0, 1), batch(2, 3, 4), batch(6, 7)], 8, per_answer=1, log_start=log_start)(offset, limit)
 
-    cluster = ScriptedCluster(answering, log_start=6)
+    cluster = ScriptedCluster(fetch_handler, log_start=6)
     assert read_tolerantly(monkeypatch, cluster, 0, 8) == [0, 1, 6, 7]
-    assert "t-0: offsets 2 to 5 are gone" in caplog.text
+    assert "t-0: offsets 2 to 5 " in caplog.text
     assert read_tolerantly(monkeypatch, cluster, 2, 5) == []
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
-        (ErrorCode.NONE, "nothing of offsets 50 to 99 came in"),
+        (ErrorCode.NONE, "of offsets 50 to 99 "),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no longer exists"),
         (ErrorCode.OFFSET_OUT_OF_RANGE, "the partition now ends at 40"),
     ],
 )
-def test_what_a_broker_does_not_have_is_an_error_even_if_data_loss_is_allowed(
-    monkeypatch: pytest.MonkeyPatch, error: ErrorCode, told: str
+def test_missing_records_at_log_end_are_an_error_even_if_data_loss_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, error: ErrorCode, message: str
 ) -> None:
-    """It may be a leader that is not up to date, and the table would never take in what it has passed over."""
+    """The leader may be outdated, and skipped records would never land."""
 
-    def answering(offset: int, _: int) -> PartitionData:
+    def fetch_handler(offset: int, _: int) -> PartitionData:
         return PartitionData(error_code=error, high_watermark=50, last_stable_offset=50)
 
-    with pytest.raises(ChronikError, match=told):
-        read_tolerantly(monkeypatch, ScriptedCluster(answering, log_end=40), 50, 100)
+    with pytest.raises(ChronikError, match=message):
+        read_tolerantly(monkeypatch, ScriptedCluster(fetch_handler, log_end=40), 50, 100)
 
 
-def test_a_landing_that_allows_data_loss_goes_on_behind_the_gap(
-    topic: JournalledTopic, tables: Landed, cluster: Cluster
+def test_landing_with_data_loss_allowed_continues_after_the_gap(
+    topic: JournalledTopic, tables: LandedTables, cluster: Cluster
 ) -> None:
-    sent(topic, *[b"{}"] * 4)
+    send_values(topic, *[b"{}"] * 4)
     landing = tables.landing(allow_data_loss=True)
     round = landing.plan(1)
-    deleted_before(cluster, TopicPartition(topic.name, 0), 3)
-    done = has_run(round).commit()
+    delete_records_before(cluster, TopicPartition(topic.name, 0), 3)
+    done = run_tasks(round).commit()
     assert done.next_offsets == {0: 4}
-    assert any("offsets 0 to 2 are gone" in warning for warning in done.warnings)
+    assert any("offsets 0 to 2 " in warning for warning in done.warnings)
     assert tables.offsets == [3]
 
 
-# Rules of decoding that change
+# Decoding rules that change
 
 
-class Died(Exception):
-    pass
+class SimulatedCrash(Exception):
+    """A simulated crash of the driver."""
 
 
-def dies_after_its_letters(monkeypatch: pytest.MonkeyPatch, round: Round) -> None:
-    def die(name: str) -> None:
+def crash_after_dead_letters(monkeypatch: pytest.MonkeyPatch, round: Round) -> None:
+    """Run a round and crash after its dead-letter records are committed."""
+
+    def crash(name: str) -> None:
         if name == failpoints.DEAD_LETTER_COMMIT:
-            raise Died
+            raise SimulatedCrash
 
-    has_run(round)
+    run_tasks(round)
     with monkeypatch.context() as patched:
-        patched.setattr(failpoints, "reached", die)
-        with pytest.raises(Died):
+        patched.setattr(failpoints, "reached", crash)
+        with pytest.raises(SimulatedCrash):
             round.commit()
 
 
-def rules(monkeypatch: pytest.MonkeyPatch, taken_for: dict[bytes, bytes]) -> None:
-    """From now on, these values are decoded as if they were others."""
+def set_decoding_rules(monkeypatch: pytest.MonkeyPatch, replacements: dict[bytes, bytes]) -> None:
+    """Decode these values as if they were others from now on."""
     monkeypatch.setattr(
-        json_rows, "decode_json", lambda values: decode_json([taken_for.get(value, value) for value in values])
+        json_rows, "decode_json", lambda values: decode_json([replacements.get(value, value) for value in values])
     )
 
 
 GOOD, ODD, BAD = b'{"good": 1}', b'{"odd": 1}', b"bad"
-LAXER, STRICTER = {BAD: b'{"was": "bad"}'}, {ODD: b"odd"}
+LENIENT, STRICT = {BAD: b'{"was": "bad"}'}, {ODD: b"odd"}
 
 
-@pytest.mark.parametrize("changed", [{}, LAXER, STRICTER, LAXER | STRICTER])
+@pytest.mark.parametrize("changed", [{}, LENIENT, STRICT, LENIENT | STRICT])
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_each_record_is_in_one_table_when_rules_change_between_letters_and_rows(
+def test_each_record_is_in_one_table_if_rules_change_between_commits(
     topic: JournalledTopic,
-    tables: Landed,
+    tables: LandedTables,
     monkeypatch: pytest.MonkeyPatch,
     changed: dict[bytes, bytes],
     rounds: int,
 ) -> None:
-    sent(topic, GOOD, ODD, BAD, GOOD, BAD, ODD)
-    dies_after_its_letters(monkeypatch, tables.landing().plan(1))
-    assert (tables.offsets, tables.letters) == ([], [2, 4])
-    sent(topic, BAD, ODD, GOOD)
-    rules(monkeypatch, changed)
+    send_values(topic, GOOD, ODD, BAD, GOOD, BAD, ODD)
+    crash_after_dead_letters(monkeypatch, tables.landing().plan(1))
+    assert (tables.offsets, tables.dead_letters) == ([], [2, 4])
+    send_values(topic, BAD, ODD, GOOD)
+    set_decoding_rules(monkeypatch, changed)
     landing = tables.landing(round_records_max=9 // rounds)
-    letters = sum(landed(landing).dead_letters for _ in range(rounds))
-    late = [1, 5, 7] if changed.keys() >= STRICTER.keys() else []
-    still_bad = [] if changed.keys() >= LAXER.keys() else [6]
-    assert tables.letters == sorted([2, 4, *late, *still_bad])
-    assert letters == len(late) + len(still_bad)
-    assert tables.offsets == sorted(set(range(9)) - set(tables.letters))
+    dead_letters = sum(land_round(landing).dead_letters for _ in range(rounds))
+    late = [1, 5, 7] if changed.keys() >= STRICT.keys() else []
+    still_bad = [] if changed.keys() >= LENIENT.keys() else [6]
+    assert tables.dead_letters == sorted([2, 4, *late, *still_bad])
+    assert dead_letters == len(late) + len(still_bad)
+    assert tables.offsets == sorted(set(range(9)) - set(tables.dead_letters))
 
 
-def test_a_driver_that_dies_after_late_letters_leaves_them_to_the_next(
-    topic: JournalledTopic, tables: Landed, monkeypatch: pytest.MonkeyPatch
+def test_late_dead_letters_of_crashed_driver_are_kept(
+    topic: JournalledTopic, tables: LandedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent(topic, GOOD, ODD, BAD, GOOD)
-    dies_after_its_letters(monkeypatch, tables.landing().plan(1))
-    rules(monkeypatch, STRICTER)
-    dies_after_its_letters(monkeypatch, tables.landing().plan(1))
-    assert (tables.offsets, tables.letters) == ([], [1, 2])
-    rules(monkeypatch, {})
-    assert landed(tables.landing()).rows == 2
-    assert (tables.offsets, tables.letters) == ([0, 3], [1, 2])
+    send_values(topic, GOOD, ODD, BAD, GOOD)
+    crash_after_dead_letters(monkeypatch, tables.landing().plan(1))
+    set_decoding_rules(monkeypatch, STRICT)
+    crash_after_dead_letters(monkeypatch, tables.landing().plan(1))
+    assert (tables.offsets, tables.dead_letters) == ([], [1, 2])
+    set_decoding_rules(monkeypatch, {})
+    assert land_round(tables.landing()).rows == 2
+    assert (tables.offsets, tables.dead_letters) == ([0, 3], [1, 2])
 
 
-@pytest.mark.parametrize("quicker", [0, 1])
+@pytest.mark.parametrize("first_index", [0, 1])
 @pytest.mark.parametrize("values", [(GOOD, ODD), (GOOD, ODD, BAD)])
 @pytest.mark.parametrize("first_dies", [False, True])
-def test_of_two_drivers_with_different_rules_one_decides_what_is_a_letter(
+def test_drivers_with_different_rules_put_each_record_in_one_table(
     topic: JournalledTopic,
-    tables: Landed,
+    tables: LandedTables,
     monkeypatch: pytest.MonkeyPatch,
-    quicker: int,
+    first_index: int,
     values: tuple[bytes, ...],
     first_dies: bool,
 ) -> None:
-    sent(topic, *values)
+    send_values(topic, *values)
     prepared = []
-    for taken_for in ({}, STRICTER):
-        rules(monkeypatch, taken_for)
-        prepared.append(has_run(tables.landing().plan(1)))
-    first, second = prepared[quicker], prepared[1 - quicker]
-    has_letters = BAD in values or quicker == 1
+    for replacements in ({}, STRICT):
+        set_decoding_rules(monkeypatch, replacements)
+        prepared.append(run_tasks(tables.landing().plan(1)))
+    first, second = prepared[first_index], prepared[1 - first_index]
+    has_letters = BAD in values or first_index == 1
     if first_dies and has_letters:
-        dies_after_its_letters(monkeypatch, first)
+        crash_after_dead_letters(monkeypatch, first)
     else:
         assert not first.commit().superseded
     done = second.commit()
     assert done.rows == 0
-    landed(tables.landing())
-    assert sorted(tables.offsets + tables.letters) == list(range(len(values)))
+    land_round(tables.landing())
+    assert sorted(tables.offsets + tables.dead_letters) == list(range(len(values)))
 
 
-def test_late_letters_of_two_drivers_are_there_once(
-    topic: JournalledTopic, tables: Landed, monkeypatch: pytest.MonkeyPatch
+def test_late_dead_letters_of_two_drivers_are_not_duplicated(
+    topic: JournalledTopic, tables: LandedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent(topic, GOOD, ODD, BAD, GOOD)
-    dies_after_its_letters(monkeypatch, tables.landing().plan(1))
-    rules(monkeypatch, STRICTER)
-    dying, living = (has_run(tables.landing().plan(1)) for _ in range(2))
-    dies_after_its_letters(monkeypatch, dying)
-    assert living.commit().superseded
-    assert landed(tables.landing()).rows == 2
-    assert (tables.offsets, tables.letters) == ([0, 3], [1, 2])
+    send_values(topic, GOOD, ODD, BAD, GOOD)
+    crash_after_dead_letters(monkeypatch, tables.landing().plan(1))
+    set_decoding_rules(monkeypatch, STRICT)
+    crashing, surviving = (run_tasks(tables.landing().plan(1)) for _ in range(2))
+    crash_after_dead_letters(monkeypatch, crashing)
+    assert surviving.commit().superseded
+    assert land_round(tables.landing()).rows == 2
+    assert (tables.offsets, tables.dead_letters) == ([0, 3], [1, 2])

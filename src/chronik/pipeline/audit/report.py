@@ -120,7 +120,7 @@ class Report:
         for statement, kinds in checks:
             finding_count = sum(counts[kind] for kind in kinds)
             lines.append(
-                f"WRONG  {statement}: {counted(finding_count, 'finding')}" if finding_count else f"ok     {statement}"
+                f"FAILED {statement}: {counted(finding_count, 'finding')}" if finding_count else f"ok     {statement}"
             )
         return lines
 
