@@ -1,4 +1,4 @@
-"""Whoever asks a raw topic for a field of its JSON is told that its values are bytes, and what to do."""
+"""Error messages for statements that use a JSON field of a raw topic."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ RAW = {"orders": RawTopic("orders", True)}
 NO_COLUMN = "UNRESOLVED_COLUMN.WITH_SUGGESTION"
 
 
-def test_a_field_that_is_no_column_is_explained_in_one_line() -> None:
-    told = str(field_of_raw(NO_COLUMN, ["customer"], RAW))
-    assert told.startswith("there is no column customer: orders landed raw, so its values are bytes, in _value.")
-    assert "get_json_object(CAST(_value AS STRING), '$.customer')" in told
-    assert "chronik topics alter orders -c columnar.format=json" in told
-    assert "\n" not in told
+def test_unknown_column_of_raw_topic_is_explained_in_one_line() -> None:
+    message = str(field_of_raw(NO_COLUMN, ["customer"], RAW))
+    assert message.startswith("there is no column customer: orders has landed in raw format, so its values are bytes")
+    assert "get_json_object(CAST(_value AS STRING), '$.customer')" in message
+    assert "chronik topics alter orders -c columnar.format=json" in message
+    assert "\n" not in message
 
 
-def test_a_topic_that_has_not_landed_is_to_be_landed() -> None:
-    told = str(field_of_raw(NO_COLUMN, ["customer"], {"orders": RawTopic("orders", False)}))
-    assert "orders has not landed" in told
-    assert "-c columnar.enabled=true -c columnar.format=json, and chronik pipeline run" in told
+def test_message_for_unlanded_topic_suggests_landing_as_json() -> None:
+    message = str(field_of_raw(NO_COLUMN, ["customer"], {"orders": RawTopic("orders", False)}))
+    assert "orders has not landed" in message
+    assert "-c columnar.enabled=true -c columnar.format=json, and chronik pipeline run" in message
 
 
-def test_the_topic_before_the_column_is_the_one_that_is_meant() -> None:
+def test_qualifier_selects_the_raw_topic() -> None:
     raw = {"orders": RawTopic("orders", True), "eu_payments": RawTopic("eu.payments", True)}
-    assert "eu.payments landed raw" in str(field_of_raw(NO_COLUMN, ["EU_payments", "n"], raw))
-    assert "orders landed raw" in str(field_of_raw(NO_COLUMN, ["o", "n"], raw)), "an alias may be any of them"
+    assert "eu.payments has landed in raw format" in str(field_of_raw(NO_COLUMN, ["EU_payments", "n"], raw))
+    assert "orders has landed in raw format" in str(field_of_raw(NO_COLUMN, ["o", "n"], raw)), "an alias may mean any"
 
 
-def test_a_field_of_the_bytes_themselves_is_explained() -> None:
-    assert "orders landed raw" in str(field_of_raw("INVALID_EXTRACT_BASE_FIELD_TYPE", ["_value"], RAW))
+def test_field_access_on_value_column_is_explained() -> None:
+    error = field_of_raw("INVALID_EXTRACT_BASE_FIELD_TYPE", ["_value"], RAW)
+    assert "orders has landed in raw format" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -44,5 +45,5 @@ def test_a_field_of_the_bytes_themselves_is_explained() -> None:
         ("INVALID_EXTRACT_BASE_FIELD_TYPE", ["_offset"], RAW),
     ],
 )
-def test_other_errors_stay_as_they_are(condition: str, name: list[str], raw: dict[str, RawTopic]) -> None:
+def test_other_errors_are_not_explained(condition: str, name: list[str], raw: dict[str, RawTopic]) -> None:
     assert field_of_raw(condition, name, raw) is None

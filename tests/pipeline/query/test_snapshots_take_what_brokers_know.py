@@ -1,4 +1,4 @@
-"""Snapshots when brokers do not know a topic yet, or any more, or do not lead it: nothing is left out silently."""
+"""Topic snapshots when brokers do not know a topic or its leader: the live tail is never left out silently."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from chronik.protocol.messages.metadata import MetadataResponse, MetadataRespons
 from tests.pipeline.planted_rows import land, records
 
 TOPIC_ID = bytes(15) + b"\1"
-NOBODY = -1
+NO_LEADER = -1
 END = 5
 
 
-def known(name: str, *leaders: int) -> MetadataResponseTopic:
+def describe_topic(name: str, *leaders: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=name,
         topic_id=TOPIC_ID,
@@ -42,28 +42,28 @@ def known(name: str, *leaders: int) -> MetadataResponseTopic:
     )
 
 
-def refused(name: str, code: ErrorCode) -> MetadataResponseTopic:
+def describe_error(name: str, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(name=name, error_code=code)
 
 
-Answer = Callable[[str, int], MetadataResponseTopic]
-"""What is said of a topic to the question of this number, from 1."""
+MetadataHandler = Callable[[str, int], MetadataResponseTopic]
+"""Returns the metadata of a topic in the request of this number, counted from 1."""
 
 
 class Brokers(Cluster):
-    """Every partition has the offsets 0 to 4."""
+    """A scripted cluster in which every partition has the offsets 0 to 4."""
 
-    def __init__(self, answer: Answer, *, refuse: dict[str, ErrorCode] | None = None) -> None:
+    def __init__(self, handler: MetadataHandler, *, offset_errors: dict[str, ErrorCode] | None = None) -> None:
         super().__init__("127.0.0.1:1", timeout_s=0.2)
-        self._answer, self._refuse = answer, refuse or {}
-        self.questions = 0
+        self._handler, self._offset_errors = handler, offset_errors or {}
+        self.metadata_requests = 0
 
     def metadata(self, topics: list[str] | None, *, create: bool = False) -> MetadataResponse:
-        self.questions += 1
-        return MetadataResponse(topics=[self._answer(name, self.questions) for name in topics or ()])
+        self.metadata_requests += 1
+        return MetadataResponse(topics=[self._handler(name, self.metadata_requests) for name in topics or ()])
 
     def broker(self, node_id: int) -> Any:
-        assert node_id != NOBODY
+        assert node_id != NO_LEADER
         return self
 
     def request(self, request: ListOffsetsRequest, kind: type[Any]) -> ListOffsetsResponse:
@@ -74,7 +74,7 @@ class Brokers(Cluster):
                     partitions=[
                         ListOffsetsPartitionResponse(
                             partition_index=each.partition_index,
-                            error_code=self._refuse.get(topic.name, ErrorCode.NONE),
+                            error_code=self._offset_errors.get(topic.name, ErrorCode.NONE),
                             offset=END if each.timestamp == -1 else 0,
                         )
                         for each in topic.partitions
@@ -87,71 +87,85 @@ class Brokers(Cluster):
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """The table of `orders` has offsets 0 and 1."""
+    """A table root with a table of `orders` that has offsets 0 and 1."""
     spec = TableSpec("orders", format_id(TOPIC_ID), Kind.RAW)
     land(open_or_create(table_uri(str(tmp_path), "orders"), spec), 0, records([0, 1], [b"a", b"b"]))
     return str(tmp_path)
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "UNKNOWN_TOPIC_SECONDS_MAX", 0.1)
     monkeypatch.setattr(snapshots, "LEADERLESS_SECONDS_MAX", 0.1)
 
 
-def taken(brokers: Brokers, root: str, *topics: str) -> dict[str, TopicSnapshot]:
+def take_snapshots(brokers: Brokers, root: str, *topics: str) -> dict[str, TopicSnapshot]:
     return Snapshots(brokers, root).take(topics)
 
 
 TAIL = (OffsetRange("orders", 0, 2, END),)
 
 
-def test_a_broker_that_does_not_know_a_topic_yet_is_asked_again(root: str) -> None:
-    """Otherwise the tail would be left out: a node that has just started may be asked first."""
+def test_unknown_topic_is_retried(root: str) -> None:
+    """Otherwise the live tail would be left out if a node that has just started responds first."""
 
-    def late(name: str, question: int) -> MetadataResponseTopic:
-        return known(name, 1) if question > 3 else refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    def handle_metadata(name: str, request_number: int) -> MetadataResponseTopic:
+        return (
+            describe_topic(name, 1)
+            if request_number > 3
+            else describe_error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        )
 
-    found = taken(Brokers(late), root, "orders")["orders"]
+    found = take_snapshots(Brokers(handle_metadata), root, "orders")["orders"]
     assert (found.tail, found.is_only_a_table) == (TAIL, False)
 
 
-def test_a_partition_without_a_leader_is_waited_for(root: str) -> None:
-    found = taken(Brokers(lambda name, question: known(name, 1 if question > 3 else NOBODY)), root, "orders")
+def test_missing_leader_is_retried(root: str) -> None:
+    found = take_snapshots(
+        Brokers(lambda name, request_number: describe_topic(name, 1 if request_number > 3 else NO_LEADER)),
+        root,
+        "orders",
+    )
     assert found["orders"].tail == TAIL
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_timeouts")
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION])
-def test_a_table_whose_topic_nobody_knows_is_told_to_be_only_that(root: str, code: ErrorCode) -> None:
-    found = taken(Brokers(lambda name, _: refused(name, code)), root, "orders")["orders"]
+def test_table_of_unknown_topic_is_marked_as_table_only(root: str, code: ErrorCode) -> None:
+    found = take_snapshots(Brokers(lambda name, _: describe_error(name, code)), root, "orders")["orders"]
     assert (found.tail, found.tail_unreadable, found.is_only_a_table) == ((), None, True)
     assert found.landed is not None
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_topic_that_is_gone_and_never_landed_is_not_taken_for_an_empty_one(root: str) -> None:
-    gone = Brokers(lambda name, _: refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    assert "UNKNOWN_TOPIC_OR_PARTITION: topic late" in str(taken(gone, root, "late")["late"].tail_unreadable)
+@pytest.mark.usefixtures("short_timeouts")
+def test_unknown_topic_without_table_is_an_error(root: str) -> None:
+    brokers = Brokers(lambda name, _: describe_error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert "UNKNOWN_TOPIC_OR_PARTITION: topic late" in str(
+        take_snapshots(brokers, root, "late")["late"].tail_unreadable
+    )
 
 
-def test_any_other_answer_about_a_topic_is_not_taken_for_an_empty_tail(root: str) -> None:
-    brokers = Brokers(lambda name, _: refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    found = taken(brokers, root, "orders")["orders"]
+def test_metadata_error_makes_live_tail_unreadable(root: str) -> None:
+    brokers = Brokers(lambda name, _: describe_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    found = take_snapshots(brokers, root, "orders")["orders"]
     assert "TOPIC_AUTHORIZATION_FAILED: topic orders" in str(found.tail_unreadable)
-    assert (brokers.questions, found.table_unreadable) == (1, None)
+    assert (brokers.metadata_requests, found.table_unreadable) == (1, None)
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_topic_without_a_leader_leaves_the_others_readable(root: str) -> None:
-    brokers = Brokers(lambda name, _: known(name, 1, NOBODY) if name == "customer" else known(name, 1))
-    found = taken(brokers, root, "orders", "customer")
+@pytest.mark.usefixtures("short_timeouts")
+def test_leaderless_topic_does_not_affect_others(root: str) -> None:
+    brokers = Brokers(
+        lambda name, _: describe_topic(name, 1, NO_LEADER) if name == "customer" else describe_topic(name, 1)
+    )
+    found = take_snapshots(brokers, root, "orders", "customer")
     assert found["orders"].tail == TAIL
     assert "LEADER_NOT_AVAILABLE: customer-1" in str(found["customer"].tail_unreadable)
 
 
-def test_a_topic_whose_offsets_are_refused_leaves_the_others_readable(root: str) -> None:
-    brokers = Brokers(lambda name, _: known(name, 1), refuse={"customer": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-    found = taken(brokers, root, "customer", "orders")
+def test_rejected_list_offsets_does_not_affect_other_topics(root: str) -> None:
+    brokers = Brokers(
+        lambda name, _: describe_topic(name, 1), offset_errors={"customer": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    )
+    found = take_snapshots(brokers, root, "customer", "orders")
     assert found["orders"].tail == TAIL
     assert "TOPIC_AUTHORIZATION_FAILED: customer-0" in str(found["customer"].tail_unreadable)

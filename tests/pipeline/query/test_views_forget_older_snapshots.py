@@ -1,4 +1,4 @@
-"""A session that stays has views of this statement, and those that somebody took: none of an earlier statement."""
+"""Views of a long-lived Spark session: those of earlier statements are dropped, those created explicitly are kept."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from chronik.pipeline.query.views import views, views_for, views_to_list
 TOPICS = ["orders", "customers"]
 
 
-class Session:
-    """As much of Spark as it takes to have views."""
+class FakeSession:
+    """A minimal Spark session that only has views."""
 
     def __init__(self) -> None:
         self.catalog = self
@@ -27,16 +27,18 @@ class Session:
         self.present.discard(name.casefold())
 
 
-class Rows:
-    def __init__(self, session: Session) -> None:
+class FakeDataFrame:
+    """A minimal DataFrame that can become a view."""
+
+    def __init__(self, session: FakeSession) -> None:
         self._spark = session
 
     def createOrReplaceTempView(self, name: str) -> None:
         self._spark.present.add(name.strip("`").casefold())
 
 
-class Known:
-    """Snapshots of topics that are all there, but for `customers`, which only a table has."""
+class FakeSnapshotReader:
+    """A snapshot reader of topics that all exist, except `customers`, of which only a table exists."""
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -50,46 +52,46 @@ class Known:
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def frame(session: Session, snapshot: TopicSnapshot, half: Half, *_: Any) -> Rows:
-        return Rows(session)
+    def frame(session: FakeSession, snapshot: TopicSnapshot, half: Half, *_: Any) -> FakeDataFrame:
+        return FakeDataFrame(session)
 
     monkeypatch.setattr(module, "Cluster", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(module, "Snapshots", Known)
+    monkeypatch.setattr(module, "Snapshots", FakeSnapshotReader)
     monkeypatch.setattr(module, "frame", frame)
-    return Session()
+    return FakeSession()
 
 
-def named(session: Any, statement: str, *also: str) -> set[str]:
-    """The views that there are when a statement is to run."""
+def prepare_views(session: Any, statement: str, *also: str) -> set[str]:
+    """Prepare views for a statement and return the existing ones."""
     views_for(session, statement, "unused:1", "tables", also=also)
     found: set[str] = session.present
     return set(found)
 
 
-def test_a_statement_finds_no_view_that_only_an_earlier_one_named(session: Any) -> None:
-    assert named(session, "SELECT * FROM Orders, orders_hot") == {"orders", "orders_hot"}
-    assert named(session, "SELECT * FROM ORDERS") == {"orders"}
-    assert named(session, "SELECT * FROM IDENTIFIER('orders')") == set()
-    assert named(session, "SELECT * FROM IDENTIFIER('orders')", "orders") == {"orders"}
+def test_views_of_earlier_statement_are_dropped(session: Any) -> None:
+    assert prepare_views(session, "SELECT * FROM Orders, orders_hot") == {"orders", "orders_hot"}
+    assert prepare_views(session, "SELECT * FROM ORDERS") == {"orders"}
+    assert prepare_views(session, "SELECT * FROM IDENTIFIER('orders')") == set()
+    assert prepare_views(session, "SELECT * FROM IDENTIFIER('orders')", "orders") == {"orders"}
 
 
-def test_views_that_were_listed_are_not_there_for_the_next_statement(session: Any) -> None:
+def test_views_created_for_listing_are_dropped(session: Any) -> None:
     views_to_list(session, "unused:1", "tables")
     assert {"orders", "customers_cold"} <= session.present
-    assert named(session, "SELECT 1") == set()
+    assert prepare_views(session, "SELECT 1") == set()
 
 
-def test_views_that_somebody_took_stay_also_after_a_statement_named_them(session: Any) -> None:
+def test_explicitly_created_views_are_kept(session: Any) -> None:
     views(session, "unused:1", "tables", ["orders"])
-    taken = {"orders", "orders_cold", "orders_hot"}
-    assert named(session, "SELECT * FROM orders, customers") == {*taken, "customers"}
-    assert named(session, "SELECT 1") == taken
+    created = {"orders", "orders_cold", "orders_hot"}
+    assert prepare_views(session, "SELECT * FROM orders, customers") == {*created, "customers"}
+    assert prepare_views(session, "SELECT 1") == created
 
 
-def test_a_view_that_lacks_whatever_the_topic_has_is_told_of(session: Any, caplog: pytest.LogCaptureFixture) -> None:
-    told = views_for(session, "SELECT * FROM orders, customers, customers_hot", "unused:1", "tables").only_landed
-    assert told == ("customers",)
+def test_view_without_live_tail_logs_warning(session: Any, caplog: pytest.LogCaptureFixture) -> None:
+    table_only = views_for(session, "SELECT * FROM orders, customers, customers_hot", "unused:1", "tables").only_landed
+    assert table_only == ("customers",)
     assert views_for(session, "SELECT * FROM customers_cold", "unused:1", "tables").only_landed == ()
     with caplog.at_level(logging.WARNING):
         views(session, "unused:1", "tables", ["customers"])
-    assert caplog.messages == ["no broker knows customers: only what has landed"]
+    assert caplog.messages == ["topic customers does not exist on the cluster; querying landed rows only"]
