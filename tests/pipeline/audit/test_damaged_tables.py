@@ -23,8 +23,8 @@ from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.pipeline.audit.audited import flip
-from tests.pipeline.audit.test_rows_are_compared_with_the_log import TOPIC, World
+from tests.pipeline.audit.replica_logs import flip
+from tests.pipeline.audit.test_table_comparison import TOPIC, World
 from tests.pipeline.landing_rows import compact
 from tests.pipeline.planted_rows import land, records
 

@@ -24,7 +24,7 @@ from chronik.pipeline.spark.tasks import in_this_process
 from chronik.protocol.batch import parse_header
 from chronik.protocol.records import decode_batch, encode_batch
 from chronik.protocol.rewrite import retain
-from tests.pipeline.audit.audited import NODES, TOPIC_ID, Copies, Written, batches_in, flip
+from tests.pipeline.audit.replica_logs import NODES, TOPIC_ID, Copies, Written, batches_in, flip
 
 DEADLINE_SECONDS = 120
 COMPACTED = LogConfig(

@@ -24,7 +24,7 @@ from chronik.pipeline.audit.groups import Bounds, compare_groups
 from chronik.pipeline.audit.readonly import ReadOnlyFiles
 from chronik.pipeline.audit.state import compare_disks, read_state
 from chronik.pipeline.writing.epochs import EPOCHS_TOPIC
-from tests.pipeline.audit.audited import flip
+from tests.pipeline.audit.replica_logs import flip
 
 CLUSTER = CreateCluster("a cluster", 0)
 IDS = [new_id() for _ in range(20)]

@@ -34,7 +34,7 @@ from chronik.protocol.rewrite import retain
 from chronik.testing import Cluster
 from chronik.testing.plugin import BrokerFactory
 from tests.long import SEED, count
-from tests.pipeline.audit.audited import batches_in, flip
+from tests.pipeline.audit.replica_logs import batches_in, flip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

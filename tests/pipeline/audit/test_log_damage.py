@@ -11,7 +11,7 @@ from chronik.pipeline.audit.findings import Finding, Kind
 from chronik.protocol.batch import parse_header, set_base_offset_and_epoch
 from chronik.protocol.records import Record, decode_batch, encode_batch
 from chronik.protocol.rewrite import retain
-from tests.pipeline.audit.audited import NOW_MS, Copies, Written, batches_in, copies, flip
+from tests.pipeline.audit.replica_logs import NOW_MS, Copies, Written, batches_in, copies, flip
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=1000, index_interval_bytes=500)
 

@@ -29,7 +29,7 @@ from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
 from chronik.pipeline.tables.values.inference import infer_fields
 from chronik.pipeline.tables.values.json_rows import decode_records
 from chronik.pipeline.tables.values.shaping import decode_json
-from tests.pipeline.audit.audited import TOPIC_ID, Copies, Written, flip
+from tests.pipeline.audit.replica_logs import TOPIC_ID, Copies, Written, flip
 from tests.pipeline.landing_rows import compact
 
 TOPIC = "orders"

@@ -12,7 +12,7 @@ import pytest
 from chronik.pipeline.audit import CannotLook, Report, audit
 from chronik.pipeline.spark.tasks import Item, Result, Tasks, in_this_process
 from chronik.testing.plugin import BrokerFactory
-from tests.pipeline.audit.test_rows_are_compared_past_damaged_tables import Site
+from tests.pipeline.audit.test_damaged_tables import Site
 
 
 @pytest.fixture
