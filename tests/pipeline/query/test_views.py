@@ -61,7 +61,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     return FakeSession()
 
 
-def prepare_views(session: Any, statement: str, *also: str) -> set[str]:
+def views_after(session: Any, statement: str, *also: str) -> set[str]:
     """Prepare views for a statement and return the existing ones."""
     views_for(session, statement, "unused:1", "tables", also=also)
     found: set[str] = session.present
@@ -69,23 +69,23 @@ def prepare_views(session: Any, statement: str, *also: str) -> set[str]:
 
 
 def test_views_of_earlier_statement_are_dropped(session: Any) -> None:
-    assert prepare_views(session, "SELECT * FROM Orders, orders_hot") == {"orders", "orders_hot"}
-    assert prepare_views(session, "SELECT * FROM ORDERS") == {"orders"}
-    assert prepare_views(session, "SELECT * FROM IDENTIFIER('orders')") == set()
-    assert prepare_views(session, "SELECT * FROM IDENTIFIER('orders')", "orders") == {"orders"}
+    assert views_after(session, "SELECT * FROM Orders, orders_hot") == {"orders", "orders_hot"}
+    assert views_after(session, "SELECT * FROM ORDERS") == {"orders"}
+    assert views_after(session, "SELECT * FROM IDENTIFIER('orders')") == set()
+    assert views_after(session, "SELECT * FROM IDENTIFIER('orders')", "orders") == {"orders"}
 
 
 def test_views_created_for_listing_are_dropped(session: Any) -> None:
     views_to_list(session, "unused:1", "tables")
     assert {"orders", "customers_cold"} <= session.present
-    assert prepare_views(session, "SELECT 1") == set()
+    assert views_after(session, "SELECT 1") == set()
 
 
 def test_explicitly_created_views_are_kept(session: Any) -> None:
     views(session, "unused:1", "tables", ["orders"])
     created = {"orders", "orders_cold", "orders_hot"}
-    assert prepare_views(session, "SELECT * FROM orders, customers") == {*created, "customers"}
-    assert prepare_views(session, "SELECT 1") == created
+    assert views_after(session, "SELECT * FROM orders, customers") == {*created, "customers"}
+    assert views_after(session, "SELECT 1") == created
 
 
 def test_view_without_live_tail_logs_warning(session: Any, caplog: pytest.LogCaptureFixture) -> None:

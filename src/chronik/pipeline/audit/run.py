@@ -79,7 +79,7 @@ def audit(
         table_root: The root of the tables to compare with the log.
         topics: The topics to audit; all if None.
         http: HTTP addresses of the running nodes, whose in-memory metadata is compared too.
-        http_way: Token and TLS context for the HTTP addresses.
+        http_access: Token and TLS context for the HTTP addresses.
         spark: The Spark session to use. Without it, and without `tasks`, a session is started if the data is large.
         master: The Spark master of a session that is started here.
         tasks: The task runner to use instead of Spark.
@@ -90,7 +90,7 @@ def audit(
         AuditInputError: A data directory or the metadata cannot be read, or a topic does not exist.
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
-        NodeSilent: A node does not respond over HTTP.
+        NodeRequestError: A node does not respond over HTTP.
     """
     started = time.monotonic()
     folders = node_folders(data_dirs)

@@ -212,13 +212,13 @@ def _compare_hashes(hashes: Mapping[int, int], index: int) -> Iterator[Finding]:
             yield Finding(Kind.STATE, says, node=node)
 
 
-def compare_running(addresses: Sequence[Address], timeout_s: float, way: Way) -> States:
+def compare_running(addresses: Sequence[Address], timeout_s: float, access: Way) -> States:
     """Compare the metadata that running nodes have in memory, as reported over HTTP.
 
     Raises:
-        NodeSilent: A node does not respond.
+        NodeRequestError: A node does not respond.
     """
-    reported = (ask_status(address, timeout_s, *way) for address in addresses)
+    reported = (ask_status(address, timeout_s, *access) for address in addresses)
     statuses = {status["node_id"]: status for status in reported}
     agreement = compare_states(statuses.values())
     if agreement.index is None:
