@@ -25,8 +25,8 @@ NODES = (1, 2, 3)
 class Written:
     """A log that is being written; everything is on disk after `close`."""
 
-    def __init__(self, folder: Path, config: LogConfig | None = None) -> None:
-        files = RealFiles(folder)
+    def __init__(self, directory: Path, config: LogConfig | None = None) -> None:
+        files = RealFiles(directory)
         self.config = config or LogConfig()
         self.clock = ManualClock(NOW_MS)
         self.log = PartitionLog.open(
@@ -92,7 +92,7 @@ class Copies:
             start=self.start,
             end=self.end,
             is_compacted=self.is_compacted,
-            replicas=tuple(Replica(node, str(folder), self.end, True) for node, folder in self.folders.items()),
+            replicas=tuple(Replica(node, str(directory), self.end, True) for node, directory in self.folders.items()),
             unseen=(),
         )
 
@@ -114,13 +114,13 @@ class Copies:
         return replace(partition, replicas=replicas)
 
 
-def copies(folder: Path, written: Written, *, is_compacted: bool = False) -> Copies:
-    """Close the log, which is in `folder / "1"`, and copy it to the other nodes."""
+def copies(directory: Path, written: Written, *, is_compacted: bool = False) -> Copies:
+    """Close the log, which is in `directory / "1"`, and copy it to the other nodes."""
     end = written.close()
-    folders = {node: folder / str(node) for node in NODES}
+    directories = {node: directory / str(node) for node in NODES}
     for node in NODES[1:]:
-        shutil.copytree(folders[1], folders[node])
-    return Copies(folders, end, is_compacted=is_compacted)
+        shutil.copytree(directories[1], directories[node])
+    return Copies(directories, end, is_compacted=is_compacted)
 
 
 def batches_in(path: Path) -> list[tuple[int, int, int]]:

@@ -23,21 +23,21 @@ def site(chronik_broker_factory: BrokerFactory, tmp_path: Path) -> Site:
 def audited(site: Site, tasks: Tasks) -> Report:
     """Audit with paths relative to the current directory."""
     with chdir(Path(site.root).parent):
-        folder = os.path.relpath(site.broker.data_dir)
-        return audit([folder], bootstrap=site.broker.bootstrap, table_root="tables", tasks=tasks)
+        directory = os.path.relpath(site.broker.data_dir)
+        return audit([directory], bootstrap=site.broker.bootstrap, table_root="tables", tasks=tasks)
 
 
 class RemoteTaskRunner:
     """A task runner with another working directory, which may change files first as if on another machine."""
 
-    def __init__(self, folder: Path, before: Callable[[], object] = lambda: None) -> None:
-        self._folder, self._before = folder, before
+    def __init__(self, directory: Path, before: Callable[[], object] = lambda: None) -> None:
+        self._directory, self._before = directory, before
         self.calls = 0
 
     def __call__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         self.calls += 1
         self._before()
-        with chdir(self._folder):
+        with chdir(self._directory):
             return in_this_process(function, items)
 
 

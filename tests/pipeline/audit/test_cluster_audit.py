@@ -76,16 +76,16 @@ class World:
 
     def command(self, *words: str) -> int:
         """Run `chronik pipeline audit` on the existing Spark session."""
-        folders = [word for folder in self.data_dirs for word in ("--data-dir", str(folder))]
-        return main(["pipeline", "audit", *folders, "--table-root", self.root, *words])
+        directories = [word for directory in self.data_dirs for word in ("--data-dir", str(directory))]
+        return main(["pipeline", "audit", *directories, "--table-root", self.root, *words])
 
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A landed topic, a compacted topic that each node compacts itself, and two groups; the cluster is stopped."""
-    folder = tmp_path_factory.mktemp("audited")
-    root = str(folder / "tables")
-    with Cluster(3, folder, broker=BROKER) as cluster, Client(cluster.bootstrap) as client:
+    directory = tmp_path_factory.mktemp("audited")
+    root = str(directory / "tables")
+    with Cluster(3, directory, broker=BROKER) as cluster, Client(cluster.bootstrap) as client:
         create_topics(client, [NewTopic("orders", PARTITIONS, 3), NewTopic("latest", 1, 3, COMPACTED)])
         producer = Producer(client)
         for first in range(0, RECORDS, 600):
@@ -104,8 +104,8 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def _not_compacted(world: World, topic_id: str) -> str | None:
-    folders = [folder / "topics" / topic_id / "0" for folder in world.data_dirs]
-    missing = [str(folder) for folder in folders if not (folder / "compacted").exists()]
+    directories = [directory / "topics" / topic_id / "0" for directory in world.data_dirs]
+    missing = [str(directory) for directory in directories if not (directory / "compacted").exists()]
     return ", ".join(missing) or None
 
 
@@ -124,8 +124,8 @@ def _check_running_cluster(world: World, spark: SparkSession) -> None:
 @pytest.fixture
 def stopped(world: World) -> Iterator[World]:
     """Restore the log files after the test."""
-    folders = [world.folder(node, partition) for node in (1, 2, 3) for partition in range(PARTITIONS)]
-    before = {path: path.read_bytes() for folder in folders for path in folder.glob("*.log")}
+    directories = [world.folder(node, partition) for node in (1, 2, 3) for partition in range(PARTITIONS)]
+    before = {path: path.read_bytes() for directory in directories for path in directory.glob("*.log")}
     yield world
     for path, data in before.items():
         path.write_bytes(data)
@@ -256,10 +256,10 @@ def test_unreadable_input_returns_exit_code_2(
 ) -> None:
     assert main(["pipeline", "audit", "--data-dir", str(tmp_path)]) == 2
     assert "is not a node's data directory" in capsys.readouterr().err
-    folder = str(stopped.data_dirs[0])
-    assert main(["pipeline", "audit", "--data-dir", folder, "--data-dir", folder]) == 2
+    directory = str(stopped.data_dirs[0])
+    assert main(["pipeline", "audit", "--data-dir", directory, "--data-dir", directory]) == 2
     assert "both belong to node 1" in capsys.readouterr().err
-    assert main(["pipeline", "audit", "--data-dir", folder, "-b", stopped.cluster.bootstrap]) == 2
+    assert main(["pipeline", "audit", "--data-dir", directory, "-b", stopped.cluster.bootstrap]) == 2
     assert capsys.readouterr().err.startswith("chronik: ")
     with pytest.raises(CannotLook, match="unknown topic: nowhere"):
         audit(stopped.data_dirs, topics=["nowhere"], tasks=in_this_process)
@@ -327,23 +327,23 @@ def test_cluster_is_clean_during_and_after_node_kills(tmp_path: Path) -> None:
     with Cluster(3, tmp_path, **config) as cluster, Client(cluster.bootstrap) as client:
         small = {"internal.segment.bytes": "200000"}
         create_topics(client, [NewTopic("busy", 3, 3, small), NewTopic("kept", 1, 3, COMPACTED)])
-        folders = [node.data_dir for node in cluster.nodes.values()]
+        directories = [node.data_dir for node in cluster.nodes.values()]
         with Load(cluster.bootstrap) as load:
             for _ in range(KILLS):
                 goal = load.written + 20
                 cluster.wait_until(lambda: _missing_writes(load, goal), "writes continue", WAIT_SECONDS_MAX)  # noqa: B023
                 victim = cluster[rng.choice((1, 2, 3))]
                 victim.kill()
-                report = audit(folders, bootstrap=cluster.bootstrap, tasks=in_this_process)
+                report = audit(directories, bootstrap=cluster.bootstrap, tasks=in_this_process)
                 assert not report.findings, report.text()
                 victim.start()
                 cluster.wait_until_ready()
-        report = audit(folders, bootstrap=cluster.bootstrap, tasks=in_this_process)
+        report = audit(directories, bootstrap=cluster.bootstrap, tasks=in_this_process)
         assert not report.findings, report.text()
         assert report.records > 0
         for node in cluster.nodes.values():
             node.kill()
-        report = audit(folders, tasks=in_this_process)
+        report = audit(directories, tasks=in_this_process)
         assert not report.findings, report.text()
         assert report.records > load.written * 50
 

@@ -230,8 +230,8 @@ def test_missing_table_root_is_an_error(site: Site, capsys: pytest.CaptureFixtur
     mistyped = f"{site.root}x"
     with pytest.raises(CannotLook, match="does not exist"):
         site.audited(mistyped)
-    folder, bootstrap = str(site.broker.data_dir), site.broker.bootstrap
-    assert main(["pipeline", "audit", "--data-dir", folder, "-b", bootstrap, "--table-root", mistyped]) == 2
+    directory, bootstrap = str(site.broker.data_dir), site.broker.bootstrap
+    assert main(["pipeline", "audit", "--data-dir", directory, "-b", bootstrap, "--table-root", mistyped]) == 2
     assert capsys.readouterr().err == f"chronik: table root {mistyped} does not exist\n"
 
 

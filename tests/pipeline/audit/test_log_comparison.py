@@ -48,14 +48,14 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write_three_replicas(tmp_path: Path, *segment_bytes: int, batches: int = 40) -> Copies:
     """Write the same batches on every node, in segments of different sizes."""
-    folders, end = {}, 0
+    directories, end = {}, 0
     for node, size in zip(NODES, segment_bytes, strict=True):
-        folders[node] = tmp_path / str(node)
-        log = Written(folders[node], LogConfig(segment_bytes=size, index_interval_bytes=300))
+        directories[node] = tmp_path / str(node)
+        log = Written(directories[node], LogConfig(segment_bytes=size, index_interval_bytes=300))
         log.batches(batches // 2, size=7, epoch=1)
         log.batches(batches // 2, size=7, epoch=2)
         end = log.close()
-    return Copies(folders, end)
+    return Copies(directories, end)
 
 
 @pytest.mark.usefixtures("small_chunks")

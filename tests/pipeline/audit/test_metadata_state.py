@@ -40,9 +40,9 @@ def create_node(
     """Create a data directory whose metadata log contains these commands."""
     path = tmp_path / f"node{node_id}"
     path.mkdir()
-    folder = DataFolder(path, node_id, Mode.STANDALONE)
-    folder.open()
-    folder.close()
+    directory = DataFolder(path, node_id, Mode.STANDALONE)
+    directory.open()
+    directory.close()
     journal = Journal(RealFiles(path))
     image = journal.recover()
     for number, command in enumerate(commands, 1):
@@ -59,46 +59,50 @@ def create_node(
     return NodeFolder(node_id, str(path), (path / IDENTITY_FILE).read_bytes())
 
 
-def compare(*folders: NodeFolder) -> tuple[list[Finding], list[str], int | None]:
-    states = compare_disks({folder.node: folder for folder in folders})
+def compare(*directories: NodeFolder) -> tuple[list[Finding], list[str], int | None]:
+    states = compare_disks({directory.node: directory for directory in directories})
     return list(states.findings), list(states.notes), states.index
 
 
 def test_nodes_with_same_commands_agree_with_and_without_snapshots(tmp_path: Path) -> None:
     commands: list[Command] = [CLUSTER, *(register_broker(number) for number in range(1, 8))]
-    folders = [
+    directories = [
         create_node(tmp_path, 1, commands),
         create_node(tmp_path, 2, commands, snapshot_after=3),
         create_node(tmp_path, 3, commands[:5], snapshot_after=4),
     ]
-    assert compare(*folders) == ([], [], 5)
-    assert read_state(folders[1]).first == 3
-    states = compare_disks({folder.node: folder for folder in folders})
+    assert compare(*directories) == ([], [], 5)
+    assert read_state(directories[1]).first == 3
+    states = compare_disks({directory.node: directory for directory in directories})
     assert states.latest is not None
     assert sorted(states.latest.brokers) == list(range(1, 8))
 
 
 def test_node_with_different_state_hash_is_reported(tmp_path: Path) -> None:
-    folders = [create_node(tmp_path, number, [CLUSTER, register_broker(1), register_broker(2)]) for number in (1, 3)]
+    directories = [
+        create_node(tmp_path, number, [CLUSTER, register_broker(1), register_broker(2)]) for number in (1, 3)
+    ]
     other = create_node(tmp_path, 2, [CLUSTER, register_broker(1), register_broker(2, "elsewhere")])
-    (found,), _, index = compare(*folders, other)
+    (found,), _, index = compare(*directories, other)
     assert (found.kind, found.node, index) == (Kind.STATE, 2, 3)
     assert "differs from node 1, 3, which has" in found.says
 
 
 def test_node_behind_other_snapshots_is_noted_and_not_compared(tmp_path: Path) -> None:
     commands: list[Command] = [CLUSTER, *(register_broker(number) for number in range(1, 8))]
-    folders = [create_node(tmp_path, number, commands, snapshot_after=6) for number in (1, 2)]
-    findings, (note,), index = compare(*folders, create_node(tmp_path, 3, commands[:3]))
+    directories = [create_node(tmp_path, number, commands, snapshot_after=6) for number in (1, 2)]
+    findings, (note,), index = compare(*directories, create_node(tmp_path, 3, commands[:3]))
     assert (findings, index) == ([], 8)
     assert note.startswith("node 3: metadata was not compared, because it ends at index 3")
 
 
 def test_damaged_metadata_log_is_reported_with_node(tmp_path: Path) -> None:
-    folders = [create_node(tmp_path, number, [CLUSTER, register_broker(1), register_broker(2)]) for number in (1, 2)]
+    directories = [
+        create_node(tmp_path, number, [CLUSTER, register_broker(1), register_broker(2)]) for number in (1, 2)
+    ]
     (path,) = (tmp_path / "node2" / "__meta").glob("*.wal")
     flip(path, 60)
-    (found,), _, index = compare(*folders)
+    (found,), _, index = compare(*directories)
     assert (found.kind, found.node, index) == (Kind.STATE, 2, 3)
     assert "damaged at byte 0" in found.says
 

@@ -251,16 +251,16 @@ def test_rows_of_damaged_batch_are_compared_with_another_replica(tmp_path: Path,
 
 @pytest.mark.parametrize("change", ["number", "text", "inner", "list", "rescued", "null"])
 def test_column_that_differs_from_the_decoded_value_is_reported(tmp_path: Path, change: str) -> None:
-    folder = tmp_path / "1"
-    log = Written(folder)
+    directory = tmp_path / "1"
+    log = Written(directory)
     values = [
         b'{"number": %d, "text": "t%d", "inner": {"a": %d, "b": null}, "list": [%d, 2], "odd": 1.5}' % ((each,) * 4)
         for each in range(20)
     ]
     values[7] = b'{"number": "seven", "text": null, "odd": {"x": 18446744073709551616}}'
     log.batch(*((None, value) for value in values))
-    held = Copies({1: folder}, log.close())
-    landing = Landing(tmp_path / "tables", folder, TableKind.DECODED)
+    held = Copies({1: directory}, log.close())
+    landing = Landing(tmp_path / "tables", directory, TableKind.DECODED)
     landing.grow(b"".join(values[:1]))
     landing.land(0, 20)
 

@@ -77,8 +77,8 @@ class RecordingReporter(Reporter):
 class Landing:
     """Landing into a directory of the test."""
 
-    def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
-        self._spark, self._broker, self.root = spark, broker, str(folder)
+    def __init__(self, spark: SparkSession, broker: Broker, directory: Path) -> None:
+        self._spark, self._broker, self.root = spark, broker, str(directory)
 
     def __call__(self, *topics: str, recorder: RecordingReporter | None = None, **options: Any) -> Summary:
         return run(

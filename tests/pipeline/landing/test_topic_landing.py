@@ -58,8 +58,8 @@ def topic(chronik_broker: Broker, chronik_topic: str) -> JournalledTopic:
 class LandedTables:
     """Rounds of one topic into a directory of the test, and the content of its tables."""
 
-    def __init__(self, topic: JournalledTopic, cluster: Cluster, folder: Path) -> None:
-        self._topic, self._cluster, self.root = topic, cluster, str(folder)
+    def __init__(self, topic: JournalledTopic, cluster: Cluster, directory: Path) -> None:
+        self._topic, self._cluster, self.root = topic, cluster, str(directory)
 
     def landing(self, kind: Kind = Kind.DECODED, **options: Any) -> TopicLanding:
         settings = LandingSettings(

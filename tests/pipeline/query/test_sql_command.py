@@ -55,10 +55,10 @@ class CommandResult:
 class Shell:
     """A runner of `chronik pipeline sql` commands."""
 
-    def __init__(self, broker: Broker, folder: Path) -> None:
+    def __init__(self, broker: Broker, directory: Path) -> None:
         self._common = ["-b", broker.bootstrap, "--table-root", "tables"]
-        self._folder = folder
-        self._environment = os.environ | {"XDG_CACHE_HOME": str(folder)}
+        self._directory = directory
+        self._environment = os.environ | {"XDG_CACHE_HOME": str(directory)}
 
     def sql(self, *words: str) -> CommandResult:
         command = [sys.executable, "-m", "chronik", *self._words(words)]
@@ -73,8 +73,8 @@ class Shell:
     @contextmanager
     def prompt(self) -> Iterator[Typing]:
         """Run the command on a pseudoterminal."""
-        environment = self._environment | {"XDG_STATE_HOME": str(self._folder / "state"), "TERM": "xterm"}
-        with Typing([sys.executable, "-m", "chronik", *self._words(())], environment, self._folder) as typing:
+        environment = self._environment | {"XDG_STATE_HOME": str(self._directory / "state"), "TERM": "xterm"}
+        with Typing([sys.executable, "-m", "chronik", *self._words(())], environment, self._directory) as typing:
             yield typing
 
     def _words(self, words: tuple[str, ...]) -> list[str]:
@@ -87,7 +87,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            cwd=self._folder,
+            cwd=self._directory,
             env=self._environment,
             timeout=SECONDS_MAX,
         )
@@ -103,9 +103,9 @@ def broker() -> Iterator[Broker]:
 def shell(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A topic with three records of which none has landed in its decoded table, and a Spark server that the first query
     has started."""
-    folder = tmp_path_factory.mktemp("sql")
-    create_orders(broker, str(folder / "tables"))
-    shell = Shell(broker, folder)
+    directory = tmp_path_factory.mktemp("sql")
+    create_orders(broker, str(directory / "tables"))
+    shell = Shell(broker, directory)
     try:
         first = shell.sql("SELECT count(*) AS orders FROM orders")
         assert (first.code, first.out) == (0, "orders\n     3\n"), first.err
@@ -113,7 +113,7 @@ def shell(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert len(first.err.splitlines()) == 1
         yield shell
     finally:
-        stop_server(folder / "chronik" / "connect")
+        stop_server(directory / "chronik" / "connect")
 
 
 def create_orders(broker: Broker, root: str) -> None:
@@ -214,13 +214,13 @@ def test_prompt_runs_statements_and_completes_names(shell: Shell) -> None:
         prompt.until("sql> ")
         prompt.type("\\q\r")
         assert prompt.code() == 0
-    history = (shell._folder / "state" / "chronik" / "sql_history").read_text()
+    history = (shell._directory / "state" / "chronik" / "sql_history").read_text()
     assert "SELECT max(n) AS most FROM orders" in history
 
 
 def test_query_runs_on_given_connect_server(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = shell._folder / "chronik" / "connect"
-    server = running_server(folder)
+    directory = shell._directory / "chronik" / "connect"
+    server = running_server(directory)
     assert server is not None
     result = shell.sql("SELECT sum(n) FROM orders_hot", "--master", server.url, "--timing")
     assert (result.code, result.out.split()) == (0, ["sum(n)", "6"]), result.err

@@ -47,7 +47,7 @@ def describe_error(name: str, code: ErrorCode) -> MetadataResponseTopic:
 
 
 MetadataHandler = Callable[[str, int], MetadataResponseTopic]
-"""Returns the metadata of a topic in the request of this number, counted from 1."""
+"""A function that returns a topic's metadata, given its name and the number of the request, counted from 1."""
 
 
 class Brokers(Cluster):

@@ -32,7 +32,7 @@ LOOKS_MAX: Final = 5
 
 
 class CannotLook(ChronikError):
-    """Input of an audit that cannot be read. It says nothing about whether the data is correct."""
+    """An input of the audit cannot be read, so that it cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +70,24 @@ def node_folders(paths: Iterable[str | Path]) -> dict[int, NodeFolder]:
     found: dict[int, NodeFolder] = {}
     for path in map(os.path.abspath, paths):  # tasks may run with another working directory
         identity = _read_identity(path)
-        folder = NodeFolder(_parse_node_id(path, identity), path, identity)
-        if folder.node in found:
+        directory = NodeFolder(_parse_node_id(path, identity), path, identity)
+        if directory.node in found:
             raise CannotLook(
-                f"{found[folder.node].path} and {path} both belong to node {folder.node}; pass one of them"
+                f"{found[directory.node].path} and {path} both belong to node {directory.node}; pass one of them"
             )
-        found[folder.node] = folder
+        found[directory.node] = directory
     return dict(sorted(found.items()))
 
 
-def require_same(folders: Iterable[NodeFolder]) -> None:
+def require_same(directories: Iterable[NodeFolder]) -> None:
     """Check that these paths lead to the same data directories on this machine.
 
     Raises:
         AuditInputError: A path does not exist or leads to another directory.
     """
-    for folder in folders:
-        if _read_identity(folder.path) != folder.identity:
-            raise CannotLook(f"{folder.path} is a different data directory than the one of node {folder.node}")
+    for directory in directories:
+        if _read_identity(directory.path) != directory.identity:
+            raise CannotLook(f"{directory.path} is a different data directory than the one of node {directory.node}")
 
 
 def _read_identity(path: str) -> bytes:
@@ -109,10 +109,10 @@ def _parse_node_id(path: str, identity: bytes) -> int:
 
 def indexed_place(segment: SegmentFile, offset: int) -> IndexEntry | None:
     """Return the last indexed batch at or before `offset`, or None if the segment's index has none or is damaged."""
-    folder, name = os.path.split(segment.path)
+    directory, name = os.path.split(segment.path)
     if name != names.offset_name(segment.base_offset, names.LOG):
         return None
-    cache = FileCache(ReadOnlyFiles(folder), OPEN_FILES_MAX)
+    cache = FileCache(ReadOnlyFiles(directory), OPEN_FILES_MAX)
     index = SegmentIndex(cache, names.offset_name(segment.base_offset, names.INDEX), segment.base_offset, is_new=False)
     try:
         number = index.floor_offset(offset)
@@ -131,20 +131,20 @@ def size_of(segment: SegmentFile) -> int:
         return 0
 
 
-def log_start_of(folder: str) -> int:
+def log_start_of(directory: str) -> int:
     """Return the stored log start offset, or 0 if the log starts with its first segment."""
-    return OffsetFile(ReadOnlyFiles(folder), names.LOG_START).load() or 0
+    return OffsetFile(ReadOnlyFiles(directory), names.LOG_START).load() or 0
 
 
-def was_compacted(folder: str) -> bool:
-    return os.path.exists(f"{folder}/{names.COMPACTED}") or any(
-        each.path.endswith(names.SWAP) for each in segments_of(folder)
+def was_compacted(directory: str) -> bool:
+    return os.path.exists(f"{directory}/{names.COMPACTED}") or any(
+        each.path.endswith(names.SWAP) for each in segments_of(directory)
     )
 
 
-def epochs_of(folder: str) -> tuple[EpochHistory, bool]:
+def epochs_of(directory: str) -> tuple[EpochHistory, bool]:
     """Return the leader epoch history of a partition directory, and whether its file is intact."""
-    files = ReadOnlyFiles(folder)
+    files = ReadOnlyFiles(directory)
     history = EpochHistory(FileCache(files, OPEN_FILES_MAX), names.LEADER_EPOCHS)
     return history, history.load(read_file(files, names.LEADER_EPOCHS) or b"")
 

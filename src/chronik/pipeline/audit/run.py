@@ -93,8 +93,8 @@ def audit(
         NodeRequestError: A node does not respond over HTTP.
     """
     started = time.monotonic()
-    folders = node_folders(data_dirs)
-    if not folders:
+    directories = node_folders(data_dirs)
+    if not directories:
         raise CannotLook("no data directory was given; pass the data directory of each node")
     if table_root is not None:
         table_root = absolute_root(table_root)
@@ -103,12 +103,12 @@ def audit(
         cluster = None
         if bootstrap is not None:
             cluster = stack.enter_context(Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s))
-        work = _Audit(folders, cluster, None if topics is None else set(topics), progress)
+        work = _Audit(directories, cluster, None if topics is None else set(topics), progress)
         work.check_metadata(http, timeout_s, http_way)
         work.plan(table_root)
         if tasks is None:
             tasks = tasks_for(spark, master, work.size_bytes)
-        tasks = verify_inputs_first(tasks, folders.values(), table_root)
+        tasks = verify_inputs_first(tasks, directories.values(), table_root)
         work.check_logs(tasks)
         work.check_tables(tasks, table_root)
         work.check_groups()
@@ -128,12 +128,12 @@ def tasks_for(spark: SparkSession | None, master: str | None, size_bytes: int) -
     return on_spark(session(master))
 
 
-def verify_inputs_first(tasks: Tasks, folders: Iterable[NodeFolder], table_root: str | None) -> Tasks:
+def verify_inputs_first(tasks: Tasks, directories: Iterable[NodeFolder], table_root: str | None) -> Tasks:
     """Return a task runner whose tasks first verify that their machine mounts the same data directories and tables.
 
     An unmounted directory would otherwise look like an empty log.
     """
-    run_checked = partial(_run_checked, tuple(folders), table_root)
+    run_checked = partial(_run_checked, tuple(directories), table_root)
 
     def run(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         return tasks(partial(run_checked, function), items)
@@ -142,10 +142,10 @@ def verify_inputs_first(tasks: Tasks, folders: Iterable[NodeFolder], table_root:
 
 
 def _run_checked(
-    folders: tuple[NodeFolder, ...], table_root: str | None, function: Callable[[Item], Result], item: Item
+    directories: tuple[NodeFolder, ...], table_root: str | None, function: Callable[[Item], Result], item: Item
 ) -> Result:
     try:
-        require_same(folders)
+        require_same(directories)
         if table_root is not None:
             require_root(table_root)
     except CannotLook as error:
@@ -157,9 +157,9 @@ class _Audit:
     """The state of one audit: the planned work and the report."""
 
     def __init__(
-        self, folders: dict[int, NodeFolder], cluster: Cluster | None, topics: set[str] | None, progress: Progress
+        self, directories: dict[int, NodeFolder], cluster: Cluster | None, topics: set[str] | None, progress: Progress
     ) -> None:
-        self._folders = folders
+        self._directories = directories
         self._cluster = cluster
         self._topics = topics
         self._progress = progress
@@ -170,24 +170,24 @@ class _Audit:
         self._committed: committed.GroupOffsets = {}
         self._partition_counts: dict[str, int] = {}
         self._image: Image | None = None
-        self.report = Report(nodes=tuple(folders))
+        self.report = Report(nodes=tuple(directories))
 
     @property
     def size_bytes(self) -> int:
         """Total size of the planned logs and tables in bytes."""
-        folders = [replica.folder for partition in self._partitions for replica in partition.replicas]
-        logs = sum(size_of(segment) for folder in folders for segment in segments_of(folder))
+        directories = [replica.folder for partition in self._partitions for replica in partition.replicas]
+        logs = sum(size_of(segment) for directory in directories for segment in segments_of(directory))
         return logs + sum(file.size_bytes for landed in self._tables.values() for file in landed.table.files)
 
     # Planning
 
-    def check_metadata(self, http: Sequence[Address], timeout_s: float, way: Way) -> None:
-        states = compare_disks(self._folders)
+    def check_metadata(self, http: Sequence[Address], timeout_s: float, credentials: Way) -> None:
+        states = compare_disks(self._directories)
         self._add_results(states.findings, states.notes)
         self._image = states.latest
         self.report.state_index = states.index
         if http:
-            running = compare_running(http, timeout_s, way)
+            running = compare_running(http, timeout_s, credentials)
             self._add_results(running.findings, running.notes)
 
     def plan(self, table_root: str | None) -> None:
@@ -205,11 +205,11 @@ class _Audit:
         if self._cluster is not None:
             self._committed = committed.told_by_brokers(self._cluster)
             self._count_partitions()  # again: groups may have started to read new partitions
-            self._partitions = standing.told_by_brokers(self._cluster, self._folders, self._topics)
+            self._partitions = standing.told_by_brokers(self._cluster, self._directories, self._topics)
         else:
             assert image is not None
             self._committed = committed.of_image(image)
-            self._partitions = standing.of_image(image, self._folders, self._topics)
+            self._partitions = standing.of_image(image, self._directories, self._topics)
         self._count_planned_work()
         if table_root is not None:
             self._report_missing_tables(table_root)
@@ -259,7 +259,7 @@ class _Audit:
         for partition in self._partitions:
             for node in partition.unseen:
                 unseen[node] = unseen.get(node, 0) + 1
-        for node in self._folders:
+        for node in self._directories:
             self._note_lagging_replicas(node)
         report.unseen += [
             f"node {node} hosts {counted(count, 'replica')}, but its data directory was not given"
@@ -305,7 +305,7 @@ class _Audit:
         if self._cluster is None or not topics:
             return []
         planned_partitions = {each.source: each for each in self._partitions}
-        now = {each.source: each for each in standing.told_by_brokers(self._cluster, self._folders, topics)}
+        now = {each.source: each for each in standing.told_by_brokers(self._cluster, self._directories, topics)}
         changed = {
             source: each
             for source, each in now.items()

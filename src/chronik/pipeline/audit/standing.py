@@ -95,7 +95,7 @@ class _PartitionDescription:
 
 
 def told_by_brokers(
-    cluster: Cluster, folders: Mapping[int, NodeFolder], topics: Collection[str] | None
+    cluster: Cluster, directories: Mapping[int, NodeFolder], topics: Collection[str] | None
 ) -> list[Partition]:
     """Return the partitions of existing topics, as reported by the brokers.
 
@@ -104,8 +104,8 @@ def told_by_brokers(
         KafkaError: A broker rejects a request.
     """
     described = _describe_partitions(cluster, topics)
-    synced = {node: folder.synced() for node, folder in folders.items()}
-    return [_build_partition(each, folders, synced) for each in described]
+    synced = {node: directory.synced() for node, directory in directories.items()}
+    return [_build_partition(each, directories, synced) for each in described]
 
 
 def _describe_partitions(cluster: Cluster, topics: Collection[str] | None) -> list[_PartitionDescription]:
@@ -154,7 +154,7 @@ def _configs(cluster: Cluster, topic: str) -> dict[str, str]:
     return {each.name: each.value for each in describe_topic_configs(cluster, topic) if each.value is not None}
 
 
-def of_image(image: Image, folders: Mapping[int, NodeFolder], topics: Collection[str] | None) -> list[Partition]:
+def of_image(image: Image, directories: Mapping[int, NodeFolder], topics: Collection[str] | None) -> list[Partition]:
     described = [
         _PartitionDescription(
             topic=topic.name,
@@ -172,53 +172,55 @@ def of_image(image: Image, folders: Mapping[int, NodeFolder], topics: Collection
         if topics is None or topic.name in topics
         for index, partition in enumerate(topic.partitions)
     ]
-    synced = {node: folder.synced() for node, folder in folders.items()}
-    return [_build_partition(each, folders, synced) for each in described]
+    synced = {node: directory.synced() for node, directory in directories.items()}
+    return [_build_partition(each, directories, synced) for each in described]
 
 
 def _build_partition(
-    described: _PartitionDescription, folders: Mapping[int, NodeFolder], synced: Mapping[int, SyncedOffsets | None]
+    described: _PartitionDescription, directories: Mapping[int, NodeFolder], synced: Mapping[int, SyncedOffsets | None]
 ) -> Partition:
-    directories = {
-        node: folders[node].partition(described.topic_id, described.index)
+    replica_directories = {
+        node: directories[node].partition(described.topic_id, described.index)
         for node in described.replicas
-        if node in folders
+        if node in directories
     }
-    ends = _ends(described, directories, synced)
-    in_sync = [node for node in directories if node in described.in_sync]
+    ends = _agreed_ends(described, replica_directories, synced)
+    in_sync = [node for node in replica_directories if node in described.in_sync]
     end = described.end
     if end is None:
-        end = max(described.min_end, min((ends[node] for node in in_sync or directories), default=0))
+        end = max(described.min_end, min((ends[node] for node in in_sync or replica_directories), default=0))
     return Partition(
         topic=described.topic,
         topic_id=described.topic_id,
         index=described.index,
         leader=described.leader,
-        start=max([described.start, *(log_start_of(folder) for folder in directories.values())]),
+        start=max([described.start, *(log_start_of(directory) for directory in replica_directories.values())]),
         end=end,
         is_compacted=COMPACT in described.configs.get(CLEANUP_POLICY, "")
-        or any(map(was_compacted, directories.values())),
+        or any(map(was_compacted, replica_directories.values())),
         replicas=tuple(
-            Replica(node, folder, end if node in in_sync else min(end, ends[node]), node in in_sync)
-            for node, folder in directories.items()
+            Replica(node, directory, end if node in in_sync else min(end, ends[node]), node in in_sync)
+            for node, directory in replica_directories.items()
         ),
-        unseen=tuple(node for node in described.replicas if node not in folders),
+        unseen=tuple(node for node in described.replicas if node not in directories),
         lands=is_enabled(described.configs),
     )
 
 
-def _ends(
-    described: _PartitionDescription, directories: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]
+def _agreed_ends(
+    described: _PartitionDescription, replica_directories: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]
 ) -> dict[int, int]:
-    """Returns up to where each replica is the same as the leader's, by what is on disk."""
+    """Return the offset up to which each replica equals the leader's, by leader epochs and synced offsets."""
     key = parse_id(described.topic_id), described.index
-    own_ends = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in directories}
+    own_ends = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in replica_directories}
     reference = next(
-        (node for node in (described.leader, *described.in_sync, *directories) if node in directories), None
+        (node for node in (described.leader, *described.in_sync, *replica_directories) if node in replica_directories),
+        None,
     )
     if reference is None:
         return own_ends
-    epochs = {node: epochs_of(folder)[0] for node, folder in directories.items()}
+    epochs = {node: epochs_of(directory)[0] for node, directory in replica_directories.items()}
     return {
-        node: agreed_end(epochs[reference], own_ends[reference], epochs[node], own_ends[node]) for node in directories
+        node: agreed_end(epochs[reference], own_ends[reference], epochs[node], own_ends[node])
+        for node in replica_directories
     }

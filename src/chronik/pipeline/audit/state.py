@@ -57,22 +57,22 @@ class DiskState:
         return self.first + len(self.entries)
 
 
-def read_state(folder: NodeFolder) -> DiskState:
+def read_state(directory: NodeFolder) -> DiskState:
     """Read a node's metadata from its data directory.
 
     Raises:
         DamagedDataError: The snapshot or the log is damaged.
         AuditInputError: The directory has no metadata.
     """
-    files = ReadOnlyFiles(folder.path)
+    files = ReadOnlyFiles(directory.path)
     attempts = 0
     while True:
         try:
-            if os.path.isdir(f"{folder.path}/{RAFT_FOLDER}"):
-                return _read_raft_state(folder.node, files)
-            if os.path.isdir(f"{folder.path}/{ALONE_FOLDER}"):
-                return _read_standalone_state(folder.node, files)
-            raise CannotLook(f"data directory {folder.path} has no metadata log")
+            if os.path.isdir(f"{directory.path}/{RAFT_FOLDER}"):
+                return _read_raft_state(directory.node, files)
+            if os.path.isdir(f"{directory.path}/{ALONE_FOLDER}"):
+                return _read_standalone_state(directory.node, files)
+            raise CannotLook(f"data directory {directory.path} has no metadata log")
         except (FileNotFoundError, DataDamaged):
             attempts += 1
             if attempts >= LOOKS_MAX:
@@ -113,15 +113,15 @@ def _read_standalone_state(node: int, files: FileSystem) -> DiskState:
     return DiskState(node, image, image.applied_index, entries, image.applied_index + len(entries))
 
 
-def _records(files: FileSystem, folder: str, after: int) -> Iterator[Record]:
+def _records(files: FileSystem, directory: str, after: int) -> Iterator[Record]:
     """Yield the records after an index, up to the first damaged record that was never synced.
 
     Raises:
         DamagedDataError: A synced record is damaged, or records are missing.
     """
-    firsts = indexes_in(folder, SUFFIX, files)
+    firsts = indexes_in(directory, SUFFIX, files)
     for number, first in enumerate(firsts):
-        path = segment_path(folder, first)
+        path = segment_path(directory, first)
         data = read_file(files, path) or b""
         records, position = scan(memoryview(data), first)
         yield from (record for record in records if record.index > after)
@@ -130,7 +130,7 @@ def _records(files: FileSystem, folder: str, after: int) -> Iterator[Record]:
                 raise DataDamaged(f"{path} is damaged at byte {position}")
             return
         if number + 1 < len(firsts) and firsts[number + 1] > first + len(records):
-            raise DataDamaged(f"{folder}: records {first + len(records)} to {firsts[number + 1] - 1} are missing")
+            raise DataDamaged(f"{directory}: records {first + len(records)} to {firsts[number + 1] - 1} are missing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +145,15 @@ class States:
     """The most recent image."""
 
 
-def compare_disks(folders: Mapping[int, NodeFolder]) -> States:
+def compare_disks(directories: Mapping[int, NodeFolder]) -> States:
     """Compare the metadata that the nodes have on disk."""
     findings: list[Finding] = []
     states: list[DiskState] = []
-    for node, folder in folders.items():
+    for node, directory in directories.items():
         try:
-            states.append(read_state(folder))
+            states.append(read_state(directory))
         except (ChronikError, OSError) as error:
-            findings.append(Finding(Kind.STATE, f"cannot read the metadata: {error}", node=node, file=folder.path))
+            findings.append(Finding(Kind.STATE, f"cannot read the metadata: {error}", node=node, file=directory.path))
     if not states:
         return States(tuple(findings), (), None, None)
     comparable, notes = _select_comparable(states)

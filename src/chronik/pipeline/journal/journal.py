@@ -35,7 +35,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 REPLICAS_MAX: Final = 3
 
 EVERY_TOPIC: Final = "*"
-"""Stands for all topics of a pipeline; it is not a valid topic name."""
+"""The topic in a key that means all topics of a pipeline; it is not a valid topic name."""
 
 PROGRESS, SCHEMA, CONTROL = "progress", "schema", "control"
 """Kinds of records, the first part of a key. Readers ignore unknown kinds, as versions before 0.6 ignore schemas."""

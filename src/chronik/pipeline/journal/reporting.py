@@ -89,7 +89,7 @@ class Reporter:
 
 
 class Reporters(Reporter):
-    """A reporter that forwards to several others. A topic is paused if any of them says so."""
+    """A reporter that forwards reports to several reporters. A topic is paused if any of them returns so."""
 
     def __init__(self, *reporters: Reporter) -> None:
         self._reporters = reporters

@@ -45,7 +45,7 @@ class LandingFailed(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a landing run has added to the tables."""
+    """The result of a landing run: the rows and dead-letter records added."""
 
     rows: dict[str, int]
     """Rows added to each topic's table."""

@@ -1,7 +1,7 @@
 """Commits of dead-letter records, which precede the commit of the rows of the same round.
 
 Dead-letter records and rows are two commits, and a later or concurrent driver may decode by other rules. Therefore a
-committed dead-letter record remains one, whatever it decodes to now. A record that fails to decode only now, among
+committed dead-letter record remains one, even if it can be decoded now. A record that fails to decode only now, among
 offsets whose dead-letter records are already committed, is a late dead-letter record and is appended separately. Each
 record is thus in exactly one of the two tables.
 """

@@ -67,7 +67,7 @@ class Outcome:
     dead: Landed | None = None
     """Files of dead-letter records, or None if there are none."""
     late: tuple[WrittenFile, ...] = ()
-    """Files of dead-letter records below `dead_next_offsets`, which earlier rounds did not find."""
+    """Files of dead-letter records below `dead_letter_next_offsets`, which earlier rounds did not find."""
     wanted: tuple[pa.Field, ...] = ()
     """Columns that the table should get. If there are any, nothing was written."""
     error: str | None = None

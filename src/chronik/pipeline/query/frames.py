@@ -69,11 +69,11 @@ def _build_cold_half(spark: SparkSession, snapshot: TopicSnapshot, names: Sequen
 
 def _file_paths(landed: Snapshot) -> list[str]:
     """Return file paths without URL encoding, which Spark does not decode; delta-rs encodes some characters."""
-    folder = local_folder(landed.uri)
-    if folder is None:
+    directory = local_folder(landed.uri)
+    if directory is None:
         return list(landed.file_uris)
     depth = len(landed.partition_by) + 1
-    return [str(folder.joinpath(*uri.split("/")[-depth:])) for uri in landed.file_uris]
+    return [str(directory.joinpath(*uri.split("/")[-depth:])) for uri in landed.file_uris]
 
 
 @contextlib.contextmanager

@@ -216,7 +216,7 @@ def _retry_period_s(topic: MetadataResponseTopic) -> float:
 
 def _list_tables(root: str) -> set[str]:
     """Return the names of tables in a local root; for object stores, tables are found by the topics' names."""
-    folder = local_folder(root)
-    if folder is None or not folder.is_dir():
+    directory = local_folder(root)
+    if directory is None or not directory.is_dir():
         return set()
     return {name for name in table_names(root) if not name.endswith(DEAD_LETTERS_SUFFIX)}

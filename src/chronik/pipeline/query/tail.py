@@ -113,7 +113,7 @@ def _convert_rows(kind: Kind, own: dict[str, pa.Array], schema: pa.Schema) -> It
 
 
 def _decoding_schema(tail: Tail) -> pa.Schema:
-    """Return the schema to decode with: the whole schema if `_rescued` is needed, as it holds all other fields."""
+    """Return the schema to decode with: all columns if `_rescued` is requested, as it has the remaining fields."""
     return tail.schema if RESCUED in tail.names else _result_schema(tail)
 
 

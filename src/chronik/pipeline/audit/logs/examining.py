@@ -37,7 +37,7 @@ class Examined:
 
     slice: ReplicaSlice
     start: int
-    """The first offset covered by the digests: higher than planned if retention has moved the log start meanwhile."""
+    """The first offset covered by the digests: higher than planned if retention has moved the log start since."""
     reached: int
     digests: Digests
     findings: tuple[Finding, ...]

@@ -1,8 +1,8 @@
 """Scan of one replica's batches, segment file by segment file, with checks that need no other replica.
 
 Each batch must have a valid header and checksum, continue the previous batch's offsets, have the leader epoch that the
-epoch history has for its offset, and contain as many records as its header says. After damage, the scan continues with
-the next batch that has a correct checksum.
+epoch history has for its offset, and contain as many records as its header states. After damage, the scan continues
+with the next batch that has a correct checksum.
 
 The node may be running: renamed or deleted files are listed again, and nothing is read beyond the planned end.
 """
@@ -106,7 +106,7 @@ class Walk:
             yield self._short_log_finding(last)
 
     def _check_log_start(self, segments: list[SegmentFile]) -> Iterator[Finding]:
-        """Yield a finding if the first segments are missing and retention has not moved the log start meanwhile."""
+        """Yield a finding if the first segments are missing although retention has not moved the log start."""
         if not segments or segments[0].base_offset <= self.due:
             return
         first = segments[0]
@@ -327,9 +327,9 @@ class Walk:
         )
 
 
-def log_end(folder: str, offset: int) -> int:
+def log_end(directory: str, offset: int) -> int:
     """Return the end offset of a log, which is at least `offset`."""
-    scanner = Walk(folder, Place("", 0, 0), offset, 2**62, is_compacted=True, is_final=False, must_reach_end=False)
+    scanner = Walk(directory, Place("", 0, 0), offset, 2**62, is_compacted=True, is_final=False, must_reach_end=False)
     for _ in scanner:
         pass
     return scanner.due

@@ -60,8 +60,8 @@ def require_root(root: str) -> None:
     Raises:
         AuditInputError: The directory does not exist.
     """
-    folder = local_folder(root)
-    if folder is not None and not folder.is_dir():
+    directory = local_folder(root)
+    if directory is not None and not directory.is_dir():
         raise CannotLook(f"table root {root} does not exist")
 
 
@@ -107,8 +107,8 @@ def _open_dead_letters(root: str, topic: str) -> TableFiles | None:
 
 def _check_no_orphans(uri: str) -> None:
     """Raise AuditInputError if Parquet files exist although there is no transaction log: the log was lost."""
-    folder = local_folder(uri)
-    if folder is not None and any(folder.rglob("*.parquet")):
+    directory = local_folder(uri)
+    if directory is not None and any(directory.rglob("*.parquet")):
         raise CannotLook(f"table {uri} has Parquet files but no transaction log")
 
 

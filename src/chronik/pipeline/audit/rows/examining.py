@@ -57,7 +57,7 @@ class RowsSlice:
     start: int
     end: int
     copies: tuple[Replica, ...]
-    """Replicas to read, the most trusted first. The others are read where it is damaged."""
+    """Replicas to read, the most trusted first. Further replicas are read where the first one is damaged."""
     is_compacted: bool
     table: TableFiles
     dead_letters: TableFiles | None

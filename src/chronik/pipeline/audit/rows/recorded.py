@@ -1,4 +1,4 @@
-"""Rows read from the log for a range of offsets: from the most trusted replica, and from others where it is damaged."""
+"""Rows read from the log for a range of offsets: from the most trusted replica, or another where it is damaged."""
 
 from __future__ import annotations
 
