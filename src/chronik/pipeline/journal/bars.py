@@ -63,7 +63,7 @@ class Bar:
         clock: Clock | None = None,
         hidden_for_s: float = 0.0,
     ) -> None:
-        """Create a progress bar that stays hidden for the first `hidden_for_s` seconds."""
+        """Create a progress bar that stays hidden for the first `delay_s` seconds."""
         self.what, self.unit = what, unit
         self.done, self.total = 0, total
         self._stream = unescaped(sys.stderr if stream is None else stream)

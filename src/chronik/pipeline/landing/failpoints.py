@@ -60,7 +60,7 @@ _points = _read_environment(os.environ)
 
 
 def reached(name: str) -> None:
-    """Exit the process if this failpoint is armed and reached for the configured time."""
+    """Exit the process if this failpoint is armed and is reached for the configured number of times."""
     if _points:
         _count_down(name)
 

@@ -61,6 +61,8 @@ DEFAULTS = Wishes(Kind.RAW, Partitioning.DATE)
 
 @dataclass(frozen=True, slots=True)
 class LandingSettings:
+    """Settings of a landing pipeline."""
+
     bootstrap: Bootstrap
     table_root: str
     topics: tuple[str, ...] | None = None

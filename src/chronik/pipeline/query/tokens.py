@@ -38,7 +38,7 @@ class Lexeme(NamedTuple):
         return self.token is Token.SYMBOL and self.text == symbol
 
 
-_LEXEME = re.compile(
+_TOKEN = re.compile(
     r"""
       (?P<space>\s+|--(?:\\\r?\n|[^\r\n])*)
     | (?P<comment>/\*)
@@ -56,7 +56,7 @@ def lexemes(statement: str) -> Iterator[Lexeme]:
     """Yield the tokens of a statement, without white space and comments. An unclosed quote is a symbol."""
     position = 0
     while position < len(statement):
-        match = _LEXEME.match(statement, position)
+        match = _TOKEN.match(statement, position)
         assert match is not None, "any character is a symbol at least"
         position = match.end()
         if match["comment"] is not None:

@@ -67,7 +67,7 @@ def _finding_key(finding: Finding) -> tuple[object, ...]:
     return finding.kind, finding.offset, finding.end_offset
 
 
-class _Tally:
+class _ScanCounters:
     """Counters and findings of one scan."""
 
     def __init__(self) -> None:
@@ -95,45 +95,45 @@ def _scan_once(slice: ReplicaSlice) -> Examined:
         # A batch across the border is hashed by one slice only; of compacted logs each slice hashes its own records.
         is_continued=slice.is_continued and not slice.is_compacted,
     )
-    tally = _Tally()
-    digests = _digest_records(scanner, tally) if slice.is_compacted else _digest_batches(scanner, tally)
+    counters = _ScanCounters()
+    digests = _digest_records(scanner, counters) if slice.is_compacted else _digest_batches(scanner, counters)
     return Examined(
         slice,
         scanner.start,
         scanner.due,
         digests,
-        tuple(tally.findings),
-        tally.batches,
-        tally.records,
-        tally.size_bytes,
+        tuple(counters.findings),
+        counters.batches,
+        counters.records,
+        counters.size_bytes,
     )
 
 
-def _digest_batches(scanner: Walk, tally: _Tally) -> Digests:
+def _digest_batches(scanner: Walk, counters: _ScanCounters) -> Digests:
     digests = BatchDigests(scanner.start)
     for event in scanner:
         if isinstance(event, Finding):
-            tally.add_finding(event)
+            counters.add_finding(event)
         else:
-            tally.count_batch(event)
-            tally.records += max(0, event.header.record_count)
+            counters.count_batch(event)
+            counters.records += max(0, event.header.record_count)
             digests.add(event)
     return digests.digests()
 
 
-def _digest_records(scanner: Walk, tally: _Tally) -> Digests:
+def _digest_records(scanner: Walk, counters: _ScanCounters) -> Digests:
     digests = RecordDigests()
 
     def events() -> Iterator[Event]:
         for event in scanner:
             if isinstance(event, Batch):
-                tally.count_batch(event)
+                counters.count_batch(event)
             yield event
 
     for each in readable_records(events(), scanner.place, scanner.start, scanner.end):
         if isinstance(each, Finding):
-            tally.add_finding(each)
+            counters.add_finding(each)
         else:
-            tally.records += len(each)
+            counters.records += len(each)
             digests.add(each)
     return digests.digests()

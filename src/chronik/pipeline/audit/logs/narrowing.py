@@ -67,7 +67,7 @@ class _StoredBatch(NamedTuple):
     position: int
 
     @property
-    def span(self) -> str:
+    def offsets_text(self) -> str:
         return f"{self.base_offset} to {self.next_offset - 1}"
 
 
@@ -142,14 +142,14 @@ def _describe_difference(
     replica_id, others = Place(chunk.topic, chunk.partition, node), named(majority)
     if here is None:
         assert there is not None
-        says = f"the batch with offsets {there.span} is missing; {others} have it"
+        says = f"the batch with offsets {there.offsets_text} is missing; {others} have it"
         return replica_id.finding(Kind.DIVERGED, says, offset=there.base_offset, end_offset=there.next_offset)
     end, file = here.next_offset, here.file
     if there is None:
-        says = f"the batch with offsets {here.span} does not exist on {others}"
+        says = f"the batch with offsets {here.offsets_text} does not exist on {others}"
         first, position = here.base_offset, here.position
         return replica_id.finding(Kind.DIVERGED, says, offset=first, end_offset=end, file=file, position=position)
-    ours, theirs = _read(here), _read(there)
+    ours, theirs = _read_batch(here), _read_batch(there)
     at = _first_differing_byte(ours, theirs)
     offset, what = _describe_differing_part(ours, theirs, here, at)
     found = ", ".join(f"0x{data[at]:02x}" if at < len(data) else "nothing" for data in (ours, theirs))
@@ -171,7 +171,7 @@ def _first_differing_byte(ours: bytes, theirs: bytes) -> int:
     return 0
 
 
-def _read(stored: _StoredBatch) -> bytes:
+def _read_batch(stored: _StoredBatch) -> bytes:
     """Read a batch from its file; return no bytes if the file was deleted since."""
     try:
         with open(stored.file, "rb", buffering=0) as file:
@@ -182,7 +182,7 @@ def _read(stored: _StoredBatch) -> bytes:
 
 def _describe_differing_part(ours: bytes, theirs: bytes, here: _StoredBatch, at: int) -> tuple[int, str]:
     """Return the affected offset and a description of the part of the batch that differs."""
-    batch = f"the batch with offsets {here.span}"
+    batch = f"the batch with offsets {here.offsets_text}"
     try:
         for mine, other in zip_longest(decode_batch(ours), decode_batch(theirs)):
             if mine != other:

@@ -94,11 +94,11 @@ class SegmentReader:
         return header is not None and verify_crc(self.view(position, header.size), 0, header.size)
 
     def offset_at(self, position: int, default: int) -> int:
-        """Return the base offset of the batch at a position, or `otherwise` if there is none."""
+        """Return the base offset of the batch at a position, or `default` if there is none."""
         header = self.header(position)
         return default if header is None else header.base_offset
 
     def leads_on(self, next_position: int, header: BatchHeader) -> bool:
-        """Return whether the batch at `behind`, or the end of the file, is a plausible successor of a damaged batch."""
+        """Return whether a damaged batch is followed by the batch that its header implies, or by the end of file."""
         follower = self.header(next_position)
         return self.is_room(next_position) if follower is None else follower.base_offset == header.next_offset

@@ -31,7 +31,7 @@ FINDINGS_MAX: Final = 20
 OFFSET_LIMIT: Final = 2**62
 """Upper bound of offsets: a record may be superseded by one that was appended after the audit was planned."""
 
-Ints = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class _ReplicaRecords(NamedTuple):
     start: int
     end: int
     """The range that was searched, [start, end)."""
-    offsets: Ints
-    contents: Ints
-    keys: Ints
+    offsets: Int64Array
+    contents: Int64Array
+    keys: Int64Array
     droppable: npt.NDArray[np.bool_]
     """Whether compaction may drop the record regardless of later records."""
 
@@ -63,8 +63,8 @@ class _MissingRecords(NamedTuple):
     """Records that a replica lacks and other replicas have."""
 
     node: int
-    offsets: Ints
-    keys: Ints
+    offsets: Int64Array
+    keys: Int64Array
 
 
 def compare_survivors(task: Compacted) -> list[Finding]:
@@ -102,7 +102,7 @@ def _read_records(task: Compacted, replica: Replica, start: int, end: int) -> _R
     )
 
 
-def _content_hashes(records: Columns) -> Ints:
+def _content_hashes(records: Columns) -> Int64Array:
     assert records.key is not None
     assert records.value is not None
     assert records.headers is not None
@@ -116,7 +116,7 @@ def _content_hashes(records: Columns) -> Ints:
     return np.fromiter(map(hash, rows), np.int64, len(records))
 
 
-def _key_hashes(records: Columns) -> Ints:
+def _key_hashes(records: Columns) -> Int64Array:
     assert records.key is not None
     return np.fromiter(map(hash, records.key.to_pylist()), np.int64, len(records))
 
@@ -180,7 +180,7 @@ def _check_superseded(task: Compacted, missing: list[_MissingRecords]) -> Iterat
                 yield replica_id.finding(Kind.DIVERGED, says, offset=offset)
 
 
-def _last_offsets(task: Compacted, wanted: Ints, first: int) -> Ints:
+def _last_offsets(task: Compacted, wanted: Int64Array, first: int) -> Int64Array:
     """Return the last offset of each key, over all replicas."""
     last = np.full(len(wanted), -1, np.int64)
     for replica in task.replicas:

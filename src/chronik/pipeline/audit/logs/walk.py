@@ -121,15 +121,15 @@ class Walk:
     def _scan_file(
         self, reader: SegmentReader, segment: SegmentFile, following: SegmentFile | None, expected: int
     ) -> Generator[Event, None, tuple[int, int]]:
-        """Scan a file that is expected to start with offset `at`, and return the position and offset reached.
+        """Scan a file that is expected to start with offset `expected`, and return the position and offset reached.
 
-        Batches below `self.due` were checked by an earlier scan.
+        Batches below `self.next_offset` were checked by an earlier scan.
         """
         position, expected = self._skip_scanned(reader, segment, expected)
         offset_after_damage = (
             self.end if following is None else following.base_offset
         )  # the next offset if the rest is damaged
-        is_expected_certain = True  # whether `at` is the offset expected at `position`
+        is_expected_certain = True  # whether `expected` is known to be right at `position`
         while True:
             header = reader.header(position)
             if expected >= self.end and (header is None or header.base_offset >= expected):

@@ -45,7 +45,7 @@ UNREADABLE: Final = (OSError, pa.ArrowException)
 
 _COLUMN_LABELS = {TIME: "timestamp", KEY: "key", HEADERS: "headers", VALUE_CRC32C: "value"}
 
-Ints = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def compare_rows(slice: RowsSlice) -> RowsCompared:
     unread = [*table.unread, *dead.unread]
     fields = None if table.fields is None else FieldsCheck(slice.partition, slice.table.schema, table.fields)
     log = read_log(slice.topic, slice.partition, slice.start, slice.end, slice.copies, slice.is_compacted, fields)
-    found = _Comparison(slice, log, table.rows, dead.rows, unread, fields)
+    found = _SliceComparison(slice, log, table.rows, dead.rows, unread, fields)
     gone = tuple(each.path for each in unread if each.is_missing)
     return RowsCompared(tuple(found.findings()), table.rows.num_rows + dead.rows.num_rows, gone)
 
@@ -171,7 +171,7 @@ def _cast(array: Any, kind: pa.DataType) -> pa.Array:
 # Comparing
 
 
-class _Comparison:
+class _SliceComparison:
     def __init__(
         self,
         slice: RowsSlice,
@@ -214,7 +214,7 @@ class _Comparison:
         slice = self._slice
         return Finding(kind, message, slice.topic, slice.partition, offset=offset, end_offset=end, file=file)
 
-    def _find_lost_rows(self, offsets: Ints) -> Iterator[Finding]:
+    def _find_lost_rows(self, offsets: Int64Array) -> Iterator[Finding]:
         for each in self._unread:  # an unreadable file may hold the rows
             lowest, highest = each.file.offsets
             offsets = offsets[(offsets < lowest) | (offsets > highest)]
@@ -225,7 +225,7 @@ class _Comparison:
             message = f"{what} no row{source}"
             yield self._finding(Kind.LOST_ROW, first, message, self._slice.table.uri, end)
 
-    def _find_duplicate_rows(self, rows: Ints) -> Iterator[Finding]:
+    def _find_duplicate_rows(self, rows: Int64Array) -> Iterator[Finding]:
         doubled, counts = np.unique(rows, return_counts=True)
         for offset, count in list(zip(doubled.tolist(), counts.tolist(), strict=True)):
             if count > 1:
@@ -233,13 +233,13 @@ class _Comparison:
                 message = f"{counted(count, 'row')} for the record at offset {offset}"
                 yield self._finding(Kind.DUPLICATE_ROW, offset, message, ", ".join(files))
 
-    def _find_foreign_rows(self, offsets: Ints, message: str) -> Iterator[Finding]:
+    def _find_foreign_rows(self, offsets: Int64Array, message: str) -> Iterator[Finding]:
         for offset in offsets[:FINDINGS_MAX].tolist():
             slice = self._slice
             files = self._files_containing(slice.table, offset) or self._files_containing(slice.dead_letters, offset)
             yield self._finding(Kind.FOREIGN_ROW, offset, message, ", ".join(files))
 
-    def _find_unverifiable_rows(self, offsets: Ints) -> Iterator[Finding]:
+    def _find_unverifiable_rows(self, offsets: Int64Array) -> Iterator[Finding]:
         for first, end in list(_consecutive_ranges(offsets))[:FINDINGS_MAX]:
             what = f"the row at offset {first}" if end - first == 1 else f"rows {first} to {end - 1}"
             message = f"cannot verify {what}: the records are damaged on all replicas"
@@ -282,12 +282,12 @@ def _has_rows(table: TableFiles, where: Any) -> bool:
         return False
 
 
-def _offsets(rows: pa.Table) -> Ints:
-    found: Ints = rows[OFFSET].to_numpy()
+def _offsets(rows: pa.Table) -> Int64Array:
+    found: Int64Array = rows[OFFSET].to_numpy()
     return found
 
 
-def _consecutive_ranges(offsets: Ints) -> Iterator[tuple[int, int]]:
+def _consecutive_ranges(offsets: Int64Array) -> Iterator[tuple[int, int]]:
     """Yield ranges [first, end) of consecutive offsets."""
     if not len(offsets):
         return

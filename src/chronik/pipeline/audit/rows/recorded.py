@@ -50,7 +50,7 @@ class Log(NamedTuple):
     batches: list[Stored]
 
 
-class _Range(NamedTuple):
+class _LogRange(NamedTuple):
     topic: str
     partition: int
     start: int
@@ -68,14 +68,14 @@ def read_log(
     fields: FieldsCheck | None = None,
 ) -> Log:
     """Read a range of offsets as rows from the log. `fields` checks each record, since values are not kept."""
-    log = _read_replica(_Range(topic, partition, start, end, is_compacted), replicas[0], fields)
+    log = _read_replica(_LogRange(topic, partition, start, end, is_compacted), replicas[0], fields)
     for replica in replicas[1:]:
         if log.unreadable:
-            log = _fill_gaps(log, _Range(topic, partition, start, end, is_compacted), replica, fields)
+            log = _fill_gaps(log, _LogRange(topic, partition, start, end, is_compacted), replica, fields)
     return log
 
 
-def _fill_gaps(log: Log, offsets: _Range, replica: Replica, fields: FieldsCheck | None) -> Log:
+def _fill_gaps(log: Log, offsets: _LogRange, replica: Replica, fields: FieldsCheck | None) -> Log:
     rows, unreadable, batches = [log.rows], [], list(log.batches)
     for first, end in log.unreadable:
         found = _read_replica(
@@ -87,7 +87,7 @@ def _fill_gaps(log: Log, offsets: _Range, replica: Replica, fields: FieldsCheck 
     return log._replace(rows=pa.concat_tables(rows).sort_by(OFFSET), unreadable=unreadable, batches=batches)
 
 
-def _read_replica(offsets: _Range, replica: Replica, fields: FieldsCheck | None) -> Log:
+def _read_replica(offsets: _LogRange, replica: Replica, fields: FieldsCheck | None) -> Log:
     replica_id = Place(offsets.topic, offsets.partition, replica.node)
     scanner = Walk(
         replica.folder,
@@ -120,9 +120,9 @@ def _to_rows(records: Columns) -> pa.RecordBatch:
 
 
 def _filter_visible(
-    scanner: Iterable[Event], offsets: _Range, replica: Replica, batches: list[Stored]
+    scanner: Iterable[Event], offsets: _LogRange, replica: Replica, batches: list[Stored]
 ) -> Iterator[Event]:
-    """Yield the events of the walk without control batches and batches of aborted transactions, which do not land."""
+    """Yield the events of the scan without control batches and batches of aborted transactions, which do not land."""
     aborted: tuple[AbortedSpan, ...] | None = None
     for event in scanner:
         if not isinstance(event, Batch):
