@@ -1,4 +1,4 @@
-"""Topics land in tables by real Spark jobs from a real broker: rows, columns, dead letters, and what goes wrong."""
+"""Landing by real Spark jobs from a real broker: rows, columns, dead-letter records and failures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ DAY_MS = 86_400_000
 STOP_SECONDS_MAX = 120.0
 
 
-class Heard(Reporter):
+class RecordingReporter(Reporter):
+    """A reporter that keeps all reports."""
+
     def __init__(self, paused: tuple[str, ...] = ()) -> None:
         self.reports: list[TopicReport] = []
         self._paused = paused
@@ -65,7 +67,7 @@ class Heard(Reporter):
     def last(self, topic: str) -> TopicReport:
         return [each for each in self.reports_of(topic) if each.state is not State.STOPPED][-1]
 
-    def has_told(self, topic: str, next_offsets: Mapping[int, int]) -> bool:
+    def has_reported(self, topic: str, next_offsets: Mapping[int, int]) -> bool:
         return any(report.next_offsets == next_offsets for report in self.reports_of(topic))
 
     def reports_of(self, topic: str) -> list[TopicReport]:
@@ -73,19 +75,19 @@ class Heard(Reporter):
 
 
 class Landing:
-    """Lands into a folder of the test's own."""
+    """Landing into a directory of the test."""
 
-    def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
-        self._spark, self._broker, self.root = spark, broker, str(folder)
+    def __init__(self, spark: SparkSession, broker: Broker, directory: Path) -> None:
+        self._spark, self._broker, self.root = spark, broker, str(directory)
 
-    def __call__(self, *topics: str, heard: Heard | None = None, **options: Any) -> Summary:
+    def __call__(self, *topics: str, recorder: RecordingReporter | None = None, **options: Any) -> Summary:
         return run(
             self._broker.bootstrap,
             self.root,
             topics or None,
             once=True,
             spark=self._spark,
-            reporter=heard or Heard(),
+            reporter=recorder or RecordingReporter(),
             **options,
         )
 
@@ -116,8 +118,8 @@ def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
         yield cluster
 
 
-def raw(number: int) -> OutgoingRecord:
-    """With and without key, value and headers; over three days, and some at no time at all."""
+def raw_record(number: int) -> OutgoingRecord:
+    """Build a record with or without key, value and headers, on one of three days or without a timestamp."""
     return OutgoingRecord(
         value=None if number % 11 == 0 else b"value %d" % number,
         key=None if number % 7 == 0 else b"key %d" % number,
@@ -127,72 +129,74 @@ def raw(number: int) -> OutgoingRecord:
     )
 
 
-def sent_json(value: Any, partition: int = 0, key: bytes | None = None) -> OutgoingRecord:
+def json_record(value: Any, partition: int = 0, key: bytes | None = None) -> OutgoingRecord:
     text = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
     return OutgoingRecord(text, key=key, partition=partition, timestamp=NOON_MS)
 
 
-def test_a_raw_table_holds_every_record_as_it_is(
+def test_raw_table_contains_every_record_unchanged(
     landing: Landing, topic: JournalledTopic, chronik_broker: Broker, cluster: Cluster
 ) -> None:
     count = 3 * TASK_RECORDS_MIN  # enough for several tasks
-    topic.send([raw(number) for number in range(count)])
-    heard = Heard()
-    summary = landing(topic.name, heard=heard, group=f"{topic.name}-group")
+    topic.send([raw_record(number) for number in range(count)])
+    recorder = RecordingReporter()
+    summary = landing(topic.name, recorder=recorder, group=f"{topic.name}-group")
     assert summary.rows == {topic.name: count}
     table = landing.table(topic.name)
-    truth = chronik_broker.records(topic.name)
-    assert table["_offset"].to_pylist() == [record.offset for record in truth]
-    assert table["_partition"].to_pylist() == [record.partition for record in truth]
-    assert table["_key"].to_pylist() == [record.key for record in truth]
-    assert table["_value"].to_pylist() == [record.value for record in truth]
+    expected = chronik_broker.records(topic.name)
+    assert table["_offset"].to_pylist() == [record.offset for record in expected]
+    assert table["_partition"].to_pylist() == [record.partition for record in expected]
+    assert table["_key"].to_pylist() == [record.key for record in expected]
+    assert table["_value"].to_pylist() == [record.value for record in expected]
     headers = [tuple((each["key"], each["value"]) for each in row or ()) for row in table["_headers"].to_pylist()]
-    assert headers == [record.headers for record in truth]
+    assert headers == [record.headers for record in expected]
     assert len(set(table["_date"].to_pylist())) == 4
     files = landing.committer(topic.name).snapshot().file_uris
-    assert len(files) == 2 * 4, "two tasks, each a file for every day"
+    assert len(files) == 2 * 4, "two tasks, each with a file per day"
     ends = dict.fromkeys(range(3), count // 3)
     assert landing.committer(topic.name).next_offsets() == ends
-    told = committed_offsets(cluster, f"{topic.name}-group")
-    assert {each.partition: found.offset for each, found in told.items()} == ends
-    report = heard.last(topic.name)
+    committed = committed_offsets(cluster, f"{topic.name}-group")
+    assert {each.partition: found.offset for each, found in committed.items()} == ends
+    report = recorder.last(topic.name)
     assert (report.state, report.lag, report.round_rows) == (State.WAITING, 0, count)
     assert report.high_watermarks == ends
 
 
-def test_later_rounds_continue_new_partitions_join_and_nothing_lands_twice(
+def test_later_rounds_continue_and_include_new_partitions(
     landing: Landing, topic: JournalledTopic, cluster: Cluster
 ) -> None:
-    topic.send([raw(number) for number in range(100)])
-    heard = Heard()
-    landing(topic.name, round_records_max=40, heard=heard)
-    rounds = [report.round_rows for report in heard.reports if report.state is not State.STOPPED]
+    topic.send([raw_record(number) for number in range(100)])
+    recorder = RecordingReporter()
+    landing(topic.name, round_records_max=40, recorder=recorder)
+    rounds = [report.round_rows for report in recorder.reports if report.state is not State.STOPPED]
     assert sum(rounds) == 100
     assert max(rounds) <= 40
     create_partitions(cluster, topic.name, 4)
-    topic.send([raw(number) for number in range(30)])
+    topic.send([raw_record(number) for number in range(30)])
     topic.send([OutgoingRecord(b"new", partition=3)])
-    # Whoever continues knows the table alone: another group, and no state of the run before.
+    # The second run knows only the table: it has another group and no state of the first run.
     assert landing(topic.name, group="another").rows == {topic.name: 31}
     assert landing(topic.name).rows == {topic.name: 0}
     assert positions(table_uri(landing.root, topic.name)) == sorted(topic.journal, key=lambda each: each[:2])
 
 
-def test_json_fields_become_columns_that_grow_and_nothing_is_lost(landing: Landing, topic: JournalledTopic) -> None:
-    topic.send([sent_json({"id": 1, "price": 2}), sent_json({"id": 2, "price": 2.5}, 1), sent_json(None, 2, b"gone")])
+def test_json_fields_become_columns_and_conflicts_are_rescued(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send(
+        [json_record({"id": 1, "price": 2}), json_record({"id": 2, "price": 2.5}, 1), json_record(None, 2, b"gone")]
+    )
     landing(topic.name, format="json")
     assert landing.committer(topic.name).snapshot().schema.field("price").type == pa.float64()
     topic.send(
         [
-            sent_json({"id": 3, "price": 1, "at": {"city": "Ulm"}}),  # a new field
-            sent_json({"id": "four", "price": 1}),  # a type conflict
-            sent_json({"ID": 5, "price": 1}),  # a name clash
-            sent_json({"id": 6, "_offset": 9, "a b": 1}),  # names that cannot be columns
-            sent_json({"id": 7, "at": {"city": "Bonn", "zip": 53111}}, 1),  # a field within a field
+            json_record({"id": 3, "price": 1, "at": {"city": "Ulm"}}),  # a new field
+            json_record({"id": "four", "price": 1}),  # a type conflict
+            json_record({"ID": 5, "price": 1}),  # a name clash
+            json_record({"id": 6, "_offset": 9, "a b": 1}),  # names that cannot be columns
+            json_record({"id": 7, "at": {"city": "Bonn", "zip": 53111}}, 1),  # a field within a field
         ]
     )
-    heard = Heard()
-    landing(topic.name, heard=heard)  # the table says that it is decoded
+    recorder = RecordingReporter()
+    landing(topic.name, recorder=recorder)  # the format is taken from the existing table
     names = ("id", "price", "at", "_rescued")
     found = [tuple(row[name] for name in names) for row in landing.table(topic.name).to_pylist()]
     assert found == [
@@ -207,17 +211,15 @@ def test_json_fields_become_columns_that_grow_and_nothing_is_lost(landing: Landi
     ]
     assert positions(table_uri(landing.root, topic.name)) == sorted(topic.journal, key=lambda each: each[:2])
     version = landing.committer(topic.name).snapshot().version
-    assert version == 4, "created, columns, rows, columns, rows"
-    told = {each.name: each.type for each in heard.last(topic.name).columns}
-    assert told == {each.name: each.type for each in columns_of(landing.committer(topic.name).snapshot().schema)}
-    assert told["at"] == "struct<city: string, zip: bigint>", "with the columns that this very round has added"
+    assert version == 4, "table created, columns, rows, columns, rows"
+    types = {each.name: each.type for each in recorder.last(topic.name).columns}
+    assert types == {each.name: each.type for each in columns_of(landing.committer(topic.name).snapshot().schema)}
+    assert types["at"] == "struct<city: string, zip: bigint>", "the report has the columns added in this round"
 
 
-def test_what_cannot_be_decoded_is_a_dead_letter_with_bytes_position_and_reason(
-    landing: Landing, topic: JournalledTopic
-) -> None:
+def test_undecodable_value_becomes_dead_letter_record(landing: Landing, topic: JournalledTopic) -> None:
     bad: Mapping[bytes, str] = {b"{": "truncated", b"[1]": "a list", b"null": "null", b'{"a":"\xff"}': "", b"": ""}
-    topic.send([record for value in bad for record in (sent_json({"a": "b"}), sent_json(value))])
+    topic.send([record for value in bad for record in (json_record({"a": "b"}), json_record(value))])
     summary = landing(topic.name, format="json", partition_by="hour")
     assert (summary.rows[topic.name], summary.dead_letters[topic.name]) == (5, 5)
     dead = landing.dead_letters(topic.name).to_pylist()
@@ -230,18 +232,18 @@ def test_what_cannot_be_decoded_is_a_dead_letter_with_bytes_position_and_reason(
     assert both == topic.journal
 
 
-def test_dead_letters_of_a_round_that_did_not_end_are_there_once(landing: Landing, topic: JournalledTopic) -> None:
-    topic.send([sent_json(b"bad %d" % number if number % 2 else {"a": number}) for number in range(10)])
+def test_dead_letters_of_interrupted_round_are_not_duplicated(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send([json_record(b"bad %d" % number if number % 2 else {"a": number}) for number in range(10)])
     landing(topic.name, format="json")
-    # As if the driver had died between the two commits: the rows go, the dead letters stay.
+    # As if the driver had crashed between the two commits: remove the rows and keep the dead-letter records.
     shutil.rmtree(table_uri(landing.root, topic.name))
-    topic.send([sent_json(b"bad %d" % number if number % 2 else {"a": number}) for number in range(10)])
+    topic.send([json_record(b"bad %d" % number if number % 2 else {"a": number}) for number in range(10)])
     assert landing(topic.name, format="json").dead_letters == {topic.name: 5}
     both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
     assert both == topic.journal
 
 
-def test_two_drivers_at_once_neither_lose_nor_double_a_row(
+def test_two_concurrent_drivers_land_each_record_once(
     landing: Landing, topic: JournalledTopic, chronik_broker: Broker
 ) -> None:
     total = 6
@@ -257,12 +259,12 @@ def test_two_drivers_at_once_neither_lose_nor_double_a_row(
             failures.append(error)
 
     drivers = [threading.Thread(target=drive) for _ in range(2)]
-    topic.send([sent_json({"start": True}, partition) for partition in range(3)])
+    topic.send([json_record({"start": True}, partition) for partition in range(3)])
     for driver in drivers:
         driver.start()
-    for turn in range(total):
+    for batch_number in range(total):
         records = [
-            sent_json(b"bad" if number % 10 == 0 else {"n": number, f"new{turn}": 1}, number % 3)
+            json_record(b"bad" if number % 10 == 0 else {"n": number, f"new{batch_number}": 1}, number % 3)
             for number in range(300)
         ]
         topic.send(records)
@@ -276,45 +278,45 @@ def test_two_drivers_at_once_neither_lose_nor_double_a_row(
     assert len(both) == 3 + 300 * total
 
 
-@pytest.mark.parametrize("records_of_the_slower", [6, 12])
-def test_a_round_that_another_driver_overtook_is_dropped_and_planned_again(
-    landing: Landing, topic: JournalledTopic, cluster: Cluster, records_of_the_slower: int
+@pytest.mark.parametrize("slower_record_count", [6, 12])
+def test_round_overtaken_by_another_driver_is_discarded(
+    landing: Landing, topic: JournalledTopic, cluster: Cluster, slower_record_count: int
 ) -> None:
-    """The slower of the two has read the same records, or more than that."""
-    bad_and_good = [sent_json(b"bad" if number % 3 == 0 else {"n": number}) for number in range(6)]
+    """The slower driver has read the same records, or more."""
+    bad_and_good = [json_record(b"bad" if number % 3 == 0 else {"n": number}) for number in range(6)]
     settings = LandingSettings(topic.broker.bootstrap, landing.root, wishes=Wishes(Kind.DECODED), group="overtaken")
     topic.send(bad_and_good)
     quick, slow = (TopicLanding(topic.name, settings, cluster) for _ in range(2))
-    first = prepared(quick)
-    if records_of_the_slower > 6:
+    first = run_round(quick)
+    if slower_record_count > 6:
         topic.send(bad_and_good)
-    second = prepared(slow)
+    second = run_round(slow)
     assert first.commit().rows == 4
     done = second.commit()
     assert done.rows == 0
     assert done.superseded
-    while not (again := prepared(slow)).complete or again.commit().superseded:
+    while not (again := run_round(slow)).complete or again.commit().superseded:
         pass
     both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
     assert both == topic.journal
-    assert len(both) == records_of_the_slower
+    assert len(both) == slower_record_count
 
 
-def prepared(landing: TopicLanding) -> Round:
-    """A round that has only to be committed. Its tasks ran here: it is not about Spark."""
+def run_round(landing: TopicLanding) -> Round:
+    """Return a round that is ready to commit, with its tasks run in this process."""
     round = landing.plan(tasks_max=2)
     while round.tasks:
         round.take([run_task(task) for task in round.tasks])
     return round
 
 
-def test_a_pipeline_lands_topics_as_they_come_until_it_is_stopped(
+def test_pipeline_lands_new_topics_until_stopped(
     landing: Landing, chronik_broker: Broker, chronik_topic: str, spark: SparkSession
 ) -> None:
-    stop, heard = threading.Event(), Heard()
+    stop, recorder = threading.Event(), RecordingReporter()
     thread = threading.Thread(
         target=lambda: run(
-            chronik_broker.bootstrap, landing.root, interval_s=0.1, spark=spark, reporter=heard, stop=stop
+            chronik_broker.bootstrap, landing.root, interval_s=0.1, spark=spark, reporter=recorder, stop=stop
         )
     )
     thread.start()
@@ -324,14 +326,14 @@ def test_a_pipeline_lands_topics_as_they_come_until_it_is_stopped(
         late = JournalledTopic(chronik_broker, name)
         for number in range(3):
             late.send([OutgoingRecord(b"%d" % number, partition=0)])
-            wait_until(lambda end=number + 1: heard.has_told(name, {0: end}))  # type: ignore[misc]
+            wait_until(lambda end=number + 1: recorder.has_reported(name, {0: end}))  # type: ignore[misc]
     finally:
         stop.set()
         thread.join(STOP_SECONDS_MAX)
     assert not thread.is_alive()
     assert positions(table_uri(landing.root, name)) == late.journal
-    assert chronik_topic not in {report.topic for report in heard.reports}
-    assert heard.reports_of(name)[-1].state is State.STOPPED
+    assert chronik_topic not in {report.topic for report in recorder.reports}
+    assert recorder.reports_of(name)[-1].state is State.STOPPED
 
 
 def wait_until(done: Callable[[], bool]) -> None:
@@ -341,26 +343,26 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_topic_that_fails_is_told_and_does_not_stop_the_others(landing: Landing, topic: JournalledTopic) -> None:
-    topic.send([raw(number) for number in range(9)])
-    heard = Heard()
+def test_failing_topic_is_reported_and_others_land(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send([raw_record(number) for number in range(9)])
+    recorder = RecordingReporter()
     with pytest.raises(LandingFailed, match="nowhere: UNKNOWN_TOPIC_OR_PARTITION"):
-        landing("nowhere", topic.name, heard=heard)
-    assert heard.last("nowhere").state is State.FAILING
-    assert "nowhere" in (heard.last("nowhere").last_error or "")
-    assert heard.last(topic.name).state is State.WAITING
+        landing("nowhere", topic.name, recorder=recorder)
+    assert recorder.last("nowhere").state is State.FAILING
+    assert "nowhere" in (recorder.last("nowhere").last_error or "")
+    assert recorder.last(topic.name).state is State.WAITING
     assert len(positions(table_uri(landing.root, topic.name))) == 9
 
 
-def test_a_paused_topic_does_not_land(landing: Landing, topic: JournalledTopic) -> None:
-    topic.send([raw(1)])
-    heard = Heard(paused=(topic.name,))
-    assert landing(topic.name, heard=heard).rows == {topic.name: 0}
-    assert heard.last(topic.name).state is State.PAUSED
+def test_paused_topic_does_not_land(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send([raw_record(1)])
+    recorder = RecordingReporter(paused=(topic.name,))
+    assert landing(topic.name, recorder=recorder).rows == {topic.name: 0}
+    assert recorder.last(topic.name).state is State.PAUSED
     assert landing(topic.name).rows == {topic.name: 1}
 
 
-def test_records_that_retention_took_before_they_landed_are_named(
+def test_records_deleted_before_landing_fail_unless_allowed(
     landing: Landing, topic: JournalledTopic, cluster: Cluster
 ) -> None:
     topic.send([OutgoingRecord(b"v", partition=0) for _ in range(4)])
@@ -371,40 +373,40 @@ def test_records_that_retention_took_before_they_landed_are_named(
         topics=[DeleteRecordsTopic(name=topic.name, partitions=[partition])], timeout_ms=10_000
     )
     cluster.leader(TopicPartition(topic.name, 0)).request(request, DeleteRecordsResponse)
-    with pytest.raises(LandingFailed, match="offsets 4 to 6 are gone"):
+    with pytest.raises(LandingFailed, match="offsets 4 to 6 were deleted"):
         landing(topic.name)
-    heard = Heard()
-    assert landing(topic.name, allow_data_loss=True, heard=heard).rows == {topic.name: 3}
-    assert any("offsets 4 to 6" in warning for report in heard.reports for warning in report.warnings)
+    recorder = RecordingReporter()
+    assert landing(topic.name, allow_data_loss=True, recorder=recorder).rows == {topic.name: 3}
+    assert any("offsets 4 to 6" in warning for report in recorder.reports for warning in report.warnings)
     offsets = [offset for _, offset, _ in positions(table_uri(landing.root, topic.name))]
     assert offsets == [0, 1, 2, 3, 7, 8, 9]
     assert landing.committer(topic.name).next_offsets() == {0: 10}
 
 
-def test_a_topic_that_was_created_again_does_not_go_into_the_old_table(
-    landing: Landing, topic: JournalledTopic, cluster: Cluster
-) -> None:
-    topic.send([raw(number) for number in range(9)])
+def test_recreated_topic_does_not_land_in_old_table(landing: Landing, topic: JournalledTopic, cluster: Cluster) -> None:
+    topic.send([raw_record(number) for number in range(9)])
     landing(topic.name)
     delete_topics(cluster, [topic.name])
     create_topics(cluster, [NewTopic(topic.name, 3)])
-    topic.send([raw(number) for number in range(30)])
+    topic.send([raw_record(number) for number in range(30)])
     with pytest.raises(LandingFailed, match="was deleted and created again"):
         landing(topic.name)
     assert len(positions(table_uri(landing.root, topic.name))) == 9
 
 
-def test_a_table_of_another_kind_is_left_alone(landing: Landing, topic: JournalledTopic) -> None:
-    topic.send([raw(1)])
+def test_table_of_another_format_is_rejected(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send([raw_record(1)])
     landing(topic.name, format="raw", partition_by="none")
     with pytest.raises(LandingFailed, match=r"raw, partitioned by none, not for .* decoded, partitioned by none"):
         landing(topic.name, format="json")
 
 
-def test_topics_that_say_so_land_as_they_say(landing: Landing, chronik_broker: Broker, chronik_topic: str) -> None:
+def test_topic_configs_enable_landing_and_select_format(
+    landing: Landing, chronik_broker: Broker, chronik_topic: str
+) -> None:
     name = f"{chronik_topic}-json"
     chronik_broker.create_topic(name, 1, {ENABLED: "true", FORMAT: "json", PARTITION_BY: "hour"})
-    JournalledTopic(chronik_broker, name).send([sent_json({"a": 1})])
+    JournalledTopic(chronik_broker, name).send([json_record({"a": 1})])
     summary = landing()
     assert summary.rows[name] == 1
     assert chronik_topic not in summary.rows

@@ -1,4 +1,4 @@
-"""`chronik pipeline sql` as people call it: a server that stays, rows in three formats, errors in one line."""
+"""The command `chronik pipeline sql`: a persistent server, rows in three formats, and errors in one line."""
 
 from __future__ import annotations
 
@@ -40,50 +40,54 @@ for words in json.load(sys.stdin):
         code = main(words)
     print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
 """
-"""Of several commands each for itself, all but the first second would be spent importing PySpark."""
+"""Runs several commands in one process, since each process would spend a second importing PySpark."""
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
+    """The result of a command."""
+
     code: int
     out: str
     err: str
 
 
 class Shell:
-    def __init__(self, broker: Broker, folder: Path) -> None:
+    """A runner of `chronik pipeline sql` commands."""
+
+    def __init__(self, broker: Broker, directory: Path) -> None:
         self._common = ["-b", broker.bootstrap, "--table-root", "tables"]
-        self._folder = folder
-        self._environment = os.environ | {"XDG_CACHE_HOME": str(folder)}
+        self._directory = directory
+        self._environment = os.environ | {"XDG_CACHE_HOME": str(directory)}
 
-    def sql(self, *words: str) -> Ran:
+    def sql(self, *words: str) -> CommandResult:
         command = [sys.executable, "-m", "chronik", *self._words(words)]
-        ran = self._run(command, None)
-        return Ran(ran.returncode, ran.stdout, ran.stderr)
+        result = self._run(command, None)
+        return CommandResult(result.returncode, result.stdout, result.stderr)
 
-    def sql_each(self, *commands: tuple[str, ...]) -> list[Ran]:
-        ran = self._run([sys.executable, "-c", IN_ONE_PROCESS], json.dumps([self._words(each) for each in commands]))
-        assert ran.returncode == 0, ran.stderr
-        return [Ran(*json.loads(line)) for line in ran.stdout.splitlines()]
+    def sql_each(self, *commands: tuple[str, ...]) -> list[CommandResult]:
+        result = self._run([sys.executable, "-c", IN_ONE_PROCESS], json.dumps([self._words(each) for each in commands]))
+        assert result.returncode == 0, result.stderr
+        return [CommandResult(*json.loads(line)) for line in result.stdout.splitlines()]
 
     @contextmanager
     def prompt(self) -> Iterator[Typing]:
-        """The command on a terminal of its own."""
-        environment = self._environment | {"XDG_STATE_HOME": str(self._folder / "state"), "TERM": "xterm"}
-        with Typing([sys.executable, "-m", "chronik", *self._words(())], environment, self._folder) as typing:
+        """Run the command on a pseudoterminal."""
+        environment = self._environment | {"XDG_STATE_HOME": str(self._directory / "state"), "TERM": "xterm"}
+        with Typing([sys.executable, "-m", "chronik", *self._words(())], environment, self._directory) as typing:
             yield typing
 
     def _words(self, words: tuple[str, ...]) -> list[str]:
         return ["pipeline", "sql", *words, *self._common]
 
-    def _run(self, command: list[str], given: str | None) -> subprocess.CompletedProcess[str]:
+    def _run(self, command: list[str], stdin: str | None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
-            input=given,
+            input=stdin,
             capture_output=True,
             text=True,
             check=False,
-            cwd=self._folder,
+            cwd=self._directory,
             env=self._environment,
             timeout=SECONDS_MAX,
         )
@@ -97,11 +101,11 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def shell(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A topic of three records of which nothing has landed in its decoded table yet, and a Spark that was started by
-    the first query over them."""
-    folder = tmp_path_factory.mktemp("sql")
-    fill(broker, str(folder / "tables"))
-    shell = Shell(broker, folder)
+    """A topic with three records of which none has landed in its decoded table, and a Spark server that the first query
+    has started."""
+    directory = tmp_path_factory.mktemp("sql")
+    create_orders(broker, str(directory / "tables"))
+    shell = Shell(broker, directory)
     try:
         first = shell.sql("SELECT count(*) AS orders FROM orders")
         assert (first.code, first.out) == (0, "orders\n     3\n"), first.err
@@ -109,10 +113,10 @@ def shell(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert len(first.err.splitlines()) == 1
         yield shell
     finally:
-        stop_server(folder / "chronik" / "connect")
+        stop_server(directory / "chronik" / "connect")
 
 
-def fill(broker: Broker, root: str) -> None:
+def create_orders(broker: Broker, root: str) -> None:
     broker.create_topic("orders")
     values = [{"n": 1, "text": "a,b"}, {"n": 2, "text": None}, {"n": 3, "text": "ü" * 100}]
     with broker.cluster() as cluster:
@@ -131,32 +135,32 @@ def fill(broker: Broker, root: str) -> None:
     table.add_columns([pa.field("n", pa.int64()), pa.field("text", pa.string())])
 
 
-def test_the_server_that_was_started_answers_the_next_query_too(shell: Shell, tmp_path: Path) -> None:
+def test_running_server_serves_later_queries(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "two.sql").write_text("SELECT max(n) AS n FROM orders; -- the largest\nSELECT 'x;y' AS t;")
-    ran = shell.sql("--file", str(tmp_path / "two.sql"))
-    assert (ran.code, ran.out, ran.err) == (0, "n\n3\nt\nx;y\n", "")
+    result = shell.sql("--file", str(tmp_path / "two.sql"))
+    assert (result.code, result.out, result.err) == (0, "n\n3\nt\nx;y\n", "")
 
 
-def test_a_file_may_make_views_of_its_own(shell: Shell, tmp_path: Path) -> None:
+def test_sql_file_can_create_views(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "own.sql").write_text(
         "CREATE TEMP VIEW large AS SELECT n FROM orders WHERE n > 1; SELECT 1 AS one; SELECT count(*) AS n FROM large;"
         " EXECUTE IMMEDIATE 'SELECT min(n) AS n FROM orders';"
     )
-    ran = shell.sql("--file", str(tmp_path / "own.sql"), "--format", "csv")
-    assert (ran.code, ran.out.split(), ran.err) == (0, ["one", "1", "n", "2", "n", "1"], "")
+    result = shell.sql("--file", str(tmp_path / "own.sql"), "--format", "csv")
+    assert (result.code, result.out.split(), result.err) == (0, ["one", "1", "n", "2", "n", "1"], "")
 
 
-def test_rows_come_as_a_table_as_json_or_as_csv(shell: Shell) -> None:
+def test_rows_are_printed_as_table_json_or_csv(shell: Shell) -> None:
     statement = "SELECT n, text, _key, _timestamp FROM orders ORDER BY n"
-    cut, json_lines, comma_separated = shell.sql_each(
+    limited, json_lines, comma_separated = shell.sql_each(
         (statement, "--rows", "2"), (statement, "--json"), (statement, "--format", "csv")
     )
-    assert cut.out.splitlines() == [
+    assert limited.out.splitlines() == [
         "n  text  _key  _timestamp",
         "1  a,b   k     2024-05-01T12:00:00Z",
         "2  -     k     2024-05-01T12:00:00.001000Z",
     ]
-    assert cut.err == "the first 2 rows; --rows N shows more, --format csv or json all\n"
+    assert limited.err == "the first 2 rows; --rows N shows more, --format csv or json all\n"
     first, *_, last = map(json.loads, json_lines.out.splitlines())
     assert first == {"n": 1, "text": "a,b", "_key": "k", "_timestamp": "2024-05-01T12:00:00Z"}
     assert (last["n"], last["text"]) == (3, "ü" * 100)
@@ -166,70 +170,71 @@ def test_rows_come_as_a_table_as_json_or_as_csv(shell: Shell) -> None:
     assert json_lines.err == comma_separated.err == ""
 
 
-def test_what_is_wrong_is_told_in_one_line(shell: Shell) -> None:
-    said = {
+def test_errors_are_printed_in_one_line(shell: Shell) -> None:
+    expected_errors = {
         "SELEC 1": r"[PARSE_SYNTAX_ERROR]",
         "SELECT count(*) FROM nobody": "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nobody` cannot be found",
         "SELECT m FROM orders": "[UNRESOLVED_COLUMN.WITH_SUGGESTION]",
         "SELECT 1 / (n - 1) FROM orders": "[DIVIDE_BY_ZERO]",
     }
-    for ran, expected in zip(shell.sql_each(*((each,) for each in said)), said.values(), strict=True):
-        assert (ran.code, ran.out) == (1, "")
-        assert ran.err.startswith(f"chronik: {expected}")
-        assert len(ran.err.splitlines()) == 1
+    results = shell.sql_each(*((each,) for each in expected_errors))
+    for result, expected in zip(results, expected_errors.values(), strict=True):
+        assert (result.code, result.out) == (1, "")
+        assert result.err.startswith(f"chronik: {expected}")
+        assert len(result.err.splitlines()) == 1
         if "UNRESOLVED" in expected:
-            assert "`text`" in ran.err, "columns that the statement does not name are suggested"
+            assert "`text`" in result.err, "columns that the statement does not name are suggested too"
 
 
-def test_a_field_of_a_topic_whose_values_are_bytes_is_explained(shell: Shell, broker: Broker) -> None:
+def test_field_of_raw_topic_is_explained(shell: Shell, broker: Broker) -> None:
     broker.create_topic("events")
     plain, nested = shell.sql_each(
         ("SELECT e.customer, _offset FROM events e",), ("SELECT _value.customer FROM events",)
     )
-    for ran in (plain, nested):
-        assert (ran.code, len(ran.err.splitlines())) == (1, 1)
-        assert ran.err.startswith("chronik: there is no column ")
-        assert "events has not landed, so its values are bytes, in _value" in ran.err
+    for result in (plain, nested):
+        assert (result.code, len(result.err.splitlines())) == (1, 1)
+        assert result.err.startswith("chronik: there is no column ")
+        assert "events has not landed, so its values are bytes in column _value" in result.err
     assert "'$.customer'" in plain.err
 
 
-def test_a_prompt_takes_statements_and_completes_names(shell: Shell) -> None:
+def test_prompt_runs_statements_and_completes_names(shell: Shell) -> None:
     with shell.prompt() as prompt:
         prompt.until("sql> ")
         prompt.type("SELECT max(n) AS most\r")
         prompt.until("...> ")
-        prompt.type("FROM ord\t\r;\r")  # two tabs would list what else there may be
+        prompt.type("FROM ord\t\r;\r")  # a second tab would list the alternatives
         prompt.until("most\r\n   3\r\n")
         prompt.until("sql> ")
         prompt.type("SELECT m FROM orders;\r")
         prompt.until("[UNRESOLVED_COLUMN")
         prompt.until("sql> ")
-        prompt.type("\x1b[A\x1b[A\r")  # two up in the history
+        prompt.type("\x1b[A\x1b[A\r")  # two entries back in the history
         prompt.until("most\r\n   3\r\n")
         prompt.until("sql> ")
         prompt.type("\\q\r")
         assert prompt.code() == 0
-    history = (shell._folder / "state" / "chronik" / "sql_history").read_text()
+    history = (shell._directory / "state" / "chronik" / "sql_history").read_text()
     assert "SELECT max(n) AS most FROM orders" in history
 
 
-def test_any_connect_server_will_do(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = shell._folder / "chronik" / "connect"
-    server = running_server(folder)
+def test_query_runs_on_given_connect_server(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = shell._directory / "chronik" / "connect"
+    server = running_server(directory)
     assert server is not None
-    ran = shell.sql("SELECT sum(n) FROM orders_hot", "--master", server.url, "--timing")
-    assert (ran.code, ran.out.split()) == (0, ["sum(n)", "6"]), ran.err
-    assert "to get a Spark" in ran.err
+    result = shell.sql("SELECT sum(n) FROM orders_hot", "--master", server.url, "--timing")
+    assert (result.code, result.out.split()) == (0, ["sum(n)", "6"]), result.err
+    assert "to get a Spark" in result.err
 
 
-def test_a_file_that_is_no_text_is_told_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_file_that_is_not_utf8_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "latin.sql").write_bytes("SELECT 'Größe'".encode("latin-1"))
     assert main(["pipeline", "sql", "--file", str(tmp_path / "latin.sql")]) == 1
-    said = capsys.readouterr().err
-    assert said == f"chronik: --file {tmp_path / 'latin.sql'}: not UTF-8 (byte 10)\n"
+    output = capsys.readouterr().err
+    assert output == f"chronik: --file {tmp_path / 'latin.sql'}: not UTF-8 (byte 10)\n"
 
 
-def test_no_statement_or_two_are_refused_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_or_duplicate_statement_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["pipeline", "sql"], ["pipeline", "sql", "SELECT 1", "--file", "x"], ["pipeline", "sql", " ; -- x"]):
         assert main(words) == 1
         assert "statement" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Topics as views in a real Spark: landed rows and the live tail of a real broker, as one."""
+"""SQL over topics in a real Spark session: landed rows and the live tail of a real broker as one view."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ pytestmark = pytest.mark.chronik_topic(partitions=2)
 
 DAY_MS = 86_400_000
 NOON_MS = 1_714_564_800_000
-"""Of 1 May 2024."""
+"""Noon of 1 May 2024 (UTC)."""
 
-OWN = ["_partition", "_offset", "_timestamp", "_timestamp_ms", "_key", "_headers", "_value_crc32c", "_date"]
+SYSTEM_COLUMNS = ["_partition", "_offset", "_timestamp", "_timestamp_ms", "_key", "_headers", "_value_crc32c", "_date"]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
 
 
 class Sql:
-    """Statements over one topic, `T` in them, and its landing."""
+    """Statements over one topic, named `T` in them, and its landing."""
 
     def __init__(self, spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, root: Path) -> None:
         self.spark, self.broker, self.cluster, self.topic = spark, broker, cluster, topic
@@ -81,14 +81,14 @@ class Sql:
         run(self.broker.bootstrap, self.root, [self.topic], once=True, format=format, spark=self.spark)
 
     def delete_before(self, offset: int) -> None:
-        """As retention does."""
+        """Delete records of partition 0 below an offset, as retention does."""
         partitions = [DeleteRecordsPartition(partition_index=0, offset=offset)]
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=self.topic, partitions=partitions)], timeout_ms=10_000
         )
         self.cluster.leader(TopicPartition(self.topic, 0)).request(request, DeleteRecordsResponse)
 
-    def folders(self) -> Path:
+    def table_directory(self) -> Path:
         return Path(table_uri(self.root, self.topic))
 
 
@@ -101,44 +101,44 @@ def documents(*numbers: int, **more: Any) -> list[bytes]:
     return [json.dumps({"n": number, **more}).encode() for number in numbers]
 
 
-def plain(rows: list[Row]) -> list[dict[str, Any]]:
+def as_dicts(rows: list[Row]) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in rows]
 
 
-def test_a_row_of_a_raw_topic_is_the_same_before_and_after_it_landed(sql: Sql) -> None:
+def test_raw_row_is_the_same_before_and_after_landing(sql: Sql) -> None:
     sql.send(b"a", None, b"\xff")
     sql.send(b"b", partition=1, timestamp=-1)
     statement = "SELECT * FROM T ORDER BY _partition, _offset"
     hot = sql.rows(statement)
-    assert hot[0].__fields__ == [*OWN, "_value"]
+    assert hot[0].__fields__ == [*SYSTEM_COLUMNS, "_value"]
     assert [row["_value"] and bytes(row["_value"]) for row in hot] == [b"a", None, b"\xff", b"b"]
     assert [row["_timestamp_ms"] for row in hot] == [None, None, None, -1]
     assert sql.offsets("T_cold") == []
     sql.land()
     assert sql.offsets("T_cold") == sql.offsets("T") == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert sql.offsets("T_hot") == []
-    assert plain(sql.rows(statement)) == plain(hot)
+    assert as_dicts(sql.rows(statement)) == as_dicts(hot)
     sql.send(b"c")
     assert sql.offsets("T_hot") == [(0, 3)]
     assert sql.offsets("T") == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
 
 
-def test_a_row_of_a_decoded_topic_is_the_same_before_and_after_it_landed(sql: Sql) -> None:
+def test_decoded_row_is_the_same_before_and_after_landing(sql: Sql) -> None:
     sql.send(*documents(0, 1, text="x", user={"id": 1}))
     sql.land("json")
     sql.send(*documents(2, user={"id": "two"}), b"no JSON", None, b'{"n": 2.5, "text": "y"}')
     statement = "SELECT * FROM T ORDER BY _partition, _offset"
     before = sql.rows(statement)
     assert [row["n"] for row in before] == [0, 1, 2, None, None]
-    assert [row["_offset"] for row in before] == [0, 1, 2, 4, 5], "what cannot be decoded is no row"
+    assert [row["_offset"] for row in before] == [0, 1, 2, 4, 5], "an undecodable record is not a row"
     assert [row["_rescued"] for row in before] == [None, None, '{"user":{"id":"two"}}', None, '{"n":2.5}']
     assert sql.offsets("T_hot") == [(0, 2), (0, 4), (0, 5)]
     sql.land("json")
     assert sql.offsets("T_hot") == []
-    assert plain(sql.rows(statement)) == plain(before)
+    assert as_dicts(sql.rows(statement)) == as_dicts(before)
 
 
-def test_a_field_that_has_no_column_yet_is_in_rescued_until_it_lands(sql: Sql) -> None:
+def test_new_field_is_rescued_until_it_lands(sql: Sql) -> None:
     sql.send(*documents(0))
     sql.land("json")
     sql.send(*documents(1, color="red"))
@@ -149,7 +149,7 @@ def test_a_field_that_has_no_column_yet_is_in_rescued_until_it_lands(sql: Sql) -
     assert cold == [(0, None, None), (1, "red", None)]
 
 
-def test_columns_that_are_not_named_change_nothing_but_the_work(sql: Sql) -> None:
+def test_pruned_query_returns_same_rows(sql: Sql) -> None:
     sql.send(*documents(0, 1, text="x"))
     sql.land("json")
     sql.send(*documents(2, 3, text="y", more=1), b"no JSON")
@@ -162,10 +162,10 @@ def test_columns_that_are_not_named_change_nothing_but_the_work(sql: Sql) -> Non
     ):
         rows = sql.rows(statement, prune=True)
         assert rows
-        assert plain(rows) == plain(sql.rows(statement)), statement
+        assert as_dicts(rows) == as_dicts(sql.rows(statement)), statement
 
 
-def test_filters_and_columns_reach_the_files_and_the_tail(sql: Sql) -> None:
+def test_filters_and_columns_are_pushed_down(sql: Sql) -> None:
     sql.send(*documents(0, 1, text="x"))
     sql.land("json")
     sql.send(*documents(2, text="y"))
@@ -181,7 +181,7 @@ def test_filters_and_columns_reach_the_files_and_the_tail(sql: Sql) -> None:
     assert sql.rows(statement)[0][0] == 3
 
 
-def test_a_root_that_is_given_as_a_url_is_decoded_once(sql: Sql, tmp_path: Path) -> None:
+def test_table_root_url_is_decoded_once(sql: Sql, tmp_path: Path) -> None:
     sql.root = (tmp_path / "100% [mine]").as_uri()
     sql.send(b"a", b"b")
     sql.land()
@@ -193,7 +193,7 @@ def test_a_root_that_is_given_as_a_url_is_decoded_once(sql: Sql, tmp_path: Path)
 
 
 @pytest.mark.parametrize("partitioning", ["hour", "none"])
-def test_tables_of_any_partitioning_are_read(sql: Sql, partitioning: str) -> None:
+def test_tables_of_any_partitioning_are_read_correctly(sql: Sql, partitioning: str) -> None:
     sql.send(b"a", timestamp=NOON_MS)
     sql.send(b"b", timestamp=NOON_MS + DAY_MS)
     sql.send(b"c", timestamp=-1)
@@ -206,41 +206,41 @@ def test_tables_of_any_partitioning_are_read(sql: Sql, partitioning: str) -> Non
         assert [row["_hour"] for row in rows] == [12, 12, None, 12]
 
 
-def test_views_are_one_snapshot_whatever_lands_and_arrives_afterwards(sql: Sql) -> None:
+def test_views_keep_their_snapshot_when_more_records_land(sql: Sql) -> None:
     sql.send(b"a", b"b")
     sql.land()
     sql.send(b"c")
-    made = views(sql.spark, sql.broker.bootstrap, sql.root, [sql.topic])
-    assert made.refused == {}
-    folded = sql.topic.replace("-", "_")
-    assert set(made.names) == {name + half for name in (sql.topic, folded) for half in ("", "_cold", "_hot")}
+    created = views(sql.spark, sql.broker.bootstrap, sql.root, [sql.topic])
+    assert created.refused == {}
+    unquoted = sql.topic.replace("-", "_")
+    assert set(created.names) == {name + half for name in (sql.topic, unquoted) for half in ("", "_cold", "_hot")}
     sql.send(b"d")
     sql.land()
-    compact(str(sql.folders()))
-    expected = {folded: [b"a", b"b", b"c"], f"{folded}_cold": [b"a", b"b"], f"`{sql.topic}_hot`": [b"c"]}
+    compact(str(sql.table_directory()))
+    expected = {unquoted: [b"a", b"b", b"c"], f"{unquoted}_cold": [b"a", b"b"], f"`{sql.topic}_hot`": [b"c"]}
     for name, values in expected.items():
         rows = sql.spark.sql(f"SELECT _value FROM {name} ORDER BY _offset").collect()
         assert [bytes(row[0]) for row in rows] == values
-    with pytest.raises(NoSuchTopic, match="neither a topic nor a table nobody"):
+    with pytest.raises(NoSuchTopic, match="no topic or table is named nobody"):
         views(sql.spark, sql.broker.bootstrap, sql.root, ["nobody"])
 
 
-def test_what_retention_took_before_it_landed_fails_the_query_and_not_that_of_what_landed(sql: Sql) -> None:
+def test_records_deleted_before_landing_fail_all_but_cold_view(sql: Sql) -> None:
     sql.send(b"a", b"b")
     sql.land()
     sql.send(b"c", b"d", b"e")
     sql.delete_before(4)
     for name in ("T", "T_hot"):
-        with pytest.raises(Unreadable, match="-0: offsets 2 to 3 are gone"):
+        with pytest.raises(Unreadable, match="-0: offsets 2 to 3 are missing"):
             sql.offsets(name)
     assert sql.offsets("T_cold") == [(0, 0), (0, 1)]
-    made = views(sql.spark, sql.broker.bootstrap, sql.root)
-    assert f"{sql.topic}_cold" in made.names
-    assert sql.topic not in made.names
-    assert "offsets 2 to 3 are gone" in made.refused[sql.topic]
+    created = views(sql.spark, sql.broker.bootstrap, sql.root)
+    assert f"{sql.topic}_cold" in created.names
+    assert sql.topic not in created.names
+    assert "offsets 2 to 3 are missing" in created.refused[sql.topic]
 
 
-def test_what_retention_takes_between_the_plan_and_the_reading_is_named(sql: Sql) -> None:
+def test_records_deleted_after_planning_fail_the_query(sql: Sql) -> None:
     from pyspark.errors import PySparkException
 
     sql.send(b"a", b"b", b"c")
@@ -248,10 +248,10 @@ def test_what_retention_takes_between_the_plan_and_the_reading_is_named(sql: Sql
     sql.delete_before(2)
     with pytest.raises(PySparkException) as raised:
         planned.collect()
-    assert told(str(raised.value)).startswith(f"{sql.topic}-0: offsets 0 to 1 cannot be read")
+    assert told(str(raised.value)).startswith(f"{sql.topic}-0: offsets 0 to 1 ")
 
 
-def test_a_column_that_is_called_as_a_topic_which_cannot_be_read_does_no_harm(sql: Sql, tmp_path: Path) -> None:
+def test_column_named_like_unreadable_topic_is_not_an_error(sql: Sql, tmp_path: Path) -> None:
     broken = sql.topic.replace("-", "_")
     sql.broker.create_topic(broken)
     write_deltalake(str(tmp_path / "of another"), pa.table({"a": [1]}))
@@ -264,7 +264,7 @@ def test_a_column_that_is_called_as_a_topic_which_cannot_be_read_does_no_harm(sq
             sql.rows(f"SELECT count(*) FROM {broken}{half}")
 
 
-def test_what_retention_took_after_it_landed_is_no_gap(sql: Sql) -> None:
+def test_records_deleted_after_landing_leave_no_gap(sql: Sql) -> None:
     sql.send(b"a", b"b")
     sql.land()
     sql.send(b"c")
@@ -272,11 +272,11 @@ def test_what_retention_took_after_it_landed_is_no_gap(sql: Sql) -> None:
     assert sql.offsets("T") == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_a_topic_that_was_created_again_is_not_mixed_with_the_old_ones_table(sql: Sql) -> None:
+def test_recreated_topic_is_not_combined_with_old_table(sql: Sql) -> None:
     sql.send(b"a", b"b")
     sql.land()
     delete_topics(sql.cluster, [sql.topic])
-    assert sql.offsets("T") == sql.offsets("T_cold") == [(0, 0), (0, 1)], "a table without a topic is what landed"
+    assert sql.offsets("T") == sql.offsets("T_cold") == [(0, 0), (0, 1)], "without a topic, the view has landed rows"
     assert sql.offsets("T_hot") == []
     sql.broker.create_topic(sql.topic)
     sql.send(b"new")
@@ -285,8 +285,8 @@ def test_a_topic_that_was_created_again_is_not_mixed_with_the_old_ones_table(sql
     assert sql.offsets("T_cold") == [(0, 0), (0, 1)]
 
 
-def test_a_topic_that_a_statement_hides_is_as_it_is_now(sql: Sql) -> None:
-    """In a string, or in a view that somebody made: an earlier statement's snapshot is not taken for it."""
+def test_topic_named_indirectly_uses_current_snapshot(sql: Sql) -> None:
+    """In a string or in a view of the session: the snapshot of an earlier statement must not be used."""
     sql.send(b"a", b"b")
     assert sql.rows("SELECT count(*) FROM T")[0][0] == 2
     sql.spark.sql(f"CREATE TEMP VIEW mine AS SELECT _offset FROM `{sql.topic}`")
@@ -306,7 +306,7 @@ def test_a_topic_that_a_statement_hides_is_as_it_is_now(sql: Sql) -> None:
         sql.spark.catalog.dropTempView("mine")
 
 
-def test_a_table_whose_topic_is_gone_is_told_to_be_only_that(sql: Sql, caplog: pytest.LogCaptureFixture) -> None:
+def test_table_of_deleted_topic_logs_warning(sql: Sql, caplog: pytest.LogCaptureFixture) -> None:
     sql.send(b"a")
     sql.land()
     delete_topics(sql.cluster, [sql.topic])
@@ -314,17 +314,17 @@ def test_a_table_whose_topic_is_gone_is_told_to_be_only_that(sql: Sql, caplog: p
     assert sql.offsets("T_cold") == [(0, 0)]
     assert caplog.messages == []
     assert sql.offsets("T") == [(0, 0)]
-    assert caplog.messages == [f"no broker knows {sql.topic}: only what has landed"]
+    assert caplog.messages == [f"topic {sql.topic} does not exist on the cluster; querying landed rows only"]
 
 
-def test_topics_are_joined_and_a_statement_may_do_without_any(sql: Sql) -> None:
+def test_topics_are_joined_and_listed(sql: Sql) -> None:
     other = f"{sql.topic}.other"
     sql.broker.create_topic(other)
     sql.send(b"a", b"b")
     Producer(sql.cluster).send(other, [OutgoingRecord(b"x"), OutgoingRecord(b"y"), OutgoingRecord(b"z")])
-    folded = other.replace("-", "_").replace(".", "_")
-    (row,) = sql.rows(f"SELECT count(*) FROM T JOIN {folded} USING (_offset)")
+    unquoted = other.replace("-", "_").replace(".", "_")
+    (row,) = sql.rows(f"SELECT count(*) FROM T JOIN {unquoted} USING (_offset)")
     assert row[0] == 2
     assert sql.rows("SELECT 'orders', 1 + 1")[0][1] == 2
     listed = {row["tableName"] for row in sql.rows("SHOW TABLES")}
-    assert {sql.topic, f"{sql.topic}_hot", other, folded} <= listed
+    assert {sql.topic, f"{sql.topic}_hot", other, unquoted} <= listed

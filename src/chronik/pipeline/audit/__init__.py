@@ -1,12 +1,12 @@
-"""The audit: reads what every node has on disk, and says whether all of it is as it must be.
+"""The audit: a comparison of all replicas, the metadata, committed offsets and tables, byte by byte.
 
     from chronik.pipeline.audit import audit
 
     report = audit(["node1/data", "node2/data", "node3/data"], bootstrap="127.0.0.1:9092", table_root="tables")
-    print(report.text())
+    print(report.to_text())
 
-`standing` knows what there is to look at, `logs` compares replicas, `rows` compares tables with the log, `state` and
-`groups` look at the metadata, and `run` does it all.
+`partition_plan` lists the partitions to audit, `logs` compares replicas, `rows` compares tables with the log,
+`metadata_state` and `group_offsets` check the metadata, and `runner` runs all checks.
 """
 
 from chronik.pipeline.audit.findings import Finding, Kind

@@ -1,4 +1,4 @@
-"""What an audit finds: each finding is one sentence and the exact place that it is about."""
+"""Findings of an audit: a problem, described in one sentence, and its exact location."""
 
 from __future__ import annotations
 
@@ -8,60 +8,63 @@ from typing import Any, NamedTuple
 
 
 class Kind(StrEnum):
-    """The values are what programs get to see (`--json`): they never change their meaning."""
+    """The kind of a problem. The values appear in `--json` output and keep their meaning between releases."""
 
     CHECKSUM = "checksum"
-    """The bytes of a batch are not those that were written."""
+    """The checksum of a batch does not match its bytes."""
     HEADER = "header"
-    """Where a batch is due there is none, or one whose own fields cannot be true."""
+    """There is no batch where one is expected, or its header is invalid."""
     MISSING_RECORDS = "missing_records"
-    """Offsets below the high watermark that a replica has no records of."""
+    """A replica lacks records below the high watermark."""
     DUPLICATE_BATCH = "duplicate_batch"
-    """Offsets, or a producer's batch, that are there once more."""
+    """A range of offsets, or a producer's batch, occurs twice in the log."""
     EPOCH = "epoch"
-    """Leader epochs out of order, or other than the history of epochs says."""
+    """Leader epochs are out of order or contradict the leader epoch history."""
     SHORT_LOG = "short_log"
-    """A replica that is in sync ends before the high watermark."""
+    """An in-sync replica ends before the high watermark."""
     DIVERGED = "diverged"
-    """Replicas hold different things at the same offset."""
+    """Replicas have different data at the same offset."""
     LOST_ROW = "lost_row"
-    """A record that has landed, but its row is in no table."""
+    """A landed record has no row in the table or the dead-letter table."""
     DUPLICATE_ROW = "duplicate_row"
     FOREIGN_ROW = "foreign_row"
-    """A row that no record has."""
+    """A row belongs to no record of the log."""
     DIFFERENT_ROW = "different_row"
-    """A row that is not what its record says."""
+    """A row differs from its record."""
     UNJUDGED_ROW = "unjudged_row"
-    """A row whose record no replica can give, since all of them are damaged there."""
+    """A row cannot be verified, because its record is damaged on all replicas."""
     TABLE_FILE = "table_file"
-    """A file of a table cannot be read, or is not there."""
+    """A file of a table is missing or cannot be read."""
     COMMITTED_OFFSET = "committed_offset"
     STATE = "state"
-    """Nodes do not hold the same metadata, or a node's is damaged."""
+    """The nodes' metadata differs or is damaged."""
 
 
 def first_line(error: Exception) -> str:
-    """Returns what an error says. Libraries write more lines below it, of places in their own code."""
+    """Return the first line of an error message, without the stack trace that libraries append."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """A problem found by an audit, with its location."""
+
     kind: Kind
     says: str
+    """The problem in one sentence."""
     topic: str | None = None
     partition: int | None = None
     node: int | None = None
     offset: int | None = None
     end_offset: int | None = None
-    """The offset after the last one that it is about."""
+    """The offset after the last affected one."""
     file: str | None = None
     position: int | None = None
-    """The position in the file, in bytes."""
+    """Byte position in the file."""
 
     @property
     def where(self) -> str:
-        """As much of the place as is known, in a few words."""
+        """Topic, partition, node and offset as text, as far as they are known."""
         parts = []
         if self.topic is not None:
             parts.append(self.topic if self.partition is None else f"{self.topic}-{self.partition}")
@@ -73,7 +76,7 @@ class Finding:
 
     @property
     def source(self) -> str | None:
-        """The file, and where in it."""
+        """File path and byte position as text, or None if no file is affected."""
         return self.file if self.position is None else f"{self.file}, byte {self.position}"
 
     def to_json(self) -> dict[str, Any]:
@@ -84,11 +87,11 @@ class Finding:
 
 
 class Place(NamedTuple):
-    """A replica, as findings name it."""
+    """A partition replica, identified by topic, partition and node."""
 
     topic: str
     partition: int
     node: int
 
-    def finding(self, kind: Kind, says: str, **more: int | str | None) -> Finding:
-        return Finding(kind, says, self.topic, self.partition, self.node, **more)  # type: ignore[arg-type]
+    def finding(self, kind: Kind, says: str, **location: int | str | None) -> Finding:
+        return Finding(kind, says, self.topic, self.partition, self.node, **location)  # type: ignore[arg-type]

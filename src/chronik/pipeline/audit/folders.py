@@ -1,7 +1,7 @@
-"""What a node has on disk: who it is, and the files of its partitions.
+"""Read-only access to a node's data directory: its identity, and the files of its partitions.
 
-Little is believed of what a log says of itself: the names of its files, the offsets that it remembers beside them, and
-its history of leader epochs. Its indexes are no more than hints.
+The audit relies only on segment file names, the stored offset checkpoints and the leader epoch history. Segment indexes
+are used as hints that are verified.
 """
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ LOOKS_MAX: Final = 5
 
 
 class CannotLook(ChronikError):
-    """Something that an audit has to read cannot be read; nothing is said about whether it is right."""
+    """An input of the audit cannot be read, so that it cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFolder:
+    """The data directory of one node."""
+
     node: int
     path: str
     identity: bytes
-    """What the folder says of itself; no other folder says the same."""
+    """Content of the directory's identity file, which is unique to the directory."""
 
     def partition(self, topic_id: str, index: int) -> str:
         return f"{self.path}/{TOPICS_FOLDER}/{topic_id}/{index}"
 
     def synced(self) -> SyncedOffsets | None:
-        """Returns how far each partition was synced; None when the node never wrote that down, or not readably."""
+        """Return the synced offset of each partition, or None if the file does not exist or cannot be read."""
         for _ in range(LOOKS_MAX):
             try:
                 found = SyncedOffsets(ReadOnlyFiles(self.path), SYNCED_OFFSETS_FILE)
@@ -55,52 +57,62 @@ class NodeFolder:
             except FileNotFoundError:
                 return None
             except StorageFailed:
-                continue  # the node was just making it longer
+                continue  # the node may be extending the file right now
         return None
 
 
 def node_folders(paths: Iterable[str | Path]) -> dict[int, NodeFolder]:
-    """Opens them, by node. Raises CannotLook when one is not a node's data folder, or two are of the same node."""
+    """Open the data directories and return them by node id.
+
+    Raises:
+        AuditInputError: A directory is not a node's data directory, or two belong to the same node.
+    """
     found: dict[int, NodeFolder] = {}
-    for path in map(os.path.abspath, paths):  # tasks run elsewhere, where a relative path means something else
-        identity = _identity_of(path)
-        folder = NodeFolder(_node_of(path, identity), path, identity)
-        if folder.node in found:
-            raise CannotLook(f"{found[folder.node].path} and {path} are both of node {folder.node}")
-        found[folder.node] = folder
+    for path in map(os.path.abspath, paths):  # tasks may run with another working directory
+        identity = _read_identity(path)
+        directory = NodeFolder(_parse_node_id(path, identity), path, identity)
+        if directory.node in found:
+            raise CannotLook(
+                f"{found[directory.node].path} and {path} both belong to node {directory.node}; pass one of them"
+            )
+        found[directory.node] = directory
     return dict(sorted(found.items()))
 
 
-def require_same(folders: Iterable[NodeFolder]) -> None:
-    """Checks on other machines, where a path may lead nowhere or to another node's folder. Raises CannotLook."""
-    for folder in folders:
-        if _identity_of(folder.path) != folder.identity:
-            raise CannotLook(f"{folder.path} is not the data folder of node {folder.node}, but another")
+def require_same(directories: Iterable[NodeFolder]) -> None:
+    """Check that these paths lead to the same data directories on this machine.
+
+    Raises:
+        AuditInputError: A path does not exist or leads to another directory.
+    """
+    for directory in directories:
+        if _read_identity(directory.path) != directory.identity:
+            raise CannotLook(f"{directory.path} is a different data directory than the one of node {directory.node}")
 
 
-def _identity_of(path: str) -> bytes:
+def _read_identity(path: str) -> bytes:
     try:
         data = read_file(ReadOnlyFiles(path), IDENTITY_FILE)
     except OSError as error:
-        raise CannotLook(f"{path}: {error}") from error
+        raise CannotLook(f"cannot read data directory {path}: {error}") from error
     if data is None:
-        raise CannotLook(f"{path} is not a node's data folder: there is no {IDENTITY_FILE} in it")
+        raise CannotLook(f"{path} is not a node's data directory: it has no {IDENTITY_FILE}")
     return data
 
 
-def _node_of(path: str, identity: bytes) -> int:
+def _parse_node_id(path: str, identity: bytes) -> int:
     try:
         return msgspec.json.decode(identity, type=Identity).node_id
     except msgspec.DecodeError as error:
-        raise CannotLook(f"{path}: {error}") from error
+        raise CannotLook(f"cannot read {IDENTITY_FILE} in data directory {path}: {error}") from error
 
 
 def indexed_place(segment: SegmentFile, offset: int) -> IndexEntry | None:
-    """Finds a batch that is not after `offset`, as near to it as the segment's index knows; None when it knows none."""
-    folder, name = os.path.split(segment.path)
+    """Return the last indexed batch at or before `offset`, or None if the segment's index has none or is damaged."""
+    directory, name = os.path.split(segment.path)
     if name != names.offset_name(segment.base_offset, names.LOG):
         return None
-    cache = FileCache(ReadOnlyFiles(folder), OPEN_FILES_MAX)
+    cache = FileCache(ReadOnlyFiles(directory), OPEN_FILES_MAX)
     index = SegmentIndex(cache, names.offset_name(segment.base_offset, names.INDEX), segment.base_offset, is_new=False)
     try:
         number = index.floor_offset(offset)
@@ -112,34 +124,37 @@ def indexed_place(segment: SegmentFile, offset: int) -> IndexEntry | None:
 
 
 def size_of(segment: SegmentFile) -> int:
-    """Returns 0 for one that has gone meanwhile."""
+    """Return the size of a segment file in bytes, or 0 if it was deleted since it was listed."""
     try:
         return os.stat(segment.path).st_size
     except FileNotFoundError:
         return 0
 
 
-def log_start_of(folder: str) -> int:
-    """Returns where the log begins. A log that begins with its first segment need not say so: then it is 0."""
-    return OffsetFile(ReadOnlyFiles(folder), names.LOG_START).load() or 0
+def log_start_of(directory: str) -> int:
+    """Return the stored log start offset, or 0 if the log starts with its first segment."""
+    return OffsetFile(ReadOnlyFiles(directory), names.LOG_START).load() or 0
 
 
-def was_compacted(folder: str) -> bool:
-    return os.path.exists(f"{folder}/{names.COMPACTED}") or any(
-        each.path.endswith(names.SWAP) for each in segments_of(folder)
+def was_compacted(directory: str) -> bool:
+    return os.path.exists(f"{directory}/{names.COMPACTED}") or any(
+        each.path.endswith(names.SWAP) for each in segments_of(directory)
     )
 
 
-def epochs_of(folder: str) -> tuple[EpochHistory, bool]:
-    """Returns the history of leader epochs, and whether the file is whole."""
-    files = ReadOnlyFiles(folder)
+def epochs_of(directory: str) -> tuple[EpochHistory, bool]:
+    """Return the leader epoch history of a partition directory, and whether its file is intact."""
+    files = ReadOnlyFiles(directory)
     history = EpochHistory(FileCache(files, OPEN_FILES_MAX), names.LEADER_EPOCHS)
     return history, history.load(read_file(files, names.LEADER_EPOCHS) or b"")
 
 
 def agreed_end(one: EpochHistory, one_end: int, other: EpochHistory, other_end: int) -> int:
-    """Returns where two logs stop being the same by the rule of leader epochs: a leader writes an offset once, so what
-    two logs hold of one epoch at one offset is the same. Epochs that one of them has forgotten count as agreed."""
+    """Return the offset at which two logs diverge according to their leader epochs, at most the end of the shorter one.
+
+    A leader writes each offset once, so equal epochs at an offset mean equal records. Epochs that one of the logs no
+    longer knows count as equal.
+    """
     end = min(one_end, other_end)
     for offset in sorted({start for _, start in (*one.entries(), *other.entries())}):
         epochs = one.range_at(offset)[0], other.range_at(offset)[0]

@@ -1,4 +1,4 @@
-"""What consumer groups have committed: never beyond what there is to read, and of partitions that exist."""
+"""Check of committed offsets: groups must not commit beyond the end of a partition or for unknown partitions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ GroupOffsets = dict[str, dict[TopicPartition, int]]
 
 
 class Bounds(NamedTuple):
-    """Where a partition that is looked at begins and ends."""
+    """The log start offset and the end of a partition."""
 
     start: int
     end: int
 
 
 def told_by_brokers(cluster: Cluster) -> GroupOffsets:
-    """To be asked before the ends of partitions: then what is committed can only be below them."""
+    """Return the committed offsets of all groups, as reported by the brokers.
+
+    Call it before the ends of partitions are fetched: committed offsets can then only be below them.
+    """
     return {
         group.group_id: {
             partition: committed.offset for partition, committed in committed_offsets(cluster, group.group_id).items()
@@ -42,24 +45,27 @@ def of_image(image: Image) -> GroupOffsets:
 def compare_groups(
     committed: GroupOffsets, bounds: Mapping[TopicPartition, Bounds], partitions: Mapping[str, int]
 ) -> Iterator[Finding | str]:
-    """Yields findings and notes: a group that is below the log's start has only been slower than retention. What sinks
-    commit are epochs, and no positions. `partitions` is how many each topic has."""
+    """Yield findings, and notes for groups whose committed offset was deleted by retention.
+
+    `partitions` is the number of partitions of each topic. Offsets of the epochs topic are skipped: they are epoch
+    numbers of the exactly-once sink, not positions.
+    """
     for group, offsets in sorted(committed.items()):
         for partition, offset in sorted(offsets.items()):
             if partition.topic == EPOCHS_TOPIC:
                 continue
             if partition.partition >= partitions.get(partition.topic, 0):
-                yield _finding(group, partition, offset, "which does not exist")
-            elif (known := bounds.get(partition)) is not None:
-                if offset < 0 or offset > known.end:
-                    yield _finding(group, partition, offset, f"which ends at {known.end}")
-                elif offset < known.start:
+                yield _finding(group, partition, offset, "a partition that does not exist")
+            elif (limits := bounds.get(partition)) is not None:
+                if offset < 0 or offset > limits.end:
+                    yield _finding(group, partition, offset, f"which ends at {limits.end}")
+                elif offset < limits.start:
                     yield (
-                        f"group {group} has committed {offset} of {partition}, which begins at {known.start} by now: "
-                        "it was slower than retention"
+                        f"group {group}: committed offset {offset} of {partition} is below the log start offset "
+                        f"{limits.start}; retention deleted records before the group read them"
                     )
 
 
 def _finding(group: str, partition: TopicPartition, offset: int, why: str) -> Finding:
-    says = f"group {group} has committed offset {offset} of {partition}, {why}"
+    says = f"group {group} has committed offset {offset} for {partition}, {why}"
     return Finding(Kind.COMMITTED_OFFSET, says, partition.topic, partition.partition, offset=offset)

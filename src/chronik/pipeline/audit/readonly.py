@@ -1,4 +1,4 @@
-"""A node's folder, only looked at: the node may be running, and whoever looks may not be allowed to write."""
+"""A read-only file system for data directories of running nodes, for users without write permission."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY"
 
 
 class ReadOnlyFiles(RealFiles):
-    """Takes as done what readers of a folder ask for before they read (folders made, names synced), and refuses
-    whatever would change a file."""
+    """A file system that rejects changes. Creating directories and syncing names, as readers do on open, are no-ops."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = str(root)
@@ -33,7 +32,7 @@ class ReadOnlyFiles(RealFiles):
         return
 
     def rename(self, path: str, new_path: str) -> NoReturn:
-        raise StorageFailed(f"{self._full(path)} is only looked at")
+        raise StorageFailed(f"cannot rename {self._full(path)}: the audit opens data directories read-only")
 
     def remove(self, path: str) -> NoReturn:
-        raise StorageFailed(f"{self._full(path)} is only looked at")
+        raise StorageFailed(f"cannot remove {self._full(path)}: the audit opens data directories read-only")

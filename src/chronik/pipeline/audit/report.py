@@ -1,4 +1,4 @@
-"""What an audit came to, in plain words, as JSON, and as an exit code."""
+"""The result of an audit, as text, as JSON and as an exit code."""
 
 from __future__ import annotations
 
@@ -10,47 +10,49 @@ from chronik.limits import MIB
 from chronik.pipeline.audit.findings import Finding, Kind
 from chronik.wording import counted
 
-EXIT_CLEAN, EXIT_FINDINGS, EXIT_COULD_NOT_LOOK = 0, 1, 2
+EXIT_CLEAN, EXIT_FINDINGS, EXIT_INCOMPLETE = 0, 1, 2
 
-OF_LOGS: Final = (Kind.CHECKSUM, Kind.HEADER)
-OF_ORDER: Final = (Kind.MISSING_RECORDS, Kind.DUPLICATE_BATCH, Kind.EPOCH)
-OF_REPLICAS: Final = (Kind.SHORT_LOG, Kind.DIVERGED)
-OF_GROUPS: Final = (Kind.COMMITTED_OFFSET,)
-OF_TABLES: Final = (Kind.LOST_ROW, Kind.DUPLICATE_ROW, Kind.FOREIGN_ROW, Kind.DIFFERENT_ROW, Kind.TABLE_FILE)
+BATCH_KINDS: Final = (Kind.CHECKSUM, Kind.HEADER)
+ORDER_KINDS: Final = (Kind.MISSING_RECORDS, Kind.DUPLICATE_BATCH, Kind.EPOCH)
+REPLICA_KINDS: Final = (Kind.SHORT_LOG, Kind.DIVERGED)
+GROUP_KINDS: Final = (Kind.COMMITTED_OFFSET,)
+TABLE_KINDS: Final = (Kind.LOST_ROW, Kind.DUPLICATE_ROW, Kind.FOREIGN_ROW, Kind.DIFFERENT_ROW, Kind.TABLE_FILE)
 
 
 @dataclass(slots=True)
 class Report:
+    """The result of an audit: what was read, the findings, and what could not be checked."""
+
     nodes: tuple[int, ...] = ()
     topics: int = 0
     partitions: int = 0
     replicas: int = 0
     records: int = 0
-    """Counted over all replicas."""
+    """Records that were read, counted over all replicas."""
     batches: int = 0
     size_bytes: int = 0
     tables: int | None = None
-    """None: no tables were asked for."""
+    """Number of tables compared, or None if no table root was given."""
     rows: int = 0
     groups: int = 0
     state_index: int | None = None
-    """The index at which the nodes' metadata was compared."""
+    """Index of the metadata log at which the nodes' metadata was compared."""
     seconds: float = 0.0
-    """The time for all of it."""
+    """Duration of the whole audit."""
     log_seconds: float = 0.0
-    """The time for reading the logs alone: without starting Spark, without tables."""
+    """Time spent reading logs, without starting Spark and without reading tables."""
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Worth knowing, and nothing wrong."""
+    """Observations that are not problems."""
     unseen: list[str] = field(default_factory=list)
-    """What could not be looked at."""
+    """Descriptions of what could not be checked."""
 
     @property
     def exit_code(self) -> int:
-        """What was found counts more than what could not be looked at."""
+        """Process exit code; findings take precedence over unchecked parts."""
         if self.findings:
             return EXIT_FINDINGS
-        return EXIT_COULD_NOT_LOOK if self.unseen else EXIT_CLEAN
+        return EXIT_INCOMPLETE if self.unseen else EXIT_CLEAN
 
     @property
     def is_clean(self) -> bool:
@@ -78,7 +80,7 @@ class Report:
         }
 
     def text(self) -> str:
-        lines = [self._figures(), "", *self._checks()]
+        lines = [self._format_totals(), "", *self._format_checks()]
         if self.findings:
             lines.append("")
             for number, finding in enumerate(self.findings, 1):
@@ -86,43 +88,45 @@ class Report:
                 lines.append(f"{number}. {where}{finding.says}")
                 if finding.source is not None:
                     lines.append(f"   {finding.source}")
-        for title, told in (("Not looked at", self.unseen), ("Worth knowing", self.notes)):
-            if told:
-                lines += ["", f"{title}:", *(f"- {each}" for each in told)]
-        return "\n".join([*lines, "", self._verdict()])
+        for title, entries in (("Not checked", self.unseen), ("Notes", self.notes)):
+            if entries:
+                lines += ["", f"{title}:", *(f"- {each}" for each in entries)]
+        return "\n".join([*lines, "", self._format_conclusion()])
 
-    def _figures(self) -> str:
+    def _format_totals(self) -> str:
         rate = self.size_bytes / MIB / self.log_seconds if self.log_seconds > 0 else 0.0
         counts = ((self.topics, "topic"), (self.partitions, "partition"), (self.replicas, "replica"))
-        looked = f"{', '.join(counted(*each) for each in counts)} on {counted(len(self.nodes), 'node')}"
+        sources = f"{', '.join(counted(*each) for each in counts)} on {counted(len(self.nodes), 'node')}"
         amount = f"{counted(self.records, 'record')}, {self.size_bytes / MIB:,.0f} MiB"
-        return f"Read {looked}: {amount} ({rate:,.0f} MiB/s). It took {self.seconds:.1f} s in all."
+        return f"Read {sources}: {amount} ({rate:,.0f} MiB/s). Total time: {self.seconds:.1f} s."
 
-    def _checks(self) -> list[str]:
+    def _format_checks(self) -> list[str]:
         counts = Counter(finding.kind for finding in self.findings)
         checks = [
-            ("every batch is as it was written, by its checksum", OF_LOGS),
-            ("offsets and leader epochs are in order, and nothing is missing or doubled", OF_ORDER),
-            ("replicas are identical up to the high watermark", OF_REPLICAS),
-            (f"committed offsets of {counted(self.groups, 'group')} are within their partitions", OF_GROUPS),
+            ("the checksum of every batch is correct", BATCH_KINDS),
+            ("offsets and leader epochs are consecutive, without missing or duplicate records", ORDER_KINDS),
+            ("replicas are identical up to the high watermark", REPLICA_KINDS),
+            (f"committed offsets of {counted(self.groups, 'group')} are within their partitions", GROUP_KINDS),
         ]
         if self.tables:
             checks.append(
-                (f"{counted(self.rows, 'row')} of {counted(self.tables, 'table')} equal their records", OF_TABLES)
+                (f"{counted(self.rows, 'row')} of {counted(self.tables, 'table')} match their records", TABLE_KINDS)
             )
         if self.state_index is not None:
-            checks.append((f"the metadata is the same on all nodes, at index {self.state_index}", (Kind.STATE,)))
+            checks.append((f"the metadata is the same on all nodes at index {self.state_index}", (Kind.STATE,)))
         elif counts[Kind.STATE]:
             checks.append(("the metadata is the same on all nodes", (Kind.STATE,)))
         lines = []
-        for says, kinds in checks:
-            wrong = sum(counts[kind] for kind in kinds)
-            lines.append(f"WRONG  {says}: {counted(wrong, 'finding')}" if wrong else f"ok     {says}")
+        for statement, kinds in checks:
+            finding_count = sum(counts[kind] for kind in kinds)
+            lines.append(
+                f"FAILED {statement}: {counted(finding_count, 'finding')}" if finding_count else f"ok     {statement}"
+            )
         return lines
 
-    def _verdict(self) -> str:
+    def _format_conclusion(self) -> str:
         if self.findings:
             return f"{counted(len(self.findings), 'finding')}."
         if self.unseen:
-            return "Nothing wrong was found, but not everything could be looked at."
-        return "Everything is as it must be."
+            return "No problems found, but some data could not be checked."
+        return "No problems found."

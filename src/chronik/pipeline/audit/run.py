@@ -1,4 +1,4 @@
-"""Runs an audit from beginning to end: looks at what there is in rounds, compares, narrows down and reports."""
+"""Execution of an audit: plan the work, compare metadata, logs, tables and committed offsets, and build the report."""
 
 from __future__ import annotations
 
@@ -43,13 +43,16 @@ if TYPE_CHECKING:
 __all__ = ["CannotLook", "audit"]
 
 CLIENT_ID: Final = "chronik-audit"
-OPEN_WAY: Final = Way()
+NO_CREDENTIALS: Final = Way()
 
 WITHOUT_SPARK_BYTES_MAX: Final = 128 * MIB
-"""The size of logs and tables together: about a second of work for one core, where a session takes five to start."""
+"""Largest total size of logs and tables that is audited without Spark.
+
+One core reads this much in about a second; a Spark session takes five seconds to start.
+"""
 
 LOOKS_MAX: Final = 5
-"""How often partitions whose leaders change while they are looked at are looked at again."""
+"""Maximum number of times that partitions are compared again because their leaders or ISRs changed."""
 
 
 def audit(
@@ -59,27 +62,40 @@ def audit(
     table_root: str | None = None,
     topics: Iterable[str] | None = None,
     http: Sequence[Address] = (),
-    http_way: Way = OPEN_WAY,
+    http_way: Way = NO_CREDENTIALS,
     spark: SparkSession | None = None,
     master: str | None = None,
     tasks: Tasks | None = None,
     progress: Progress = in_silence,
     timeout_s: float = 30.0,
 ) -> Report:
-    """Looks at everything in these data folders of nodes, and tells what is not as it must be.
+    """Audit the data directories of a cluster's nodes and return a report of all problems.
 
-    With `bootstrap` the nodes are running, and brokers say up to where replicas must agree; without it they are
-    stopped. `table_root`: also that the tables there hold what the log holds. `topics`: only these. `http`: also that
-    the running nodes hold the same metadata in memory; `http_way` is how they let one in. It runs in `tasks`, or on
-    `spark`, or on a session of its own, which is not worth starting for little.
-    Tasks read the folders by these paths: with `master` on several machines they must be mounted on all of them.
+    Args:
+        data_dirs: The nodes' data directories. Tasks open them by these paths: with a `master` on several machines,
+            mount them on every executor.
+        bootstrap: A broker of the running cluster, which reports the high watermarks. Without it, the nodes must be
+            stopped.
+        table_root: The root of the tables to compare with the log.
+        topics: The topics to audit; all if None.
+        http: HTTP addresses of the running nodes, whose in-memory metadata is compared too.
+        http_access: Token and TLS context for the HTTP addresses.
+        spark: The Spark session to use. Without it, and without `tasks`, a session is started if the data is large.
+        master: The Spark master of a session that is started here.
+        tasks: The task runner to use instead of Spark.
+        progress: A callback for the progress of the work.
+        timeout_s: How long requests to brokers and nodes are retried.
 
-    Raises CannotLook, ClientError, KafkaError, NodeSilent.
+    Raises:
+        AuditInputError: A data directory or the metadata cannot be read, or a topic does not exist.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+        NodeRequestError: A node does not respond over HTTP.
     """
-    began = time.monotonic()
-    folders = node_folders(data_dirs)
-    if not folders:
-        raise CannotLook("no data folder was given")
+    started = time.monotonic()
+    directories = node_folders(data_dirs)
+    if not directories:
+        raise CannotLook("no data directory was given; pass the data directory of each node")
     if table_root is not None:
         table_root = absolute_root(table_root)
         require_root(table_root)
@@ -87,22 +103,22 @@ def audit(
         cluster = None
         if bootstrap is not None:
             cluster = stack.enter_context(Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s))
-        work = _Audit(folders, cluster, None if topics is None else set(topics), progress)
-        work.look_at_metadata(http, timeout_s, http_way)
+        work = _Audit(directories, cluster, None if topics is None else set(topics), progress)
+        work.check_metadata(http, timeout_s, http_way)
         work.plan(table_root)
         if tasks is None:
             tasks = tasks_for(spark, master, work.size_bytes)
-        tasks = where_folders_are(tasks, folders.values(), table_root)
-        work.look_at_logs(tasks)
-        work.look_at_tables(tasks, table_root)
-        work.look_at_groups()
-        work.confirm()
-    work.report.seconds = time.monotonic() - began
+        tasks = verify_inputs_first(tasks, directories.values(), table_root)
+        work.check_logs(tasks)
+        work.check_tables(tasks, table_root)
+        work.check_groups()
+        work.drop_outdated_findings()
+    work.report.seconds = time.monotonic() - started
     return work.report
 
 
 def tasks_for(spark: SparkSession | None, master: str | None, size_bytes: int) -> Tasks:
-    """Uses Spark, unless nobody has said which, and a session would take longer to start than all of the work."""
+    """Return a task runner: Spark, unless no master is configured and the data is small enough for this process."""
     if spark is not None:
         return on_spark(spark)
     if chosen_master(master) is None and size_bytes < WITHOUT_SPARK_BYTES_MAX:
@@ -112,83 +128,91 @@ def tasks_for(spark: SparkSession | None, master: str | None, size_bytes: int) -
     return on_spark(session(master))
 
 
-def where_folders_are(tasks: Tasks, folders: Iterable[NodeFolder], table_root: str | None) -> Tasks:
-    """Has each task make sure first that it sees what was planned: an empty place would look like a lost log."""
-    looking = partial(_looking, tuple(folders), table_root)
+def verify_inputs_first(tasks: Tasks, directories: Iterable[NodeFolder], table_root: str | None) -> Tasks:
+    """Return a task runner whose tasks first verify that their machine mounts the same data directories and tables.
+
+    An unmounted directory would otherwise look like an empty log.
+    """
+    run_checked = partial(_run_checked, tuple(directories), table_root)
 
     def run(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        return tasks(partial(looking, function), items)
+        return tasks(partial(run_checked, function), items)
 
     return run
 
 
-def _looking(
-    folders: tuple[NodeFolder, ...], table_root: str | None, function: Callable[[Item], Result], item: Item
+def _run_checked(
+    directories: tuple[NodeFolder, ...], table_root: str | None, function: Callable[[Item], Result], item: Item
 ) -> Result:
     try:
-        require_same(folders)
+        require_same(directories)
         if table_root is not None:
             require_root(table_root)
     except CannotLook as error:
-        raise CannotLook(f"on {socket.gethostname()}, where tasks of the audit run: {error}") from error
+        raise CannotLook(f"cannot audit on executor {socket.gethostname()}: {error}") from error
     return function(item)
 
 
 class _Audit:
+    """The state of one audit: the planned work and the report."""
+
     def __init__(
-        self, folders: dict[int, NodeFolder], cluster: Cluster | None, topics: set[str] | None, progress: Progress
+        self, directories: dict[int, NodeFolder], cluster: Cluster | None, topics: set[str] | None, progress: Progress
     ) -> None:
-        self._folders = folders
+        self._directories = directories
         self._cluster = cluster
         self._topics = topics
         self._progress = progress
         self._partitions: list[Partition] = []
         self._tables: dict[str, LandedTable] = {}
-        self._without_table: list[str] = []
-        self._unopened: list[str] = []
+        self._topics_without_table: list[str] = []
+        self._unreadable_tables: list[str] = []
         self._committed: committed.GroupOffsets = {}
         self._partition_counts: dict[str, int] = {}
         self._image: Image | None = None
-        self.report = Report(nodes=tuple(folders))
+        self.report = Report(nodes=tuple(directories))
 
     @property
     def size_bytes(self) -> int:
-        """The size of all that is planned."""
-        folders = [replica.folder for partition in self._partitions for replica in partition.replicas]
-        logs = sum(size_of(segment) for folder in folders for segment in segments_of(folder))
+        """Total size of the planned logs and tables in bytes."""
+        directories = [replica.folder for partition in self._partitions for replica in partition.replicas]
+        logs = sum(size_of(segment) for directory in directories for segment in segments_of(directory))
         return logs + sum(file.size_bytes for landed in self._tables.values() for file in landed.table.files)
 
-    # What there is
+    # Planning
 
-    def look_at_metadata(self, http: Sequence[Address], timeout_s: float, way: Way) -> None:
-        states = compare_disks(self._folders)
-        self._take(states.findings, states.notes)
+    def check_metadata(self, http: Sequence[Address], timeout_s: float, credentials: Way) -> None:
+        states = compare_disks(self._directories)
+        self._add_results(states.findings, states.notes)
         self._image = states.latest
         self.report.state_index = states.index
         if http:
-            running = compare_running(http, timeout_s, way)
-            self._take(running.findings, running.notes)
+            running = compare_running(http, timeout_s, credentials)
+            self._add_results(running.findings, running.notes)
 
     def plan(self, table_root: str | None) -> None:
-        """Looks at tables first, then groups, then the ends of partitions: each can only be behind the next."""
+        """Plan the work: list tables first, then committed offsets, then the partitions' ends.
+
+        Each of them can only be behind the next one, so concurrent progress does not look like a problem.
+        """
         image = self._image
         self._count_partitions()
         unknown = sorted((self._topics or set()) - self._partition_counts.keys())
         if unknown:
-            raise CannotLook(f"there is no topic {', '.join(unknown)}")
+            raise CannotLook(f"unknown topic: {', '.join(unknown)}")
         if table_root is not None:
             self._open_tables(table_root)
         if self._cluster is not None:
             self._committed = committed.told_by_brokers(self._cluster)
-            self._count_partitions()  # once more: groups may have begun to read new ones
-            self._partitions = standing.told_by_brokers(self._cluster, self._folders, self._topics)
+            self._count_partitions()  # again: groups may have started to read new partitions
+            self._partitions = standing.told_by_brokers(self._cluster, self._directories, self._topics)
         else:
             assert image is not None
             self._committed = committed.of_image(image)
-            self._partitions = standing.of_image(image, self._folders, self._topics)
-        self._count()
+            self._partitions = standing.of_image(image, self._directories, self._topics)
+        self._count_planned_work()
         if table_root is not None:
-            self._tell_absent_tables(table_root)
+            self._report_missing_tables(table_root)
 
     def _count_partitions(self) -> None:
         if self._cluster is not None:
@@ -196,7 +220,7 @@ class _Audit:
         elif self._image is not None:
             self._partition_counts = {topic.name: len(topic.partitions) for topic in self._image.topics.values()}
         else:
-            raise CannotLook("no node's metadata can be read, and no broker was given to ask")
+            raise CannotLook("no node's metadata is readable; pass a bootstrap server to query the brokers instead")
 
     def _open_tables(self, root: str) -> None:
         self.report.tables = 0
@@ -205,24 +229,27 @@ class _Audit:
                 found = landed_table(root, topic)
             except CannotLook as error:
                 self.report.unseen.append(str(error))
-                self._unopened.append(topic)
+                self._unreadable_tables.append(topic)
                 continue
             if found is not None:
                 self._tables[topic] = found
             else:
-                self._without_table.append(topic)
+                self._topics_without_table.append(topic)
 
-    def _tell_absent_tables(self, root: str) -> None:
-        """Reports them: a root with a typo must not look clean. What has nothing to land needs no table."""
+    def _report_missing_tables(self, root: str) -> None:
+        """Report topics without a table, so that a mistyped root does not look clean.
+
+        Topics without records to land need no table.
+        """
         landing = {each.topic for each in self._partitions if each.lands and each.end > each.start}
         reasons = dict.fromkeys(landing, f"has {ENABLED}=true and records")
-        reasons |= dict.fromkeys(self._topics or (), "was asked for")
-        absent = [topic for topic in self._without_table if topic in reasons]
-        self.report.unseen += [f"{root} has no table of {topic}, which {reasons[topic]}" for topic in absent]
-        if not (self._tables or self._unopened or absent):
-            self.report.unseen.append(f"{root} has no table of any of the topics")
+        reasons |= dict.fromkeys(self._topics or (), "was requested")
+        missing = [topic for topic in self._topics_without_table if topic in reasons]
+        self.report.unseen += [f"{root} has no table for {topic}, which {reasons[topic]}" for topic in missing]
+        if not (self._tables or self._unreadable_tables or missing):
+            self.report.unseen.append(f"{root} has no table for any of the topics")
 
-    def _count(self) -> None:
+    def _count_planned_work(self) -> None:
         report = self.report
         report.topics = len({each.topic for each in self._partitions})
         report.partitions = len(self._partitions)
@@ -232,66 +259,72 @@ class _Audit:
         for partition in self._partitions:
             for node in partition.unseen:
                 unseen[node] = unseen.get(node, 0) + 1
-        for node in self._folders:
-            self._note_behind(node)
+        for node in self._directories:
+            self._note_lagging_replicas(node)
         report.unseen += [
-            f"node {node} holds {counted(count, 'replica')}, and its data folder was not given"
+            f"node {node} hosts {counted(count, 'replica')}, but its data directory was not given"
             for node, count in sorted(unseen.items())
         ]
 
-    def _note_behind(self, node: int) -> None:
-        """A replica that is not in sync may end anywhere: it is compared up to there."""
-        behind = [
+    def _note_lagging_replicas(self, node: int) -> None:
+        """Add a note about the node's lagging replicas, which are compared up to their own end."""
+        lagging = [
             (partition.end - replica.end, replica.end, partition)
             for partition in self._partitions
             for replica in partition.replicas
             if replica.node == node and not replica.is_in_sync and replica.end < partition.end
         ]
-        if behind:
-            _, end, partition = max(behind, key=lambda each: each[0])
+        if lagging:
+            _, end, partition = max(lagging, key=lambda each: each[0])
             self.report.notes.append(
-                f"node {node} is behind in {counted(len(behind), 'partition')}, and was compared up to where it is: "
-                f"in {partition.source} up to {end} of {partition.end}"
+                f"node {node} lags in {counted(len(lagging), 'partition')} and was compared up to its log ends: "
+                f"in {partition.source} up to offset {end} of {partition.end}"
             )
 
-    def look_at_logs(self, tasks: Tasks) -> None:
-        began, report = time.monotonic(), self.report
+    def check_logs(self, tasks: Tasks) -> None:
+        started, report = time.monotonic(), self.report
         compared = compare_logs(tasks, self._partitions, self._progress)
-        report.log_seconds = time.monotonic() - began
+        report.log_seconds = time.monotonic() - started
         report.batches, report.records, report.size_bytes = compared.batches, compared.records, compared.size_bytes
         findings, notes = compared.findings, compared.notes
         for _ in range(LOOKS_MAX):
-            moved = self._moved({each.topic for each in findings if each.topic is not None})
-            if not moved:
+            changed = self._replan_changed_partitions({each.topic for each in findings if each.topic is not None})
+            if not changed:
                 break
-            again = compare_logs(tasks, moved)
-            sources = {each.source for each in moved}
-            findings = [each for each in findings if _source(each) not in sources] + again.findings
+            again = compare_logs(tasks, changed)
+            sources = {each.source for each in changed}
+            findings = [each for each in findings if _topic_partition_of(each) not in sources] + again.findings
             notes += again.notes
-        self._take(findings, notes)
+        self._add_results(findings, notes)
 
-    def _moved(self, topics: set[str]) -> list[Partition]:
-        """Returns partitions of these topics that have another leader, or others in sync, than when they were planned,
-        and plans them anew: what replicas were held to may not hold any more."""
+    def _replan_changed_partitions(self, topics: set[str]) -> list[Partition]:
+        """Return partitions of these topics whose leader or ISR changed since the planning, and plan them again.
+
+        The ends up to which their replicas must agree may have changed too.
+        """
         if self._cluster is None or not topics:
             return []
-        known = {each.source: each for each in self._partitions}
-        now = {each.source: each for each in standing.told_by_brokers(self._cluster, self._folders, topics)}
-        moved = {source: each for source, each in now.items() if source in known and each.roles != known[source].roles}
-        self._partitions = [moved.get(each.source, each) for each in self._partitions]
-        return list(moved.values())
+        planned_partitions = {each.source: each for each in self._partitions}
+        now = {each.source: each for each in standing.told_by_brokers(self._cluster, self._directories, topics)}
+        changed = {
+            source: each
+            for source, each in now.items()
+            if source in planned_partitions and each.roles != planned_partitions[source].roles
+        }
+        self._partitions = [changed.get(each.source, each) for each in self._partitions]
+        return list(changed.values())
 
     # Tables and groups
 
-    def look_at_tables(self, tasks: Tasks, root: str | None) -> None:
+    def check_tables(self, tasks: Tasks, root: str | None) -> None:
         suspects: dict[TopicPartition, set[int]] = {}
         for finding in self.report.findings:
             if finding.node is not None and finding.topic is not None:
-                suspects.setdefault(_source(finding), set()).add(finding.node)
+                suspects.setdefault(_topic_partition_of(finding), set()).add(finding.node)
         for number, (topic, landed) in enumerate(self._tables.items(), 1):
             partitions = [each for each in self._partitions if each.topic == topic]
             if any(each.topic_id != landed.topic_id for each in partitions):
-                self.report.unseen.append(f"{landed.table.uri} is of an earlier topic with the name {topic}")
+                self.report.unseen.append(f"{landed.table.uri} belongs to a deleted topic with the same name, {topic}")
                 continue
             assert root is not None
             try:
@@ -301,19 +334,19 @@ class _Audit:
                 continue
             beyond = [found for each in partitions if (found := beyond_the_log(landed, each)) is not None]
             if self._cluster is None:
-                # How far the log went is not known exactly: the table may have seen more of it.
+                # Without brokers, the high watermark is not exactly known: the table may have seen more of the log.
                 self.report.notes += [f"{each.topic}-{each.partition}: {each.says}" for each in beyond]
                 beyond = []
-            self._take([*beyond, *findings], ())
+            self._add_results([*beyond, *findings], ())
             self.report.tables = (self.report.tables or 0) + 1
             self.report.rows += rows
             self._progress("tables", number, len(self._tables))
 
-    def look_at_groups(self) -> None:
+    def check_groups(self) -> None:
         bounds = {
             each.source: committed.Bounds(each.start, end)
             for each in self._partitions
-            if (end := self._end_of(each)) is not None
+            if (end := self._max_committed_offset(each)) is not None
         }
         for found in committed.compare_groups(self._committed, bounds, self._partition_counts):
             if isinstance(found, Finding):
@@ -321,18 +354,20 @@ class _Audit:
             else:
                 self.report.notes.append(found)
 
-    def _end_of(self, partition: Partition) -> int | None:
-        """Returns the high watermark of running nodes. Of stopped ones it is not known exactly: then it is the end of
-        the log on a node in sync, beyond which it cannot be; None when there is no such node."""
+    def _max_committed_offset(self, partition: Partition) -> int | None:
+        """Return the highest offset that a group may have committed, or None if no in-sync replica is available.
+
+        On running nodes, it is the high watermark. On stopped nodes, it is the end of the longest in-sync log.
+        """
         if self._cluster is not None:
             return partition.end
         in_sync = [each for each in partition.replicas if each.is_in_sync]
         return max((log_end(each.folder, partition.end) for each in in_sync), default=None)
 
-    # In the end
+    # Confirmation
 
-    def confirm(self) -> None:
-        """Drops findings about what has been deleted or moved meanwhile, or has fallen out of sync."""
+    def drop_outdated_findings(self) -> None:
+        """Drop outdated findings: the partition was deleted or moved, or the replica left the ISR during the audit."""
         if self._cluster is None or not self.report.findings:
             return
         now = {
@@ -342,33 +377,33 @@ class _Audit:
         }
         kept = []
         for finding in self.report.findings:
-            excuse = self._excuse(finding, now)
-            if excuse is None:
+            explanation = self._explain_outdated(finding, now)
+            if explanation is None:
                 kept.append(finding)
-            elif excuse not in self.report.notes:
-                self.report.notes.append(excuse)
+            elif explanation not in self.report.notes:
+                self.report.notes.append(explanation)
         self.report.findings = kept
 
-    def _excuse(
+    def _explain_outdated(
         self, finding: Finding, now: Mapping[TopicPartition, tuple[str, MetadataResponsePartition]]
     ) -> str | None:
-        about = _source(finding)
-        planned = next((each for each in self._partitions if each.source == about), None)
+        topic_partition = _topic_partition_of(finding)
+        planned = next((each for each in self._partitions if each.source == topic_partition), None)
         if planned is None or finding.kind in (Kind.STATE, Kind.COMMITTED_OFFSET):
             return None
-        if about not in now or now[about][0] != planned.topic_id:
-            return f"{about} was deleted while it was looked at"
-        current = now[about][1]
+        if topic_partition not in now or now[topic_partition][0] != planned.topic_id:
+            return f"{topic_partition} was deleted during the audit"
+        current = now[topic_partition][1]
         if finding.node is not None and finding.node not in current.replica_nodes:
-            return f"{about} has left node {finding.node} while it was looked at"
+            return f"{topic_partition} was moved away from node {finding.node} during the audit"
         if finding.kind is Kind.SHORT_LOG and finding.node not in current.isr_nodes:
-            return f"{about}: node {finding.node} has fallen out of sync while it was looked at"
+            return f"{topic_partition}: node {finding.node} left the ISR during the audit"
         return None
 
-    def _take(self, findings: Iterable[Finding], notes: Iterable[str]) -> None:
+    def _add_results(self, findings: Iterable[Finding], notes: Iterable[str]) -> None:
         self.report.findings += findings
         self.report.notes += notes
 
 
-def _source(finding: Finding) -> TopicPartition:
+def _topic_partition_of(finding: Finding) -> TopicPartition:
     return TopicPartition(finding.topic or "", -1 if finding.partition is None else finding.partition)

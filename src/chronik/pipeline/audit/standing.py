@@ -1,8 +1,7 @@
-"""What there is to look at: the partitions, where each begins and ends, and who holds them.
+"""The partitions to audit: their log start offsets, their ends, and the replicas to compare.
 
-Running brokers are asked; of stopped ones the metadata on their disks tells. A broker's high watermark is exact. On
-disk it is written down now and then only: there a partition ends where all replicas that count as in sync agree, by the
-rule of leader epochs, up to what they had synced.
+Running brokers report exact high watermarks. Of stopped nodes, only a lower bound is on disk; the end is then the
+offset up to which all in-sync replicas agree according to their leader epochs and synced offsets.
 """
 
 from __future__ import annotations
@@ -22,39 +21,42 @@ from chronik.pipeline.audit.folders import NodeFolder, agreed_end, epochs_of, lo
 from chronik.pipeline.landing.settings import is_enabled
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-POLICY, COMPACT = "cleanup.policy", "compact"
+CLEANUP_POLICY, COMPACT = "cleanup.policy", "compact"
 
 LOOKS_MAX: Final = 5
-"""How often topics are listed again because one is deleted between being listed and asked for its offsets. That takes
-milliseconds: so often in a row it is something else."""
+"""Maximum number of attempts to list topics and their offsets while topics are being deleted in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
+    """A replica to audit and its data directory."""
+
     node: int
     folder: str
     end: int
-    """Up to here it must hold what the others hold."""
+    """The offset up to which the replica must match the others."""
     is_in_sync: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
+    """A partition to audit and its replicas."""
+
     topic: str
     topic_id: str
     index: int
     leader: int
     start: int
-    """The highest start of any replica's log."""
+    """The highest log start offset of all replicas."""
     end: int
-    """The high watermark, or as much of it as is known."""
+    """The high watermark, or the known lower bound of it."""
     is_compacted: bool
     replicas: tuple[Replica, ...]
-    """Those whose folders are there."""
+    """The replicas whose data directories are available."""
     unseen: tuple[int, ...]
-    """Nodes that hold a replica, and whose folder was not given."""
+    """Nodes that host a replica but whose data directory was not given."""
     lands: bool = False
-    """Whether it does by its topic's configs."""
+    """Whether the topic's configs enable landing."""
 
     @property
     def source(self) -> TopicPartition:
@@ -62,19 +64,21 @@ class Partition:
 
     @property
     def roles(self) -> tuple[object, ...]:
-        """Who leads, and who is in sync: what may change while a partition is looked at."""
+        """Topic id, leader and in-sync replicas, which may change during the audit."""
         return self.topic_id, self.leader, tuple((each.node, each.is_in_sync) for each in self.replicas)
 
     def references(self, suspects: Collection[int] = ()) -> list[Replica]:
-        """Returns the whole replicas to compare tables with: the leader's first, unless something was found wrong with
-        it and not with another."""
+        """Return the complete replicas to compare tables with, the most trusted first.
+
+        The leader's replica comes first, unless it has findings and another replica has none.
+        """
         whole = [each for each in self.replicas if each.end >= self.end]
         return sorted(whole, key=lambda each: (each.node in suspects, each.node != self.leader))
 
 
 @dataclass(frozen=True, slots=True)
-class _Described:
-    """A partition as the metadata has it."""
+class _PartitionDescription:
+    """A partition as described by the metadata or by brokers."""
 
     topic: str
     topic_id: str
@@ -84,34 +88,42 @@ class _Described:
     in_sync: tuple[int, ...]
     start: int
     end: int | None
-    """None: nobody leads it, so that nobody can be asked."""
+    """The high watermark, or None if the partition has no leader that could report it."""
     configs: Mapping[str, str]
-    end_min: int = 0
-    """The high watermark as it was last written down."""
+    min_end: int = 0
+    """The high watermark stored in the metadata, a lower bound of the current one."""
 
 
 def told_by_brokers(
-    cluster: Cluster, folders: Mapping[int, NodeFolder], topics: Collection[str] | None
+    cluster: Cluster, directories: Mapping[int, NodeFolder], topics: Collection[str] | None
 ) -> list[Partition]:
-    """Returns those of topics that exist; one may be deleted meanwhile. Raises ClientError, KafkaError."""
-    described = _described(cluster, topics)
-    synced = {node: folder.synced() for node, folder in folders.items()}
-    return [_standing(each, folders, synced) for each in described]
+    """Return the partitions of existing topics, as reported by the brokers.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    described = _describe_partitions(cluster, topics)
+    synced = {node: directory.synced() for node, directory in directories.items()}
+    return [_build_partition(each, directories, synced) for each in described]
 
 
-def _described(cluster: Cluster, topics: Collection[str] | None) -> list[_Described]:
-    looks = 1
+def _describe_partitions(cluster: Cluster, topics: Collection[str] | None) -> list[_PartitionDescription]:
+    attempts = 1
     while True:
         try:
-            return _described_now(cluster, topics)
+            return _describe_partitions_once(cluster, topics)
         except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or looks == LOOKS_MAX:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or attempts == LOOKS_MAX:
                 raise
-        looks += 1
+        attempts += 1
 
 
-def _described_now(cluster: Cluster, topics: Collection[str] | None) -> list[_Described]:
-    """Who is in sync is asked before the high watermark: whoever is both has everything below it."""
+def _describe_partitions_once(cluster: Cluster, topics: Collection[str] | None) -> list[_PartitionDescription]:
+    """Describe the partitions once. The ISR is fetched before the high watermark.
+
+    A replica that was in sync by then, and still is, therefore has all records below the high watermark.
+    """
     wanted = [each for each in list_topics(cluster) if topics is None or each.name in topics]
     led = [
         TopicPartition(topic.name or "", each.partition_index)
@@ -122,7 +134,7 @@ def _described_now(cluster: Cluster, topics: Collection[str] | None) -> list[_De
     starts, ends = earliest_offsets(cluster, led), latest_offsets(cluster, led)
     configs = {topic.name: _configs(cluster, topic.name or "") for topic in wanted}
     return [
-        _Described(
+        _PartitionDescription(
             topic=topic.name or "",
             topic_id=format_id(topic.topic_id),
             index=each.partition_index,
@@ -142,9 +154,9 @@ def _configs(cluster: Cluster, topic: str) -> dict[str, str]:
     return {each.name: each.value for each in describe_topic_configs(cluster, topic) if each.value is not None}
 
 
-def of_image(image: Image, folders: Mapping[int, NodeFolder], topics: Collection[str] | None) -> list[Partition]:
+def of_image(image: Image, directories: Mapping[int, NodeFolder], topics: Collection[str] | None) -> list[Partition]:
     described = [
-        _Described(
+        _PartitionDescription(
             topic=topic.name,
             topic_id=format_id(topic.id),
             index=index,
@@ -153,53 +165,62 @@ def of_image(image: Image, folders: Mapping[int, NodeFolder], topics: Collection
             in_sync=partition.isr,
             start=partition.log_start_offset,
             end=None,
-            end_min=partition.high_watermark,
+            min_end=partition.high_watermark,
             configs=topic.configs,
         )
         for topic in sorted(image.topics.values(), key=lambda topic: topic.name)
         if topics is None or topic.name in topics
         for index, partition in enumerate(topic.partitions)
     ]
-    synced = {node: folder.synced() for node, folder in folders.items()}
-    return [_standing(each, folders, synced) for each in described]
+    synced = {node: directory.synced() for node, directory in directories.items()}
+    return [_build_partition(each, directories, synced) for each in described]
 
 
-def _standing(
-    described: _Described, folders: Mapping[int, NodeFolder], synced: Mapping[int, SyncedOffsets | None]
+def _build_partition(
+    described: _PartitionDescription, directories: Mapping[int, NodeFolder], synced: Mapping[int, SyncedOffsets | None]
 ) -> Partition:
-    held = {
-        node: folders[node].partition(described.topic_id, described.index)
+    replica_directories = {
+        node: directories[node].partition(described.topic_id, described.index)
         for node in described.replicas
-        if node in folders
+        if node in directories
     }
-    ends = _ends(described, held, synced)
-    in_sync = [node for node in held if node in described.in_sync]
+    ends = _agreed_ends(described, replica_directories, synced)
+    in_sync = [node for node in replica_directories if node in described.in_sync]
     end = described.end
     if end is None:
-        end = max(described.end_min, min((ends[node] for node in in_sync or held), default=0))
+        end = max(described.min_end, min((ends[node] for node in in_sync or replica_directories), default=0))
     return Partition(
         topic=described.topic,
         topic_id=described.topic_id,
         index=described.index,
         leader=described.leader,
-        start=max([described.start, *(log_start_of(folder) for folder in held.values())]),
+        start=max([described.start, *(log_start_of(directory) for directory in replica_directories.values())]),
         end=end,
-        is_compacted=COMPACT in described.configs.get(POLICY, "") or any(map(was_compacted, held.values())),
+        is_compacted=COMPACT in described.configs.get(CLEANUP_POLICY, "")
+        or any(map(was_compacted, replica_directories.values())),
         replicas=tuple(
-            Replica(node, folder, end if node in in_sync else min(end, ends[node]), node in in_sync)
-            for node, folder in held.items()
+            Replica(node, directory, end if node in in_sync else min(end, ends[node]), node in in_sync)
+            for node, directory in replica_directories.items()
         ),
-        unseen=tuple(node for node in described.replicas if node not in folders),
+        unseen=tuple(node for node in described.replicas if node not in directories),
         lands=is_enabled(described.configs),
     )
 
 
-def _ends(described: _Described, held: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]) -> dict[int, int]:
-    """Returns up to where each replica is the same as the leader's, by what is on disk."""
+def _agreed_ends(
+    described: _PartitionDescription, replica_directories: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]
+) -> dict[int, int]:
+    """Return the offset up to which each replica equals the leader's, by leader epochs and synced offsets."""
     key = parse_id(described.topic_id), described.index
-    own = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in held}
-    first = next((node for node in (described.leader, *described.in_sync, *held) if node in held), None)
-    if first is None:
-        return own
-    epochs = {node: epochs_of(folder)[0] for node, folder in held.items()}
-    return {node: agreed_end(epochs[first], own[first], epochs[node], own[node]) for node in held}
+    own_ends = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in replica_directories}
+    reference = next(
+        (node for node in (described.leader, *described.in_sync, *replica_directories) if node in replica_directories),
+        None,
+    )
+    if reference is None:
+        return own_ends
+    epochs = {node: epochs_of(directory)[0] for node, directory in replica_directories.items()}
+    return {
+        node: agreed_end(epochs[reference], own_ends[reference], epochs[node], own_ends[node])
+        for node in replica_directories
+    }

@@ -1,8 +1,7 @@
-"""The metadata as every node has it on its own disk: replayed from there, command by command, and compared.
+"""Comparison of the nodes' metadata: each node's snapshot and log are replayed from disk, and state hashes compared.
 
-A node's folder holds a snapshot and the log after it. What the log says is committed is applied to the snapshot, up to
-the same index on all nodes: then the state hashes must be equal. That works beside running nodes as well, since a log
-is only ever appended to.
+Committed log entries are applied to the snapshot, up to the same index on all nodes; the state hashes must then be
+equal. This also works while the nodes are running, since the log is append-only.
 """
 
 from __future__ import annotations
@@ -36,46 +35,51 @@ from chronik.wal.records import Record, scan, was_synced
 from chronik.wal.snapshots import newest_snapshot, read_snapshot
 
 LOOKS_MAX: Final = 5
-"""A running node may take a snapshot, and drop the log before it, between two looks at its folder."""
+"""Read attempts: a running node may take a snapshot and delete the log before it while its directory is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """What a node could start from."""
+    """The metadata stored on a node's disk: its last snapshot and the log entries after it."""
 
     node: int
     image: Image
-    """The image of the snapshot; empty when there is none."""
+    """The image of the snapshot; empty if there is none."""
     first: int
-    """The index of the snapshot; the image itself may have moved on."""
+    """Index of the snapshot. It stays fixed while entries are applied to the image."""
     entries: tuple[Entry, ...]
-    """Those after it, in order."""
+    """The log entries after the snapshot, in order."""
     commit: int
-    """What is known to be committed; more may be, since it is only written down along with other things."""
+    """Highest index known to be committed. The actual commit index may be higher, as it is stored lazily."""
 
     @property
     def last(self) -> int:
         return self.first + len(self.entries)
 
 
-def read_state(folder: NodeFolder) -> DiskState:
-    """Raises DataDamaged, naming what is; CannotLook when there is no metadata."""
-    files = ReadOnlyFiles(folder.path)
-    looks = 0
+def read_state(directory: NodeFolder) -> DiskState:
+    """Read a node's metadata from its data directory.
+
+    Raises:
+        DamagedDataError: The snapshot or the log is damaged.
+        AuditInputError: The directory has no metadata.
+    """
+    files = ReadOnlyFiles(directory.path)
+    attempts = 0
     while True:
         try:
-            if os.path.isdir(f"{folder.path}/{RAFT_FOLDER}"):
-                return _of_cluster(folder.node, files)
-            if os.path.isdir(f"{folder.path}/{ALONE_FOLDER}"):
-                return _alone(folder.node, files)
-            raise CannotLook(f"{folder.path} has no metadata")
+            if os.path.isdir(f"{directory.path}/{RAFT_FOLDER}"):
+                return _read_raft_state(directory.node, files)
+            if os.path.isdir(f"{directory.path}/{ALONE_FOLDER}"):
+                return _read_standalone_state(directory.node, files)
+            raise CannotLook(f"data directory {directory.path} has no metadata log")
         except (FileNotFoundError, DataDamaged):
-            looks += 1
-            if looks >= LOOKS_MAX:
+            attempts += 1
+            if attempts >= LOOKS_MAX:
                 raise
 
 
-def _of_cluster(node: int, files: FileSystem) -> DiskState:
+def _read_raft_state(node: int, files: FileSystem) -> DiskState:
     data = read_file(files, f"{RAFT_FOLDER}/{MANIFEST_NAME}")
     manifest = Manifest() if data is None else decode_manifest(data)
     image = Image()
@@ -90,16 +94,18 @@ def _of_cluster(node: int, files: FileSystem) -> DiskState:
             continue
         entries[item.index] = item
         later = item.index + 1
-        while entries.pop(later, None) is not None:  # an entry replaces all that came after it
+        while entries.pop(later, None) is not None:  # an entry replaces all entries after it
             later += 1
     first = image.applied_index
-    behind = tuple(entries[index] for index in takewhile(entries.__contains__, count(first + 1)))
-    if commit > first + len(behind):
-        raise DataDamaged(f"{RAFT_FOLDER}: entries up to {commit} are committed, they end at {first + len(behind)}")
-    return DiskState(node, image, first, behind, max(first, commit))
+    lagging = tuple(entries[index] for index in takewhile(entries.__contains__, count(first + 1)))
+    if commit > first + len(lagging):
+        raise DataDamaged(
+            f"{RAFT_FOLDER}: entries up to {commit} are committed, but the log ends at {first + len(lagging)}"
+        )
+    return DiskState(node, image, first, lagging, max(first, commit))
 
 
-def _alone(node: int, files: FileSystem) -> DiskState:
+def _read_standalone_state(node: int, files: FileSystem) -> DiskState:
     index = newest_snapshot(files, ALONE_FOLDER) or 0
     image = decode_snapshot(read_snapshot(files, ALONE_FOLDER, index)) if index else Image()
     records = _records(files, ALONE_FOLDER, index)
@@ -107,11 +113,15 @@ def _alone(node: int, files: FileSystem) -> DiskState:
     return DiskState(node, image, image.applied_index, entries, image.applied_index + len(entries))
 
 
-def _records(files: FileSystem, folder: str, after: int) -> Iterator[Record]:
-    """Yields records up to the first that is damaged and was never synced. Raises DataDamaged if it was synced."""
-    firsts = indexes_in(folder, SUFFIX, files)
+def _records(files: FileSystem, directory: str, after: int) -> Iterator[Record]:
+    """Yield the records after an index, up to the first damaged record that was never synced.
+
+    Raises:
+        DamagedDataError: A synced record is damaged, or records are missing.
+    """
+    firsts = indexes_in(directory, SUFFIX, files)
     for number, first in enumerate(firsts):
-        path = segment_path(folder, first)
+        path = segment_path(directory, first)
         data = read_file(files, path) or b""
         records, position = scan(memoryview(data), first)
         yield from (record for record in records if record.index > after)
@@ -120,46 +130,49 @@ def _records(files: FileSystem, folder: str, after: int) -> Iterator[Record]:
                 raise DataDamaged(f"{path} is damaged at byte {position}")
             return
         if number + 1 < len(firsts) and firsts[number + 1] > first + len(records):
-            raise DataDamaged(f"{folder}: records {first + len(records)} to {firsts[number + 1] - 1} are missing")
+            raise DataDamaged(f"{directory}: records {first + len(records)} to {firsts[number + 1] - 1} are missing")
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What the look at all nodes came to."""
+    """The result of comparing the metadata of all nodes."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     index: int | None
-    """The index at which they were compared."""
+    """The index at which the states were compared, or None if they have no index in common."""
     latest: Image | None
-    """The image that has come furthest."""
+    """The most recent image."""
 
 
-def compare_disks(folders: Mapping[int, NodeFolder]) -> States:
-    """Compares what every node has on its own disk."""
+def compare_disks(directories: Mapping[int, NodeFolder]) -> States:
+    """Compare the metadata that the nodes have on disk."""
     findings: list[Finding] = []
     states: list[DiskState] = []
-    for node, folder in folders.items():
+    for node, directory in directories.items():
         try:
-            states.append(read_state(folder))
+            states.append(read_state(directory))
         except (ChronikError, OSError) as error:
-            findings.append(Finding(Kind.STATE, f"the metadata cannot be read: {error}", node=node, file=folder.path))
+            findings.append(Finding(Kind.STATE, f"cannot read the metadata: {error}", node=node, file=directory.path))
     if not states:
         return States(tuple(findings), (), None, None)
-    comparable, notes = _comparable(states)
-    index = _agreed(comparable)
+    comparable, notes = _select_comparable(states)
+    index = _common_index(comparable)
     for state in comparable:
-        _advance(state.image, state.entries[: index - state.first])
+        _apply_entries(state.image, state.entries[: index - state.first])
     hashes = {state.node: state.image.state_hash for state in comparable}
-    findings += _compared(hashes, index)
+    findings += _compare_hashes(hashes, index)
     furthest = max(comparable, key=lambda state: state.commit)
-    _advance(furthest.image, furthest.entries[index - furthest.first : furthest.commit - furthest.first])
+    _apply_entries(furthest.image, furthest.entries[index - furthest.first : furthest.commit - furthest.first])
     return States(tuple(findings), tuple(notes), index, furthest.image)
 
 
-def _agreed(states: Sequence[DiskState]) -> int:
-    """Returns how far all logs are the same log: what is in all of them, of the same term, cannot be taken back any
-    more. That is at least as far as all know it to be committed."""
+def _common_index(states: Sequence[DiskState]) -> int:
+    """Return the highest index up to which all logs are known to be equal.
+
+    An entry that all logs hold with the same term cannot be overwritten. The result is at least the lowest known commit
+    index.
+    """
     index = max(state.first for state in states)
     end = min(state.last for state in states)
     while index < end and len({state.entries[index - state.first].term for state in states}) == 1:
@@ -167,48 +180,52 @@ def _agreed(states: Sequence[DiskState]) -> int:
     return max(index, min(state.commit for state in states))
 
 
-def _advance(image: Image, entries: Sequence[Entry]) -> None:
+def _apply_entries(image: Image, entries: Sequence[Entry]) -> None:
     machine = ImageMachine(lambda delta: None, lambda envelope, result: None, lambda: None)
     machine.image = image
     machine.apply(entries)
 
 
-def _comparable(states: list[DiskState]) -> tuple[list[DiskState], list[str]]:
-    """Returns those that have an index in common; a node that was away for long may end before others' snapshots."""
+def _select_comparable(states: list[DiskState]) -> tuple[list[DiskState], list[str]]:
+    """Split off the states that end before another node's snapshot; return the comparable rest and notes."""
     chosen = sorted(states, key=lambda state: state.last)
     notes = []
     while max(state.first for state in chosen) > chosen[0].last:
-        behind = chosen.pop(0)
+        lagging = chosen.pop(0)
         notes.append(
-            f"node {behind.node}: its metadata ends at index {behind.last}, before what the others' snapshots hold; "
-            "it was not compared"
+            f"node {lagging.node}: metadata was not compared, because it ends at index {lagging.last}, before the "
+            "snapshots of the other nodes"
         )
     return chosen, notes
 
 
-def _compared(hashes: Mapping[int, int], index: int) -> Iterator[Finding]:
+def _compare_hashes(hashes: Mapping[int, int], index: int) -> Iterator[Finding]:
     counts = list(hashes.values())
-    usual = max(counts, key=counts.count)
-    others = [node for node, each in hashes.items() if each == usual]
+    majority = max(counts, key=counts.count)
+    others = [node for node, each in hashes.items() if each == majority]
     for node, each in hashes.items():
-        if each != usual:
+        if each != majority:
             says = (
-                f"at index {index} of the metadata its state hash is {hash_text(each)}; "
-                f"that of node {', '.join(map(str, others))} is {hash_text(usual)}"
+                f"state hash {hash_text(each)} at metadata index {index} differs from node "
+                f"{', '.join(map(str, others))}, which has {hash_text(majority)}"
             )
             yield Finding(Kind.STATE, says, node=node)
 
 
-def compare_running(addresses: Sequence[Address], timeout_s: float, way: Way) -> States:
-    """Compares what running nodes hold in memory, as they tell over HTTP. Raises NodeSilent."""
-    told = (ask_status(address, timeout_s, *way) for address in addresses)
-    statuses = {status["node_id"]: status for status in told}
+def compare_running(addresses: Sequence[Address], timeout_s: float, access: Way) -> States:
+    """Compare the metadata that running nodes have in memory, as reported over HTTP.
+
+    Raises:
+        NodeRequestError: A node does not respond.
+    """
+    reported = (ask_status(address, timeout_s, *access) for address in addresses)
+    statuses = {status["node_id"]: status for status in reported}
     agreement = compare_states(statuses.values())
     if agreement.index is None:
-        return States((), ("the running nodes are too far apart for their states to be compared",), None, None)
+        return States((), ("metadata of the running nodes was not compared: no common index",), None, None)
     index = agreement.index
     hashes = {
         node: int({**dict(status["recent_hashes"]), status["applied_index"]: status["state_hash"]}[index], 16)
         for node, status in statuses.items()
     }
-    return States(tuple(_compared(hashes, index)), (), index, None)
+    return States(tuple(_compare_hashes(hashes, index)), (), index, None)

@@ -1,1 +1,1 @@
-"""What pipelines say about themselves: to a terminal, and to a topic that anyone may read and write to."""
+"""Progress reports of pipelines, on a terminal and in the pipeline journal, a topic that clients can read and write."""

@@ -1,7 +1,7 @@
-"""A driver's ear for those who want to see rows of its tables: see `chronik.broker.requests.samples`.
+"""Responses to requests for sample rows of a driver's tables: see `chronik.broker.requests.sample_requests`.
 
-It has a thread and a connection of its own, and does one question after the other: landing waits for none of them, and
-whatever goes wrong here is told to the one who asked, or to nobody.
+The responder has its own thread and connection, and serves one request at a time. Landing never waits for it, and
+errors are returned to the client or logged.
 """
 
 from __future__ import annotations
@@ -27,66 +27,73 @@ from chronik.protocol.messages.answer_samples import (
 logger = logging.getLogger("chronik.pipeline")
 
 WAIT_SECONDS: Final = 5.0
-"""How long a broker keeps a request that there is no question for."""
+"""How long a broker holds a poll for sample requests when there are none."""
 
 REQUEST_SECONDS_MAX: Final = 5.0
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.5, 60.0
-"""The pause after a failure; twice as long after each that follows. Brokers from before 0.6 do not know the request."""
+"""Delay after a failure, doubled after each further one. Brokers before version 0.6 do not know the request."""
 
 Sample = Callable[[str, int], bytes]
-"""Returns so many rows of a topic's table, or why there are none, as they are answered."""
+"""A function that returns encoded rows of a topic's table, or an encoded error, given the topic and the row count."""
 
 
 class SampleAnswerer:
-    """Answers for one pipeline; `close` when done."""
+    """A thread that serves sample requests for one pipeline. Call `close` when done."""
 
     def __init__(self, bootstrap: Bootstrap, pipeline: str, sample: Sample) -> None:
         self._bootstrap = bootstrap
         self._pipeline = pipeline
         self._sample = sample
         self._closing = threading.Event()
-        self._pause_s = PAUSE_SECONDS_MIN
+        self._retry_delay_s = PAUSE_SECONDS_MIN
         self._thread = threading.Thread(target=self._run, name="chronik-samples", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Does not wait: the thread ends with the request that is under way, and has nothing to finish."""
+        """Stop the thread after its current request, without waiting for it."""
         self._closing.set()
 
     def _run(self) -> None:
         while not self._closing.is_set():
             try:
                 with Cluster(self._bootstrap, client_id=CLIENT_ID, timeout_s=REQUEST_SECONDS_MAX) as cluster:
-                    self._serve(cluster)
+                    self._serve_requests(cluster)
             except ApiNotSupported:
-                return  # brokers that are not Chronik: nobody can ask there
+                return  # not a Chronik broker: no client can send sample requests there
             except (ClientError, KafkaError, OSError) as error:
-                logger.debug("nobody can ask for rows of %s at the moment: %s", self._pipeline, error)
-            self._closing.wait(self._pause_s)
-            self._pause_s = min(2 * self._pause_s, PAUSE_SECONDS_MAX)
+                logger.debug("pipeline %s: cannot poll for sample requests: %s; retrying", self._pipeline, error)
+            self._closing.wait(self._retry_delay_s)
+            self._retry_delay_s = min(2 * self._retry_delay_s, PAUSE_SECONDS_MAX)
 
-    def _serve(self, cluster: Cluster) -> None:
-        """Runs until the driver has ended. Raises ClientError or KafkaError."""
-        answers: list[SampleAnswer] = []
-        while answers or not self._closing.is_set():
-            asked = self._exchange(cluster, answers)
-            self._pause_s = PAUSE_SECONDS_MIN
-            answers = [SampleAnswer(id=each.id, sample=self._answer(each)) for each in asked]
+    def _serve_requests(self, cluster: Cluster) -> None:
+        """Serve sample requests until the responder is closed.
 
-    def _exchange(self, cluster: Cluster, answers: list[SampleAnswer]) -> list[SampleAsked]:
+        Raises:
+            ClientError: No broker responds.
+            KafkaError: A broker rejects a request.
+        """
+        responses: list[SampleAnswer] = []
+        while responses or not self._closing.is_set():
+            requests = self._poll(cluster, responses)
+            self._retry_delay_s = PAUSE_SECONDS_MIN
+            responses = [SampleAnswer(id=each.id, sample=self._read_sample(each)) for each in requests]
+
+    def _poll(self, cluster: Cluster, responses: list[SampleAnswer]) -> list[SampleAsked]:
         wait_s = 0.0 if self._closing.is_set() else WAIT_SECONDS
-        request = AnswerSamplesRequest(pipeline=self._pipeline, max_wait_ms=int(wait_s * 1000), answers=answers)
+        request = AnswerSamplesRequest(pipeline=self._pipeline, max_wait_ms=int(wait_s * 1000), answers=responses)
 
-        def ask() -> AnswerSamplesResponse:
+        def send_poll() -> AnswerSamplesResponse:
             response = cluster.leader(PARTITION).request(request, AnswerSamplesResponse, wait_s=wait_s)
-            raise_for(response.error_code, "questions for rows", response.error_message)
+            raise_for(response.error_code, "polling for sample requests", response.error_message)
             return response
 
-        return cluster.retrying(ask, repeatable=False).asked
+        return cluster.retrying(send_poll, repeatable=False).asked
 
-    def _answer(self, asked: SampleAsked) -> bytes:
+    def _read_sample(self, sample_request: SampleAsked) -> bytes:
         try:
-            return self._sample(asked.topic, asked.rows)
-        except Exception:  # whatever it is: landing goes on, and so do questions
-            logger.exception("rows of topic %s could not be shown", asked.topic)
-            return b'{"error": "its driver could not read the table; its log says why"}'
+            return self._sample(sample_request.topic, sample_request.rows)
+        except Exception:  # landing and later sample requests must continue
+            logger.exception(
+                "topic %s: reading sample rows failed; returning an error to the client", sample_request.topic
+            )
+            return b'{"error": "the driver could not read the table; see its log"}'

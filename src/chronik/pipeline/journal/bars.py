@@ -1,4 +1,4 @@
-"""Progress of long work on a terminal: one line that is drawn over again and again, and nothing where nobody looks.
+"""A progress bar on a terminal: one line that is redrawn, and no output if the stream is not a terminal.
 
 with Bar("orders", total=5_000_000, unit="rows") as bar:
     for part in parts:
@@ -17,29 +17,29 @@ from chronik.clock import Clock, SystemClock
 from chronik.shown import escaped, unescaped
 
 WIDTH: Final = 24
-DRAWN_SECONDS_MIN: Final = 0.1
-"""Ten times a second is as often as an eye can use; a terminal over a network pays for each."""
+REDRAW_SECONDS_MIN: Final = 0.1
+"""Minimum time between redraws."""
 
 LINE_START: Final = "\r"
 CLEAR_TO_END: Final = "\x1b[K"
 
 
 def drawn(what: str, done: int, total: int | None, unit: str, seconds: float, width: int = WIDTH) -> str:
-    """Makes one line: how much is done, how fast, and how long the rest will take. `total`: None when nobody knows."""
+    """Format a progress line: the amount done, the rate and the remaining time. `total` is None if it is unknown."""
     rate = done / seconds if seconds > 0 else 0.0
     speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
     if total is None:
         return f"{what}  {done:,} {unit}  {speed}"
-    share = min(1.0, done / total) if total else 1.0
-    full = int(width * share)
-    line = f"{what}  [{'#' * full}{'.' * (width - full)}] {int(100 * share):3d}%  {done:,} of {total:,} {unit}  {speed}"
+    ratio = min(1.0, done / total) if total else 1.0
+    full = int(width * ratio)
+    line = f"{what}  [{'#' * full}{'.' * (width - full)}] {int(100 * ratio):3d}%  {done:,} of {total:,} {unit}  {speed}"
     if done >= total or not rate:
         return line
     return f"{line}  {span((total - done) / rate)} left"
 
 
 def span(seconds: float) -> str:
-    """Shows a time as exactly as a person wants it: `40 s`, `5 min`, `2 h 10 min`, `3 d`."""
+    """Format a duration with a precision that suits its size: `40 s`, `5 min`, `2 h 10 min`, `3 d`."""
     whole = int(seconds)
     if whole < 120:
         return f"{whole} s"
@@ -51,7 +51,7 @@ def span(seconds: float) -> str:
 
 
 class Bar:
-    """Draws only on a terminal, so logs and pipes stay clean. `total` may grow, and may be unknown (None)."""
+    """A progress bar, drawn only on a terminal. `total` may grow, and may be unknown (None)."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class Bar:
         clock: Clock | None = None,
         hidden_for_s: float = 0.0,
     ) -> None:
-        """`hidden_for_s`: what is done sooner is not shown at all."""
+        """Create a progress bar that stays hidden for the first `delay_s` seconds."""
         self.what, self.unit = what, unit
         self.done, self.total = 0, total
         self._stream = unescaped(sys.stderr if stream is None else stream)
         self._clock = clock or SystemClock()
         self._visible = self._stream.isatty()
-        self._began = self._clock.monotonic()
+        self._started = self._clock.monotonic()
         self._drawn_at: float | None = None
-        self._shown_from = self._began + hidden_for_s
+        self._shown_from = self._started + hidden_for_s
 
     def __enter__(self) -> Bar:
         return self
@@ -83,18 +83,18 @@ class Bar:
         self.reach(self.done + count)
 
     def reach(self, done: int, total: int | None = None) -> None:
-        """`done` is how much is done in all; `total` is given if it has changed."""
+        """Set the total amount done, and the new `total` if it has changed."""
         self.done = done
         if total is not None:
             self.total = total
         now = self._clock.monotonic()
         if now < self._shown_from:
             return
-        if self._drawn_at is None or now - self._drawn_at >= DRAWN_SECONDS_MIN:
+        if self._drawn_at is None or now - self._drawn_at >= REDRAW_SECONDS_MIN:
             self._draw(now)
 
     def close(self) -> None:
-        """Leaves the last state on the screen, if there ever was one."""
+        """Leave the last state on the terminal, if any was drawn."""
         if self._drawn_at is not None:
             self._draw(self._clock.monotonic())
             self._write("\n")
@@ -103,8 +103,8 @@ class Bar:
     def _draw(self, now: float) -> None:
         self._drawn_at = now
         if self._visible:
-            line = drawn(escaped(self.what), self.done, self.total, self.unit, now - self._began)
-            # A line that wraps cannot be drawn over.
+            line = drawn(escaped(self.what), self.done, self.total, self.unit, now - self._started)
+            # A wrapped line could not be overwritten.
             self._write(f"{LINE_START}{line[: get_terminal_size().columns - 1]}{CLEAR_TO_END}")
 
     def _write(self, text: str) -> None:

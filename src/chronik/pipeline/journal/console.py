@@ -1,4 +1,4 @@
-"""What a driver says on a terminal or in a log: a line for each round that did something, or failed."""
+"""Reporters for terminals and logs: one line for each round that landed records or failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronik.wording import counted
 
 
 def told(report: TopicReport) -> str | None:
-    """Returns one line; None for a round without news."""
+    """Format a report as one line; return None for a round that landed nothing."""
     if report.state is State.FAILING:
         return f"{report.topic}: {report.last_error}"
     if report.state is State.PAUSED:
@@ -21,33 +21,33 @@ def told(report: TopicReport) -> str | None:
         return None
     line = (
         f"{report.topic}: {counted(report.round_rows, 'record')} in {report.round_seconds:.1f} s"
-        f" ({report.rows_per_second:,.0f}/s), {report.lag:,} to go"
+        f" ({report.rows_per_second:,.0f}/s), lag {report.lag:,}"
     )
-    return line + (f", {counted(report.round_dead_letters, 'dead letter')}" if report.round_dead_letters else "")
+    return line + (f", {counted(report.round_dead_letters, 'dead-letter record')}" if report.round_dead_letters else "")
 
 
 class ConsoleReporter(Reporter):
-    """Says the same thing once, however often it is true."""
+    """A reporter that prints lines and suppresses repetitions of the same line."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._said: dict[str, str] = {}
+        self._last_lines: dict[str, str] = {}
 
     def report(self, report: TopicReport) -> None:
         for warning in report.warnings:
-            self._say(f"{report.topic} warning", f"{report.topic}: {warning}")
+            self._print_once(f"{report.topic} warning", f"{report.topic}: {warning}")
         line = told(report)
         if line is not None:
-            self._say(report.topic, line)
+            self._print_once(report.topic, line)
 
-    def _say(self, about: str, line: str) -> None:
-        if self._said.get(about) != line:
-            self._said[about] = line
+    def _print_once(self, key: str, line: str) -> None:
+        if self._last_lines.get(key) != line:
+            self._last_lines[key] = line
             print(line, file=self._stream, flush=True)
 
 
 class JsonReporter(Reporter):
-    """Prints a line of JSON for each report, with everything in it."""
+    """A reporter that prints each report as one line of JSON."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream

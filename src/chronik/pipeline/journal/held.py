@@ -1,4 +1,4 @@
-"""What holds landing up: only committed records land, so that none does from an open transaction's first record on."""
+"""Transactions that block landing: records from an open transaction's first offset on cannot land until it ends."""
 
 from __future__ import annotations
 
@@ -15,42 +15,45 @@ from chronik.protocol.errors import KafkaError
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The open transaction of a partition that began first, and its producer."""
+    """The open transaction of a partition with the lowest start offset, and its producer."""
 
     producer_id: int
     producer_epoch: int
     start_offset: int
-    """The offset of its first record in the partition, which is the partition's last stable offset."""
+    """Offset of its first record in the partition, which is the partition's last stable offset."""
     last_ms: int
-    """The time of its last record; -1 when nobody knows."""
+    """Timestamp of its last record, or -1 if unknown."""
     transactional_id: str | None = None
-    """None when no coordinator knows the producer."""
+    """The transactional id, or None if no coordinator knows the producer."""
 
 
 Held = Mapping[TopicPartition, Holder]
 
 
 def ask_holders(cluster: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Holder]:
-    """Returns those of partitions that are not stable up to these ends, which usually are none.
+    """Return the blocking transactions of partitions whose last stable offset is below these ends.
 
-    Brokers from before Kafka 2.8 do not name producers, and those from before 3.0 no transactional ids.
-    Raises ClientError or KafkaError.
+    Brokers before Kafka 2.8 do not report producers, and those before 3.0 no transactional ids.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
     """
     try:
         stable = list_offsets(cluster, dict.fromkeys(ends, LATEST), READ_COMMITTED)
         unstable = [each for each, end in ends.items() if stable[each] < end]
-        return _first_holders(cluster, unstable) if unstable else {}
+        return _find_first_transactions(cluster, unstable) if unstable else {}
     except ApiNotSupported:
         return {}
     except KafkaError as error:
-        if error.code.retriable:  # a leader has just gone away: what else there is to tell is worth telling
+        if error.code.retriable:  # a leader is unavailable: the rest of the status is still useful
             return {}
         raise
 
 
-def _first_holders(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, Holder]:
+def _find_first_transactions(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, Holder]:
     found = open_transactions(cluster, partitions)
-    names = _names(cluster, {each.producer.producer_id for each in found})
+    transactional_ids = _fetch_transactional_ids(cluster, {each.producer.producer_id for each in found})
     first: dict[TopicPartition, Holder] = {}
     for partition, producer in sorted(found, key=lambda each: -each.producer.current_txn_start_offset):
         first[partition] = Holder(
@@ -58,12 +61,12 @@ def _first_holders(cluster: Cluster, partitions: list[TopicPartition]) -> dict[T
             producer.producer_epoch,
             producer.current_txn_start_offset,
             producer.last_timestamp,
-            names.get(producer.producer_id),
+            transactional_ids.get(producer.producer_id),
         )
     return first
 
 
-def _names(cluster: Cluster, producer_ids: set[int]) -> dict[int, str]:
+def _fetch_transactional_ids(cluster: Cluster, producer_ids: set[int]) -> dict[int, str]:
     if not producer_ids:
         return {}
     try:

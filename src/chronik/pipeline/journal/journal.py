@@ -1,11 +1,11 @@
-"""What pipelines say about themselves, and what they are told: the compacted topic `__chronik_pipelines`.
+"""The pipeline journal: the compacted topic `__chronik_pipelines` with progress reports and pause requests.
 
-    progress/<pipeline>/<topic>    how far a topic is, written by the driver that lands it
-    schema/<pipeline>/<topic>      which columns its table has, written by the driver when they change
-    control/<pipeline>/<topic>     whether it is to pause, written by people; topic `*` means all of the pipeline
+    progress/<pipeline>/<topic>    landing progress of a topic, written by its driver
+    schema/<pipeline>/<topic>      columns of the topic's table, written by its driver when they change
+    control/<pipeline>/<topic>     whether the topic is paused, written by operators; topic `*` means the whole pipeline
 
-Values are JSON; the last one of a key counts. One partition, so that what was said later stands later. The topic is
-made by whoever writes first.
+Values are JSON; the last record of a key is valid. The topic has one partition, so that records are ordered. The first
+writer creates it.
 """
 
 from __future__ import annotations
@@ -35,49 +35,51 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 REPLICAS_MAX: Final = 3
 
 EVERY_TOPIC: Final = "*"
-"""Stands in the place of a topic. No topic has this name."""
+"""The topic in a key that means all topics of a pipeline; it is not a valid topic name."""
 
 PROGRESS, SCHEMA, CONTROL = "progress", "schema", "control"
-"""Readers pass over kinds that they do not know, as those of before 0.6 do with schemas."""
+"""Kinds of records, the first part of a key. Readers ignore unknown kinds, as versions before 0.6 ignore schemas."""
 
 SCHEMA_BYTES_MAX: Final = 256 * KIB
-"""A table has 500 columns at most. A record that brokers refuse would keep the others from being written."""
+"""Maximum size of a schema record. A record that brokers reject would block the other records."""
 
 CONFIGS: Final = {
     "cleanup.policy": "compact",
-    # Two reports a second are 100 MB a day: closed early, they are compacted early, and reading all takes no time.
+    # Two reports a second are 100 MB a day. Small segments are compacted early, which keeps reading the topic fast.
     "segment.bytes": str(8 * MIB),
-    # The age of news is then told by one clock, whatever machines the drivers run on.
+    # Timestamps by the broker's clock make the age of reports comparable between machines.
     "message.timestamp.type": "LogAppendTime",
 }
 
 
 class Place(NamedTuple):
+    """The key of a topic in a pipeline."""
+
     pipeline: str
     topic: str
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a driver last said of a topic. Fields are only ever added, with defaults: older drivers stay readable."""
+    """The last reported progress of a topic. New fields need defaults, to decode records of older drivers."""
 
     state: str
     table: str = ""
     next_offsets: dict[int, int] = {}
     high_watermarks: dict[int, int] = {}
-    """As of the round that the driver planned last."""
+    """End offsets as of the last planned round."""
     round_rows: int = 0
-    """Rows of the last round that landed something."""
+    """Rows of the last round that landed records."""
     round_seconds: float = 0.0
     total_rows: int = 0
     total_dead_letters: int = 0
-    """Counted since the driver started."""
+    """Dead-letter records since the driver started."""
     last_error: str | None = None
     last_error_ms: int | None = None
     host: str = ""
     pid: int = 0
     started_ms: int = 0
     at_ms: int = 0
-    """The driver's own clock, when it said so."""
+    """Time of the report by the driver's clock."""
 
     @property
     def rows_per_second(self) -> float:
@@ -85,33 +87,35 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """The columns of a topic's table. A record of its own: progress is told twice a second, columns hardly ever."""
+    """The columns of a topic's table. A separate record, since progress changes often and columns rarely."""
 
     columns: tuple[Column, ...]
     left_out: int = 0
-    """Further columns, for which a record has no room."""
+    """Number of further columns that did not fit into the record."""
 
 
 class Control(msgspec.Struct, frozen=True):
+    """Whether landing of a topic is paused."""
+
     paused: bool
 
 
 class Heard(NamedTuple):
-    """Progress, and when the broker got it."""
+    """Progress, with the time at which the broker received it."""
 
     progress: Progress
     at_ms: int
 
 
 class Said(NamedTuple):
-    """A control record and its place in the journal: of two, the later one counts."""
+    """A control record and its offset in the journal, which decides between two of them."""
 
     paused: bool
     offset: int
 
 
 class Journal:
-    """The last record of each key. Fed by whoever reads the topic."""
+    """The latest record of each key in the pipeline journal."""
 
     def __init__(self) -> None:
         self.progress: dict[Place, Heard] = {}
@@ -119,79 +123,83 @@ class Journal:
         self.controls: dict[Place, Said] = {}
 
     def take(self, record: ConsumedRecord) -> None:
-        """Ignores records that are not ours: anyone may write to a topic."""
-        kind, place = _parsed_key(record.key)
-        if place is None:
+        """Update the journal with a record; ignore records in an unknown format, since any client may write."""
+        kind, topic_key = _parse_key(record.key)
+        if topic_key is None:
             return
         if kind == PROGRESS:
-            progress = _decoded(record.value, Progress)
-            _put(self.progress, place, None if progress is None else Heard(progress, record.timestamp))
+            progress = _decode_value(record.value, Progress)
+            _set_or_remove(self.progress, topic_key, None if progress is None else Heard(progress, record.timestamp))
         elif kind == SCHEMA:
-            _put(self.schemas, place, _decoded(record.value, Schema))
+            _set_or_remove(self.schemas, topic_key, _decode_value(record.value, Schema))
         elif kind == CONTROL:
-            control = _decoded(record.value, Control)
-            _put(self.controls, place, None if control is None else Said(control.paused, record.offset))
+            control = _decode_value(record.value, Control)
+            _set_or_remove(self.controls, topic_key, None if control is None else Said(control.paused, record.offset))
 
-    def paused(self, place: Place) -> bool:
-        """Goes by what was said of the topic or of all topics, whichever was said last."""
-        said = [self.controls.get(each) for each in (place, place._replace(topic=EVERY_TOPIC))]
-        return max((each for each in said if each is not None), key=lambda each: each.offset, default=_NEVER).paused
-
-
-_NEVER: Final = Said(False, -1)
-
-
-def progress_record(place: Place, progress: Progress | None) -> OutgoingRecord:
-    """With None the place is forgotten."""
-    return _record(PROGRESS, place, progress)
+    def paused(self, topic_key: Place) -> bool:
+        """Return whether a topic is paused, by the later one of its own control record and the pipeline's."""
+        control_records = [self.controls.get(each) for each in (topic_key, topic_key._replace(topic=EVERY_TOPIC))]
+        return max(
+            (each for each in control_records if each is not None), key=lambda each: each.offset, default=_NOT_PAUSED
+        ).paused
 
 
-def schema_record(place: Place, schema: Schema) -> OutgoingRecord:
-    return _record(SCHEMA, place, schema)
+_NOT_PAUSED: Final = Said(False, -1)
+
+
+def progress_record(topic_key: Place, progress: Progress | None) -> OutgoingRecord:
+    """Encode a progress record, or a tombstone if `progress` is None."""
+    return _encode_record(PROGRESS, topic_key, progress)
+
+
+def schema_record(topic_key: Place, schema: Schema) -> OutgoingRecord:
+    """Encode a schema record."""
+    return _encode_record(SCHEMA, topic_key, schema)
 
 
 def schema_told(columns: Sequence[Column]) -> Schema:
-    """Keeps the first of them, as far as they fit: their names come from records, and may be of any length."""
-    room = SCHEMA_BYTES_MAX
+    """Build a schema from as many leading columns as fit; column names come from records and may be long."""
+    remaining_bytes = SCHEMA_BYTES_MAX
     for count, column in enumerate(columns):
-        room -= len(msgspec.json.encode(column))
-        if room < 0:
+        remaining_bytes -= len(msgspec.json.encode(column))
+        if remaining_bytes < 0:
             return Schema(tuple(columns[:count]), len(columns) - count)
     return Schema(tuple(columns))
 
 
-def control_record(place: Place, paused: bool) -> OutgoingRecord:
-    return _record(CONTROL, place, Control(paused))
+def control_record(topic_key: Place, paused: bool) -> OutgoingRecord:
+    """Encode a control record that pauses or resumes a topic."""
+    return _encode_record(CONTROL, topic_key, Control(paused))
 
 
-def _record(kind: str, place: Place, value: msgspec.Struct | None) -> OutgoingRecord:
-    key = f"{kind}/{place.pipeline}/{place.topic}".encode()
+def _encode_record(kind: str, topic_key: Place, value: msgspec.Struct | None) -> OutgoingRecord:
+    key = f"{kind}/{topic_key.pipeline}/{topic_key.topic}".encode()
     return OutgoingRecord(None if value is None else msgspec.json.encode(value), key, partition=PARTITION.partition)
 
 
-def _parsed_key(key: bytes | None) -> tuple[str, Place | None]:
-    """A pipeline's name may have slashes in it, a topic's has none."""
+def _parse_key(key: bytes | None) -> tuple[str, Place | None]:
+    """Split a record key. The pipeline's name may contain slashes, a topic's name cannot."""
     kind, _, rest = (key or b"").decode(errors="replace").partition("/")
     pipeline, slash, topic = rest.rpartition("/")
     return kind, Place(pipeline, topic) if slash and pipeline and topic else None
 
 
-def _decoded(value: bytes | None, type: type[T]) -> T | None:
+def _decode_value(value: bytes | None, type: type[T]) -> T | None:
     try:
         return None if value is None else msgspec.json.decode(value, type=type)
     except msgspec.DecodeError:
         return None
 
 
-def _put(into: dict[Place, T], place: Place, value: T | None) -> None:
+def _set_or_remove(into: dict[Place, T], topic_key: Place, value: T | None) -> None:
     if value is None:
-        into.pop(place, None)
+        into.pop(topic_key, None)
     else:
-        into[place] = value
+        into[topic_key] = value
 
 
 class JournalReader:
-    """Keeps a journal up to date: the first look reads all of the topic, later ones what was added."""
+    """An incremental reader of the pipeline journal: the first read reads the whole topic, later ones new records."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -199,68 +207,90 @@ class JournalReader:
         self.journal = Journal()
 
     def catch_up(self, monotonic: Callable[[], float] = time.monotonic) -> Journal:
-        """Reads all that was there at the call; nothing if there is no such topic. Raises ClientError or KafkaError."""
+        """Read all records that exist now; none if the topic does not exist.
+
+        Raises:
+            ClientError: No broker responds, or reading takes too long.
+            KafkaError: A broker rejects a request.
+        """
         deadline = monotonic() + self._cluster.timeout_s
         if self._consumer is None and not is_there(self._cluster):
             return self.journal
         try:
             end = latest_offsets(self._cluster, [PARTITION])[PARTITION]
-            consumer = self._opened(end)
+            consumer = self._open_consumer(end)
             while consumer.positions[PARTITION] < end:
                 for record in consumer.poll():
                     self.journal.take(record)
                 if monotonic() > deadline:
-                    raise RequestTimedOut(f"{PIPELINES_TOPIC} could not be read within {self._cluster.timeout_s:g} s")
+                    raise RequestTimedOut(f"reading {PIPELINES_TOPIC} timed out after {self._cluster.timeout_s:g} s")
         except KafkaError as error:
             if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE):
                 raise
-            self._start_over()
+            self._reset()
         return self.journal
 
-    def _opened(self, end: int) -> Consumer:
+    def _open_consumer(self, end: int) -> Consumer:
         if self._consumer is not None and self._consumer.positions[PARTITION] > end:
-            self._start_over()  # the topic was deleted and made again
+            self._reset()  # the topic was deleted and created again
         if self._consumer is None:
             self._consumer = Consumer(self._cluster, earliest_offsets(self._cluster, [PARTITION]))
         return self._consumer
 
-    def _start_over(self) -> None:
+    def _reset(self) -> None:
         self._consumer, self.journal = None, Journal()
 
 
 class JournalWriter:
+    """A writer of the pipeline journal, which creates the topic if necessary."""
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._producer = Producer(cluster)
-        self._topic_is_there = False
+        self._has_topic = False
 
     def write(self, records: Iterable[OutgoingRecord]) -> None:
-        """Returns when the records are acknowledged. Raises ClientError or KafkaError."""
-        if not self._topic_is_there:
+        """Write records and wait until they are acknowledged.
+
+        Raises:
+            ClientError: No broker responds.
+            KafkaError: A broker rejects a request.
+        """
+        if not self._has_topic:
             ensure_topic(self._cluster)
-            self._topic_is_there = True
+            self._has_topic = True
         try:
             self._producer.send(PIPELINES_TOPIC, records)
         except KafkaError:
-            self._topic_is_there = False  # somebody may have deleted it
+            self._has_topic = False  # the topic may have been deleted
             raise
 
 
 def is_there(cluster: Cluster) -> bool:
-    """Whether anybody has ever written. Raises ClientError or KafkaError."""
+    """Return whether the journal topic exists.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
     (topic,) = cluster.retrying(lambda: cluster.metadata([PIPELINES_TOPIC])).topics
     return topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def ensure_topic(cluster: Cluster) -> None:
-    """Makes the topic unless it is there. Raises ClientError or KafkaError."""
+    """Create the journal topic if it does not exist.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
     found = {topic.name: topic for topic in cluster.retrying(lambda: cluster.metadata(None)).topics}
     if PIPELINES_TOPIC in found:
         return
     offsets_topic = found.get(OFFSETS_TOPIC)
-    # As many copies as of committed offsets: whoever runs the cluster has decided how much those are worth.
-    copies = [len(partition.replica_nodes) for partition in offsets_topic.partitions] if offsets_topic else []
-    replicas = max(copies, default=min(REPLICAS_MAX, len(cluster.metadata([]).brokers)))
+    # Use the replication factor of the offsets topic, which the operator has chosen.
+    replica_counts = [len(partition.replica_nodes) for partition in offsets_topic.partitions] if offsets_topic else []
+    replicas = max(replica_counts, default=min(REPLICAS_MAX, len(cluster.metadata([]).brokers)))
     try:
         create_topics(cluster, [NewTopic(PIPELINES_TOPIC, 1, replicas, CONFIGS)])
     except KafkaError as error:
@@ -269,10 +299,20 @@ def ensure_topic(cluster: Cluster) -> None:
 
 
 def read_journal(cluster: Cluster) -> Journal:
-    """Raises ClientError or KafkaError."""
+    """Read the pipeline journal.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
     return JournalReader(cluster).catch_up()
 
 
 def write_controls(cluster: Cluster, controls: Mapping[Place, bool]) -> None:
-    """Tells whether each is to pause. Raises ClientError or KafkaError."""
-    JournalWriter(cluster).write([control_record(place, paused) for place, paused in controls.items()])
+    """Write pause requests: by topic, whether it is paused.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    JournalWriter(cluster).write([control_record(topic_key, paused) for topic_key, paused in controls.items()])

@@ -1,7 +1,7 @@
-"""A driver's line to the journal: what it reports goes there, and it hears from there that it is to pause.
+"""A reporter that writes a driver's progress to the pipeline journal and reads pause requests from it.
 
-Everything happens in a thread of its own. A broker that is away, slow or full never holds up landing: of each topic
-only the latest report is kept until it can be written, and what was last heard about pausing stays in force.
+It uses its own thread, so that an unavailable or slow broker never delays landing. Until a report can be written, only
+the latest one of each topic is kept, and the last known pause requests stay in effect.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
 
-TURN_SECONDS: Final = 0.5
-"""How often the journal is looked at and written to: a topic's reports in between are one."""
+UPDATE_INTERVAL_SECONDS: Final = 0.5
+"""Interval of reading and writing the journal. Reports of a topic within it are merged into one."""
 
 HEARTBEAT_SECONDS: Final = 10.0
-"""A driver says that it lives at least so often, also in the middle of a long round."""
+"""Maximum time between two reports of a driver, even during a long round."""
 
 REQUEST_SECONDS_MAX: Final = 5.0
-FIRST_LOOK_SECONDS_MAX: Final = 5.0
-"""A driver that starts waits so long to hear whether it is paused; then it lands."""
+FIRST_READ_SECONDS_MAX: Final = 5.0
+"""How long a starting driver waits to read pause requests; after that it starts to land."""
 
-GOODBYE_SECONDS_MAX: Final = 5.0
-"""The time for the last reports; a driver that ends does not wait longer for a broker."""
+FINAL_WRITE_SECONDS_MAX: Final = 5.0
+"""How long a stopping driver waits until its last reports are written."""
 
 
 class JournalReporter(Reporter):
-    """Reports of one pipeline; `close` when done."""
+    """A reporter of one pipeline. Call `close` when done."""
 
     def __init__(
         self, bootstrap: Bootstrap, pipeline: str, *, clock: Clock | None = None, heartbeat_s: float = HEARTBEAT_SECONDS
@@ -59,71 +59,73 @@ class JournalReporter(Reporter):
         self._pipeline = pipeline
         self._clock = clock or SystemClock()
         self._heartbeat_s = heartbeat_s
-        self._origin = Progress("", host=socket.gethostname(), pid=os.getpid(), started_ms=self._clock.now_ms())
+        self._initial_progress = Progress(
+            "", host=socket.gethostname(), pid=os.getpid(), started_ms=self._clock.now_ms()
+        )
         self._lock = threading.Lock()
         self._latest: dict[str, Progress] = {}
         self._unsent: set[str] = set()
         self._schemas: dict[str, Schema] = {}
-        self._told_schemas: dict[str, Schema] = {}
+        self._written_schemas: dict[str, Schema] = {}
         self._reader: JournalReader | None = None
-        self._first_look = threading.Event()
+        self._first_read = threading.Event()
         self._closing = threading.Event()
         self._wrote_at = self._clock.monotonic()
-        self._complaint: str | None = None
+        self._last_error: str | None = None
         self._thread = threading.Thread(target=self._run, name="chronik-journal", daemon=True)
         self._thread.start()
 
-    # In the driver's thread
+    # Called in the driver's thread
 
     def report(self, report: TopicReport) -> None:
         with self._lock:
-            known = self._latest.get(report.topic, self._origin)
-            self._latest[report.topic] = _continued(known, report, self._clock.now_ms())
+            previous = self._latest.get(report.topic, self._initial_progress)
+            self._latest[report.topic] = _merge_progress(previous, report, self._clock.now_ms())
             self._unsent.add(report.topic)
             if report.columns:
                 self._schemas[report.topic] = schema_told(report.columns)
 
     def paused(self, topic: str) -> bool:
-        """Answers as last heard, half a second ago or, when no broker answers, longer."""
-        self._first_look.wait(FIRST_LOOK_SECONDS_MAX)
-        self._first_look.set()  # waited for once
+        """Return whether the topic is paused, as of the last read of the journal."""
+        self._first_read.wait(FIRST_READ_SECONDS_MAX)
+        self._first_read.set()  # wait only once
         reader = self._reader
         return reader is not None and reader.journal.paused(Place(self._pipeline, topic))
 
     def close(self) -> None:
         self._closing.set()
-        self._thread.join(GOODBYE_SECONDS_MAX)
+        self._thread.join(FINAL_WRITE_SECONDS_MAX)
 
-    # In the thread
+    # Called in the reporter's thread
 
     def _run(self) -> None:
         while True:
             try:
                 with Cluster(self._bootstrap, client_id=CLIENT_ID, timeout_s=REQUEST_SECONDS_MAX) as cluster:
-                    self._serve(cluster)
+                    self._update_journal(cluster)
                 return
             except (ClientError, KafkaError, OSError) as error:
-                self._complain(str(error))
-            if self._closing.wait(TURN_SECONDS):
+                self._log_error_once(str(error))
+            if self._closing.wait(UPDATE_INTERVAL_SECONDS):
                 return
 
-    def _serve(self, cluster: Cluster) -> None:
-        """Runs until the driver has ended."""
+    def _update_journal(self, cluster: Cluster) -> None:
+        """Read and write the journal until the reporter is closed."""
         reader, writer = JournalReader(cluster), JournalWriter(cluster)
         while True:
             closing = self._closing.is_set()
             if not closing:
                 reader.catch_up()
                 self._reader = reader
-                self._first_look.set()
-            self._write(writer)
+                self._first_read.set()
+            self._write_progress(writer)
             self._write_schemas(writer, reader.journal)
-            self._complaint = None
+            self._last_error = None
             if closing:
                 return
-            self._closing.wait(TURN_SECONDS)
+            self._closing.wait(UPDATE_INTERVAL_SECONDS)
 
-    def _write(self, writer: JournalWriter) -> None:
+    def _write_progress(self, writer: JournalWriter) -> None:
         now = self._clock.monotonic()
         with self._lock:
             if now - self._wrote_at >= self._heartbeat_s:
@@ -137,41 +139,43 @@ class JournalReporter(Reporter):
         self._wrote_at = now
 
     def _write_schemas(self, writer: JournalWriter, journal: Journal) -> None:
-        """Writes those that the journal has not, and those that have changed: a driver that sees a table later than
-        another one does not take back what that one wrote."""
+        """Write the schemas that are missing in the journal or have changed since this driver's last write.
+
+        A driver that sees an older version of a table must not overwrite the schema of a newer one.
+        """
         with self._lock:
             schemas = dict(self._schemas)
         unsent = {}
         for topic, schema in schemas.items():
-            known = journal.schemas.get(Place(self._pipeline, topic))
-            if known is None or (known != schema and self._told_schemas.get(topic) != schema):
+            previous = journal.schemas.get(Place(self._pipeline, topic))
+            if previous is None or (previous != schema and self._written_schemas.get(topic) != schema):
                 unsent[topic] = schema
         if unsent:
             writer.write(schema_record(Place(self._pipeline, topic), each) for topic, each in unsent.items())
-        self._told_schemas |= schemas
+        self._written_schemas |= schemas
 
-    def _complain(self, why: str) -> None:
-        """Complains once, however long it lasts: the driver has its own words for brokers that do not answer."""
-        if self._complaint is None:
-            logger.info("the progress of %s cannot be told at the moment: %s", self._pipeline, why)
-        self._complaint = why
+    def _log_error_once(self, why: str) -> None:
+        """Log an error once, until a write succeeds again."""
+        if self._last_error is None:
+            logger.info("pipeline %s: cannot update the pipeline journal: %s; retrying", self._pipeline, why)
+        self._last_error = why
 
 
-def _continued(known: Progress, report: TopicReport, now_ms: int) -> Progress:
-    """A report without rows leaves standing how fast the last round was that had some."""
+def _merge_progress(previous: Progress, report: TopicReport, now_ms: int) -> Progress:
+    """Merge a report into the previous progress. A report without rows keeps the rate of the last round with rows."""
     failed = report.state is State.FAILING
     landed = report.round_rows > 0
     return msgspec.structs.replace(
-        known,
+        previous,
         state=str(report.state),
         table=report.table,
         next_offsets=dict(report.next_offsets),
         high_watermarks=dict(report.high_watermarks),
-        round_rows=report.round_rows if landed else known.round_rows,
-        round_seconds=report.round_seconds if landed else known.round_seconds,
+        round_rows=report.round_rows if landed else previous.round_rows,
+        round_seconds=report.round_seconds if landed else previous.round_seconds,
         total_rows=report.total_rows,
         total_dead_letters=report.total_dead_letters,
         last_error=report.last_error,
-        last_error_ms=now_ms if failed else known.last_error_ms,
+        last_error_ms=now_ms if failed else previous.last_error_ms,
         at_ms=now_ms,
     )

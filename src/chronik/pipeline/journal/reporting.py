@@ -1,4 +1,4 @@
-"""Who listens to a landing: what a driver tells after each round of a topic, and what it asks before."""
+"""Progress reports of a landing driver, and the interface of their receivers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from enum import StrEnum
 
 
 class State(StrEnum):
+    """The state of a topic in a pipeline, as reported by its driver."""
+
     LANDING = "landing"
-    """Rounds go through, and there is more to land."""
+    """Rounds succeed, and more records remain to land."""
     WAITING = "waiting"
-    """Everything that there was has landed."""
+    """All existing records have landed."""
     PAUSED = "paused"
     FAILING = "failing"
-    """The last round did not go through; `last_error` says why. It is tried again."""
+    """The last round failed with `last_error` and will be retried."""
     STOPPED = "stopped"
-    """The driver has ended, and said so."""
+    """The driver has stopped and reported it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,43 +27,43 @@ class Column:
 
     name: str
     type: str
-    """As Spark's SQL writes it: `bigint`."""
+    """The Spark SQL type, such as `bigint`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """How far a topic is in its table, as of now."""
+    """The landing progress of a topic at one point in time."""
 
     pipeline: str
-    """Its name, which is also that of the group that is told the offsets."""
+    """Name of the pipeline, which is also its consumer group."""
     topic: str
     table: str
-    """Its URI."""
+    """URI of the table."""
     state: State
     next_offsets: Mapping[int, int]
-    """By partition: the table holds the records below. Partitions that never landed are not in it."""
+    """By partition, the offset below which all records have landed. Partitions that never landed are missing."""
     high_watermarks: Mapping[int, int]
-    """By partition: the end of what could be landed when this round was planned."""
+    """By partition, the last stable offset when the round was planned."""
     round_rows: int = 0
-    """Rows of this round, in the table and in the dead letters."""
+    """Rows of this round, in the table and in the dead-letter table."""
     round_dead_letters: int = 0
     round_bytes: int = 0
-    """The size of the files that were committed."""
+    """Size of the committed files in bytes."""
     round_seconds: float = 0.0
     total_rows: int = 0
-    """Counted since this driver started."""
+    """Rows landed since the driver started."""
     total_dead_letters: int = 0
     last_error: str | None = None
-    """The error of the last round that failed, also when a later one went through."""
+    """The error of the last failed round, even if a later round succeeded."""
     warnings: Sequence[str] = field(default=())
-    """What this round has to say: offsets that are gone, fields that cannot be columns."""
+    """Warnings of this round, such as deleted offsets or fields that cannot become columns."""
     columns: Sequence[Column] = field(default=())
-    """Those of the table, as of the last round that was planned; none before the table was looked at."""
+    """Columns of the table as of the last planned round; empty before the table was read."""
     at_ms: int = 0
 
     @property
     def lag(self) -> int:
-        """Offsets that are still to land."""
+        """Number of offsets that remain to land."""
         return sum(max(0, end - self.next_offsets.get(partition, 0)) for partition, end in self.high_watermarks.items())
 
     @property
@@ -70,24 +72,24 @@ class TopicReport:
 
 
 class Reporter:
-    """Called from the driver's own thread. It must not raise, and should not take long: landing waits for it.
+    """A receiver of progress reports; this base class ignores them.
 
-    This one does not listen.
+    The driver calls it from its own thread and waits for it: methods must not raise and should return quickly.
     """
 
     def report(self, report: TopicReport) -> None:
-        """Called after each round of a topic, and when its state changes."""
+        """Receive a report, after each round of a topic and when its state changes."""
 
     def paused(self, topic: str) -> bool:
-        """Called before each round."""
+        """Return whether a topic is paused; called before each round."""
         return False
 
     def close(self) -> None:
-        """Called when the driver has ended, after the last reports."""
+        """Release resources; called when the driver has stopped, after the last report."""
 
 
 class Reporters(Reporter):
-    """Several who listen. A topic is paused if any of them says so."""
+    """A reporter that forwards reports to several reporters. A topic is paused if any of them returns so."""
 
     def __init__(self, *reporters: Reporter) -> None:
         self._reporters = reporters

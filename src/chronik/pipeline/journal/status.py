@@ -1,4 +1,4 @@
-"""How pipelines are doing, as anyone may ask: what their drivers last said, against where the topics end right now.
+"""Status of pipelines, from their drivers' last reports and the current ends of the topics; pause and resume.
 
 for topic in status("127.0.0.1:9092"):
     print(topic.topic, topic.state, topic.lag)
@@ -24,48 +24,52 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 CLIENT_ID: Final = "chronik-pipeline-status"
 
 SILENT_SECONDS: Final = 30.0
-"""Drivers report every ten: one that was not heard for three times that is dead, or cut off."""
+"""Time without reports after which a driver is considered silent: three heartbeat intervals."""
 
 STOPPED, SILENT = "stopped", "silent"
 
 Ends = Mapping[TopicPartition, tuple[int, int]]
-"""Where partitions start and end now."""
+"""The start and end offset of each partition."""
 
 
-NOTHING_HELD: Final[Held] = {}
+NO_TRANSACTIONS: Final[Held] = {}
 
 
 class UnknownPipeline(ChronikError):
-    """No driver has ever reported for it; the message says which there are."""
+    """No pipeline of this name, or more than one candidate. The message lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
+    """The landing progress of one partition."""
+
     partition: int
     next_offset: int | None
-    """The table holds what is below; None when nothing of the partition has landed."""
+    """The offset below which all records have landed, or None if the partition has never landed."""
     high_watermark: int | None
-    """None when the partition cannot be asked."""
+    """The partition's end, or None if its leader is unavailable."""
     lag: int | None
     held_by: Holder | None = None
-    """Whose open transaction must end before records from its first one on can land."""
+    """The open transaction that must end before further records can land, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
+    """The landing progress of one topic in one pipeline."""
+
     pipeline: str
     topic: str
     table: str
     state: str
-    """As the driver said: landing, waiting, paused, failing, stopped; or `silent`, when it says nothing any more."""
+    """The reported state: landing, waiting, paused, failing or stopped; or `silent` if the driver no longer reports."""
     pause_asked: bool
-    """Somebody wants it to pause; it does so after the round that runs."""
+    """Whether a pause was requested; it takes effect after the current round."""
     partitions: tuple[PartitionStatus, ...]
     rows_per_second: float
-    """The speed of the last round that landed something."""
+    """Rate of the last round that landed records."""
     total_rows: int
     total_dead_letters: int
-    """Counted since the driver started."""
+    """Dead-letter records since the driver started."""
     last_error: str | None
     last_error_ms: int | None
     host: str
@@ -73,11 +77,11 @@ class TopicStatus:
     started_ms: int
     heard_ms: int
     quiet_seconds: float
-    """The time since the last news."""
+    """Seconds since the last report."""
 
     @property
     def lag(self) -> int | None:
-        """None when it is known of no partition."""
+        """Number of offsets that remain to land, or None if it is unknown for all partitions."""
         known = [each.lag for each in self.partitions if each.lag is not None]
         return sum(known) if known else None
 
@@ -86,64 +90,69 @@ class TopicStatus:
         return self.state == SILENT
 
 
-def statuses(journal: Journal, ends: Ends, now_ms: int, held: Held = NOTHING_HELD) -> list[TopicStatus]:
-    """Pure. A topic that is gone and of which no driver speaks any more is history, and left out."""
+def statuses(journal: Journal, ends: Ends, now_ms: int, held: Held = NO_TRANSACTIONS) -> list[TopicStatus]:
+    """Build the status of each topic. Deleted topics are left out unless a driver still reports them."""
     found = []
-    topics_there = {partition.topic for partition in ends}
-    for place, heard in sorted(journal.progress.items()):
-        one = _status(place, heard, journal.paused(place), ends, held, now_ms)
-        if place.topic in topics_there or one.state not in (SILENT, STOPPED):
-            found.append(one)
+    existing_topics = {partition.topic for partition in ends}
+    for key, received in sorted(journal.progress.items()):
+        topic_status = _build_status(key, received, journal.paused(key), ends, held, now_ms)
+        if key.topic in existing_topics or topic_status.state not in (SILENT, STOPPED):
+            found.append(topic_status)
     return found
 
 
-def _status(place: Place, heard: Heard, pause_asked: bool, ends: Ends, held: Held, now_ms: int) -> TopicStatus:
-    said = heard.progress
-    quiet_seconds = max(0.0, (now_ms - heard.at_ms) / 1000)
-    silent = quiet_seconds > SILENT_SECONDS and said.state != STOPPED
-    numbers = {each.partition for each in ends if each.topic == place.topic}
+def _build_status(key: Place, received: Heard, pause_asked: bool, ends: Ends, held: Held, now_ms: int) -> TopicStatus:
+    reported = received.progress
+    quiet_seconds = max(0.0, (now_ms - received.at_ms) / 1000)
+    is_driver_silent = quiet_seconds > SILENT_SECONDS and reported.state != STOPPED
+    partition_numbers = {each.partition for each in ends if each.topic == key.topic}
     return TopicStatus(
-        pipeline=place.pipeline,
-        topic=place.topic,
-        table=said.table,
-        state=SILENT if silent else said.state,
+        pipeline=key.pipeline,
+        topic=key.topic,
+        table=reported.table,
+        state=SILENT if is_driver_silent else reported.state,
         pause_asked=pause_asked,
         partitions=tuple(
-            _partition(number, said.next_offsets.get(number), ends.get(each), held.get(each))
-            for number in sorted(numbers | said.next_offsets.keys())
-            if (each := TopicPartition(place.topic, number))
+            _build_partition_status(number, reported.next_offsets.get(number), ends.get(each), held.get(each))
+            for number in sorted(partition_numbers | reported.next_offsets.keys())
+            if (each := TopicPartition(key.topic, number))
         ),
-        rows_per_second=said.rows_per_second,
-        total_rows=said.total_rows,
-        total_dead_letters=said.total_dead_letters,
-        last_error=said.last_error,
-        last_error_ms=said.last_error_ms,
-        host=said.host,
-        pid=said.pid,
-        started_ms=said.started_ms,
-        heard_ms=heard.at_ms,
+        rows_per_second=reported.rows_per_second,
+        total_rows=reported.total_rows,
+        total_dead_letters=reported.total_dead_letters,
+        last_error=reported.last_error,
+        last_error_ms=reported.last_error_ms,
+        host=reported.host,
+        pid=reported.pid,
+        started_ms=reported.started_ms,
+        heard_ms=received.at_ms,
         quiet_seconds=quiet_seconds,
     )
 
 
-def _partition(
+def _build_partition_status(
     number: int, next_offset: int | None, ends: tuple[int, int] | None, held_by: Holder | None
 ) -> PartitionStatus:
     if ends is None:
         return PartitionStatus(number, next_offset, None, None)
     start, end = ends
-    # What never landed starts with the first record that there is. (0 is an offset, not "none".)
+    # A partition that never landed starts with its first record. (0 is a valid offset.)
     lag = max(0, end - (start if next_offset is None else next_offset))
     return PartitionStatus(number, next_offset, end, lag, held_by)
 
 
-# Asking the brokers
+# Queries
 
 
 def status(
     bootstrap: Bootstrap, *, pipeline: str | None = None, topics: Collection[str] | None = None, timeout_s: float = 30.0
 ) -> list[TopicStatus]:
-    """Asks for all pipelines, or one, or some topics. Raises ClientError or KafkaError."""
+    """Return the status of all topics, or of those of a pipeline or in `topics`.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
     with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
         return ask_status(cluster, pipeline=pipeline, topics=topics)
 
@@ -151,20 +160,25 @@ def status(
 def ask_status(
     cluster: Cluster, *, pipeline: str | None = None, topics: Collection[str] | None = None
 ) -> list[TopicStatus]:
-    """Raises ClientError or KafkaError."""
+    """Return the status like `status`, over an existing connection.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
     journal = read_journal(cluster)
     journal.progress = {
-        place: heard
-        for place, heard in journal.progress.items()
-        if (pipeline is None or place.pipeline == pipeline) and (topics is None or place.topic in topics)
+        key: received
+        for key, received in journal.progress.items()
+        if (pipeline is None or key.pipeline == pipeline) and (topics is None or key.topic in topics)
     }
-    ends = _ends(cluster, {place.topic for place in journal.progress})
+    ends = _fetch_bounds(cluster, {key.topic for key in journal.progress})
     held = ask_holders(cluster, {each: end for each, (_, end) in ends.items()})
     return statuses(journal, ends, time.time_ns() // 1_000_000, held)
 
 
-def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns those of topics that exist and can be asked: one whose leader is away does not hide the others."""
+def _fetch_bounds(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the start and end offsets of partitions; skip topics that do not exist or have no available leader."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for topic in sorted(topics):
         try:
@@ -178,50 +192,70 @@ def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, tuple
     return found
 
 
-# Telling the drivers
+# Pause requests
 
 
 def pause(
     bootstrap: Bootstrap, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
 ) -> list[Place]:
-    """Has drivers stop landing these topics, or all of the pipeline, after the rounds that run; also drivers that start
-    later. Without `pipeline` it is the one that there is. Returns what was told to pause.
+    """Pause landing of these topics, or of the whole pipeline, after the current round.
 
-    Raises UnknownPipeline, ClientError, KafkaError.
+    The request stays in effect for drivers that start later. Without `pipeline`, the only existing pipeline is meant.
+    Returns what was paused.
+
+    Raises:
+        UnknownPipelineError: No pipeline or more than one could be meant.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
     """
-    return _tell(bootstrap, pipeline, topics, True, timeout_s)
+    return _write_pause(bootstrap, pipeline, topics, True, timeout_s)
 
 
 def resume(
     bootstrap: Bootstrap, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
 ) -> list[Place]:
-    """Takes `pause` back. Raises UnknownPipeline, ClientError, KafkaError."""
-    return _tell(bootstrap, pipeline, topics, False, timeout_s)
+    """Resume landing of paused topics, or of the whole pipeline.
+
+    Raises:
+        UnknownPipelineError: No pipeline or more than one could be meant.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    return _write_pause(bootstrap, pipeline, topics, False, timeout_s)
 
 
-def _tell(
+def _write_pause(
     bootstrap: Bootstrap, pipeline: str | None, topics: Sequence[str], paused: bool, timeout_s: float
 ) -> list[Place]:
     with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
         if pipeline is None:
             pipeline = only_pipeline(read_journal(cluster), topics)
-        places = [Place(pipeline, topic) for topic in topics or (EVERY_TOPIC,)]
-        write_controls(cluster, dict.fromkeys(places, paused))
-    return places
+        topic_keys = [Place(pipeline, topic) for topic in topics or (EVERY_TOPIC,)]
+        write_controls(cluster, dict.fromkeys(topic_keys, paused))
+    return topic_keys
 
 
 def reported_pipelines(bootstrap: Bootstrap, timeout_s: float = 30.0) -> list[str]:
-    """Returns those that a driver has ever reported for. Raises ClientError or KafkaError."""
+    """Return the names of all pipelines for which a driver has ever reported.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
     with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
-        return sorted({place.pipeline for place in read_journal(cluster).progress})
+        return sorted({key.pipeline for key in read_journal(cluster).progress})
 
 
 def only_pipeline(journal: Journal, topics: Collection[str] = ()) -> str:
-    """Returns the one that has reported (of these topics). Raises UnknownPipeline when that is none, or several."""
-    names = sorted({place.pipeline for place in journal.progress if not topics or place.topic in topics})
+    """Return the only pipeline that has reported, or that has reported for these topics.
+
+    Raises:
+        UnknownPipelineError: There is none, or more than one.
+    """
+    names = sorted({key.pipeline for key in journal.progress if not topics or key.topic in topics})
     if len(names) == 1:
         return names[0]
-    of = f" of {', '.join(topics)}" if topics else ""
+    of = f" for {', '.join(topics)}" if topics else ""
     if not names:
-        raise UnknownPipeline(f"no pipeline{of} has reported yet: name it with --pipeline")
-    raise UnknownPipeline(f"there are several pipelines{of}: name one with --pipeline ({', '.join(names)})")
+        raise UnknownPipeline(f"no pipeline has reported{of}: name it with --pipeline")
+    raise UnknownPipeline(f"several pipelines have reported{of}: select one with --pipeline ({', '.join(names)})")

@@ -1,12 +1,13 @@
-"""Topics into tables, each record exactly once: `chronik pipeline run`, or `run(…)` in a notebook.
+"""Landing: writing the records of topics to tables, each exactly once.
 
-There is no checkpoint. A round reads from the table's own log how far it is, plans explicit ranges of offsets up to
-what brokers have committed, lets the tasks of one Spark job fetch, decode and write them as Parquet files, and commits
-these files together with the offsets behind them. Whoever dies in between leaves files that no version of a table
-names: the next round starts from the same offsets.
+`chronik pipeline run` starts it, or `run(…)` in a notebook. There is no checkpoint. Each round reads the next offsets
+from the table's transaction log, plans ranges up to the last stable offsets, lets the tasks of one Spark job fetch,
+decode and write the records as Parquet files, and commits the files together with their offsets. After a crash, files
+that no table version references remain, and the next round starts from the same offsets.
 
-`running` has a session and a driver, `driver` runs rounds, `topic` plans and commits those of one topic, `plan` decides
-what is read, `task` does it on executors, and `letters` keeps dead letters and rows apart.
+`runner` starts a session and a driver, `driver` runs rounds, `topic_landing` plans and commits the rounds of one topic,
+`round_plan` decides which ranges are read, `landing_task` reads them on executors, and `dead_letter_commits` keeps
+dead-letter records and rows disjoint.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Summary", "run"]
 
-_HOMES = {"Summary": "driver", "run": "running"}
+_LAZY_NAMES = ("chronik.pipeline.landing.driver.Summary", "chronik.pipeline.landing.running.run")
 
 
 def __getattr__(name: str) -> object:
-    """Imports nothing before it is used: tasks, and whoever asks for settings, need no driver."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a public name on first use, since tasks and readers of settings need no driver."""
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    for path in _LAZY_NAMES:
+        module, _, attribute = path.rpartition(".")
+        if attribute == name:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

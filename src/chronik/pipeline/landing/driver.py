@@ -1,6 +1,6 @@
-"""Rounds over all topics: one Spark job lands what each of them has, until all is landed or somebody says stop.
+"""The landing driver: rounds over all topics, each with one Spark job, until everything has landed or it is stopped.
 
-A topic that fails does not hold up the others: it is tried again after a pause, which grows.
+A topic that fails does not delay the others: it is retried with exponential backoff.
 """
 
 from __future__ import annotations
@@ -29,55 +29,59 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
 
-PAUSE_SECONDS_MIN, PAUSE_DOUBLINGS_MAX = 0.5, 7
-"""The pause after a failure; twice as long after each that follows, up to a minute."""
+RETRY_DELAY_SECONDS_MIN, RETRY_DELAY_DOUBLINGS_MAX = 0.5, 7
+"""Delay before a failed topic is retried: doubled after each further failure, up to a minute."""
 
-FAILURES_MAX_ONCE = 4
-"""Failures of one topic in a row, at which a landing with `once` gives it up."""
+ONCE_FAILURES_MAX = 4
+"""Consecutive failures after which a topic is abandoned in a `once` run."""
 
-LASTING = (ConfigError, RecordsGone, TableDiffers)
-"""Errors that are not worth another try: only a person can change what is wrong."""
+PERMANENT_ERRORS = (ConfigError, RecordsGone, TableDiffers)
+"""Errors that a retry cannot fix, because they need a change by an operator."""
 
 
 class LandingFailed(ChronikError):
-    """Some topics did not land; the message names them and says why."""
+    """Some topics did not land. The message names them and their errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
+    """The result of a landing run: the rows and dead-letter records added."""
+
     rows: dict[str, int]
-    """By topic: what this landing has added to its table."""
+    """Rows added to each topic's table."""
     dead_letters: dict[str, int]
     seconds: float
 
 
 @dataclass(slots=True)
-class _Topic:
+class _TopicState:
+    """The state of one topic in a landing run."""
+
     landing: TopicLanding
-    up_to: Offsets | None = None
-    """Where a landing with `once` ends."""
+    end_offsets: Offsets | None = None
+    """End offsets of a `once` run."""
     done: bool = False
-    given_up: bool = False
+    abandoned: bool = False
     failures: int = 0
-    not_before: float = 0.0
+    retry_at: float = 0.0
     rows: int = 0
     dead_letters: int = 0
     last_error: str | None = None
 
 
 @dataclass(slots=True)
-class _Tally:
-    """What one round of a topic took."""
+class _TopicRound:
+    """One round of a topic: its plan, and its result or error."""
 
-    topic: _Topic
-    began: float
+    topic: _TopicState
+    started: float
     round: Round | None = None
     done: RoundDone | None = None
     error: Exception | None = None
 
 
 class Driver:
-    """Runs in one thread. `stop` may be set from any other, or from a signal: the round that runs is finished."""
+    """A driver that lands topics in the calling thread. Setting `stop` ends it after the current round."""
 
     def __init__(
         self,
@@ -94,145 +98,160 @@ class Driver:
         self._reporter = reporter
         self._stop = stop
         self._monotonic = monotonic
-        self._topics: dict[str, _Topic] = {}
-        self._began = monotonic()
+        self._topics: dict[str, _TopicState] = {}
+        self._started = monotonic()
 
-    # The two ways to run
+    # The two modes
 
     def run(self) -> Summary:
-        """Lands until `stop` is set. Raises SparkGone."""
+        """Land topics until `stop` is set.
+
+        Raises:
+            SparkUnavailableError: The Spark session does not exist any more.
+        """
         try:
             while not self._stop.is_set():
-                began = self._monotonic()
-                self._discover()
-                more = self._round(list(self._topics.values()))
-                if not more:
-                    self._rest(began + self._settings.interval_s)
+                started = self._monotonic()
+                self._update_topics()
+                has_more = self._run_round(list(self._topics.values()))
+                if not has_more:
+                    self._wait_for_next_round(started + self._settings.interval_s)
             return self._summary()
         finally:
-            self._say_stopped()
+            self._report_stopped()
 
     def run_once(self) -> Summary:
-        """Lands what there is. Raises LandingFailed if a topic was not landed, SparkGone, ClientError, KafkaError."""
+        """Land the records that exist now.
+
+        Raises:
+            LandingFailedError: A topic did not land.
+            SparkUnavailableError: The Spark session does not exist any more.
+            ClientError: No broker responds.
+            KafkaError: A broker rejects a request.
+        """
         try:
             names = self._settings.topics
             for name in enabled_topics(self._cluster) if names is None else names:
-                self._add(name)
-            while not self._stop.is_set() and (open_topics := self._open_topics()):
-                if not self._round(open_topics, once=True) and self._open_topics():
-                    self._rest(self._monotonic() + PAUSE_SECONDS_MIN)
-            given_up = [topic for topic in self._topics.values() if topic.given_up]
-            if given_up:
-                raise LandingFailed("; ".join(f"{each.landing.topic}: {each.last_error}" for each in given_up))
+                self._add_topic(name)
+            while not self._stop.is_set() and (unfinished_topics := self._unfinished_topics()):
+                if not self._run_round(unfinished_topics, once=True) and self._unfinished_topics():
+                    self._wait_for_next_round(self._monotonic() + RETRY_DELAY_SECONDS_MIN)
+            abandoned = [topic for topic in self._topics.values() if topic.abandoned]
+            if abandoned:
+                raise LandingFailed("; ".join(f"{each.landing.topic}: {each.last_error}" for each in abandoned))
             return self._summary()
         finally:
-            self._say_stopped()
+            self._report_stopped()
 
-    def _open_topics(self) -> list[_Topic]:
+    def _unfinished_topics(self) -> list[_TopicState]:
         return [topic for topic in self._topics.values() if not topic.done]
 
-    def _rest(self, until: float) -> None:
-        """Waits until the next round, or until a topic that failed is to be tried again."""
-        retries = [topic.not_before for topic in self._topics.values() if topic.failures]
+    def _wait_for_next_round(self, until: float) -> None:
+        """Wait until the next round is due, or until a failed topic may be retried."""
+        retries = [topic.retry_at for topic in self._topics.values() if topic.failures]
         self._stop.wait(max(0.0, min([until, *retries]) - self._monotonic()))
 
     # Topics
 
-    def _discover(self) -> None:
+    def _update_topics(self) -> None:
         names = self._settings.topics
         if names is None:
             try:
                 names = tuple(enabled_topics(self._cluster))
             except (ClientError, KafkaError) as error:
-                logger.warning("brokers cannot be asked which topics are to land: %s", error)
+                logger.warning("cannot list the topics to land: %s; keeping the current topics", error)
                 return
         for name in names:
-            self._add(name)
+            self._add_topic(name)
         for name in self._topics.keys() - set(names):
             self._report(self._topics.pop(name), State.STOPPED)
 
-    def _add(self, name: str) -> None:
+    def _add_topic(self, name: str) -> None:
         if name not in self._topics:
-            self._topics[name] = _Topic(TopicLanding(name, self._settings, self._cluster))
+            self._topics[name] = _TopicState(TopicLanding(name, self._settings, self._cluster))
 
-    # A round
+    # One round
 
-    def _round(self, topics: list[_Topic], *, once: bool = False) -> bool:
-        """Says whether there is more to do at once."""
-        tallies = []
+    def _run_round(self, topics: list[_TopicState], *, once: bool = False) -> bool:
+        """Run one round; return whether another one should follow immediately."""
+        topic_rounds = []
         parallelism = self._jobs.parallelism()
         for topic in topics:
             if self._reporter.paused(topic.landing.topic):
-                topic.done = True  # with `once` it does not wait for somebody to resume it
+                topic.done = True  # a `once` run does not wait until the topic is resumed
                 self._report(topic, State.PAUSED)
-            elif topic.not_before <= self._monotonic():
-                tallies.append(self._planned(topic, parallelism, once))
-        self._execute([tally for tally in tallies if tally.round is not None])
-        for tally in tallies:
-            self._commit(tally)
-        unfinished = [self._finish(tally, once) for tally in tallies]
+            elif topic.retry_at <= self._monotonic():
+                topic_rounds.append(self._plan_topic(topic, parallelism, once))
+        self._run_tasks([topic_round for topic_round in topic_rounds if topic_round.round is not None])
+        for topic_round in topic_rounds:
+            self._commit(topic_round)
+        unfinished = [self._finish(topic_round, once) for topic_round in topic_rounds]
         return any(unfinished)
 
-    def _planned(self, topic: _Topic, parallelism: int, once: bool) -> _Tally:
-        tally = _Tally(topic, self._monotonic())
-        with _kept(tally):
-            if once and topic.up_to is None:
-                topic.up_to = topic.landing.latest()
-            tally.round = topic.landing.plan(parallelism, topic.up_to)
-        return tally
+    def _plan_topic(self, topic: _TopicState, parallelism: int, once: bool) -> _TopicRound:
+        topic_round = _TopicRound(topic, self._monotonic())
+        with _capture_error(topic_round):
+            if once and topic.end_offsets is None:
+                topic.end_offsets = topic.landing.latest()
+            topic_round.round = topic.landing.plan(parallelism, topic.end_offsets)
+        return topic_round
 
-    def _execute(self, tallies: list[_Tally]) -> None:
-        """Runs the tasks of all topics together, again while some need columns."""
-        while running := [tally for tally in tallies if tally.error is None and _tasks(tally)]:
-            if not self._ran_job(running) and len(running) > 1:
-                for tally in running:  # one of them may be what workers die of: the others land all the same
-                    self._ran_job([tally])
+    def _run_tasks(self, topic_rounds: list[_TopicRound]) -> None:
+        """Run the tasks of all topics in one Spark job, and again while tasks request columns."""
+        while running := [
+            topic_round for topic_round in topic_rounds if topic_round.error is None and _tasks(topic_round)
+        ]:
+            if not self._run_job(running) and len(running) > 1:
+                for topic_round in running:  # one topic may crash the workers: run each topic in its own job
+                    self._run_job([topic_round])
 
-    def _ran_job(self, tallies: list[_Tally]) -> bool:
+    def _run_job(self, topic_rounds: list[_TopicRound]) -> bool:
         try:
-            outcomes = iter(self._jobs.run(run_task, [task for tally in tallies for task in _tasks(tally)]))
+            outcomes = iter(
+                self._jobs.run(run_task, [task for topic_round in topic_rounds for task in _tasks(topic_round)])
+            )
         except TaskFailed as error:
-            if len(tallies) == 1:
-                tallies[0].error = error
+            if len(topic_rounds) == 1:
+                topic_rounds[0].error = error
             return False
-        for tally in tallies:
-            answers = [next(outcomes) for _ in _tasks(tally)]
-            assert tally.round is not None
-            with _kept(tally):
-                tally.round.take(answers)
+        for topic_round in topic_rounds:
+            results = [next(outcomes) for _ in _tasks(topic_round)]
+            assert topic_round.round is not None
+            with _capture_error(topic_round):
+                topic_round.round.take(results)
         return True
 
-    def _commit(self, tally: _Tally) -> None:
-        if tally.round is not None and tally.error is None:
-            with _kept(tally):
-                tally.done = tally.round.commit()
+    def _commit(self, topic_round: _TopicRound) -> None:
+        if topic_round.round is not None and topic_round.error is None:
+            with _capture_error(topic_round):
+                topic_round.done = topic_round.round.commit()
 
-    def _finish(self, tally: _Tally, once: bool) -> bool:
-        topic, done = tally.topic, tally.done
-        seconds = self._monotonic() - tally.began
-        if done is None or tally.round is None:
-            self._failed(topic, tally.error, once)
+    def _finish(self, topic_round: _TopicRound, once: bool) -> bool:
+        topic, done = topic_round.topic, topic_round.done
+        seconds = self._monotonic() - topic_round.started
+        if done is None or topic_round.round is None:
+            self._record_failure(topic, topic_round.error, once)
             return False
         topic.failures = 0
         topic.rows += done.rows
         topic.dead_letters += done.dead_letters
-        more = done.superseded or not tally.round.complete
-        topic.done = not more
-        self._report(topic, State.LANDING if more else State.WAITING, done, seconds)
-        return more
+        has_more = done.superseded or not topic_round.round.complete
+        topic.done = not has_more
+        self._report(topic, State.LANDING if has_more else State.WAITING, done, seconds)
+        return has_more
 
-    def _failed(self, topic: _Topic, error: Exception | None, once: bool) -> None:
+    def _record_failure(self, topic: _TopicState, error: Exception | None, once: bool) -> None:
         topic.failures += 1
         topic.last_error = str(error) or type(error).__name__
-        topic.given_up = once and (topic.failures >= FAILURES_MAX_ONCE or _is_lasting(error))
-        topic.done = topic.given_up
-        doublings = min(topic.failures - 1, PAUSE_DOUBLINGS_MAX)
-        topic.not_before = self._monotonic() + PAUSE_SECONDS_MIN * 2**doublings
+        topic.abandoned = once and (topic.failures >= ONCE_FAILURES_MAX or _is_permanent(error))
+        topic.done = topic.abandoned
+        doublings = min(topic.failures - 1, RETRY_DELAY_DOUBLINGS_MAX)
+        topic.retry_at = self._monotonic() + RETRY_DELAY_SECONDS_MIN * 2**doublings
         self._report(topic, State.FAILING)
 
-    # What is told
+    # Reporting
 
-    def _report(self, topic: _Topic, state: State, done: RoundDone | None = None, seconds: float = 0.0) -> None:
+    def _report(self, topic: _TopicState, state: State, done: RoundDone | None = None, seconds: float = 0.0) -> None:
         landing = topic.landing
         self._reporter.report(
             TopicReport(
@@ -255,7 +274,7 @@ class Driver:
             )
         )
 
-    def _say_stopped(self) -> None:
+    def _report_stopped(self) -> None:
         for topic in self._topics.values():
             self._report(topic, State.STOPPED)
 
@@ -264,27 +283,29 @@ class Driver:
         return Summary(
             rows={topic.landing.topic: topic.rows for topic in topics},
             dead_letters={topic.landing.topic: topic.dead_letters for topic in topics},
-            seconds=self._monotonic() - self._began,
+            seconds=self._monotonic() - self._started,
         )
 
 
 @contextmanager
-def _kept(tally: _Tally) -> Iterator[None]:
-    """What goes wrong with one topic must not stop the others, whatever it is: it is kept, told, and tried again."""
+def _capture_error(topic_round: _TopicRound) -> Iterator[None]:
+    """Store an exception as the round's error, so that a failing topic does not stop the others."""
     try:
         yield
     except (ChronikError, OSError) as error:
-        tally.error = error
+        topic_round.error = error
     except Exception as error:
-        logger.exception("topic %s", tally.topic.landing.topic)
-        tally.error = error
+        logger.exception(
+            "topic %s: landing round failed unexpectedly; it will be retried", topic_round.topic.landing.topic
+        )
+        topic_round.error = error
 
 
-def _is_lasting(error: Exception | None) -> bool:
+def _is_permanent(error: Exception | None) -> bool:
     if isinstance(error, KafkaError):
-        return error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # it was asked for again already, for a second
-    return isinstance(error, LASTING)
+        return error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the client has already retried for a second
+    return isinstance(error, PERMANENT_ERRORS)
 
 
-def _tasks(tally: _Tally) -> list[Task]:
-    return [] if tally.round is None else tally.round.tasks
+def _tasks(topic_round: _TopicRound) -> list[Task]:
+    return [] if topic_round.round is None else topic_round.round.tasks

@@ -1,9 +1,9 @@
-"""Named places where a landing can be made to die, for tests that prove that it may.
+"""Failpoints of a landing: named points at which tests can make the process exit, as if it had been killed.
 
     CHRONIK_FAIL_POINT=after_files,data_commit:3 chronik pipeline run …
 
-A process that comes to a point for the NTH time (the first, unless it says otherwise) ends there at once, as if it had
-been killed. Points in tasks end the worker's process, at the first attempt of a task only: Spark tries it again.
+The process exits when it reaches a failpoint for the NTH time (by default the first). Failpoints in tasks exit the
+worker process, in a task's first attempt only; Spark then retries the task.
 """
 
 from __future__ import annotations
@@ -17,58 +17,63 @@ VARIABLE = "CHRONIK_FAIL_POINT"
 EXIT_CODE = 77
 
 BEFORE_FILES = "before_files"
-"""In a task, before it writes."""
+"""In a task, before it writes files."""
 AFTER_FILES = "after_files"
-"""In a task: all its files are durable, and nobody knows of them."""
+"""In a task, after all its files are durable, before the driver knows of them."""
 SCHEMA_CHANGE = "schema_change"
-"""The table has new columns, and no rows for them."""
+"""In the driver, after new columns are committed, before rows are."""
 SPARK_COMMIT = "spark_commit"
-"""The driver has the answers of all tasks, and has committed nothing."""
+"""In the driver, after all tasks have returned, before the first commit."""
 DEAD_LETTER_COMMIT = "dead_letter_commit"
-"""Dead letters are committed, the rows around them are not."""
+"""In the driver, after dead-letter records are committed, before rows are."""
 DATA_COMMIT = "data_commit"
-"""Rows and offsets are committed, the group knows nothing of it."""
+"""In the driver, after rows and offsets are committed, before the group's offsets are."""
 GROUP_COMMIT = "group_commit"
-"""All is done, and nobody was told."""
+"""In the driver, after all commits, before the round is reported."""
 
 IN_TASKS = (BEFORE_FILES, AFTER_FILES)
 IN_DRIVERS = (SCHEMA_CHANGE, SPARK_COMMIT, DEAD_LETTER_COMMIT, DATA_COMMIT, GROUP_COMMIT)
 
 
 def parse(text: str) -> dict[str, int]:
-    """Returns, by name, how many times each is passed until the process ends. Raises ConfigError."""
+    """Parse failpoints and return, by name, how often each is reached until the process exits.
+
+    Raises:
+        ConfigError: A failpoint is unknown or its count is not a number.
+    """
     points: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, nth = part.partition(":")
         if name not in (*IN_TASKS, *IN_DRIVERS) or not (nth or "1").isdecimal():
             known = ", ".join((*IN_TASKS, *IN_DRIVERS))
-            raise ConfigError(f"{VARIABLE} = {text!r}: expected NAME or NAME:NTH, of {known}")
+            raise ConfigError(f"invalid {VARIABLE} = {text!r}: expected NAME or NAME:NTH, with NAME one of {known}")
         points[name] = int(nth or "1")
     return points
 
 
-def _armed(environment: Mapping[str, str]) -> dict[str, int]:
+def _read_environment(environment: Mapping[str, str]) -> dict[str, int]:
     text = environment.get(VARIABLE)
     return parse(text) if text else {}
 
 
-_points = _armed(os.environ)
+_points = _read_environment(os.environ)
 
 
 def reached(name: str) -> None:
+    """Exit the process if this failpoint is armed and is reached for the configured number of times."""
     if _points:
         _count_down(name)
 
 
 def _count_down(name: str) -> None:
-    if name not in _points or (name in IN_TASKS and _attempt() > 0):
+    if name not in _points or (name in IN_TASKS and _task_attempt() > 0):
         return
     _points[name] -= 1
     if _points[name] == 0:
         os._exit(EXIT_CODE)
 
 
-def _attempt() -> int:
+def _task_attempt() -> int:
     from pyspark import TaskContext
 
     context = TaskContext.get()

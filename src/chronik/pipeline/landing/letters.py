@@ -1,9 +1,9 @@
-"""Dead letters that are ahead of their table: committed by a round whose rows did not follow.
+"""Commits of dead-letter records, which precede the commit of the rows of the same round.
 
-Letters and rows are two commits, and which records are letters is up to the rules of whoever decodes: the driver that
-comes after one that died, or works beside it, may have others. So a letter that is there stays one, by its position and
-whatever it decodes to now; and a record that has become one among records whose letters are committed is a late letter,
-appended beside the offsets. A record is then in exactly one of the two tables.
+Dead-letter records and rows are two commits, and a later or concurrent driver may decode by other rules. Therefore a
+committed dead-letter record remains one, even if it can be decoded now. A record that fails to decode only now, among
+offsets whose dead-letter records are already committed, is a late dead-letter record and is appended separately. Each
+record is thus in exactly one of the two tables.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from chronik.pipeline.tables.spans import CommitRefused, Landed, WrittenFile
 from chronik.pipeline.tables.topic_table import Superseded, TopicTable
 
 LATE = "late"
-"""The sequence that commits of late letters are numbered in."""
+"""Name of the sequence that numbers the commits of late dead-letter records."""
 
 
 class LettersMoved(CommitRefused):
-    """Another driver has committed letters of the same records, perhaps others than these: plan again."""
+    """Another driver has committed dead-letter records of the same offsets, perhaps different ones: plan again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """The state of a table of dead letters when a round is planned."""
+    """The state of a dead-letter table when a round is planned."""
 
     next_offsets: dict[int, int]
     late_number: int
-    """The number of the next commit of late letters."""
+    """Sequence number of the next commit of late dead-letter records."""
     ahead: OffsetSets
-    """Letters beyond the table's rows."""
+    """Offsets of dead-letter records beyond the table's next offsets."""
 
 
 def letters_now(dead: TopicTable, table_next_offsets: Mapping[int, int]) -> Letters:
-    # The letters last: whatever is committed meanwhile is noticed, for the number or the offsets have moved then.
+    """Read the state of a dead-letter table, given the next offsets of the topic's table."""
+    # Read the records last: a concurrent commit is then detected by the changed sequence number or next offsets.
     late_number = dead.next_number(LATE)
     next_offsets = dead.next_offsets()
     ahead = {
@@ -45,17 +46,17 @@ def letters_now(dead: TopicTable, table_next_offsets: Mapping[int, int]) -> Lett
         for partition, end in next_offsets.items()
         if table_next_offsets.get(partition, 0) < end
     }
-    return Letters(next_offsets, late_number, _offsets_within(dead, ahead) if ahead else {})
+    return Letters(next_offsets, late_number, _read_offsets_within(dead, ahead) if ahead else {})
 
 
-def _offsets_within(dead: TopicTable, wanted: Mapping[int, range]) -> OffsetSets:
+def _read_offsets_within(dead: TopicTable, wanted: Mapping[int, range]) -> OffsetSets:
     table = dead.files()
-    some = [
+    overlapping = [
         file
         for file in table.files
         if any(file.may_hold(partition, offsets.start, offsets.stop) for partition, offsets in wanted.items())
     ]
-    found = offsets_in(scan(table.with_files(*some), [PARTITION, OFFSET]))
+    found = offsets_in(scan(table.with_files(*overlapping), [PARTITION, OFFSET]))
     return {
         partition: found[partition][(found[partition] >= offsets.start) & (found[partition] < offsets.stop)]
         for partition, offsets in wanted.items()
@@ -70,9 +71,11 @@ def commit_letters(
     landed: Sequence[Landed],
     late: Sequence[WrittenFile],
 ) -> int:
-    """Returns how many are new. Afterwards the rows of these partitions, told from letters as `planned`, may follow.
+    """Commit dead-letter records and return how many are new. The rows of these partitions may be committed afterwards.
 
-    Raises CommitRefused, CommitFailed: either may have committed some of the letters.
+    Raises:
+        CommitRejectedError: Another driver has committed dead-letter records; some of these may be committed too.
+        TableCommitError: The outcome is unknown.
     """
     expected, rows = planned.next_offsets, sum(file.rows for file in late)
     if late:
@@ -83,12 +86,12 @@ def commit_letters(
     if landed:
         committed = dead.commit(landed)
         if committed.present:
-            raise LettersMoved(f"{dead.uri} has letters of these records already")
+            raise LettersMoved(f"{dead.uri} has dead-letter records of these offsets already")
         expected = expected | committed.next_offsets
         rows += committed.rows
-    # Also a round without letters: one with other rules may have found some among the same records.
+    # Also check a round without dead-letter records: another driver may have found some among the same records.
     now = dead.next_offsets()
-    moved = any(now.get(partition) != expected.get(partition) for partition in partitions)
-    if moved or dead.next_number(LATE) != planned.late_number + bool(late):
-        raise LettersMoved(f"{dead.uri} has got letters of these records meanwhile")
+    has_changed = any(now.get(partition) != expected.get(partition) for partition in partitions)
+    if has_changed or dead.next_number(LATE) != planned.late_number + bool(late):
+        raise LettersMoved(f"another driver has committed dead-letter records of these offsets to {dead.uri}")
     return rows

@@ -1,4 +1,4 @@
-"""What a round lands: from where the table ends to where the topic ends, and which task reads what. Pure."""
+"""Planning of a landing round: the ranges from the table's next offsets to the topic's ends, divided into tasks."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from chronik.pipeline.reading.ranges import Offsets, limited
 from chronik.pipeline.tables.spans import Span
 
 TASK_RECORDS_MIN = 20_000
-"""Fewer are not worth another task: they would take less time than starting it, and make another small file."""
+"""Minimum number of records per task: fewer take less time than starting a task, and produce another small file."""
 
 Bundle = tuple[Span, ...]
-"""What one task reads and writes together."""
+"""The ranges that one task reads and writes."""
 
 
 class RecordsGone(ChronikError):
-    """Records that the table does not have yet are gone from the topic."""
+    """Retention has deleted records before they landed."""
 
 
 class PartitionShorter(ChronikError):
-    """A partition ends before the table does: a new leader may not know yet how far it is, or records were lost."""
+    """A partition ends before the table's next offset: a new leader may not know the end yet, or records were lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """The ranges to land in one round."""
+
     spans: tuple[Span, ...]
-    """At most one of each partition, from exactly the table's next offset on."""
+    """At most one range per partition, starting at the table's next offset."""
     empty: tuple[Span, ...]
-    """For a new table: partitions that had records once and have none to land now, which the table is to know of."""
+    """For a new table, ranges of partitions whose records were all deleted, which set the table's next offsets."""
     gone: tuple[str, ...]
-    """What is missing between the table and the topic, in words."""
+    """Descriptions of offsets that are missing between the table and the topic."""
     complete: bool
-    """Nothing is left when these have landed."""
+    """Whether everything has landed after this round."""
 
 
 def plan_round(
@@ -45,59 +47,62 @@ def plan_round(
     records_max: int,
     allow_data_loss: bool,
 ) -> Plan:
-    """`earliest` and `ends` are where the partitions begin and end now; with `up_to` only those partitions are read,
-    and no further.
+    """Plan a round, given the table's next offsets and the topic's start and end offsets.
 
-    Raises RecordsGone when the topic no longer has what the table needs next, PartitionShorter when it ends before the
-    table does; unless that is allowed: then the span covers it, and reading passes over it.
+    With `up_to`, only its partitions are read, up to its offsets. With `allow_data_loss`, ranges include deleted
+    offsets, which the reader skips.
+
+    Raises:
+        RecordsDeletedError: The topic no longer has the records that the table needs next.
+        PartitionTruncatedError: A partition ends before the table's next offset.
     """
-    cuts = dict(ends) if up_to is None else {each: min(ends[each], up_to[each]) for each in ends if each in up_to}
-    # A table that has nothing takes what there is. Later, a partition without a next offset had no record yet (or the
-    # table would know it), so it has lost what is missing before its first one. (0 is an offset, not "none".)
+    limits = dict(ends) if up_to is None else {each: min(ends[each], up_to[each]) for each in ends if each in up_to}
+    # A new table starts with the earliest records. An existing table without a next offset for a partition had no
+    # records to land there, so records missing before the partition's first one were lost. (0 is a valid offset.)
     is_new = not next_offsets
-    starts = {each: next_offsets.get(each.partition, earliest[each] if is_new else 0) for each in cuts}
+    starts = {each: next_offsets.get(each.partition, earliest[each] if is_new else 0) for each in limits}
     gone = [
-        f"{each}: offsets {start} to {earliest[each] - 1} are gone: it starts at {earliest[each]} now"
+        f"{each}: offsets {start} to {earliest[each] - 1} were deleted before they landed: the log start offset is"
+        f" {earliest[each]}"
         for each, start in starts.items()
-        if start < min(earliest[each], cuts[each])
+        if start < min(earliest[each], limits[each])
     ]
-    shorter = [
-        f"{each}: the table has landed up to {start}, but the partition ends at {ends[each]} now"
+    truncated = [
+        f"{each}: the table has landed up to offset {start}, but the partition ends at {ends[each]}"
         for each, start in starts.items()
         if ends[each] < start
     ]
     if not allow_data_loss:
         if gone:
-            raise RecordsGone(f"{'; '.join(gone)} (--allow-data-loss goes on without them)")
-        if shorter:
-            raise PartitionShorter("; ".join(shorter))
-    reached = limited(starts, cuts, records_max)
+            raise RecordsGone(f"{'; '.join(gone)} (use --allow-data-loss to skip them)")
+        if truncated:
+            raise PartitionShorter("; ".join(truncated))
+    reached = limited(starts, limits, records_max)
     spans = tuple(
-        Span(each.partition, starts[each], reached[each]) for each in sorted(cuts) if starts[each] < reached[each]
+        Span(each.partition, starts[each], reached[each]) for each in sorted(limits) if starts[each] < reached[each]
     )
     empty = tuple(
         Span(each.partition, 0, earliest[each])
-        for each in sorted(cuts)
+        for each in sorted(limits)
         if earliest[each] > 0 and starts[each] >= reached[each]
     )
-    return Plan(spans, empty if is_new else (), (*gone, *shorter), complete=reached == cuts)
+    return Plan(spans, empty if is_new else (), (*gone, *truncated), complete=reached == limits)
 
 
 def bundles(spans: Sequence[Span], tasks_max: int) -> list[Bundle]:
-    """Lays the spans one after the other and cuts them into equally long pieces: all cores work, few files are written,
-    and partitions with little in them share a task."""
+    """Split the ranges into tasks of equal size, so that all cores work and small partitions share a task."""
     total = sum(span.end - span.start for span in spans)
     count = max(1, min(tasks_max, total // TASK_RECORDS_MIN))
-    cuts = [total * number // count for number in range(1, count + 1)]
+    limits = [total * number // count for number in range(1, count + 1)]
     found: list[list[Span]] = [[]]
-    passed = 0
+    assigned = 0
     for span in spans:
         start = span.start
         while start < span.end:
-            end = min(span.end, start + cuts[len(found) - 1] - passed)
+            end = min(span.end, start + limits[len(found) - 1] - assigned)
             found[-1].append(Span(span.partition, start, end))
-            passed += end - start
+            assigned += end - start
             start = end
-            if passed == cuts[len(found) - 1] and len(found) < count:
+            if assigned == limits[len(found) - 1] and len(found) < count:
                 found.append([])
     return [tuple(bundle) for bundle in found if bundle]

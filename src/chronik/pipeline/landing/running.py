@@ -1,4 +1,4 @@
-"""`run`: what `chronik pipeline run` does, as a function for notebooks and other programs."""
+"""`run`: the function behind `chronik pipeline run`, for notebooks and other programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 30.0
 
 LOCAL_MASTER = "local[*,4]"
-"""Tries a task four times, as a cluster does: otherwise a local Spark gives up when one worker's process dies."""
+"""Default Spark master. It attempts a task four times, as a cluster does; `local[*]` would fail on one worker crash."""
 
 
 def run(
@@ -56,19 +56,40 @@ def run(
     reporter: Reporter | None = None,
     stop: threading.Event | None = None,
 ) -> Summary:
-    """Lands topics in tables: with `once` what is there now, else until `stop` is set.
+    """Land topics in tables: with `once` the records that exist now, otherwise until `stop` is set.
 
         run("127.0.0.1:9092", "tables", ["orders"], format="json", once=True)
 
-    `topics`: None for all that have `columnar.enabled`. `format` (raw, json) and `partition_by` (date, hour, none):
-    None for what the topic's configs say, or the table that is there, or else raw and date. `spark`: a session that is
-    there already; otherwise one of `master` is made, and ended. `timeout_s`: how long brokers that do not answer the
-    driver are asked again. `reporter`: None for the journal that `chronik pipeline status` reads and `pause` writes to.
+    Args:
+        bootstrap: A broker, and the settings to connect to it.
+        table_root: Directory or object store prefix of the tables.
+        topics: The topics to land, or None for all with `columnar.enabled`.
+        once: Whether to return when the records that exist now have landed.
+        format: `raw` or `json`; None for the topic's config, else the existing table's format, else raw.
+        partition_by: `date`, `hour` or `none`; None for the topic's config, else the existing table's, else date.
+        group: Name of the pipeline and its consumer group; derived from `table_root` if None.
+        round_records_max: Maximum number of records of one topic per round.
+        interval_s: Time between the starts of two rounds when nothing is left to land.
+        allow_data_loss: Whether to skip records that were deleted before they landed, instead of failing.
+        codec: Compression codec of the Parquet files.
+        storage_options: Options of the object store.
+        timeout_s: How long the driver retries requests to brokers.
+        spark: The Spark session to use; if None, a session of `master` is started and stopped.
+        master: The Spark master of a session that is started here.
+        reporter: Receiver of progress reports; None for the pipeline journal.
+        stop: An event that ends the landing after the current round.
 
-    Raises LandingFailed, SparkGone, ConfigError, ClientError, KafkaError, JavaMissing, PySparkMissing.
+    Raises:
+        LandingFailedError: A topic did not land (with `once`).
+        SparkUnavailableError: The Spark session does not exist any more.
+        ConfigError: A setting is invalid.
+        ClientError: No broker responds (with `once`).
+        KafkaError: A broker rejects a request (with `once`).
+        JavaNotFoundError: No suitable Java was found.
+        PySparkNotFoundError: PySpark is not installed.
     """
     if topics is not None and not topics:
-        raise ConfigError("no topic is named")
+        raise ConfigError("no topic was given; name at least one, or omit topics to land all enabled ones")
     root = absolute_root(table_root)
     settings = LandingSettings(
         bootstrap,
@@ -82,24 +103,29 @@ def run(
         codec,
         storage_options,
     )
-    own = landing_session(master) if spark is None else None
+    own_session = landing_session(master) if spark is None else None
     reporter = reporter or JournalReporter(settings.bootstrap, settings.group)
     answerer = SampleAnswerer(
         bootstrap, settings.group, lambda topic, rows: sample_told(root, topic, rows, storage_options)
     )
     try:
         with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
-            driver = Driver(settings, cluster, SparkJobs(own or spark), reporter, stop or threading.Event())
+            driver = Driver(settings, cluster, SparkJobs(own_session or spark), reporter, stop or threading.Event())
             return driver.run_once() if once else driver.run()
     finally:
         answerer.close()
         reporter.close()
-        if own is not None:
-            own.stop()
+        if own_session is not None:
+            own_session.stop()
 
 
 def landing_session(master: str | None = None) -> SparkSession:
-    """Raises JavaMissing, PySparkMissing."""
+    """Start a Spark session for landing.
+
+    Raises:
+        JavaNotFoundError: No suitable Java was found.
+        PySparkNotFoundError: PySpark is not installed.
+    """
     from chronik.pipeline.spark.runtime import session
 
     return session(chosen_master(master) or LOCAL_MASTER)

@@ -1,4 +1,4 @@
-"""What a landing is told: by whoever runs it, and by the topics' own configs."""
+"""Settings of a landing: those of the pipeline, and those in the topics' configs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ from chronik.pipeline.tables.parquet import CODEC
 GROUP_PREFIX = "chronik-pipeline-"
 
 ROUND_RECORDS_MAX = 10_000_000
-"""Records of one topic in one round: a driver that dies loses the work of one round. Memory does not depend on it."""
+"""Maximum number of records of one topic per round: the work lost in a crash. Memory use does not depend on it."""
 
 INTERVAL_SECONDS = 10.0
-"""The time from one round's start to the next, when nothing is left to land: each round writes its own files, and few
-large ones are read more quickly than many small ones. Queries see what has not landed yet all the same."""
+"""Time between the starts of two rounds when nothing is left to land.
+
+Each round writes its own files, and few large files are read faster than many small ones. Queries read records that
+have not landed from the brokers.
+"""
 
 ENABLED, FORMAT, PARTITION_BY = "columnar.enabled", "columnar.format", "columnar.partition.by"
 
 
-Choice = TypeVar("Choice", bound=StrEnum)
+EnumT = TypeVar("EnumT", bound=StrEnum)
 
 
 class Format(StrEnum):
+    """The value of the topic config `columnar.format`."""
+
     RAW = "raw"
     JSON = "json"
 
@@ -39,7 +44,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How a table should be; None leaves it to whoever is asked next, and in the end to the default."""
+    """Requested properties of a table. None means unspecified: a fallback or the default applies."""
 
     kind: Kind | None = None
     partitioning: Partitioning | None = None
@@ -56,13 +61,15 @@ DEFAULTS = Wishes(Kind.RAW, Partitioning.DATE)
 
 @dataclass(frozen=True, slots=True)
 class LandingSettings:
+    """Settings of a landing pipeline."""
+
     bootstrap: Bootstrap
     table_root: str
     topics: tuple[str, ...] | None = None
-    """None: every topic that has `columnar.enabled`, also those that get it later."""
+    """Topics to land, or None for every topic with `columnar.enabled`, including topics that get it later."""
     wishes: Wishes = Wishes()
     group: str = ""
-    """The group that is told how far the tables are; also the name of the pipeline."""
+    """Name of the pipeline, and of the consumer group to which the landed offsets are committed."""
     round_records_max: int = ROUND_RECORDS_MAX
     interval_s: float = INTERVAL_SECONDS
     allow_data_loss: bool = False
@@ -71,15 +78,23 @@ class LandingSettings:
 
 
 def wishes_of(configs: Mapping[str, str]) -> Wishes:
-    """Returns what a topic's configs say. Raises ConfigError."""
+    """Return the table settings in a topic's configs.
+
+    Raises:
+        ConfigError: A config has an unknown value.
+    """
     return wishes(configs.get(FORMAT) or None, configs.get(PARTITION_BY) or None, (FORMAT, PARTITION_BY))
 
 
 def wishes(format: str | None, partition_by: str | None, names: tuple[str, str] = ("format", "partition_by")) -> Wishes:
-    """Raises ConfigError."""
+    """Parse table settings; error messages use `names` for the two options.
+
+    Raises:
+        ConfigError: A value is unknown.
+    """
     return Wishes(
-        None if format is None else _choice(Format, format, names[0]).kind,
-        None if partition_by is None else _choice(Partitioning, partition_by, names[1]),
+        None if format is None else _parse_choice(Format, format, names[0]).kind,
+        None if partition_by is None else _parse_choice(Partitioning, partition_by, names[1]),
     )
 
 
@@ -87,14 +102,14 @@ def is_enabled(configs: Mapping[str, str]) -> bool:
     return configs.get(ENABLED, "").strip().lower() == "true"
 
 
-def _choice(choices: type[Choice], text: str, name: str) -> Choice:
+def _parse_choice(choices: type[EnumT], text: str, name: str) -> EnumT:
     try:
         return choices(text.strip().lower())
     except ValueError:
-        raise ConfigError(f"{name} = {text!r}: expected {' or '.join(choices)}") from None
+        raise ConfigError(f"invalid {name} = {text!r}: expected {' or '.join(choices)}") from None
 
 
 def default_group(root: str) -> str:
-    """Names it after the place: pipelines into different places are different pipelines."""
+    """Return a group name derived from the table root, so that each table root has its own pipeline."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", root.rstrip("/").rsplit("/", 1)[-1]).strip("-")
     return f"{GROUP_PREFIX}{name or 'tables'}"

@@ -1,7 +1,7 @@
-"""One task of a landing, on an executor: ranges of a topic become Parquet files, and the driver is told which.
+"""One landing task, on an executor: write ranges of a topic as Parquet files, and return the files to the driver.
 
-Rows never leave this process. A task either wrote all of its ranges, or nothing that counts: files of an attempt that
-failed are taken back, and those of one that was killed are orphans for vacuum.
+Rows never leave the executor. A task writes all of its ranges or nothing: the files of a failed attempt are deleted,
+and vacuum removes those of a killed one.
 """
 
 from __future__ import annotations
@@ -39,137 +39,144 @@ WARNINGS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Task:
+    """Ranges of a topic to land in one Spark task, and the tables to write to."""
+
     topic: str
     spans: Bundle
     read: ReadSettings
     table: FrozenTable
     dead_letters: FrozenTable | None = None
-    """None for a table that takes any bytes."""
+    """The dead-letter table, or None if the table stores values undecoded."""
     dead_next_offsets: Mapping[int, int] = field(default_factory=dict)
-    """Letters below these are committed already, by a round that did not come to its end."""
+    """Offsets below which dead-letter records are already committed, by a round whose rows were not."""
     letters_ahead: OffsetSets = field(default_factory=dict)
-    """Those letters: their records must not become rows, nor letters again."""
+    """Offsets of those dead-letter records, which must become neither rows nor dead-letter records again."""
     allow_data_loss: bool = False
-    """Otherwise records that retention has taken fail the task."""
+    """Whether to skip records that retention has deleted, instead of failing."""
     may_ask_for_columns: bool = True
-    """Otherwise fields without a column are rescued."""
+    """Whether to request columns for new fields, instead of storing them in `_rescued`."""
     codec: str = CODEC
-    """The codec of the files."""
+    """Compression codec of the Parquet files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the driver is told."""
+    """The result of a landing task: the files it has written, or why it wrote none."""
 
     landed: Landed | None = None
     dead: Landed | None = None
-    """None when there are no dead letters."""
+    """Files of dead-letter records, or None if there are none."""
     late: tuple[WrittenFile, ...] = ()
-    """Dead letters below `dead_next_offsets`, where none were found before."""
+    """Files of dead-letter records below `dead_letter_next_offsets`, which earlier rounds did not find."""
     wanted: tuple[pa.Field, ...] = ()
-    """Columns that the table should have: then nothing was written."""
+    """Columns that the table should get. If there are any, nothing was written."""
     error: str | None = None
-    """What went wrong: then nothing was written either."""
+    """The error of the task. If there is one, nothing was written."""
     warnings: tuple[str, ...] = ()
 
 
 def run_task(task: Task) -> Outcome:
-    """Never raises: a topic that cannot be read must not fail the job that lands others too."""
-    with _warnings_heard() as warnings:
+    """Run a landing task and return its result.
+
+    Errors are returned, not raised: a topic that cannot be read must not fail the Spark job that lands others too.
+    """
+    with _collect_warnings() as warnings:
         try:
             with _without_garbage_collection():
                 outcome = _land_raw(task) if task.dead_letters is None else _land_decoded(task, task.dead_letters)
         except ChronikError as error:
             outcome = Outcome(error=str(error))
         except Exception as error:
-            logger.exception("a task of topic %s", task.topic)
+            logger.exception("topic %s: landing task failed unexpectedly", task.topic)
             outcome = Outcome(error=f"{type(error).__name__}: {error}")
     return replace(outcome, warnings=tuple(warnings[:WARNINGS_MAX]))
 
 
-def _records(task: Task) -> Iterator[tuple[int, Columns]]:
-    for span in task.spans:
-        target = OffsetRange(task.topic, span.partition, span.start, span.end)
+def _read_records(task: Task) -> Iterator[tuple[int, Columns]]:
+    for offsets_range in task.spans:
+        target = OffsetRange(task.topic, offsets_range.partition, offsets_range.start, offsets_range.end)
         read = read_past_gaps if task.allow_data_loss else read_columns
         for records in read(target, task.read, Wanted()):
-            yield span.partition, records
+            yield offsets_range.partition, records
 
 
 def _land_raw(task: Task) -> Outcome:
     failpoints.reached(failpoints.BEFORE_FILES)
     schema = task.table.schema
     with task.table.writer(codec=task.codec) as writer:
-        for partition, records in _records(task):
+        for partition, records in _read_records(task):
             writer.write(batch_of(own_columns(partition, records, schema.names), schema))
     failpoints.reached(failpoints.AFTER_FILES)
     return Outcome(Landed(task.spans, writer.files))
 
 
 class _FieldsFound(Exception):
-    """There are fields without a column: what is written so far is not to be kept."""
+    """New fields without a column were found; the files written so far must be discarded."""
 
 
-def _land_decoded(task: Task, letters: FrozenTable) -> Outcome:
+def _land_decoded(task: Task, dead_letter_table: FrozenTable) -> Outcome:
     failpoints.reached(failpoints.BEFORE_FILES)
-    growth = Growth(task.table.schema)
-    portions = _decoded(task, growth)
+    evolution = Growth(task.table.schema)
+    chunks = _decode_records(task, evolution)
     try:
-        outcome = _write_decoded(task, letters, portions, growth)
+        outcome = _write_decoded(task, dead_letter_table, chunks, evolution)
     except _FieldsFound:
-        # The rest is only looked through, to the end: so a second attempt finds every column that it needs.
-        for portion in portions:
-            growth.learn(portion.rescued)
-        return Outcome(wanted=growth.wanted)
+        # Read the remaining records too, so that the second attempt has every column that it needs.
+        for chunk in chunks:
+            evolution.learn(chunk.rescued)
+        return Outcome(wanted=evolution.wanted)
     failpoints.reached(failpoints.AFTER_FILES)
     return outcome
 
 
-def _write_decoded(task: Task, letters: FrozenTable, portions: Iterator[DecodedRows], growth: Growth) -> Outcome:
+def _write_decoded(
+    task: Task, dead_letter_table: FrozenTable, chunks: Iterator[DecodedRows], evolution: Growth
+) -> Outcome:
     schema, codec = task.table.schema, task.codec
     with (
         task.table.writer(codec=codec) as writer,
-        letters.writer(codec=codec) as dead_writer,
-        letters.writer(codec=codec) as late_writer,
+        dead_letter_table.writer(codec=codec) as dead_writer,
+        dead_letter_table.writer(codec=codec) as late_writer,
     ):
-        for portion in portions:
+        for chunk in chunks:
             if task.may_ask_for_columns:
-                growth.learn(portion.rescued)
-                if growth.wanted:
+                evolution.learn(chunk.rescued)
+                if evolution.wanted:
                     raise _FieldsFound
-            writer.write(batch_of(portion.rows, schema))
-            if portion.dead is not None:
-                dead = batch_of(portion.dead, letters.schema)
-                are_late = _are_below(dead, task.dead_next_offsets)
+            writer.write(batch_of(chunk.rows, schema))
+            if chunk.dead is not None:
+                dead = batch_of(chunk.dead, dead_letter_table.schema)
+                are_late = _below_offsets_mask(dead, task.dead_next_offsets)
                 dead_writer.write(dead.filter(pc.invert(are_late)))
                 late_writer.write(dead.filter(are_late))
-    landed_letters = None
+    dead_letter_output = None
     if dead_writer.files:
-        landed_letters = Landed(tuple(still_to_land(task.spans, task.dead_next_offsets)), dead_writer.files)
-    return Outcome(Landed(task.spans, writer.files), landed_letters, late_writer.files)
+        dead_letter_output = Landed(tuple(still_to_land(task.spans, task.dead_next_offsets)), dead_writer.files)
+    return Outcome(Landed(task.spans, writer.files), dead_letter_output, late_writer.files)
 
 
-def _decoded(task: Task, growth: Growth) -> Iterator[DecodedRows]:
-    for partition, records in _records(task):
-        fresh = _without(records, task.letters_ahead.get(partition))
-        yield from decode_records(partition, fresh, growth.schema)
+def _decode_records(task: Task, evolution: Growth) -> Iterator[DecodedRows]:
+    for partition, records in _read_records(task):
+        new_records = _without_offsets(records, task.letters_ahead.get(partition))
+        yield from decode_records(partition, new_records, evolution.schema)
 
 
-def _without(records: Columns, offsets: npt.NDArray[np.int64] | None) -> Columns:
+def _without_offsets(records: Columns, offsets: npt.NDArray[np.int64] | None) -> Columns:
     if offsets is None:
         return records
     kept = pa.array(~np.isin(records.offset.to_numpy(), offsets))
     return Columns(*(None if each is None else each.filter(kept) for each in records))
 
 
-def _are_below(letters: pa.RecordBatch, next_offsets: Mapping[int, int]) -> pa.BooleanArray:
-    """Marks those that are below. All letters are of one partition."""
-    partition = letters.column(PARTITION)[0].as_py()
-    return pc.less(letters.column(OFFSET), next_offsets.get(partition, 0))
+def _below_offsets_mask(dead_letter_table: pa.RecordBatch, next_offsets: Mapping[int, int]) -> pa.BooleanArray:
+    """Return a mask of the dead-letter records, all of one partition, that are below the next offset."""
+    partition = dead_letter_table.column(PARTITION)[0].as_py()
+    return pc.less(dead_letter_table.column(OFFSET), next_offsets.get(partition, 0))
 
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Decoded values are trees, thousands at a time: looking for cycles among them takes a third of a task's time."""
+    """Disable garbage collection, which takes a third of a task's time: decoded values are trees without cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -179,21 +186,23 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-class _Listener(logging.Handler):
+class _WarningCollector(logging.Handler):
+    """A log handler that collects warnings."""
+
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.heard: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 @contextmanager
-def _warnings_heard() -> Iterator[list[str]]:
-    """Collects what reading has to say of offsets that are gone, which only this process hears."""
-    listener = _Listener()
-    logger.addHandler(listener)
+def _collect_warnings() -> Iterator[list[str]]:
+    """Collect warnings logged in this process, such as deleted offsets, to return them to the driver."""
+    collector = _WarningCollector()
+    logger.addHandler(collector)
     try:
-        yield listener.heard
+        yield collector.messages
     finally:
-        logger.removeHandler(listener)
+        logger.removeHandler(collector)

@@ -1,13 +1,13 @@
-"""One topic and its table: a round is planned from the table's offsets, run by tasks, and committed in one piece.
+"""Landing of one topic: each round is planned from the table's offsets, run by tasks, and committed atomically.
 
     landing = TopicLanding("orders", settings, cluster)
-    round = landing.plan(parallelism)
+    round = landing.plan_round(parallelism)
     while round.tasks:
-        round.take(jobs.run(round.tasks))
-    done = round.commit()
+        round.add_results(jobs.run(round.tasks))
+    result = round.commit()
 
-The order of the commits is what makes a death between any two of them harmless: columns, then dead letters, then rows
-together with their offsets, and the group at last, which nothing is ever read from.
+The order of the commits makes a crash between them harmless: new columns, then dead-letter records, then rows with
+their offsets, and finally the group's offsets, which are never read.
 """
 
 from __future__ import annotations
@@ -43,25 +43,29 @@ from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
 
-GROWTHS_MAX = 5
-"""Times that a round may ask for columns. One is enough, unless others add columns meanwhile or types within objects
-disagree between tasks; then what still has no column is rescued."""
+SCHEMA_CHANGES_MAX = 5
+"""Maximum number of times that a round may add columns; fields that still have no column are then rescued.
+
+One is enough, unless another driver adds columns concurrently or tasks infer different types within objects.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundDone:
+    """The result of a committed round."""
+
     next_offsets: dict[int, int]
-    """Next offsets of all partitions that ever landed."""
+    """Next offsets of all partitions that have ever landed."""
     rows: int
     dead_letters: int
     bytes: int
     warnings: tuple[str, ...]
     superseded: bool = False
-    """Another driver has committed some of it, and this round has added nothing to the table. Plan again."""
+    """Whether another driver has committed some of these offsets, so that nothing was added: plan again."""
 
 
 class TopicLanding:
-    """Use it from one thread at a time."""
+    """A topic and its tables. Not thread-safe."""
 
     def __init__(self, topic: str, settings: LandingSettings, cluster: Cluster) -> None:
         self.topic = topic
@@ -69,20 +73,34 @@ class TopicLanding:
         self.settings = settings
         self.cluster = cluster
         self.next_offsets: dict[int, int] = {}
-        """As of the last look."""
+        """Next offset of each partition, as of the last plan or commit."""
         self.ends: Offsets = {}
         self.schema: pa.Schema | None = None
-        """The table's, as of the last round that had something to read."""
+        """Schema of the table, as of the last round that read records."""
         self._positions = Positions(cluster, IsolationLevel.READ_COMMITTED)
         self._opened: Tables | None = None
 
     def latest(self) -> Offsets:
-        """Returns where the topic ends for a reader of committed records. Raises ClientError or KafkaError."""
+        """Return the last stable offsets of the topic's partitions.
+
+        Raises:
+            ClientError: No broker responds.
+            KafkaError: A broker rejects a request.
+        """
         self.cluster.forget()
         return self._positions.latest(self.cluster.retrying(lambda: self.cluster.partitions(self.topic)))
 
     def plan(self, tasks_max: int, up_to: Offsets | None = None) -> Round:
-        """Plans up to `up_to`. Raises RecordsGone, TableError, ConfigError, ClientError, KafkaError, OSError."""
+        """Plan the next round, up to the offsets `up_to` if given.
+
+        Raises:
+            RecordsDeletedError: Retention has deleted records before they landed.
+            TableError: The table cannot be read, or belongs to another topic.
+            ConfigError: The topic's configs are invalid.
+            ClientError: No broker responds.
+            KafkaError: A broker rejects a request.
+            OSError: The table's storage fails.
+        """
         tables = self._tables(look_up(self.cluster, self.topic))
         self.next_offsets = tables.data.next_offsets()
         self.ends = self.latest()
@@ -106,24 +124,31 @@ class TopicLanding:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
+    """A topic's table and its dead-letter table."""
+
     data: TopicTable
     dead_letters: TopicTable | None
 
 
 def open_tables(settings: LandingSettings, now: TopicNow) -> Tables:
-    """Opens those of a topic, created where they are missing. Raises TableDiffers, ConfigError."""
+    """Open a topic's tables, and create missing ones.
+
+    Raises:
+        TableMismatchError: The table belongs to another topic or has another format.
+        ConfigError: The topic's configs are invalid.
+    """
     uri, options = table_uri(settings.table_root, now.name), settings.storage_options
-    asked = settings.wishes.before(wishes_of(now.configs))
+    table_settings = settings.wishes.before(wishes_of(now.configs))
     try:
         found = open_table(uri, options).spec
-        _refuse_another_topic(uri, found, now)
-        asked = asked.before(Wishes(found.kind, found.partitioning))
+        _check_topic_id(uri, found, now)
+        table_settings = table_settings.before(Wishes(found.kind, found.partitioning))
     except TableMissing:
         pass
-    asked = asked.before(DEFAULTS)
-    assert asked.kind is not None
-    assert asked.partitioning is not None
-    spec = TableSpec(now.name, now.topic_id, asked.kind, asked.partitioning)
+    table_settings = table_settings.before(DEFAULTS)
+    assert table_settings.kind is not None
+    assert table_settings.partitioning is not None
+    spec = TableSpec(now.name, now.topic_id, table_settings.kind, table_settings.partitioning)
     data = open_or_create(uri, spec, options)
     if spec.kind is Kind.RAW:
         return Tables(data, None)
@@ -132,33 +157,33 @@ def open_tables(settings: LandingSettings, now: TopicNow) -> Tables:
     return Tables(data, open_or_create(dead_uri, dead_spec, options))
 
 
-def _refuse_another_topic(uri: str, found: TableSpec, now: TopicNow) -> None:
+def _check_topic_id(uri: str, found: TableSpec, now: TopicNow) -> None:
     if found.topic == now.name and found.topic_id != now.topic_id:
         raise TableDiffers(
-            f"topic {now.name} was deleted and created again since {uri} was made: its offsets stand for other records"
-            " now. Move the table away, or land under another --table-root"
+            f"topic {now.name} was deleted and created again since table {uri} was created, so its offsets now refer to"
+            " other records. Move the table away, or use another --table-root"
         )
 
 
 class Round:
-    """What is planned for a topic, and how far it is."""
+    """A planned round of a topic: the tasks to run, and their results so far."""
 
     def __init__(self, landing: TopicLanding, tables: Tables, plan: Plan, tasks_max: int) -> None:
         self.landing = landing
         self.complete = plan.complete
         self.tasks: list[Task] = []
-        """Still to run."""
+        """Tasks that still have to run."""
         self._tables = tables
         self._outcomes: list[Outcome] = []
         self._warnings = list(plan.gone)
-        self._growths = 0
+        self._schema_changes = 0
         self._empty = [Landed((span,)) for span in plan.empty]
         self._starts = {span.partition: landing.next_offsets.get(span.partition) for span in plan.spans}
         self._letters: Letters | None = None
         if plan.spans:
-            self.tasks = self._planned(plan, tasks_max)
+            self.tasks = self._plan_tasks(plan, tasks_max)
 
-    def _planned(self, plan: Plan, tasks_max: int) -> list[Task]:
+    def _plan_tasks(self, plan: Plan, tasks_max: int) -> list[Task]:
         settings, tables = self.landing.settings, self._tables
         frozen = tables.data.frozen()
         self.landing.schema = frozen.schema
@@ -182,7 +207,12 @@ class Round:
         return [replace(first, spans=bundle) for bundle in bundles(plan.spans, tasks_max)]
 
     def take(self, outcomes: Sequence[Outcome]) -> None:
-        """Takes the answers to `tasks`. Those that need columns are to run again. Raises TaskFailed, CommitFailed."""
+        """Add the results of `tasks`. Tasks that requested columns are scheduled again with the new schema.
+
+        Raises:
+            TaskFailedError: A task failed; all files of the round are deleted.
+            TableCommitError: The columns could not be added.
+        """
         tasks, self.tasks = self.tasks, []
         self._outcomes += outcomes
         self._warnings += [warning for outcome in outcomes for warning in outcome.warnings]
@@ -190,110 +220,121 @@ class Round:
         if errors:
             self.drop()
             raise TaskFailed(errors[0])
-        wanting = [task for task, outcome in zip(tasks, outcomes, strict=True) if outcome.wanted]
-        if wanting:
-            schema = self._grown([outcome.wanted for outcome in outcomes if outcome.wanted])
-            # A task that wants columns has written nothing: it runs against the schema that has them.
+        requesting = [task for task, outcome in zip(tasks, outcomes, strict=True) if outcome.wanted]
+        if requesting:
+            schema = self._add_columns([outcome.wanted for outcome in outcomes if outcome.wanted])
+            # A task that requested columns has written nothing, so it can run again with the new schema.
             self.tasks = [
                 replace(
                     task,
                     table=replace(task.table, schema=schema),
-                    may_ask_for_columns=self._growths < GROWTHS_MAX,
+                    may_ask_for_columns=self._schema_changes < SCHEMA_CHANGES_MAX,
                 )
-                for task in wanting
+                for task in requesting
             ]
 
-    def _grown(self, wanted: Iterable[Sequence[pa.Field]]) -> pa.Schema:
-        self._growths += 1
+    def _add_columns(self, wanted: Iterable[Sequence[pa.Field]]) -> pa.Schema:
+        self._schema_changes += 1
         evolved = self._tables.data.add_columns(joined_fields(wanted))
-        self._warnings += [f"field {name!r} is no column: {why}" for name, why in evolved.refused.items()]
+        self._warnings += [f"field {name!r} gets no column: {why}" for name, why in evolved.refused.items()]
         self.landing.schema = evolved.schema
         failpoints.reached(failpoints.SCHEMA_CHANGE)
         return evolved.schema
 
     def commit(self) -> RoundDone:
-        """To be called when `tasks` is empty. Raises CommitFailed, which leaves open whether it happened: the next plan
-        tells. Raises TableDiffers, ClientError or KafkaError when nothing is committed."""
+        """Commit the results, after all tasks have run.
+
+        Raises:
+            TableCommitError: The outcome is unknown. The next plan reads the table to find out.
+            TableMismatchError: The topic was deleted or created again; nothing is committed.
+            ClientError: No broker responds; nothing is committed.
+            KafkaError: A broker rejects a request; nothing is committed.
+        """
         landed = self._empty + [outcome.landed for outcome in self._outcomes if outcome.landed is not None]
         if not landed:
             return RoundDone(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings))
         failpoints.reached(failpoints.SPARK_COMMIT)
-        self._refuse_another_topic()
+        self._check_topic_id()
         try:
-            dead_rows = self._commit_letters()
+            dead_rows = self._commit_dead_letters()
             committed = self._tables.data.commit(landed)
         except CommitRefused as refused:
-            # Not after CommitFailed: only a refusal says that no version names these files. (Letters it may name.)
-            _discard(self._tables.data, (file for each in landed for file in each.files))
+            # Not after TableCommitError: only a rejected commit guarantees that no table version references the files.
+            _discard_files(self._tables.data, (file for each in landed for file in each.files))
             if isinstance(refused, FilesGone):
-                self._warnings.append(f"{refused}: they are written again")
-            return self._superseded(str(refused))
+                self._warnings.append(f"{refused}; the files are written again")
+            return self._discard_round(str(refused))
         failpoints.reached(failpoints.DATA_COMMIT)
         self.landing.next_offsets = self.landing.next_offsets | committed.next_offsets
-        self._tell_group()
+        self._commit_group_offsets()
         failpoints.reached(failpoints.GROUP_COMMIT)
         size = sum(file.size_bytes for each in landed if each not in committed.present for file in each.files)
         return RoundDone(
             self.landing.next_offsets, committed.rows, dead_rows, size, tuple(dict.fromkeys(self._warnings))
         )
 
-    def _commit_letters(self) -> int:
-        """Returns how many are new. Raises CommitRefused, CommitFailed."""
+    def _commit_dead_letters(self) -> int:
+        """Commit the dead-letter records and return how many are new.
+
+        Raises:
+            CommitRejectedError: Another driver has committed dead-letter records of the same offsets.
+            TableCommitError: The outcome is unknown.
+        """
         dead_letters, planned = self._tables.dead_letters, self._letters
         if dead_letters is None or planned is None:
             return 0
         dead = [outcome.dead for outcome in self._outcomes if outcome.dead is not None]
         late = [file for outcome in self._outcomes for file in outcome.late]
         if dead or late:
-            self._refuse_if_overtaken()
+            self._check_not_overtaken()
         rows = commit_letters(dead_letters, planned, self._starts, dead, late)
         if dead or late:
             failpoints.reached(failpoints.DEAD_LETTER_COMMIT)
         return rows
 
-    def _refuse_if_overtaken(self) -> None:
-        """Letters of records that another driver has landed, perhaps by other rules, would be in both tables."""
+    def _check_not_overtaken(self) -> None:
+        """Raise if another driver has landed these records, since dead-letter records could then also be rows."""
         now = self._tables.data.next_offsets()
         if any(now.get(partition) != start for partition, start in self._starts.items()):
             self.drop()
-            raise LettersMoved(f"{self._tables.data.uri} has these records already")
+            raise LettersMoved(f"table {self._tables.data.uri} has these records already")
 
-    def _refuse_another_topic(self) -> None:
-        """Tasks read by the topic's name. Ids never come back: if it is the same now, it was while they read."""
+    def _check_topic_id(self) -> None:
+        """Raise if the topic was deleted while tasks read it by name: topic ids are unique, and now differ."""
         try:
             now = topic_id_now(self.landing.cluster, self.landing.topic)
             if now != self._tables.data.spec.topic_id:
                 happened = "deleted" if now is None else "deleted and created again"
                 raise TableDiffers(
-                    f"topic {self.landing.topic} was {happened} while it was read: nothing of this round goes into"
-                    f" {self._tables.data.uri}"
+                    f"topic {self.landing.topic} was {happened} while it was being read; this round is not committed to"
+                    f" table {self._tables.data.uri}"
                 )
         except ChronikError:
             self.drop()
             raise
 
-    def _superseded(self, why: str) -> RoundDone:
-        logger.info("topic %s: another driver was quicker: %s", self.landing.topic, why)
+    def _discard_round(self, why: str) -> RoundDone:
+        logger.info("topic %s: round discarded: another driver committed first: %s", self.landing.topic, why)
         return RoundDone(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings), superseded=True)
 
     def drop(self) -> None:
-        """Takes back what the tasks of a round that cannot be committed have written."""
+        """Delete the files of a round that cannot be committed."""
         landed = [each.landed for each in self._outcomes if each.landed is not None]
         dead = [each.dead for each in self._outcomes if each.dead is not None]
         late = [file for each in self._outcomes for file in each.late]
-        _discard(self._tables.data, (file for each in landed for file in each.files))
+        _discard_files(self._tables.data, (file for each in landed for file in each.files))
         if self._tables.dead_letters is not None:
-            _discard(self._tables.dead_letters, (*late, *(file for each in dead for file in each.files)))
+            _discard_files(self._tables.dead_letters, (*late, *(file for each in dead for file in each.files)))
 
-    def _tell_group(self) -> None:
-        """Tells tools that show lag. Nothing is ever read from there, so that it is no failure if this fails."""
+    def _commit_group_offsets(self) -> None:
+        """Commit the offsets to the group, for lag monitoring only; a failure is a warning."""
         topic, group = self.landing.topic, self.landing.settings.group
         offsets = {TopicPartition(topic, number): offset for number, offset in self.landing.next_offsets.items()}
         try:
             commit_offsets(self.landing.cluster, group, offsets)
         except (ClientError, KafkaError) as error:
-            self._warnings.append(f"group {group} is not told how far the table is: {error}")
+            self._warnings.append(f"group {group}: cannot commit offsets: {error}; its lag is outdated")
 
 
-def _discard(table: TopicTable, files: Iterable[WrittenFile]) -> None:
+def _discard_files(table: TopicTable, files: Iterable[WrittenFile]) -> None:
     table.storage.discard(file.path for file in files)

@@ -1,4 +1,4 @@
-"""Which topics land, and what brokers know of them."""
+"""Lookup of the topics to land and their configs."""
 
 from __future__ import annotations
 
@@ -21,29 +21,46 @@ Configs = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TopicNow:
+    """A topic's current id and landing configs."""
+
     name: str
     topic_id: str
     configs: Configs
 
 
 def enabled_topics(cluster: Cluster) -> list[str]:
-    """Returns those with `columnar.enabled`. Raises ClientError or KafkaError."""
+    """Return the names of topics with `columnar.enabled`.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
     response = cluster.retrying(lambda: cluster.metadata(None))
     names = sorted(topic.name for topic in response.topics if topic.name and not topic.is_internal)
-    configs = cluster.retrying(lambda: _configs_of(cluster, names))
+    configs = cluster.retrying(lambda: _fetch_configs(cluster, names))
     return [name for name in names if is_enabled(configs.get(name, {}))]
 
 
 def look_up(cluster: Cluster, name: str) -> TopicNow:
-    """Looks at it as it is now: it may have been deleted and created again. Raises ClientError or KafkaError."""
+    """Return a topic's current id and configs, bypassing cached metadata.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: The topic does not exist, or a broker rejects a request.
+    """
     cluster.forget()
     topic = cluster.retrying(lambda: cluster.topic(name))
-    configs = cluster.retrying(lambda: _configs_of(cluster, [name]))
+    configs = cluster.retrying(lambda: _fetch_configs(cluster, [name]))
     return TopicNow(name, format_id(topic.topic_id), configs.get(name, {}))
 
 
 def topic_id_now(cluster: Cluster, name: str) -> str | None:
-    """Returns None when there is no such topic any more. Raises ClientError or KafkaError."""
+    """Return a topic's current id, or None if the topic does not exist.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
     cluster.forget()
     try:
         return format_id(cluster.retrying(lambda: cluster.topic(name)).topic_id)
@@ -53,8 +70,8 @@ def topic_id_now(cluster: Cluster, name: str) -> str | None:
         raise
 
 
-def _configs_of(cluster: Cluster, names: Sequence[str]) -> dict[str, Configs]:
-    """Returns those of their configs that are ours; other brokers have none of them."""
+def _fetch_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, Configs]:
+    """Return the landing configs of topics; other Kafka brokers have none of them."""
     if not names:
         return {}
     request = DescribeConfigsRequest(resources=[_resource(name) for name in names])
@@ -62,7 +79,7 @@ def _configs_of(cluster: Cluster, names: Sequence[str]) -> dict[str, Configs]:
     found: dict[str, Configs] = {}
     for result in response.results:
         raise_for(result.error_code, f"topic {result.resource_name}", result.error_message)
-        found[result.resource_name] = _given((config.name, config.value) for config in result.configs)
+        found[result.resource_name] = _without_nulls((config.name, config.value) for config in result.configs)
     return found
 
 
@@ -71,5 +88,5 @@ def _resource(name: str) -> DescribeConfigsResource:
     return DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=keys)
 
 
-def _given(configs: Iterable[tuple[str, str | None]]) -> Configs:
+def _without_nulls(configs: Iterable[tuple[str, str | None]]) -> Configs:
     return {name: value for name, value in configs if value is not None}

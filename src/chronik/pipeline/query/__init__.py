@@ -1,6 +1,7 @@
-"""SQL over topics: what has landed and what has not yet, as one view without a gap and without a row twice.
+"""SQL over topics: landed rows and the live tail as one view, without gaps and duplicates.
 
-`tokens` and `names` find out which topics a statement is about, `snapshots` fixes where the landed rows end and where
-the tail does, `tail` reads the tail in tasks, `frames` makes both halves DataFrames, `failures` says in one line why
-Spark refused. `views` and `sql` are what people call; `warm_daemon` is where Spark's workers come from.
+`lexer` and `name_resolution` find out which topics a statement refers to, `topic_snapshots` fixes the boundary between
+landed rows and live tail, `live_tail` reads the tail in tasks, `dataframes` builds DataFrames of both halves, and
+`error_summary` shortens Spark's error messages to one line. `views` and `sql` are the public functions. Spark forks its
+workers from `warm_daemon`.
 """

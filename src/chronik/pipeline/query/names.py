@@ -1,8 +1,8 @@
-"""What the names in a statement stand for: topics, halves of them, and their columns. Pure.
+"""Resolution of the names in an SQL statement to topics, halves of topics, and columns.
 
-A topic `orders` is a view `orders`, with `orders_cold` (what has landed) and `orders_hot` (what has not). A topic whose
-name needs backticks, `` `eu.orders` ``, is `eu_orders` too. Spark does not care about the case of a name, so a view is
-found whatever its case, as long as only one topic can be meant.
+A topic `orders` is a view `orders`, with `orders_cold` (landed rows) and `orders_hot` (the live tail). A topic whose
+name needs backticks, such as `` `eu.orders` ``, is also `eu_orders`. Spark ignores the case of names, so a view is
+found in any case if it is unambiguous.
 """
 
 from __future__ import annotations
@@ -17,68 +17,83 @@ from chronik.pipeline.query.tokens import Lexeme, Token, lexemes
 
 
 class AmbiguousName(ChronikError):
-    """A name in a statement may be one topic or another; the message names them."""
+    """A name in a statement could refer to several topics. The message lists them."""
 
 
 class Half(StrEnum):
+    """The part of a topic that a view shows; the value is the suffix of the view's name."""
+
     BOTH = ""
     COLD = "_cold"
     HOT = "_hot"
 
 
 class View(NamedTuple):
+    """A view of a topic or of one of its halves."""
+
     name: str
-    """As Spark knows it."""
+    """The name of the view in Spark."""
     topic: str
     half: Half
 
 
-class _Meaning(NamedTuple):
+class _Candidate(NamedTuple):
     rank: int
-    """Names of topics go before names of halves, and those before names without backticks."""
+    """Precedence: exact topic names, then names of halves, then the same without special characters."""
     topic: str
     half: Half
 
 
 class Named(NamedTuple):
-    """What a statement may be about."""
+    """The views that a statement may refer to."""
 
     views: list[View]
     ambiguous: dict[str, AmbiguousName]
-    """Names that may be one topic or another: no harm unless it is a topic that is meant."""
+    """Ambiguous names. They are errors only if they are used as views."""
 
 
 class Names:
-    """Every name that a statement may call a topic by."""
+    """All names by which statements can refer to topics."""
 
     def __init__(self, topics: Iterable[str]) -> None:
-        self._meanings: dict[str, set[_Meaning]] = {}
+        self._candidates: dict[str, set[_Candidate]] = {}
         for topic in topics:
             folded = plain(topic)
             for half in Half:
-                self._add(topic + half, _Meaning(0 if half is Half.BOTH else 1, topic, half))
+                self._add(topic + half, _Candidate(0 if half is Half.BOTH else 1, topic, half))
                 if folded != topic:
-                    self._add(folded + half, _Meaning(2 if half is Half.BOTH else 3, topic, half))
+                    self._add(folded + half, _Candidate(2 if half is Half.BOTH else 3, topic, half))
 
-    def _add(self, name: str, meaning: _Meaning) -> None:
-        self._meanings.setdefault(name.casefold(), set()).add(meaning)
+    def _add(self, name: str, candidate: _Candidate) -> None:
+        self._candidates.setdefault(name.casefold(), set()).add(candidate)
 
     def find(self, name: str) -> View | None:
-        """Raises AmbiguousName."""
-        meanings = self._meanings.get(name.casefold(), set())
-        best = min((each.rank for each in meanings), default=0)
-        meant = sorted(each for each in meanings if each.rank == best)
-        if len(meant) > 1:
-            exact = [each for each in meant if name in (each.topic + each.half, plain(each.topic) + each.half)]
-            meant = exact if len(exact) == 1 else meant
-        if len(meant) > 1:
-            told = " or ".join(f"`{each.topic + each.half}`" for each in meant)
-            raise AmbiguousName(f"{name}: several topics may be meant, write {told}")
-        return View(name, meant[0].topic, meant[0].half) if meant else None
+        """Return the view of a name, or None if there is none.
+
+        Raises:
+            AmbiguousNameError: Several topics could be meant.
+        """
+        candidates = self._candidates.get(name.casefold(), set())
+        best_rank = min((each.rank for each in candidates), default=0)
+        best_candidates = sorted(each for each in candidates if each.rank == best_rank)
+        if len(best_candidates) > 1:
+            exact = [
+                each for each in best_candidates if name in (each.topic + each.half, plain(each.topic) + each.half)
+            ]
+            best_candidates = exact if len(exact) == 1 else best_candidates
+        if len(best_candidates) > 1:
+            alternatives = " or ".join(f"`{each.topic + each.half}`" for each in best_candidates)
+            raise AmbiguousName(f"{name} could refer to several topics: write {alternatives}")
+        return View(name, best_candidates[0].topic, best_candidates[0].half) if best_candidates else None
 
     def named_in(self, statement: str, also: Iterable[str] = ()) -> Named:
-        """Finds topics by the names in a statement, and `also` these. A column with a topic's name counts, too: that
-        costs a look at the topic, and leaves the answer as it is. Raises AmbiguousName."""
+        """Resolve all names in a statement, and those in `also`.
+
+        Names of columns are resolved too: that costs one more snapshot, but does not change the result.
+
+        Raises:
+            AmbiguousNameError: Two names in the statement differ only in case, but refer to different topics.
+        """
         views: dict[str, View] = {}
         ambiguous: dict[str, AmbiguousName] = {}
         words = (each.text for each in lexemes(statement) if each.token in (Token.WORD, Token.QUOTED))
@@ -92,42 +107,42 @@ class Names:
                 continue
             other = views.setdefault(name.casefold(), view)
             if other.topic != view.topic:
-                raise AmbiguousName(f"{view.name} and {other.name} are two topics, and one name for Spark: use one")
+                raise AmbiguousName(f"{view.name} and {other.name} are different topics, but the same name in Spark")
         return Named(list(views.values()), ambiguous)
 
 
 def plain(topic: str) -> str:
-    """Makes a name that needs no backticks."""
+    """Return a name for a topic that needs no backticks."""
     return re.sub(r"\W", "_", topic)
 
 
-NAMES_NO_COLUMNS = frozenset(
+IMPLICIT_COLUMN_KEYWORDS = frozenset(
     {
         "NATURAL", "PIVOT", "UNPIVOT", "TABLE", "DESCRIBE", "DESC", "SHOW", "CREATE", "CACHE", "MERGE", "BEGIN",
         "IMMEDIATE",
     }
 )  # fmt: skip
-"""With one of these words in it, a statement may depend on columns that it does not name."""
+"""Keywords with which a statement may depend on columns that it does not name."""
 
 SET_OPERATORS = ("UNION", "EXCEPT", "MINUS", "INTERSECT")
 
 
 def columns_named(statement: str, columns: Sequence[str]) -> list[str]:
-    """Returns those that a statement may need: all of them, unless it is plain that it names what it uses."""
+    """Return the columns that a statement may need: all, unless it clearly names the columns it uses."""
     found = list(lexemes(statement))
-    if _may_mean_all(found):
+    if _may_need_all_columns(found):
         return list(columns)
     words = {each.text.casefold() for each in found if each.token in (Token.WORD, Token.QUOTED)}
     return [name for name in columns if name.casefold() in words]
 
 
-def _may_mean_all(found: Sequence[Lexeme]) -> bool:
+def _may_need_all_columns(found: Sequence[Lexeme]) -> bool:
     selecting = [False]
-    """For each parenthesis that is open, and for none: whether a SELECT has named columns there."""
+    """For the top level and each open parenthesis, whether a SELECT has listed columns there."""
     for position, each in enumerate(found):
-        if each.is_symbol("|>") or each.is_word(*NAMES_NO_COLUMNS):
+        if each.is_symbol("|>") or each.is_word(*IMPLICIT_COLUMN_KEYWORDS):
             return True
-        if each.is_symbol("*") and not _is_count(found, position) and not _is_product(found, position):
+        if each.is_symbol("*") and not _is_count(found, position) and not _is_multiplication(found, position):
             return True
         if each.is_word("FROM") and not selecting[-1]:
             return True  # `FROM orders` alone is `SELECT * FROM orders`
@@ -145,8 +160,8 @@ def _is_count(found: Sequence[Lexeme], star: int) -> bool:
     return len(around) == 4 and around[0].is_word("COUNT") and around[1].is_symbol("(") and around[3].is_symbol(")")
 
 
-def _is_product(found: Sequence[Lexeme], star: int) -> bool:
-    """Says whether a value stands before it."""
+def _is_multiplication(found: Sequence[Lexeme], star: int) -> bool:
+    """Return whether a `*` follows a value and thus is a multiplication."""
     before = found[star - 1] if star > 0 else None
     if before is None or before.token is Token.SYMBOL:
         return before is not None and before.is_symbol(")")

@@ -1,4 +1,4 @@
-"""What to tell who asks a raw topic for a field of its JSON: that its values are bytes, and what to do. Pure."""
+"""Error messages for statements that use a JSON field of a raw topic, whose values are bytes."""
 
 from __future__ import annotations
 
@@ -10,47 +10,53 @@ from chronik.pipeline.tables.layout import RESERVED, VALUE
 
 NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
 NOT_A_STRUCT = "INVALID_EXTRACT_BASE_FIELD_TYPE"
-"""Spark's conditions for a name that is no column, and for a field of what has none."""
+"""Spark's error conditions for an unknown column, and for a field access on a column that has no fields."""
 
 
 class FieldOfRaw(ChronikError):
-    """A statement asks for a field where there are only bytes; the message says how to get it."""
+    """A statement uses a JSON field of a raw topic. The message says how to read it."""
 
 
 class RawTopic(NamedTuple):
+    """A topic whose values are bytes, and whether it has a table."""
+
     topic: str
     has_landed: bool
 
 
 def field_of_raw(condition: str, name: Sequence[str], raw: Mapping[str, RawTopic]) -> FieldOfRaw | None:
-    """`name` is what Spark could not resolve, part by part: a column, perhaps with what stands before it, or the column
-    that has no fields. `raw` are the topics in the statement whose values are bytes, by the names of their views.
-    Returns None when that is not what is wrong."""
+    """Explain an analysis error of Spark if it is due to a field of a raw topic; return None otherwise.
+
+    Args:
+        condition: Spark's error condition.
+        name: The parts of the name that Spark could not resolve, perhaps with a qualifier.
+        raw: The raw topics in the statement, by the names of their views.
+    """
     if not name or not raw:
         return None
     if condition == NOT_A_STRUCT and name[-1] == VALUE:
-        return _told("…", _meant(name[:-1], raw))
+        return _build_error("…", _find_topic(name[:-1], raw))
     if condition.startswith(NO_SUCH_COLUMN) and name[-1] not in RESERVED:
-        return _told(name[-1], _meant(name[:-1], raw))
+        return _build_error(name[-1], _find_topic(name[:-1], raw))
     return None
 
 
-def _meant(before: Sequence[str], raw: Mapping[str, RawTopic]) -> RawTopic:
-    """A name before the column is a topic's, or an alias: then any raw topic may be meant."""
+def _find_topic(before: Sequence[str], raw: Mapping[str, RawTopic]) -> RawTopic:
+    """Return the raw topic that a qualifier refers to; if it is an alias, the first raw topic of the statement."""
     by_name = {view.casefold(): each for view, each in raw.items()}
     return next((by_name[part.casefold()] for part in before if part.casefold() in by_name), next(iter(raw.values())))
 
 
-def _told(field: str, raw: RawTopic) -> FieldOfRaw:
+def _build_error(field: str, raw: RawTopic) -> FieldOfRaw:
     topic = raw.topic
-    state = f"{topic} landed raw" if raw.has_landed else f"{topic} has not landed"
-    into = (
+    state = f"{topic} has landed in raw format" if raw.has_landed else f"{topic} has not landed"
+    commands = (
         f"chronik topics alter {topic} -c columnar.format=json, and chronik pipeline run into another --table-root (a "
         "table keeps its format)"
         if raw.has_landed
         else f"chronik topics alter {topic} -c columnar.enabled=true -c columnar.format=json, and chronik pipeline run"
     )
     return FieldOfRaw(
-        f"there is no column {field}: {state}, so its values are bytes, in {VALUE}. "
-        f"get_json_object(CAST({VALUE} AS STRING), '$.{field}') reads a field now; for columns, land it as JSON: {into}"
+        f"there is no column {field}: {state}, so its values are bytes in column {VALUE}. To read the field now, use "
+        f"get_json_object(CAST({VALUE} AS STRING), '$.{field}'); to get columns, land the topic as JSON: {commands}"
     )

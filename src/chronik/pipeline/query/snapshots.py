@@ -1,8 +1,8 @@
-"""Where landed rows end and the live tail begins, fixed once for a statement.
+"""Snapshots of topics for a statement: the boundary between landed rows and live tail, and the end of the tail.
 
-The table's own next offsets are the boundary: read from the version whose files are read, so that no row is in both
-halves and none in neither, whatever lands while the query runs. The high watermarks are asked for afterwards: a table
-that is older than they are is never ahead of them.
+The boundary is the table's next offsets, read from the version whose files are read, so that each record is in exactly
+one half even if rows land during the query. High watermarks are fetched after the table was read, so that the table is
+never ahead of them.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 NO_SUCH_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 GAP_ATTEMPTS: Final = 3
-"""Retention may follow landing closely: records land and are deleted between a look at the table and one at the topic.
-A gap that a fresh look at both shows again is one."""
+"""Attempts to take a snapshot without a gap. Records may land and be deleted between reading the table and the topic; a
+gap that persists is real."""
 
-GAP_PAUSE_SECONDS: Final = 0.2
+GAP_RETRY_SECONDS: Final = 0.2
 
 LEADERLESS_SECONDS_MAX: Final = 5.0
-"""A node that was restarted leads again by then. If it were longer, a column with the name of a topic of a dead
-node would hold up every statement about others."""
+"""How long to wait for a leader: enough for a node to restart. A longer wait would delay statements with a column that
+has the name of an unavailable topic."""
 
-DESCRIBED_PAUSE_SECONDS: Final = 0.05
+DESCRIBE_RETRY_SECONDS: Final = 0.05
 
 
 class Unreadable(ChronikError):
-    """A half of a topic is not known: what landed and what the topic holds do not meet, or the table is another's."""
+    """A half of a topic cannot be determined: there is a gap, or the table belongs to another topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
-    """A topic at one moment."""
+    """The state of a topic and its table at one point in time."""
 
     topic: str
     landed: Snapshot | None
-    """None while nothing of it has landed."""
+    """The table's snapshot, or None if nothing has landed."""
     tail: tuple[OffsetRange, ...]
-    """What the table does not have: from exactly its next offsets to the ends that were seen."""
+    """The ranges that have not landed: from the table's next offsets to the topic's ends."""
     tail_unreadable: str | None = None
-    """Why there is no telling what the tail is."""
+    """Why the live tail cannot be determined, if so."""
     table_unreadable: str | None = None
-    """Why there is no telling what has landed."""
+    """Why the landed rows cannot be determined, if so."""
     is_only_a_table: bool = False
-    """No broker knows the topic: there may be a tail or none."""
+    """Whether the topic is unknown to the brokers, so that only landed rows are available."""
 
     @property
     def kind(self) -> Kind:
@@ -69,7 +69,7 @@ class TopicSnapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of both halves. A topic that has no table yet looks as a raw one will."""
+        """Columns of both halves. A topic without a table has the columns of a raw one."""
         return schema_of(Kind.RAW) if self.landed is None else self.landed.schema
 
 
@@ -79,23 +79,26 @@ def tail_of(
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> list[OffsetRange]:
-    """Raises Unreadable when records between the table's end and the topic's beginning are in neither, or when the
-    topic ends before the table does."""
+    """Return the ranges between the table's next offsets and the partitions' ends.
+
+    Raises:
+        UnreadableTopicError: Records were deleted before they landed, or a partition ends before the table does.
+    """
     ranges = []
     for each in partitions:
-        # A partition without a next offset never landed: all of it is tail. (0 is an offset, not "none".)
+        # A partition without a next offset never landed: all its records are live tail. (0 is a valid offset.)
         landed_to = next_offsets.get(each.partition)
         start = earliest[each] if landed_to is None else landed_to
         if start < earliest[each]:
             raise Unreadable(
-                f"{each}: offsets {start} to {earliest[each] - 1} are gone: retention deleted them before they landed"
-                f" (the table ends before {start}, the topic now starts at {earliest[each]});"
-                f" {each.topic}_cold has what landed"
+                f"{each}: offsets {start} to {earliest[each] - 1} are missing: retention deleted them before landing"
+                f" (the table's next offset is {start}, the log start offset is {earliest[each]});"
+                f" query {each.topic}_cold for the landed rows"
             )
         if start > latest[each]:
             raise Unreadable(
-                f"{each}: the table has records up to offset {start - 1}, and the topic ends before {latest[each]}:"
-                f" it has lost records that landed; {each.topic}_cold has them"
+                f"{each}: the table has records up to offset {start - 1}, but the partition ends at {latest[each]}:"
+                f" it lost records that had landed; query {each.topic}_cold for the landed rows"
             )
         if start < latest[each]:
             ranges.append(OffsetRange(*each, start, latest[each]))
@@ -103,51 +106,59 @@ def tail_of(
 
 
 class Snapshots:
-    """Takes snapshots of topics and their tables. For one thread; the cluster stays the caller's."""
+    """A reader of snapshots of topics and their tables. Not thread-safe; the caller closes the cluster."""
 
     def __init__(self, cluster: Cluster, table_root: str) -> None:
         self._cluster = cluster
         self._table_root = table_root
-        # As landing reads: a record that may still be aborted is in neither half.
+        # As for landing: a record that may still be aborted is in neither half.
         self._positions = Positions(cluster, IsolationLevel.READ_COMMITTED)
 
     def topics(self) -> list[str]:
-        """Returns the names of all topics and tables."""
+        """Return the names of all topics and tables."""
         response = self._cluster.retrying(lambda: self._cluster.metadata(None))
-        return sorted({topic.name for topic in response.topics if topic.name} | _tables_in(self._table_root))
+        return sorted({topic.name for topic in response.topics if topic.name} | _list_tables(self._table_root))
 
     def take(self, topics: Iterable[str]) -> dict[str, TopicSnapshot]:
-        """Takes snapshots of all at once. What is wrong with one is told in its snapshot. Raises ClientError."""
+        """Take consistent snapshots of topics. Errors of a single topic are part of its snapshot.
+
+        Raises:
+            ClientError: No broker responds.
+        """
         wanted = list(topics)
-        found, has_gap = self._take(wanted)
+        found, has_gap = self._take_once(wanted)
         for _ in range(GAP_ATTEMPTS - 1):
             if not has_gap:
                 break
-            time.sleep(GAP_PAUSE_SECONDS)
-            found, has_gap = self._take(wanted)
+            time.sleep(GAP_RETRY_SECONDS)
+            found, has_gap = self._take_once(wanted)
         return found
 
-    def _take(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
-        """Also returns whether a fresh look at table and topic may find that they meet."""
-        tables = {topic: self._landed(topic) for topic in topics}
-        here = self._described(topics)
-        taken, has_gap = {}, False
+    def _take_once(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
+        """Take snapshots once; also return whether there is a gap that a retry may close."""
+        tables = {topic: self._read_table_snapshot(topic) for topic in topics}
+        described = self._describe_topics(topics)
+        results, has_gap = {}, False
         for topic, landed in tables.items():
             if isinstance(landed, TableError):
-                taken[topic] = TopicSnapshot(topic, None, (), str(landed), str(landed))
+                results[topic] = TopicSnapshot(topic, None, (), str(landed), str(landed))
                 continue
             try:
-                is_unknown = here[topic].error_code in NO_SUCH_TOPIC
-                tail = () if landed is not None and is_unknown else tuple(self._tail(landed, here[topic], topic))
-                taken[topic] = TopicSnapshot(topic, landed, tail, is_only_a_table=is_unknown)
+                is_unknown = described[topic].error_code in NO_SUCH_TOPIC
+                tail = (
+                    ()
+                    if landed is not None and is_unknown
+                    else tuple(self._compute_topic_tail(landed, described[topic], topic))
+                )
+                results[topic] = TopicSnapshot(topic, landed, tail, is_only_a_table=is_unknown)
             except Unreadable as error:
                 has_gap = True
-                taken[topic] = TopicSnapshot(topic, landed, (), str(error))
-            except KafkaError as error:  # it is no other topic's fault
-                taken[topic] = TopicSnapshot(topic, landed, (), str(error))
-        return taken, has_gap
+                results[topic] = TopicSnapshot(topic, landed, (), str(error))
+            except KafkaError as error:  # other topics are not affected
+                results[topic] = TopicSnapshot(topic, landed, (), str(error))
+        return results, has_gap
 
-    def _landed(self, topic: str) -> Snapshot | TableError | None:
+    def _read_table_snapshot(self, topic: str) -> Snapshot | TableError | None:
         uri = table_uri(self._table_root, topic)
         try:
             return open_table(uri).snapshot()
@@ -158,25 +169,32 @@ class Snapshots:
         except OSError as error:
             return TableError(f"{uri}: {str(error).splitlines()[0]}")
 
-    def _described(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
-        """Returns them as brokers know them, after the time in which they may still learn of them."""
+    def _describe_topics(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
+        """Describe topics, waiting a limited time for unknown topics and missing leaders."""
         self._cluster.forget()
-        began = time.monotonic()
+        started = time.monotonic()
         while True:
             response = self._cluster.retrying(lambda: self._cluster.metadata(topics))
-            here = {topic.name: topic for topic in response.topics if topic.name}
-            patience_s = max(map(_patience_s, here.values()), default=0.0)
-            if time.monotonic() - began >= patience_s:
-                return here
-            time.sleep(DESCRIBED_PAUSE_SECONDS)
+            described = {topic.name: topic for topic in response.topics if topic.name}
+            retry_period_s = max(map(_retry_period_s, described.values()), default=0.0)
+            if time.monotonic() - started >= retry_period_s:
+                return described
+            time.sleep(DESCRIBE_RETRY_SECONDS)
 
-    def _tail(self, landed: Snapshot | None, topic: MetadataResponseTopic, name: str) -> list[OffsetRange]:
-        """Raises Unreadable, KafkaError."""
+    def _compute_topic_tail(
+        self, landed: Snapshot | None, topic: MetadataResponseTopic, name: str
+    ) -> list[OffsetRange]:
+        """Return the ranges of a topic's live tail.
+
+        Raises:
+            UnreadableTopicError: There is a gap, or the table belongs to another topic.
+            KafkaError: The topic is unavailable.
+        """
         raise_for(topic.error_code, f"topic {name}")
         if landed is not None and format_id(topic.topic_id) != landed.spec.topic_id:
             raise Unreadable(
-                f"{name}: the topic was deleted and created again, and {landed.uri} is the table of the old one;"
-                f" {name}_cold has that"
+                f"topic {name} was deleted and created again, and {landed.uri} is the table of the deleted topic;"
+                f" query {name}_cold for its rows"
             )
         partitions = sorted(TopicPartition(name, each.partition_index) for each in topic.partitions)
         for each in topic.partitions:
@@ -188,17 +206,17 @@ class Snapshots:
         return tail_of(partitions, next_offsets, earliest, latest)
 
 
-def _patience_s(topic: MetadataResponseTopic) -> float:
-    """Returns how long what is wrong with a topic, as brokers describe it, may still pass by itself."""
+def _retry_period_s(topic: MetadataResponseTopic) -> float:
+    """Return how long the error in a topic's description may be transient."""
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UNKNOWN_TOPIC_SECONDS_MAX
-    passes = topic.error_code and ErrorCode(topic.error_code).retriable
-    return LEADERLESS_SECONDS_MAX if passes or any(each.leader_id < 0 for each in topic.partitions) else 0.0
+    is_transient = topic.error_code and ErrorCode(topic.error_code).retriable
+    return LEADERLESS_SECONDS_MAX if is_transient or any(each.leader_id < 0 for each in topic.partitions) else 0.0
 
 
-def _tables_in(root: str) -> set[str]:
-    """Returns the names of tables in a folder; in an object store only those are known that have a topic."""
-    folder = local_folder(root)
-    if folder is None or not folder.is_dir():
+def _list_tables(root: str) -> set[str]:
+    """Return the names of tables in a local root; for object stores, tables are found by the topics' names."""
+    directory = local_folder(root)
+    if directory is None or not directory.is_dir():
         return set()
     return {name for name in table_names(root) if not name.endswith(DEAD_LETTERS_SUFFIX)}

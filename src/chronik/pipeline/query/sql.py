@@ -1,4 +1,4 @@
-"""SQL over topics, planned anew for each statement:
+"""SQL queries over topics, with a new snapshot for each statement:
 
 from chronik.pipeline.spark import runtime
 from chronik.pipeline.query.sql import query
@@ -28,73 +28,81 @@ NO_SUCH_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
 def query(
     spark: SparkSession, statement: str, bootstrap: Bootstrap, table_root: str, *, prune: bool = False
 ) -> DataFrame:
-    """Returns what a statement gives, with every topic that it names as it is now, and those that views in it name.
-    Only these are looked at. `prune` leaves out columns that the statement does not name: for a session that runs
-    nothing else.
+    """Run a statement over the current state of the topics that it names, directly or through views.
 
-    Through Spark Connect the answer is computed when it is asked for, from the views as they are then: ask before the
-    next query, which takes others. Raises AmbiguousName, Unreadable, FieldOfRaw, ClientError, KafkaError, and
-    Spark's own PySparkException.
+    Only these topics are read. With `prune`, views have only the columns that the statement names, so use it only in a
+    session that runs nothing else. Through Spark Connect, results are computed when they are fetched, from the views at
+    that time: fetch them before the next query replaces the views.
+
+    Raises:
+        AmbiguousNameError: A name could refer to several topics.
+        UnreadableTopicError: A half of a topic cannot be determined.
+        RawFieldError: The statement uses a JSON field of a raw topic.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+        PySparkException: Spark rejects the statement.
     """
     from pyspark.errors import AnalysisException
 
-    if _lists_views(statement):
+    if _is_view_listing(statement):
         views_to_list(spark, bootstrap, table_root)
         return spark.sql(statement)
     if prune and not _is_script(statement):
-        # What is wrong with a statement is said with all columns in view.
+        # Errors are reported with all columns in the views, so that Spark's message is right.
         with contextlib.suppress(AnalysisException):
             prepared = views_for(spark, statement, bootstrap, table_root, prune=True)
-            return _analysed(spark, statement, prepared)
-    return _with_hidden_names(spark, statement, bootstrap, table_root)
+            return _analyse(spark, statement, prepared)
+    return _run_with_missing_views(spark, statement, bootstrap, table_root)
 
 
-def _with_hidden_names(spark: SparkSession, statement: str, bootstrap: Bootstrap, table_root: str) -> DataFrame:
-    """A statement may hide the name of a topic in a string (`IDENTIFIER('orders')`), or in a view that somebody made:
-    Spark finds it, and says that it is missing."""
+def _run_with_missing_views(spark: SparkSession, statement: str, bootstrap: Bootstrap, table_root: str) -> DataFrame:
+    """Run a statement, adding views for names that Spark reports as missing.
+
+    A statement may contain a topic's name in a string (`IDENTIFIER('orders')`) or in a view of the session.
+    """
     from pyspark.errors import AnalysisException
 
-    hidden: list[str] = []
+    missing_names: list[str] = []
     while True:
-        prepared = views_for(spark, statement, bootstrap, table_root, also=hidden)
+        prepared = views_for(spark, statement, bootstrap, table_root, also=missing_names)
         try:
-            return _analysed(spark, statement, prepared)
+            return _analyse(spark, statement, prepared)
         except AnalysisException as error:
-            name = _missing(error)
-            # A script may have done something before it got there.
-            if name is None or name in hidden or _is_script(statement) or prepared.names.find(name) is None:
-                raise _field_of_raw(error, prepared) or error from None
-            hidden.append(name)
+            name = _missing_view_name(error)
+            # A script may already have had effects, so it is not repeated.
+            if name is None or name in missing_names or _is_script(statement) or prepared.names.find(name) is None:
+                raise _explain_raw_field(error, prepared) or error from None
+            missing_names.append(name)
 
 
-def _analysed(spark: SparkSession, statement: str, prepared: Prepared) -> DataFrame:
+def _analyse(spark: SparkSession, statement: str, prepared: Prepared) -> DataFrame:
     from pyspark.errors import AnalysisException
 
-    for name, why in prepared.refused.items():
+    for name, error_of_view in prepared.refused.items():
         if spark.catalog.tableExists(f"`{name}`"):
-            raise why  # a table of Spark's own would be taken for the topic
+            raise error_of_view  # Spark would use a table of its own instead of the topic
     try:
         frame = spark.sql(statement)
-        _ = frame.schema  # through Spark Connect nothing is analysed before it is asked for
+        _ = frame.schema  # Spark Connect analyses the statement only when the schema is read
     except AnalysisException as error:
-        missing = _missing(error)
-        for name, why in prepared.refused.items():
+        missing = _missing_view_name(error)
+        for name, error_of_view in prepared.refused.items():
             if missing is not None and name.casefold() == missing.casefold():
-                raise why from None
+                raise error_of_view from None
         raise
     tell_only_landed(prepared.only_landed)
     return frame
 
 
-def _missing(error: AnalysisException) -> str | None:
-    """Returns the name of the view that does not exist."""
+def _missing_view_name(error: AnalysisException) -> str | None:
+    """Return the name of the missing view in Spark's error, or None if the error is another one."""
     if error.getCondition() != NO_SUCH_VIEW:
         return None
     parts = [each.text for each in lexemes((error.getMessageParameters() or {}).get("relationName", ""))]
     return parts[0] if len(parts) == 1 else None
 
 
-def _field_of_raw(error: AnalysisException, prepared: Prepared) -> FieldOfRaw | None:
+def _explain_raw_field(error: AnalysisException, prepared: Prepared) -> FieldOfRaw | None:
     parameters = error.getMessageParameters() or {}
     name = parameters.get("objectName") or parameters.get("base") or ""
     parts = [each.text.strip('"') for each in lexemes(name) if each.token in (Token.WORD, Token.QUOTED, Token.STRING)]
@@ -105,6 +113,6 @@ def _is_script(statement: str) -> bool:
     return any(first.is_word("BEGIN") for first in islice(lexemes(statement), 1))
 
 
-def _lists_views(statement: str) -> bool:
+def _is_view_listing(statement: str) -> bool:
     words = [lexeme.text.upper() for lexeme in islice(lexemes(statement), 2)]
     return words in (["SHOW", "TABLES"], ["SHOW", "VIEWS"])

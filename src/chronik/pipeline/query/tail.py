@@ -1,7 +1,7 @@
-"""The live tail of a topic as rows of its table: what the tasks of a query run.
+"""The live tail of a topic as rows of its table, read by the tasks of a query.
 
-The tail never passes through the driver. Tasks get their ranges by number; each reads them from the brokers and makes
-rows of them with what landing uses.
+The records never pass through the driver. Each task reads its ranges from the brokers and converts the records as
+landing does.
 """
 
 from __future__ import annotations
@@ -34,49 +34,51 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RECORDS_PER_TASK: Final = 100_000
-"""A task costs some 50 ms whatever it does, as much as reading some ten thousand records: a short tail is read by one,
-however many partitions it is spread over."""
+"""Records per task. A task costs about 50 ms, as much as reading ten thousand records, so a short tail is read by one
+task even if it spans many partitions."""
 
 RangesByTask = tuple[tuple[OffsetRange, ...], ...]
+"""The ranges of each task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """All that a task needs to know."""
+    """The parameters of the tasks that read a live tail."""
 
     settings: ReadSettings
     kind: Kind
     schema: pa.Schema
-    """The table's schema."""
+    """Schema of the table."""
     names: tuple[str, ...]
-    """The columns that are wanted, in this order."""
+    """The columns to return, in this order."""
     tasks: RangesByTask
 
 
 def tasks_of(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PER_TASK) -> RangesByTask:
-    """Cuts long ranges, and puts short ones together."""
+    """Divide ranges into tasks: split long ranges and combine short ones."""
     tasks: list[list[OffsetRange]] = []
     size = records_max
-    for piece in split(ranges, records_max=records_max):
-        if size + piece.size > records_max:
+    for part_range in split(ranges, records_max=records_max):
+        if size + part_range.size > records_max:
             tasks.append([])
             size = 0
-        tasks[-1].append(piece)
-        size += piece.size
+        tasks[-1].append(part_range)
+        size += part_range.size
     return tuple(map(tuple, tasks))
 
 
 def tail_frame(spark: SparkSession, tail: Tail) -> DataFrame:
+    """Build a DataFrame that reads the live tail in tasks."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = from_arrow_schema(_wanted_schema(tail))
+    schema = from_arrow_schema(_result_schema(tail))
     if not tail.tasks:
         return spark.createDataFrame([], schema)
-    numbers = spark.range(0, len(tail.tasks), 1, len(tail.tasks))  # a task for each number
-    return numbers.mapInArrow(partial(_read, tail), schema)
+    numbers = spark.range(0, len(tail.tasks), 1, len(tail.tasks))  # one partition per task
+    return numbers.mapInArrow(partial(_read_task, tail), schema)
 
 
-def _read(tail: Tail, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_task(tail: Tail, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             for target in tail.tasks[number]:
@@ -84,29 +86,36 @@ def _read(tail: Tail, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def rows_of(tail: Tail, target: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Raises DataLoss, ClientError, KafkaError, CorruptRecords."""
-    made = _made_schema(tail)
-    own = {*made.names, OFFSET} | ({VALUE} if tail.kind is Kind.DECODED else set())
+    """Read a range of the live tail as rows of the table.
+
+    Raises:
+        DataLossError: Records were deleted since the snapshot.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+        CorruptRecords: A batch is damaged.
+    """
+    decoding_schema = _decoding_schema(tail)
+    own = {*decoding_schema.names, OFFSET} | ({VALUE} if tail.kind is Kind.DECODED else set())
     wanted = Wanted(key=KEY in own, value=VALUE in own or VALUE_CRC32C in own, headers=HEADERS in own)
     for records in read_columns(target, tail.settings, wanted):
-        for rows in _rows(tail.kind, own_columns(target.partition, records, own), made):
+        for rows in _convert_rows(tail.kind, own_columns(target.partition, records, own), decoding_schema):
             yield rows.select(list(tail.names))
 
 
-def _rows(kind: Kind, own: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _convert_rows(kind: Kind, own: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     if kind is not Kind.DECODED:
         yield batch_of(own, schema)
         return
     for start in range(0, len(own[OFFSET]), ROWS_AT_ONCE):
         part = {name: values.slice(start, ROWS_AT_ONCE) for name, values in own.items()}
-        # What cannot be decoded will be a dead letter, and is no row of the table.
+        # A record that cannot be decoded will land as a dead-letter record, not as a row.
         yield batch_of(decode_rows(part, schema).rows, schema)
 
 
-def _made_schema(tail: Tail) -> pa.Schema:
-    """What is rescued is what has no column in the table: to know that takes all of them, wanted or not."""
-    return tail.schema if RESCUED in tail.names else _wanted_schema(tail)
+def _decoding_schema(tail: Tail) -> pa.Schema:
+    """Return the schema to decode with: all columns if `_rescued` is requested, as it has the remaining fields."""
+    return tail.schema if RESCUED in tail.names else _result_schema(tail)
 
 
-def _wanted_schema(tail: Tail) -> pa.Schema:
+def _result_schema(tail: Tail) -> pa.Schema:
     return pa.schema([tail.schema.field(name) for name in tail.names])

@@ -1,7 +1,7 @@
-"""The words of an SQL statement as Spark cuts them. Pure.
+"""A lexer for Spark SQL statements.
 
-Not a parser: it only tells names from strings, comments and the rest, which is enough to see what a statement may be
-about. What it means, and whether it is right, Spark says.
+It only distinguishes names, strings, comments and symbols, which is enough to find the names in a statement. Parsing
+and validation are left to Spark.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ from typing import NamedTuple
 
 
 class Token(Enum):
+    """The kind of a token."""
+
     WORD = "word"
-    """A keyword or a name as it stands."""
+    """A keyword or an unquoted name."""
     QUOTED = "quoted"
-    """A name in backticks; its text is without them."""
+    """A name in backticks; the token's text is without them."""
     STRING = "string"
     SYMBOL = "symbol"
 
 
 class Lexeme(NamedTuple):
+    """A token of a statement, with its position."""
+
     token: Token
     text: str
     start: int
@@ -34,7 +38,7 @@ class Lexeme(NamedTuple):
         return self.token is Token.SYMBOL and self.text == symbol
 
 
-_LEXEME = re.compile(
+_TOKEN = re.compile(
     r"""
       (?P<space>\s+|--(?:\\\r?\n|[^\r\n])*)
     | (?P<comment>/\*)
@@ -49,10 +53,10 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 def lexemes(statement: str) -> Iterator[Lexeme]:
-    """Yields them in order, without spaces and comments. A quote that is not closed is a symbol: Spark refuses it."""
+    """Yield the tokens of a statement, without white space and comments. An unclosed quote is a symbol."""
     position = 0
     while position < len(statement):
-        match = _LEXEME.match(statement, position)
+        match = _TOKEN.match(statement, position)
         assert match is not None, "any character is a symbol at least"
         position = match.end()
         if match["comment"] is not None:
@@ -68,7 +72,7 @@ def lexemes(statement: str) -> Iterator[Lexeme]:
 
 
 def _end_of_comment(statement: str, position: int) -> int:
-    """Returns the position after the comment that was opened just before; comments nest."""
+    """Return the position after a comment that was opened before `position`; comments nest."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(statement, position):
         depth += 1 if edge[0] == "/*" else -1
@@ -78,7 +82,7 @@ def _end_of_comment(statement: str, position: int) -> int:
 
 
 def statements(text: str) -> list[str]:
-    """Splits a file into statements at semicolons. A script (`BEGIN … END`) is one, as it is for Spark."""
+    """Split a text into statements at semicolons. A script (`BEGIN … END`) is one statement, as in Spark."""
     parts: list[str] = []
     start = end = 0
     is_script = False

@@ -1,4 +1,4 @@
-"""Topics as views of a Spark session: `orders` (all of it), `orders_cold` (what has landed), `orders_hot` (the rest).
+"""Topics as temporary views of a Spark session: `orders`, `orders_cold` (landed rows) and `orders_hot` (live tail).
 
     from chronik.pipeline.spark import runtime
     from chronik.pipeline.query.views import views
@@ -7,9 +7,9 @@
     views(spark, "127.0.0.1:9092", "tables", ["orders"])
     spark.sql("SELECT count(*) FROM orders").show()
 
-The views are one snapshot: whatever lands or arrives afterwards, they give the same rows, as long as retention and
-vacuum leave them. Take them again to see more; `chronik.pipeline.query.sql.query` does so for each statement, and
-leaves no views behind for the next but those that were taken here.
+All views are of one snapshot: they return the same rows until retention or vacuum deletes them. Create them again to
+see newer records; `chronik.pipeline.query.sql.query` does so for each statement, and drops views of earlier statements,
+but not those created here.
 """
 
 from __future__ import annotations
@@ -39,70 +39,85 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("chronik.pipeline")
 
-_MADE: Final[WeakKeyDictionary[SparkSession, dict[str, bool]]] = WeakKeyDictionary()
-"""The views of each session, in lower case, and whether they are for one statement only."""
+_SESSION_VIEWS: Final[WeakKeyDictionary[SparkSession, dict[str, bool]]] = WeakKeyDictionary()
+"""By session, the lower-case names of its views and whether each is only for the current statement."""
 
 
 class NoSuchTopic(ChronikError):
-    """Neither a topic nor a table has this name."""
+    """No topic and no table has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Views:
+    """The result of creating views."""
+
     names: tuple[str, ...]
-    """Names of the views that were made."""
+    """Names of the created views."""
     refused: dict[str, str]
-    """Views that could not be made, and why."""
+    """Views that could not be created, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A session that is prepared for a statement."""
+    """The views that were created for a statement."""
 
     names: Names
     refused: dict[str, ChronikError]
-    """Views that could not be made, and why: there is no harm in that if the name is a column's."""
+    """Views that could not be created, and why. It is an error only if the statement uses the name as a view."""
     only_landed: tuple[str, ...]
-    """Topics of views that should have a tail, and that no broker knows."""
+    """Topics in the statement that are unknown to the brokers, so that the live tail is missing."""
     raw: dict[str, RawTopic]
-    """Topics whose values are bytes, by the names of their views."""
+    """Topics with undecoded values, by the names of their views."""
 
 
 def views(spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None = None) -> Views:
-    """Makes views of these topics, or of all there are, from one snapshot. What cannot be made is told in the answer if
-    all were asked for, and raised (Unreadable) if it was named. Raises NoSuchTopic, ClientError, KafkaError."""
-    return _views(spark, bootstrap, table_root, topics, passing=False)
+    """Create views of these topics, or of all topics and tables, from one snapshot.
+
+    Without `topics`, the result lists the views that could not be created.
+
+    Raises:
+        UnknownTopicError: A topic in `topics` does not exist.
+        UnreadableTopicError: A half of a topic in `topics` cannot be determined.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    return _create_views(spark, bootstrap, table_root, topics, is_temporary=False)
 
 
 def views_to_list(spark: SparkSession, bootstrap: Bootstrap, table_root: str) -> None:
-    """Makes all views that there can be, for a statement that lists them. Raises ClientError, KafkaError."""
-    _views(spark, bootstrap, table_root, None, passing=True)
+    """Create all possible views, for a statement that lists them.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    _create_views(spark, bootstrap, table_root, None, is_temporary=True)
 
 
-def _views(
-    spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None, *, passing: bool
+def _create_views(
+    spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None, *, is_temporary: bool
 ) -> Views:
     settings = _settings(bootstrap)
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
         snapshots = Snapshots(cluster, absolute_root(table_root))
         known = snapshots.topics()
-        wanted = list(dict.fromkeys(topics)) if topics is not None else [each for each in known if each[:2] != "__"]
-        if missing := sorted(set(wanted) - set(known)):
-            raise NoSuchTopic(f"there is neither a topic nor a table {', '.join(missing)}")
-        taken = snapshots.take(wanted)
-    made, refused = [], {}
-    for view in _all_views(wanted, Names(known)):
+        requested = list(dict.fromkeys(topics)) if topics is not None else [each for each in known if each[:2] != "__"]
+        if missing := sorted(set(requested) - set(known)):
+            raise NoSuchTopic(f"no topic or table is named {', '.join(missing)}")
+        topic_snapshots = snapshots.take(requested)
+    created, refused = [], {}
+    for view in _all_views(requested, Names(known)):
         try:
-            _make(spark, view, taken[view.topic], settings, passing=passing)
-            made.append(view.name)
+            _create_view(spark, view, topic_snapshots[view.topic], settings, is_temporary=is_temporary)
+            created.append(view.name)
         except Unreadable as error:
             if topics is not None:
                 raise
             refused[view.name] = str(error)
-            _forget(spark, view.name)
-    if not passing:
-        tell_only_landed(each.topic for each in taken.values() if each.is_only_a_table)
-    return Views(tuple(made), refused)
+            _drop_view(spark, view.name)
+    if not is_temporary:
+        tell_only_landed(each.topic for each in topic_snapshots.values() if each.is_only_a_table)
+    return Views(tuple(created), refused)
 
 
 def views_for(
@@ -114,23 +129,30 @@ def views_for(
     also: Iterable[str] = (),
     prune: bool = False,
 ) -> Prepared:
-    """Makes the views that a statement names, and `also` these, from one snapshot; with `prune` only with the columns
-    that it names. Views that were made for an earlier statement are gone: a name that this one hides (in a string, in a
-    view of its own) would be answered from then. Raises AmbiguousName, ClientError, KafkaError."""
+    """Create the views that a statement names, and those in `also`, from one snapshot.
+
+    With `prune`, the views have only the columns that the statement names. Views of earlier statements are dropped,
+    since a name that Spark resolves indirectly would otherwise read their old snapshot.
+
+    Raises:
+        AmbiguousNameError: Two names differ only in case, but refer to different topics.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
         snapshots = Snapshots(cluster, absolute_root(table_root))
         names = Names(snapshots.topics())
         named = names.named_in(statement, also)
-        _forget_earlier(spark, {view.name.casefold() for view in named.views})
-        taken = snapshots.take(dict.fromkeys(view.topic for view in named.views))
+        _drop_earlier_views(spark, {view.name.casefold() for view in named.views})
+        topic_snapshots = snapshots.take(dict.fromkeys(view.topic for view in named.views))
     refused: dict[str, ChronikError] = dict(named.ambiguous)
     only_landed: dict[str, None] = {}
     raw: dict[str, RawTopic] = {}
     for view in named.views:
-        snapshot = taken[view.topic]
+        snapshot = topic_snapshots[view.topic]
         columns = columns_named(statement, snapshot.schema.names) if prune else None
         try:
-            _make(spark, view, snapshot, _settings(bootstrap), columns, passing=True)
+            _create_view(spark, view, snapshot, _settings(bootstrap), columns, is_temporary=True)
         except Unreadable as error:
             refused[view.name] = error
         if snapshot.is_only_a_table and view.half is not Half.COLD:
@@ -138,29 +160,30 @@ def views_for(
         if snapshot.kind is Kind.RAW:
             raw[view.name] = RawTopic(view.topic, snapshot.landed is not None)
     for name in refused:
-        _forget(spark, name)
+        _drop_view(spark, name)
     return Prepared(names, refused, tuple(only_landed), raw)
 
 
 def tell_only_landed(topics: Iterable[str]) -> None:
+    """Log a warning for topics that are unknown to the brokers."""
     for topic in topics:
-        logger.warning("no broker knows %s: only what has landed", topic)
+        logger.warning("topic %s does not exist on the cluster; querying landed rows only", topic)
 
 
-def _forget_earlier(spark: SparkSession, named: set[str]) -> None:
-    made = _MADE.get(spark, {})
-    for name in [name for name, passing in made.items() if passing and name not in named]:
-        _forget(spark, name)
-        del made[name]
+def _drop_earlier_views(spark: SparkSession, named: set[str]) -> None:
+    created = _SESSION_VIEWS.get(spark, {})
+    for name in [name for name, is_temporary in created.items() if is_temporary and name not in named]:
+        _drop_view(spark, name)
+        del created[name]
 
 
-def _forget(spark: SparkSession, name: str) -> None:
-    """Drops an older snapshot, which would be taken for the new one."""
+def _drop_view(spark: SparkSession, name: str) -> None:
+    """Drop a view, so that no statement reads its old snapshot."""
     spark.catalog.dropTempView(name)
 
 
 def _all_views(topics: Iterable[str], names: Names) -> list[View]:
-    """Returns views under every name that means just that topic."""
+    """Return the views of topics under all names that refer to exactly that topic and half."""
     found: dict[str, View] = {}
     for topic in topics:
         for half in Half:
@@ -172,21 +195,21 @@ def _all_views(topics: Iterable[str], names: Names) -> list[View]:
     return list(found.values())
 
 
-def _make(
+def _create_view(
     spark: SparkSession,
     view: View,
     snapshot: TopicSnapshot,
     settings: ReadSettings,
     columns: list[str] | None = None,
     *,
-    passing: bool,
+    is_temporary: bool,
 ) -> None:
     with files_listed_by_the_driver(spark, snapshot):
         rows = frame(spark, snapshot, view.half, settings, columns)
         rows.createOrReplaceTempView(f"`{view.name}`")
-    made = _MADE.setdefault(spark, {})
-    # What somebody took by `views` stays, whatever statements name it later.
-    made[view.name.casefold()] = passing and made.get(view.name.casefold(), True)
+    created = _SESSION_VIEWS.setdefault(spark, {})
+    # Views created by `views` are kept, even if later statements name them.
+    created[view.name.casefold()] = is_temporary and created.get(view.name.casefold(), True)
 
 
 def _settings(bootstrap: Bootstrap) -> ReadSettings:

@@ -1,7 +1,7 @@
-"""The process that Spark forks Python workers from, with what our tasks need imported already.
+"""The daemon from which Spark forks Python workers, with the modules of Chronik's tasks already imported.
 
-A worker that has nothing to do for a minute ends. The next one would import everything anew, which is most of the time
-that a short query takes. Used where all workers run from this installation: in a server on this machine.
+Idle workers exit after a minute, and importing the modules again takes most of the time of a short query. Used only if
+all workers run from this installation, in a server on this machine.
 """
 
 from __future__ import annotations

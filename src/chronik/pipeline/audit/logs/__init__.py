@@ -1,6 +1,6 @@
-"""Replicas beside each other: every batch is checked, and where replicas differ the record is named.
+"""Comparison of replicas: every batch is checked, and differences are located down to the record and byte.
 
-`walk` goes over the batches of a replica and tells whatever is wrong with them alone; `digests` sums chunks of offsets
-up, so that replicas are compared by a few bytes; `narrowing` (of compacted partitions `surviving`) looks where they
-differ. `stretches` cuts the work into tasks, `examining` is one of them, `compare` has them run.
+`batch_scanner` checks the batches of one replica; `digests` hashes chunks of offsets, so that replicas can be compared
+by a few bytes; `divergence` (for compacted partitions `compacted_divergence`) locates the differences. `range_plan`
+splits the work into tasks, `slice_scan` is one of them, and `log_comparison` runs them.
 """

@@ -1,5 +1,4 @@
-"""The logs of all replicas, seen from the driver: read in rounds of tasks, compared by their digests, and looked at
-once more where these differ."""
+"""Comparison of all replicas' logs, driver side: scan them in rounds of tasks, compare digests, locate differences."""
 
 from __future__ import annotations
 
@@ -18,20 +17,24 @@ from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.spark.tasks import Tasks
 
 CHUNKS_NARROWED_MAX: Final = 20
-"""Chunks of one partition: where replicas have nothing in common, the first ones say so."""
+"""Maximum number of differing chunks per partition whose differences are located."""
 
 Progress = Callable[[str, int, int], None]
-"""What is being done, how much of it, and out of how much: bytes of logs, then tables."""
+"""A callback for progress: the kind of work (`logs` or `tables`), the amount done and the total."""
 
 Differing = dict[TopicPartition, list[tuple[int, int]]]
+"""By partition, the ranges [start, end) of chunks whose digests differ."""
 
 
 def in_silence(what: str, done: int, total: int) -> None:
+    """Ignore progress; the default callback."""
     return
 
 
 @dataclass(slots=True)
 class LogsCompared:
+    """The result of comparing the logs of all replicas."""
+
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     batches: int = 0
@@ -48,33 +51,33 @@ def compare_logs(tasks: Tasks, partitions: Sequence[Partition], progress: Progre
     compared = LogsCompared()
     work = [stretch for partition in partitions for stretch in stretches(partition)]
     total, done = sum(each.size_bytes for each in work), 0
-    own: list[Finding] = []
+    replica_findings: list[Finding] = []
     differing: Differing = {}
-    for some in rounds(work):
-        for stretch, examined in _examined(tasks, some):
+    for batch in rounds(work):
+        for stretch, examined in _scan_ranges(tasks, batch):
             for each in examined:
                 compared.count(each)
-                own += each.findings
+                replica_findings += each.findings
             chunks = list(differing_chunks(stretch, examined))
             if chunks:
                 differing.setdefault(stretch.partition.source, []).extend(chunks)
-        done += sum(each.size_bytes for each in some)
+        done += sum(each.size_bytes for each in batch)
         progress("logs", done, total)
-    compared.findings = merged(own, _narrowed(tasks, partitions, differing))
+    compared.findings = merged(replica_findings, _locate_differences(tasks, partitions, differing))
     for source, chunks in differing.items():
         if len(chunks) > CHUNKS_NARROWED_MAX and any(each.topic == source.topic for each in compared.findings):
-            compared.notes.append(f"{source}: digests differ in {len(chunks)} stretches of offsets in all")
+            compared.notes.append(f"{source}: digests differ in a total of {len(chunks)} chunks of offsets")
     return compared
 
 
-def _examined(tasks: Tasks, some: Sequence[Stretch]) -> Iterator[tuple[Stretch, list[Examined]]]:
-    slices = [(each, stretch.size_bytes // len(stretch.slices)) for stretch in some for each in stretch.slices]
+def _scan_ranges(tasks: Tasks, batch: Sequence[Stretch]) -> Iterator[tuple[Stretch, list[Examined]]]:
+    slices = [(each, stretch.size_bytes // len(stretch.slices)) for stretch in batch for each in stretch.slices]
     results = iter([each for bundle in tasks(examine_all, bundles(slices)) for each in bundle])
-    for stretch in some:
+    for stretch in batch:
         yield stretch, [next(results) for _ in stretch.slices]
 
 
-def _narrowed(tasks: Tasks, partitions: Sequence[Partition], differing: Differing) -> list[Finding]:
+def _locate_differences(tasks: Tasks, partitions: Sequence[Partition], differing: Differing) -> list[Finding]:
     plain: list[Chunk] = []
     compacted: list[Compacted] = []
     for partition in partitions:
@@ -92,12 +95,15 @@ def _narrowed(tasks: Tasks, partitions: Sequence[Partition], differing: Differin
     return found + [finding for each in tasks(compare_survivors, compacted) for finding in each]
 
 
-# What several looks come to
+# Merging results
 
 
 def differing_chunks(stretch: Stretch, examined: Sequence[Examined]) -> Iterator[tuple[int, int]]:
-    """Yields offsets [start, end) of which two replicas have different digests. A chunk that was only read in part,
-    since a log ends there or its start has moved, is looked at too: what both have of it may still be the same."""
+    """Yield the ranges [start, end) of chunks whose digests differ between replicas.
+
+    It includes chunks that a replica has only in part, because its log ends or now starts there. The part that both
+    have may still be equal.
+    """
     for chunk in sorted({chunk for each in examined for chunk in each.digests}):
         start, end = chunk * CHUNK_OFFSETS, (chunk + 1) * CHUNK_OFFSETS
         digests = {each.digests.get(chunk) for each in examined if each.start < end and each.slice.end > start}
@@ -105,23 +111,32 @@ def differing_chunks(stretch: Stretch, examined: Sequence[Examined]) -> Iterator
             yield max(start, stretch.start), min(end, stretch.end)
 
 
-def merged(own: Iterable[Finding], compared: Iterable[Finding]) -> list[Finding]:
-    """Joins what is wrong with a replica by itself, and what is wrong with it beside others: each place is told once.
+def merged(replica_findings: Iterable[Finding], compared: Iterable[Finding]) -> list[Finding]:
+    """Merge findings of single replicas and of their comparison, with one finding per location.
 
-    That the checksum of a batch is wrong is told by its replica, and which byte it is by the others."""
-    found = list(dict.fromkeys(own))
+    A wrong checksum is found in the replica itself; the comparison adds the position of the differing byte.
+    """
+    found = list(dict.fromkeys(replica_findings))
     for finding in dict.fromkeys(compared):
-        number = next((number for number, each in enumerate(found) if _is_same(each, finding)), None)
+        number = next((number for number, each in enumerate(found) if _is_same_location(each, finding)), None)
         if number is None:
             found.append(finding)
         elif found[number].kind is Kind.CHECKSUM and finding.position is not None:
-            says = f"{found[number].says}; byte {finding.position} is the first that differs from other nodes"
+            says = f"{found[number].says}; byte {finding.position} is the first that differs from the other nodes"
             found[number] = replace(found[number], says=says, position=finding.position)
     return found
 
 
-def _is_same(own: Finding, other: Finding) -> bool:
-    if (own.topic, own.partition, own.node) != (other.topic, other.partition, other.node) or other.offset is None:
+def _is_same_location(replica_findings: Finding, other: Finding) -> bool:
+    if (replica_findings.topic, replica_findings.partition, replica_findings.node) != (
+        other.topic,
+        other.partition,
+        other.node,
+    ) or other.offset is None:
         return False
-    in_place = own.file == other.file and own.position is not None and own.position == other.position
-    return own.covers(other.offset) or in_place
+    in_place = (
+        replica_findings.file == other.file
+        and replica_findings.position is not None
+        and replica_findings.position == other.position
+    )
+    return replica_findings.covers(other.offset) or in_place

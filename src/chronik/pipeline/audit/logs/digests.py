@@ -1,8 +1,8 @@
-"""Chunks of offsets, each summed up in a few bytes: equal digests are equal records, whoever has read them and where.
+"""Digests of chunks of offsets: equal digests mean equal records, without transferring the records.
 
-A chunk is `CHUNK_OFFSETS` consecutive offsets, counted from 0. Of a plain log its digest covers the batches that begin
-in it, byte for byte, leader epochs included. Replicas compact each for itself, so of a compacted log it covers the
-records that are left, in whatever batches they stand.
+A chunk is `CHUNK_OFFSETS` consecutive offsets, aligned to multiples of its size. The digest of an uncompacted log
+covers the bytes of the batches that start in the chunk, including leader epochs. Replicas compact independently, so the
+digest of a compacted log covers the remaining records, regardless of their batches.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from chronik.pipeline.audit.logs.walk import Batch
 from chronik.pipeline.records.columns import Columns
 
 CHUNK_OFFSETS: Final = 16_384
-"""Small enough to look at again in no time where digests differ; 16 bytes for each are nothing to send around."""
+"""Offsets per chunk: few enough to scan again quickly where digests differ, at 16 bytes per chunk to transfer."""
 
 DIGEST_BYTES: Final = 16
 
 Digests = dict[int, bytes]
-"""Digests by the number of the chunk."""
+"""Digests by chunk number."""
 
 
 class BatchDigests:
+    """Digests of the batches of an uncompacted log."""
+
     def __init__(self, start: int) -> None:
         self._start = start
         self._hashes: dict[int, Any] = {}
@@ -43,7 +45,7 @@ class BatchDigests:
 
 
 class RecordDigests:
-    """Each column is a stream of its own, so that it does not matter how the records were cut into pieces."""
+    """Digests of a compacted log's records. Each column is hashed separately, so batch boundaries do not matter."""
 
     def __init__(self) -> None:
         self._hashes: dict[int, list[Any]] = {}
@@ -57,7 +59,7 @@ class RecordDigests:
             self._add(int(chunk), Columns(*within))
 
     def _add(self, chunk: int, records: Columns) -> None:
-        streams = [piece for column in records if column is not None for piece in _streams(column)]
+        streams = [stream_part for column in records if column is not None for stream_part in _column_streams(column)]
         hashes = self._hashes.get(chunk)
         if hashes is None:
             hashes = self._hashes[chunk] = [hashlib.sha256() for _ in streams]
@@ -71,10 +73,10 @@ class RecordDigests:
         }
 
 
-def _streams(column: pa.Array) -> list[bytes | memoryview]:
-    """Returns bytes of a column as streams that can be continued: lengths (-1 for null) and contents, or numbers."""
+def _column_streams(column: pa.Array) -> list[bytes | memoryview]:
+    """Return a column's bytes as streams to hash: lengths (-1 for null) and contents, or numbers."""
     if pa.types.is_list(column.type):
-        # Few records have headers: they are written out one by one.
+        # Few records have headers, so encoding them one by one is fast enough.
         return [b"".join(f"{each!r};".encode() for each in column.to_pylist())]
     if not pa.types.is_binary(column.type):
         return [_bytes(column.to_numpy())]

@@ -1,4 +1,4 @@
-"""One task of an audit: a stretch of one replica, read, checked and summed up."""
+"""Scan of a slice of one replica, as one audit task: read it, check it and compute digests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from chronik.pipeline.audit.logs.records import readable_records
 from chronik.pipeline.audit.logs.walk import Batch, Event, Walk
 
 FINDINGS_MAX: Final = 100
-"""Findings of one stretch: where everything is wrong, the first hundred say so."""
+"""Maximum number of findings per slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSlice:
-    """The offsets [start, end) of one replica."""
+    """Offsets [start, end) of one replica to scan."""
 
     place: Place
     folder: str
@@ -25,17 +25,19 @@ class ReplicaSlice:
     end: int
     is_compacted: bool
     is_final: bool
-    """Nothing of the partition is looked at after it."""
+    """Whether this is the last slice of the replica."""
     is_in_sync: bool
     is_continued: bool = False
-    """Another slice ends where this one begins."""
+    """Whether another slice ends where this one starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
+    """The result of scanning one slice of a replica."""
+
     slice: ReplicaSlice
     start: int
-    """Where the digests begin: later than planned when retention has moved the log's start meanwhile."""
+    """The first offset covered by the digests: higher than planned if retention has moved the log start since."""
     reached: int
     digests: Digests
     findings: tuple[Finding, ...]
@@ -49,37 +51,40 @@ def examine_all(slices: Sequence[ReplicaSlice]) -> list[Examined]:
 
 
 def examine(slice: ReplicaSlice) -> Examined:
-    """A finding counts when it is there at a second look: a node that is running exchanges and removes files."""
-    first = _examine(slice)
+    """Scan a slice of a replica. Findings count only if a second scan confirms them.
+
+    A running node may replace or delete files during the first scan.
+    """
+    first = _scan_once(slice)
     if not first.findings:
         return first
-    again = _examine(slice)
-    seen = {_what(finding) for finding in first.findings}
-    return replace(again, findings=tuple(each for each in again.findings if _what(each) in seen))
+    again = _scan_once(slice)
+    first_keys = {_finding_key(finding) for finding in first.findings}
+    return replace(again, findings=tuple(each for each in again.findings if _finding_key(each) in first_keys))
 
 
-def _what(finding: Finding) -> tuple[object, ...]:
+def _finding_key(finding: Finding) -> tuple[object, ...]:
     return finding.kind, finding.offset, finding.end_offset
 
 
-class _Tally:
-    """Counts what passes, whatever becomes of it."""
+class _ScanCounters:
+    """Counters and findings of one scan."""
 
     def __init__(self) -> None:
         self.batches = self.records = self.size_bytes = 0
         self.findings: list[Finding] = []
 
-    def found(self, finding: Finding) -> None:
+    def add_finding(self, finding: Finding) -> None:
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(finding)
 
-    def saw(self, batch: Batch) -> None:
+    def count_batch(self, batch: Batch) -> None:
         self.batches += 1
         self.size_bytes += len(batch.data)
 
 
-def _examine(slice: ReplicaSlice) -> Examined:
-    walk = Walk(
+def _scan_once(slice: ReplicaSlice) -> Examined:
+    scanner = Walk(
         slice.folder,
         slice.place,
         slice.start,
@@ -87,41 +92,48 @@ def _examine(slice: ReplicaSlice) -> Examined:
         is_compacted=slice.is_compacted,
         is_final=slice.is_final,
         must_reach_end=slice.is_in_sync,
-        # Each slice takes its own records of a batch that reaches across the border, but only one takes the batch.
+        # A batch across the border is hashed by one slice only; of compacted logs each slice hashes its own records.
         is_continued=slice.is_continued and not slice.is_compacted,
     )
-    tally = _Tally()
-    digests = _of_records(walk, tally) if slice.is_compacted else _of_batches(walk, tally)
+    counters = _ScanCounters()
+    digests = _digest_records(scanner, counters) if slice.is_compacted else _digest_batches(scanner, counters)
     return Examined(
-        slice, walk.start, walk.due, digests, tuple(tally.findings), tally.batches, tally.records, tally.size_bytes
+        slice,
+        scanner.start,
+        scanner.due,
+        digests,
+        tuple(counters.findings),
+        counters.batches,
+        counters.records,
+        counters.size_bytes,
     )
 
 
-def _of_batches(walk: Walk, tally: _Tally) -> Digests:
-    digests = BatchDigests(walk.start)
-    for event in walk:
+def _digest_batches(scanner: Walk, counters: _ScanCounters) -> Digests:
+    digests = BatchDigests(scanner.start)
+    for event in scanner:
         if isinstance(event, Finding):
-            tally.found(event)
+            counters.add_finding(event)
         else:
-            tally.saw(event)
-            tally.records += max(0, event.header.record_count)
+            counters.count_batch(event)
+            counters.records += max(0, event.header.record_count)
             digests.add(event)
     return digests.digests()
 
 
-def _of_records(walk: Walk, tally: _Tally) -> Digests:
+def _digest_records(scanner: Walk, counters: _ScanCounters) -> Digests:
     digests = RecordDigests()
 
     def events() -> Iterator[Event]:
-        for event in walk:
+        for event in scanner:
             if isinstance(event, Batch):
-                tally.saw(event)
+                counters.count_batch(event)
             yield event
 
-    for each in readable_records(events(), walk.place, walk.start, walk.end):
+    for each in readable_records(events(), scanner.place, scanner.start, scanner.end):
         if isinstance(each, Finding):
-            tally.found(each)
+            counters.add_finding(each)
         else:
-            tally.records += len(each)
+            counters.records += len(each)
             digests.add(each)
     return digests.digests()

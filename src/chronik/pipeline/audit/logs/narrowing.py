@@ -1,7 +1,7 @@
-"""Where the digests of replicas differ: which batch, which record, which byte, and on which node.
+"""Location of differences between replicas: which batch, record and byte differs, and on which node.
 
-The replicas are read again, only there. What most of them hold is taken for right; where they are even, what the leader
-holds.
+Only chunks with different digests are read again. The version that most replicas have is considered correct; in case of
+a tie, the leader's version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chronik.protocol.errors import KafkaError
 from chronik.protocol.records import Record, decode_batch
 
 DIFFERENCES_MAX: Final = 5
-"""Differences that are told of one chunk and node: the first says where it begins, some more what it looks like."""
+"""Maximum number of differences reported per chunk and node."""
 
 _FIELDS: Final = (
     (8, "base offset"),
@@ -39,12 +39,12 @@ _FIELDS: Final = (
     (57, "base sequence"),
     (HEADER_BYTES, "number of records"),
 )
-"""The fields of a batch's header, by the position after each."""
+"""The fields of a batch header, each with the position after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Offsets of a partition of which the replicas do not hold the same."""
+    """A chunk of offsets in which the digests of the replicas differ."""
 
     topic: str
     partition: int
@@ -53,10 +53,12 @@ class Chunk:
     end: int
     replicas: tuple[Replica, ...]
     is_continued: bool = False
-    """The partition begins before it."""
+    """Whether the partition starts before the chunk."""
 
 
-class _Kept(NamedTuple):
+class _StoredBatch(NamedTuple):
+    """A batch of a replica: its digest and where it is stored."""
+
     base_offset: int
     next_offset: int
     size: int
@@ -65,45 +67,48 @@ class _Kept(NamedTuple):
     position: int
 
     @property
-    def span(self) -> str:
+    def offsets_text(self) -> str:
         return f"{self.base_offset} to {self.next_offset - 1}"
 
 
-_Key = tuple[int, int]
-"""A batch by its base offset, and how often that has come before."""
+_BatchKey = tuple[int, int]
+"""A batch's base offset, and the number of earlier batches with the same base offset."""
 
 
 def narrow(chunk: Chunk) -> list[Finding]:
-    """Finds what is different: nothing, when a node has only deleted meanwhile what others still have."""
+    """Return the differences between the replicas in a chunk.
+
+    There are none if a replica has only deleted records that others still have.
+    """
     end = min([chunk.end, *(each.end for each in chunk.replicas)])
-    held = {each.node: _kept(chunk, each, end) for each in chunk.replicas}
+    held = {each.node: _scan_replica(chunk, each, end) for each in chunk.replicas}
     start = max((start for start, _ in held.values()), default=chunk.start)
     batches = {
-        node: {key: kept for key, kept in found.items() if kept.next_offset > start}
+        node: {key: stored for key, stored in found.items() if stored.next_offset > start}
         for node, (_, found) in held.items()
     }
     findings: list[Finding] = []
-    told: Counter[int] = Counter()
+    reported: Counter[int] = Counter()
     for key in sorted({key for found in batches.values() for key in found}):
         here = {node: found.get(key) for node, found in batches.items()}
-        digests = {node: None if kept is None else kept.digest for node, kept in here.items()}
+        digests = {node: None if stored is None else stored.digest for node, stored in here.items()}
         if len(set(digests.values())) == 1:
             continue
-        right = _right(digests, chunk.leader)
+        majority = _find_majority(digests, chunk.leader)
         for node, digest in digests.items():
-            if digest != digests[right[0]]:
-                told[node] += 1
-                if told[node] <= DIFFERENCES_MAX:
-                    findings.append(_difference(chunk, node, here[node], here[right[0]], right))
+            if digest != digests[majority[0]]:
+                reported[node] += 1
+                if reported[node] <= DIFFERENCES_MAX:
+                    findings.append(_describe_difference(chunk, node, here[node], here[majority[0]], majority))
     return findings
 
 
-def _kept(chunk: Chunk, replica: Replica, end: int) -> tuple[int, dict[_Key, _Kept]]:
-    """Returns where the walk began, and what it met."""
-    place = Place(chunk.topic, chunk.partition, replica.node)
-    walk = Walk(
+def _scan_replica(chunk: Chunk, replica: Replica, end: int) -> tuple[int, dict[_BatchKey, _StoredBatch]]:
+    """Return the offset at which the scan of a replica started, and the batches that it found."""
+    replica_id = Place(chunk.topic, chunk.partition, replica.node)
+    scanner = Walk(
         replica.folder,
-        place,
+        replica_id,
         chunk.start,
         end,
         is_compacted=True,
@@ -112,47 +117,52 @@ def _kept(chunk: Chunk, replica: Replica, end: int) -> tuple[int, dict[_Key, _Ke
         is_continued=chunk.is_continued,
     )
     seen: Counter[int] = Counter()
-    found: dict[_Key, _Kept] = {}
-    for event in walk:
+    found: dict[_BatchKey, _StoredBatch] = {}
+    for event in scanner:
         if isinstance(event, Batch):
             base = event.header.base_offset
             digest = hashlib.sha256(event.data).digest()
-            kept = _Kept(base, event.header.next_offset, len(event.data), digest, event.file, event.position)
-            found[base, seen[base]] = kept
+            stored = _StoredBatch(base, event.header.next_offset, len(event.data), digest, event.file, event.position)
+            found[base, seen[base]] = stored
             seen[base] += 1
-    return walk.start, found
+    return scanner.start, found
 
 
-def _right(digests: Mapping[int, bytes | None], leader: int) -> list[int]:
-    """Returns the nodes that hold what is taken for right."""
+def _find_majority(digests: Mapping[int, bytes | None], leader: int) -> list[int]:
+    """Return the nodes whose version of a batch is considered correct."""
     alike: dict[bytes | None, list[int]] = {}
     for node, digest in digests.items():
         alike.setdefault(digest, []).append(node)
     return max(alike.values(), key=lambda nodes: (len(nodes), leader in nodes, digests[nodes[0]] is not None))
 
 
-def _difference(chunk: Chunk, node: int, here: _Kept | None, there: _Kept | None, right: Sequence[int]) -> Finding:
-    place, others = Place(chunk.topic, chunk.partition, node), named(right)
+def _describe_difference(
+    chunk: Chunk, node: int, here: _StoredBatch | None, there: _StoredBatch | None, majority: Sequence[int]
+) -> Finding:
+    replica_id, others = Place(chunk.topic, chunk.partition, node), named(majority)
     if here is None:
         assert there is not None
-        says = f"the batch with offsets {there.span}, which {others} have, is not here"
-        return place.finding(Kind.DIVERGED, says, offset=there.base_offset, end_offset=there.next_offset)
+        says = f"the batch with offsets {there.offsets_text} is missing; {others} have it"
+        return replica_id.finding(Kind.DIVERGED, says, offset=there.base_offset, end_offset=there.next_offset)
     end, file = here.next_offset, here.file
     if there is None:
-        says = f"the batch with offsets {here.span} is not what {others} have"
+        says = f"the batch with offsets {here.offsets_text} does not exist on {others}"
         first, position = here.base_offset, here.position
-        return place.finding(Kind.DIVERGED, says, offset=first, end_offset=end, file=file, position=position)
-    ours, theirs = _read(here), _read(there)
-    at = _first_different(ours, theirs)
-    offset, what = _which(ours, theirs, here, at)
+        return replica_id.finding(Kind.DIVERGED, says, offset=first, end_offset=end, file=file, position=position)
+    ours, theirs = _read_batch(here), _read_batch(there)
+    at = _first_differing_byte(ours, theirs)
+    offset, what = _describe_differing_part(ours, theirs, here, at)
     found = ", ".join(f"0x{data[at]:02x}" if at < len(data) else "nothing" for data in (ours, theirs))
-    says = f"{what} is not what {others} have (the first byte that differs: {found} there)"
+    says = f"{what} differs from {others} (first differing byte: {found} there)"
     position = here.position + at
-    return place.finding(Kind.DIVERGED, says, offset=offset, end_offset=end, file=file, position=position)
+    return replica_id.finding(Kind.DIVERGED, says, offset=offset, end_offset=end, file=file, position=position)
 
 
-def _first_different(ours: bytes, theirs: bytes) -> int:
-    """Looks in the records first, if they differ: then the checksum before them says only that they do."""
+def _first_differing_byte(ours: bytes, theirs: bytes) -> int:
+    """Return the position of the first differing byte; differences in records come before those in the header.
+
+    If records differ, the checksum in the header differs too, but says nothing more.
+    """
     for start in (HEADER_BYTES, 0):
         pairs = enumerate(zip_longest(ours[start:], theirs[start:]), start)
         at = next((number for number, (mine, other) in pairs if mine != other), None)
@@ -161,29 +171,29 @@ def _first_different(ours: bytes, theirs: bytes) -> int:
     return 0
 
 
-def _read(kept: _Kept) -> bytes:
-    """Returns nothing when the file has gone meanwhile."""
+def _read_batch(stored: _StoredBatch) -> bytes:
+    """Read a batch from its file; return no bytes if the file was deleted since."""
     try:
-        with open(kept.file, "rb", buffering=0) as file:
-            return os.pread(file.fileno(), kept.size, kept.position)
+        with open(stored.file, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), stored.size, stored.position)
     except FileNotFoundError:
         return b""
 
 
-def _which(ours: bytes, theirs: bytes, here: _Kept, at: int) -> tuple[int, str]:
-    """Returns the offset, and what of it is different."""
-    batch = f"the batch with offsets {here.span}"
+def _describe_differing_part(ours: bytes, theirs: bytes, here: _StoredBatch, at: int) -> tuple[int, str]:
+    """Return the affected offset and a description of the part of the batch that differs."""
+    batch = f"the batch with offsets {here.offsets_text}"
     try:
         for mine, other in zip_longest(decode_batch(ours), decode_batch(theirs)):
             if mine != other:
-                return _which_record(mine, other)
+                return _describe_differing_record(mine, other)
     except KafkaError:
         return here.base_offset, f"{batch}: its content"
     field = next((name for end, name in _FIELDS if at < end), "content")
     return here.base_offset, f"{batch}: its {field}"
 
 
-def _which_record(mine: Record | None, other: Record | None) -> tuple[int, str]:
+def _describe_differing_record(mine: Record | None, other: Record | None) -> tuple[int, str]:
     if mine is None or other is None:
         record = mine or other
         assert record is not None

@@ -1,4 +1,4 @@
-"""Batches of a walk as columns of records, many at a time."""
+"""Decoding of scanned batches to record columns, many batches at a time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from chronik.pipeline.records.decode import decode
 from chronik.protocol.errors import CorruptRecords, KafkaError
 
 GROUP_BYTES: Final = 4 * MIB
-"""Batches that are decoded together: enough for the decoder to be fast, little enough to hold several times over."""
+"""Bytes of batches that are decoded together: enough for fast decoding, with little memory."""
 
 
-def readable_records(events: Iterable[Event], place: Place, start: int, end: int) -> Iterator[Columns | Finding]:
-    """Yields the records from `start` to before `end`, in order, and the findings that come along.
+def readable_records(events: Iterable[Event], replica_id: Place, start: int, end: int) -> Iterator[Columns | Finding]:
+    """Yield the records of [start, end) in order, and the findings among the events.
 
-    A batch whose checksum is wrong gives no records: what is wrong with it has been told. One whose checksum is right,
-    and which cannot be read all the same, is told here."""
+    Batches with a wrong checksum are skipped, since they are already reported. A batch that cannot be decoded although
+    its checksum is correct is reported here.
+    """
     group: list[Batch] = []
     group_bytes = 0
     for event in events:
@@ -31,25 +32,25 @@ def readable_records(events: Iterable[Event], place: Place, start: int, end: int
             group.append(event)
             group_bytes += len(event.data)
             if group_bytes >= GROUP_BYTES:
-                yield from _decoded(group, place, start, end)
+                yield from _decode_group(group, replica_id, start, end)
                 group, group_bytes = [], 0
-    yield from _decoded(group, place, start, end)
+    yield from _decode_group(group, replica_id, start, end)
 
 
-def _decoded(group: list[Batch], place: Place, start: int, end: int) -> Iterator[Columns | Finding]:
+def _decode_group(group: list[Batch], replica_id: Place, start: int, end: int) -> Iterator[Columns | Finding]:
     try:
-        yield from list(_columns(group, start, end))
+        yield from list(_decode_columns(group, start, end))
         return
     except (CorruptRecords, KafkaError) as error:
         if len(group) == 1:
-            yield _unreadable(group[0], place, error)
+            yield _undecodable_finding(group[0], replica_id, error)
             return
     for batch in group:
-        yield from _decoded([batch], place, start, end)
+        yield from _decode_group([batch], replica_id, start, end)
 
 
-def _columns(group: list[Batch], start: int, end: int) -> Iterator[Columns]:
-    """Lays them one after the other: a batch of a walk is a piece of the file's portion, which is gone by now."""
+def _decode_columns(group: list[Batch], start: int, end: int) -> Iterator[Columns]:
+    """Decode batches together. Their bytes are copied, since the reader's buffer may have been reused."""
     position = 0
     stored: list[StoredBatch] = []
     for batch in group:
@@ -59,9 +60,9 @@ def _columns(group: list[Batch], start: int, end: int) -> Iterator[Columns]:
     return decode(b"".join(batch.data for batch in group), stored, start, end)
 
 
-def _unreadable(batch: Batch, place: Place, error: Exception) -> Finding:
+def _undecodable_finding(batch: Batch, replica_id: Place, error: Exception) -> Finding:
     header = batch.header
-    return place.finding(
+    return replica_id.finding(
         Kind.HEADER,
         f"the records of the batch with offsets {header.base_offset} to {header.last_offset} cannot be read: {error}",
         offset=header.base_offset,

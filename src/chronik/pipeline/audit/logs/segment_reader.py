@@ -1,4 +1,4 @@
-"""One segment file as an audit reads it: a batch is where a header can be; after damage its checksum must be right."""
+"""Buffered reading of a segment file that may be damaged: find batch headers, and the next valid batch after damage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OFFSET = struct.Struct(">q")
 
 
 class SegmentReader:
-    """One file of a replica, a portion at a time. What it says of itself is not believed."""
+    """A reader of one segment file, which reads a chunk at a time and trusts nothing in it unverified."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class SegmentReader:
         os.close(self._descriptor)
 
     def view(self, position: int, size: int) -> memoryview:
-        """Returns so many bytes, or as many as there are."""
+        """Return up to `size` bytes from a position; fewer at the end of the file."""
         first = position - self._start
         if first < 0 or first + size > len(self._buffer):
             self._buffer = memoryview(os.pread(self._descriptor, max(size, PORTION_BYTES), position))
@@ -48,7 +48,7 @@ class SegmentReader:
         return self._buffer[first : first + size]
 
     def header(self, position: int) -> BatchHeader | None:
-        """Returns None when no whole batch can be there."""
+        """Return the batch header at a position, or None if no complete batch can be there."""
         first = position - self._start
         if first < 0 or first + HEADER_BYTES > len(self._buffer):
             self.view(position, HEADER_BYTES)
@@ -65,20 +65,20 @@ class SegmentReader:
         try:
             return parse_header(self._buffer, first)
         except CorruptRecords:
-            return None  # the file has become shorter
+            return None  # the file was truncated since it was opened
 
     def is_room(self, position: int) -> bool:
-        """After the batches of a segment that is written to there may be zeros; and in the end there is nothing."""
+        """Return whether no batch was written at a position: it has preallocated zeros or is the end of the file."""
         return not any(self.view(position, LENGTH_END))
 
-    def next_good(self, position: int, due: int) -> int:
-        """Returns where the next batch is whose checksum is right and whose offset may follow; else the file's end."""
+    def next_good(self, position: int, min_offset: int) -> int:
+        """Return the position of the next batch with a correct checksum and a plausible offset, or the file's end."""
         while position < self.size:
             view = bytes(self.view(position, PORTION_BYTES))
             found = view.find(MAGIC, MAGIC_POSITION)
             while 0 <= found <= len(view) - HEADER_BYTES + MAGIC_POSITION:
                 at = position + found - MAGIC_POSITION
-                if self._is_good(at, due):
+                if self._is_valid_batch(at, min_offset):
                     return at
                 found = view.find(MAGIC, found + 1)
             if len(view) <= HEADER_BYTES:
@@ -86,19 +86,19 @@ class SegmentReader:
             position += len(view) - HEADER_BYTES + 1
         return self.size
 
-    def _is_good(self, position: int, due: int) -> bool:
+    def _is_valid_batch(self, position: int, min_offset: int) -> bool:
         offset = _OFFSET.unpack_from(self.view(position, LENGTH_END))[0]
-        if not due <= offset <= due + INT32_MAX:
+        if not min_offset <= offset <= min_offset + INT32_MAX:
             return False
         header = self.header(position)
         return header is not None and verify_crc(self.view(position, header.size), 0, header.size)
 
-    def offset_at(self, position: int, otherwise: int) -> int:
-        """Returns the base offset of the batch that is there, if one can be."""
+    def offset_at(self, position: int, default: int) -> int:
+        """Return the base offset of the batch at a position, or `default` if there is none."""
         header = self.header(position)
-        return otherwise if header is None else header.base_offset
+        return default if header is None else header.base_offset
 
-    def leads_on(self, behind: int, header: BatchHeader) -> bool:
-        """Says whether the header of a batch that is damaged somewhere leads to what follows it, at `behind`."""
-        follower = self.header(behind)
-        return self.is_room(behind) if follower is None else follower.base_offset == header.next_offset
+    def leads_on(self, next_position: int, header: BatchHeader) -> bool:
+        """Return whether a damaged batch is followed by the batch that its header implies, or by the end of file."""
+        follower = self.header(next_position)
+        return self.is_room(next_position) if follower is None else follower.base_offset == header.next_offset

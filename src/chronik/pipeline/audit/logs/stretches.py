@@ -1,5 +1,4 @@
-"""The work of an audit, cut into tasks: stretches of offsets that all replicas are read by, bundled so that each task
-is worth starting, in rounds so that there is progress to show. Pure, but for the sizes of files."""
+"""Division of an audit into tasks: ranges of offsets, bundled by size, in rounds after which progress is reported."""
 
 from __future__ import annotations
 
@@ -16,23 +15,23 @@ from chronik.pipeline.audit.standing import Partition, Replica
 from chronik.pipeline.reading.segment_files import segments_of
 
 SLICE_BYTES: Final = 256 * MIB
-"""What one task reads of one replica: less than a second of work."""
+"""Bytes that one task reads of one replica: less than a second of work."""
 
 BUNDLE_BYTES_MIN: Final = 16 * MIB
-"""Small partitions share a task: below it starting one takes longer than its work."""
+"""Minimum size of a bundle. Smaller partitions share a task, since starting one would take longer than its work."""
 
 BUNDLES_PER_ROUND: Final = 16
-"""While there is enough to do, any number of cores up to it finds work in every round."""
+"""Number of bundles in a round if there is enough work, so that up to this many cores are busy."""
 
 ROUND_BYTES: Final = 2048 * MIB
-"""Read between two signs of life: a few seconds."""
+"""Bytes read between two progress reports: a few seconds of work."""
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets [start, end) of a partition, as all its replicas have them."""
+    """Offsets [start, end) of a partition, to be scanned on all replicas."""
 
     partition: Partition
     start: int
@@ -42,29 +41,29 @@ class Stretch:
 
 
 def stretches(partition: Partition) -> Iterator[Stretch]:
-    """Cuts where a segment of the longest replica begins; a chunk is never cut, so that all count the same ones."""
-    sizes = {replica.node: _sizes(replica) for replica in partition.replicas}
+    """Split a partition into ranges at segment boundaries of its largest replica, aligned to digest chunks."""
+    sizes = {replica.node: _segment_sizes(replica) for replica in partition.replicas}
     longest = max(sizes.values(), key=lambda each: sum(size for _, size in each), default=[])
-    cuts = [partition.start]
-    since = 0
+    starts = [partition.start]
+    bytes_since_start = 0
     for base, size in longest:
-        cut = base // CHUNK_OFFSETS * CHUNK_OFFSETS
-        if since >= SLICE_BYTES and cuts[-1] < cut < partition.end:
-            cuts.append(cut)
-            since = 0
-        since += size
+        boundary = base // CHUNK_OFFSETS * CHUNK_OFFSETS
+        if bytes_since_start >= SLICE_BYTES and starts[-1] < boundary < partition.end:
+            starts.append(boundary)
+            bytes_since_start = 0
+        bytes_since_start += size
     total = sum(size for each in sizes.values() for _, size in each)
-    for start, end in zip(cuts, [*cuts[1:], partition.end], strict=True):
-        slices = tuple(_slices(partition, start, end))
+    for start, end in zip(starts, [*starts[1:], partition.end], strict=True):
+        slices = tuple(_replica_slices(partition, start, end))
         if slices and start < end:
-            yield Stretch(partition, start, end, slices, total // len(cuts))
+            yield Stretch(partition, start, end, slices, total // len(starts))
 
 
-def _sizes(replica: Replica) -> list[tuple[int, int]]:
+def _segment_sizes(replica: Replica) -> list[tuple[int, int]]:
     return [(segment.base_offset, size_of(segment)) for segment in segments_of(replica.folder)]
 
 
-def _slices(partition: Partition, start: int, end: int) -> Iterator[ReplicaSlice]:
+def _replica_slices(partition: Partition, start: int, end: int) -> Iterator[ReplicaSlice]:
     for replica in partition.replicas:
         if replica.end > start:
             yield ReplicaSlice(
@@ -80,18 +79,19 @@ def _slices(partition: Partition, start: int, end: int) -> Iterator[ReplicaSlice
 
 
 def rounds(work: Iterable[Stretch]) -> Iterator[list[Stretch]]:
-    gathered: list[Stretch] = []
+    """Group ranges into rounds of about `ROUND_BYTES`."""
+    batch: list[Stretch] = []
     for stretch in work:
-        gathered.append(stretch)
-        if sum(each.size_bytes for each in gathered) >= ROUND_BYTES:
-            yield gathered
-            gathered = []
-    if gathered:
-        yield gathered
+        batch.append(stretch)
+        if sum(each.size_bytes for each in batch) >= ROUND_BYTES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def bundles(items: Sequence[tuple[Item, int]]) -> list[list[Item]]:
-    """Puts items with their sizes, in order, into bundles of about equal size."""
+    """Group items with their sizes, in order, into bundles of about equal size."""
     total = sum(size for _, size in items)
     limit = max(BUNDLE_BYTES_MIN, min(SLICE_BYTES, total // BUNDLES_PER_ROUND))
     found: list[list[Item]] = []

@@ -1,9 +1,10 @@
-"""Replicas of a compacted partition: each compacts for itself and when it likes, so one may still hold what another has
-dropped. They agree when every record that two of them hold is the same, and whatever one has dropped is superseded: a
-later record has its key. (Tombstones go after a while, and records without a key at once.)
+"""Comparison of a compacted partition's replicas, which compact independently of each other.
 
-Only chunks whose digests differ are looked at; for the keys that are in question the log is read once more. Of a key
-64 bits are remembered, of a bounded number of keys at a time.
+They agree if records at the same offset are equal, and if each record that only some replicas have is superseded by a
+later record with the same key. (Tombstones and records without a key may be dropped in any case.)
+
+Only chunks with different digests are compared; the log is read again for the keys in question. Keys are kept as 64-bit
+hashes, a bounded number at a time.
 """
 
 from __future__ import annotations
@@ -23,78 +24,85 @@ from chronik.pipeline.audit.standing import Replica
 from chronik.pipeline.records.columns import Columns
 
 KEYS_MAX: Final = 2_000_000
-"""Keys in question at a time: 50 MB or so. With more, the log is read once for each so many."""
+"""Maximum number of keys in question at a time, about 50 MB. The log is read once per batch of keys."""
 
 FINDINGS_MAX: Final = 20
 
-EVERYTHING: Final = 2**62
-"""A record may be superseded by one that came after the end of the audit was planned."""
+OFFSET_LIMIT: Final = 2**62
+"""Upper bound of offsets: a record may be superseded by one that was appended after the audit was planned."""
 
-Ints = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
+    """A compacted partition and the chunks in which its replicas differ."""
+
     topic: str
     partition: int
     leader: int
     replicas: tuple[Replica, ...]
     chunks: tuple[tuple[int, int], ...]
-    """Stretches of offsets whose digests differ."""
+    """Ranges of offsets whose digests differ."""
 
 
-class _Records(NamedTuple):
-    """Records of one replica, in one stretch."""
+class _ReplicaRecords(NamedTuple):
+    """The records of one replica in a range of offsets."""
 
     start: int
     end: int
-    """Records were looked for between these."""
-    offsets: Ints
-    contents: Ints
-    keys: Ints
+    """The range that was searched, [start, end)."""
+    offsets: Int64Array
+    contents: Int64Array
+    keys: Int64Array
     droppable: npt.NDArray[np.bool_]
-    """Compaction may drop it whatever follows."""
+    """Whether compaction may drop the record regardless of later records."""
 
 
-class _Question(NamedTuple):
-    """Records that a replica lacks and others have."""
+class _MissingRecords(NamedTuple):
+    """Records that a replica lacks and other replicas have."""
 
     node: int
-    offsets: Ints
-    keys: Ints
+    offsets: Int64Array
+    keys: Int64Array
 
 
 def compare_survivors(task: Compacted) -> list[Finding]:
+    """Compare the replicas of a compacted partition and return where they contradict each other."""
     findings: list[Finding] = []
-    questions: list[_Question] = []
+    missing: list[_MissingRecords] = []
     for start, end in task.chunks:
-        held = {each.node: _records(task, each, start, min(end, each.end)) for each in task.replicas}
-        findings += _different(task, held)
-        questions += _questions(held)
-        if sum(len(each.offsets) for each in questions) >= KEYS_MAX:
-            findings += _settled(task, questions)
-            questions = []
-    findings += _settled(task, questions)
+        held = {each.node: _read_records(task, each, start, min(end, each.end)) for each in task.replicas}
+        findings += _find_different(task, held)
+        missing += _find_missing(held)
+        if sum(len(each.offsets) for each in missing) >= KEYS_MAX:
+            findings += _check_superseded(task, missing)
+            missing = []
+    findings += _check_superseded(task, missing)
     return findings[:FINDINGS_MAX]
 
 
-def _columns(task: Compacted, replica: Replica, start: int, end: int) -> tuple[Walk, Iterator[Columns]]:
-    place = Place(task.topic, task.partition, replica.node)
-    walk = Walk(replica.folder, place, start, end, is_compacted=True, is_final=False, must_reach_end=False)
-    read = readable_records(walk, place, start, end)
-    return walk, (each for each in read if isinstance(each, Columns))
+def _scan_columns(task: Compacted, replica: Replica, start: int, end: int) -> tuple[Walk, Iterator[Columns]]:
+    replica_id = Place(task.topic, task.partition, replica.node)
+    scanner = Walk(replica.folder, replica_id, start, end, is_compacted=True, is_final=False, must_reach_end=False)
+    read = readable_records(scanner, replica_id, start, end)
+    return scanner, (each for each in read if isinstance(each, Columns))
 
 
-def _records(task: Compacted, replica: Replica, start: int, end: int) -> _Records:
-    walk, columns = _columns(task, replica, start, end)
-    parts = [(each.offset.to_numpy(), _contents(each), _keys(each), _droppable(each)) for each in columns]
+def _read_records(task: Compacted, replica: Replica, start: int, end: int) -> _ReplicaRecords:
+    scanner, columns = _scan_columns(task, replica, start, end)
+    parts = [
+        (each.offset.to_numpy(), _content_hashes(each), _key_hashes(each), _droppable_mask(each)) for each in columns
+    ]
     empty = np.empty(0, np.int64)
     if not parts:
-        return _Records(walk.start, min(end, walk.due), empty, empty, empty, np.empty(0, np.bool_))
-    return _Records(walk.start, min(end, walk.due), *(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return _ReplicaRecords(scanner.start, min(end, scanner.due), empty, empty, empty, np.empty(0, np.bool_))
+    return _ReplicaRecords(
+        scanner.start, min(end, scanner.due), *(np.concatenate(column) for column in zip(*parts, strict=True))
+    )
 
 
-def _contents(records: Columns) -> Ints:
+def _content_hashes(records: Columns) -> Int64Array:
     assert records.key is not None
     assert records.value is not None
     assert records.headers is not None
@@ -108,12 +116,12 @@ def _contents(records: Columns) -> Ints:
     return np.fromiter(map(hash, rows), np.int64, len(records))
 
 
-def _keys(records: Columns) -> Ints:
+def _key_hashes(records: Columns) -> Int64Array:
     assert records.key is not None
     return np.fromiter(map(hash, records.key.to_pylist()), np.int64, len(records))
 
 
-def _droppable(records: Columns) -> npt.NDArray[np.bool_]:
+def _droppable_mask(records: Columns) -> npt.NDArray[np.bool_]:
     assert records.key is not None
     assert records.value is not None
     nulls = [each.is_null().to_numpy(zero_copy_only=False) for each in (records.key, records.value)]
@@ -121,8 +129,8 @@ def _droppable(records: Columns) -> npt.NDArray[np.bool_]:
     return dropped
 
 
-def _different(task: Compacted, held: dict[int, _Records]) -> Iterator[Finding]:
-    """Yields offsets at which two replicas have a record, and not the same."""
+def _find_different(task: Compacted, held: dict[int, _ReplicaRecords]) -> Iterator[Finding]:
+    """Yield findings for offsets at which replicas have different records."""
     contents: dict[int, dict[int, int]] = {}
     for node, records in held.items():
         for offset, content in zip(records.offsets.tolist(), records.contents.tolist(), strict=True):
@@ -131,15 +139,16 @@ def _different(task: Compacted, held: dict[int, _Records]) -> Iterator[Finding]:
         if len(set(by_node.values())) < 2:
             continue
         counts = list(by_node.values())
-        right = max(by_node, key=lambda node: (counts.count(by_node[node]), node == task.leader))
-        others = [node for node in by_node if by_node[node] == by_node[right]]
+        majority = max(by_node, key=lambda node: (counts.count(by_node[node]), node == task.leader))
+        others = [node for node in by_node if by_node[node] == by_node[majority]]
         for node in by_node:
             if node not in others:
-                says = f"the record at offset {offset} is not what {named(others)} have"
+                says = f"the record at offset {offset} differs from {named(others)}"
                 yield Place(task.topic, task.partition, node).finding(Kind.DIVERGED, says, offset=offset)
 
 
-def _questions(held: dict[int, _Records]) -> Iterator[_Question]:
+def _find_missing(held: dict[int, _ReplicaRecords]) -> Iterator[_MissingRecords]:
+    """Yield the records that each replica lacks, unless compaction may have dropped them in any case."""
     start = max(records.start for records in held.values())
     for node, lacking in held.items():
         for other, having in held.items():
@@ -148,35 +157,37 @@ def _questions(held: dict[int, _Records]) -> Iterator[_Question]:
             absent = ~np.isin(having.offsets, lacking.offsets) & ~having.droppable
             absent &= (having.offsets >= start) & (having.offsets < lacking.end)
             if absent.any():
-                yield _Question(node, having.offsets[absent], having.keys[absent])
+                yield _MissingRecords(node, having.offsets[absent], having.keys[absent])
 
 
-def _settled(task: Compacted, questions: list[_Question]) -> Iterator[Finding]:
-    """Yields those that no later record answers."""
-    if not questions:
+def _check_superseded(task: Compacted, missing: list[_MissingRecords]) -> Iterator[Finding]:
+    """Yield findings for missing records that no later record with the same key supersedes."""
+    if not missing:
         return
-    wanted = np.unique(np.concatenate([each.keys for each in questions]))
-    first = min(int(each.offsets.min()) for each in questions)
+    wanted = np.unique(np.concatenate([each.keys for each in missing]))
+    first = min(int(each.offsets.min()) for each in missing)
     last = _last_offsets(task, wanted, first)
-    told: set[tuple[int, int]] = set()
-    for question in questions:
-        superseded = last[np.searchsorted(wanted, question.keys)] > question.offsets
-        for offset in question.offsets[~superseded].tolist():
-            if (question.node, offset) not in told:
-                told.add((question.node, offset))
-                says = f"the record at offset {offset} is the last one of its key, others have it, and it is not here"
-                place = Place(task.topic, task.partition, question.node)
-                yield place.finding(Kind.DIVERGED, says, offset=offset)
+    reported: set[tuple[int, int]] = set()
+    for lacking_replica in missing:
+        superseded = last[np.searchsorted(wanted, lacking_replica.keys)] > lacking_replica.offsets
+        for offset in lacking_replica.offsets[~superseded].tolist():
+            if (lacking_replica.node, offset) not in reported:
+                reported.add((lacking_replica.node, offset))
+                says = (
+                    f"the record at offset {offset} is missing, although it is the last of its key and others have it"
+                )
+                replica_id = Place(task.topic, task.partition, lacking_replica.node)
+                yield replica_id.finding(Kind.DIVERGED, says, offset=offset)
 
 
-def _last_offsets(task: Compacted, wanted: Ints, first: int) -> Ints:
-    """Returns the last offset of each of these keys, on whichever replica."""
+def _last_offsets(task: Compacted, wanted: Int64Array, first: int) -> Int64Array:
+    """Return the last offset of each key, over all replicas."""
     last = np.full(len(wanted), -1, np.int64)
     for replica in task.replicas:
-        _, columns = _columns(task, replica, first, EVERYTHING)
+        _, columns = _scan_columns(task, replica, first, OFFSET_LIMIT)
         for records in columns:
-            keys = _keys(records)
-            places = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
-            found = wanted[places] == keys
-            np.maximum.at(last, places[found], records.offset.to_numpy()[found])
+            keys = _key_hashes(records)
+            indexes = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
+            found = wanted[indexes] == keys
+            np.maximum.at(last, indexes[found], records.offset.to_numpy()[found])
     return last

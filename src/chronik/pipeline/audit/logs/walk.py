@@ -1,11 +1,10 @@
-"""Walks over the batches of one replica, file by file, and tells whatever is wrong with them alone.
+"""Scan of one replica's batches, segment file by segment file, with checks that need no other replica.
 
-Every batch is checked: that it is one, that its checksum is right, that it continues the one before in offsets, that
-its leader epoch is the one that the history has for that offset, and that it holds as many records as it says. Damage
-is stepped over: what follows is found by looking for the next batch whose checksum is right.
+Each batch must have a valid header and checksum, continue the previous batch's offsets, have the leader epoch that the
+epoch history has for its offset, and contain as many records as its header states. After damage, the scan continues
+with the next batch that has a correct checksum.
 
-The node may be writing: files that vanish are looked for again under their new names, and what is not there yet is not
-asked for, since nothing is read beyond the end that was planned.
+The node may be running: renamed or deleted files are listed again, and nothing is read beyond the planned end.
 """
 
 from __future__ import annotations
@@ -25,28 +24,31 @@ from chronik.protocol.records import decode_batch
 from chronik.wording import counted
 
 LISTINGS_MAX: Final = 20
-"""A file may go away between listing and opening it, when retention or compaction takes it; not so often in a row."""
+"""Maximum number of attempts to list and open segment files while retention or compaction deletes them."""
 
 PRODUCERS_MAX: Final = 10_000
-"""Producers whose last batch is remembered; beyond it all are forgotten, and a doubled batch may be overlooked."""
+"""Producers whose last batch is remembered to detect duplicates. When there are more, all are forgotten."""
 
 
 class Batch(NamedTuple):
+    """A batch of a replica, and where it is stored."""
+
     header: BatchHeader
     file: str
     position: int
     data: memoryview
-    """All of the batch, from its base offset on."""
+    """The complete bytes of the batch, from its base offset on."""
     is_good: bool
-    """Its checksum is right, and it stands where it belongs."""
+    """Whether the checksum is correct and the batch has the expected offset."""
 
 
 Event = Batch | Finding
+"""An element of a scan: a batch, or a problem."""
 
 
 @dataclass
 class Walk:
-    """The batches with offsets of [start, end), and what is wrong with them. Iterate once; then ask what was seen."""
+    """A scan of the batches in [start, end) that yields them together with findings. It can be iterated once."""
 
     folder: str
     place: Place
@@ -54,175 +56,195 @@ class Walk:
     end: int
     is_compacted: bool = False
     is_final: bool = True
-    """No other walk goes on from `end`: whatever is missing up to there is told by this one."""
+    """Whether no other scan continues at `end`, so that this one reports everything missing before it."""
     must_reach_end: bool = True
-    """The replica is in sync. One that is not may end anywhere."""
+    """Whether the log must reach `end`, because the replica is in sync."""
     is_continued: bool = False
-    """Another walk has come up to `start`, and has looked at the batch that reaches across it."""
+    """Whether another scan ended at `start` and has checked the batch that spans it."""
     due: int = field(init=False)
-    """The offset up to which it has come."""
+    """The offset up to which the scan has come."""
     _epoch: int = -1
     _epoch_start: int = 0
     _epoch_end: int = 0
     _producers: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
-    _ended: bool = False
+    _is_finished: bool = False
 
     def __post_init__(self) -> None:
         self.due = self.start
-        self._epochs, self._epochs_whole = epochs_of(self.folder)
+        self._epochs, self._are_epochs_intact = epochs_of(self.folder)
 
     def __iter__(self) -> Iterator[Event]:
         if self.start >= self.end:
             return
-        if not self._epochs_whole:
-            says = "the history of leader epochs is damaged"
-            yield self.place.finding(Kind.EPOCH, says, file=f"{self.folder}/leader-epochs")
-        listings = 0
+        if not self._are_epochs_intact:
+            message = "the leader epoch history is damaged"
+            yield self.place.finding(Kind.EPOCH, message, file=f"{self.folder}/leader-epochs")
+        attempts = 0
         while True:
             try:
-                yield from self._files()
+                yield from self._scan_files()
                 return
             except FileNotFoundError:
-                listings += 1
-                if listings >= LISTINGS_MAX:
+                attempts += 1
+                if attempts >= LISTINGS_MAX:
                     raise
 
-    def _files(self) -> Iterator[Event]:
+    def _scan_files(self) -> Iterator[Event]:
         segments = segments_of(self.folder)
-        yield from self._lost_beginning(segments)
+        yield from self._check_log_start(segments)
         begun = sum(each.base_offset <= self.due for each in segments)
         segments = segments[max(0, begun - 1) :]
         last: tuple[str, int] | None = None
-        at = min([self.due, *(each.base_offset for each in segments[:1])])
+        expected = min([self.due, *(each.base_offset for each in segments[:1])])
         for segment, following in zip_longest(segments, segments[1:]):
-            if self._ended or (segment.base_offset >= self.end and self.due >= self.end):
+            if self._is_finished or (segment.base_offset >= self.end and self.due >= self.end):
                 return
             with SegmentReader(segment.path) as reader:
-                position, at = yield from self._file(reader, segment, following, at)
+                position, expected = yield from self._scan_file(reader, segment, following, expected)
                 last = segment.path, position
-        if self.due < self.end and not self._ended and self.is_final and self.must_reach_end:
-            yield self._short(last)
+        if self.due < self.end and not self._is_finished and self.is_final and self.must_reach_end:
+            yield self._short_log_finding(last)
 
-    def _lost_beginning(self, segments: list[SegmentFile]) -> Iterator[Finding]:
-        """Retention may have moved the log's start since this was planned; otherwise files are missing."""
+    def _check_log_start(self, segments: list[SegmentFile]) -> Iterator[Finding]:
+        """Yield a finding if the first segments are missing although retention has not moved the log start."""
         if not segments or segments[0].base_offset <= self.due:
             return
         first = segments[0]
         self.due = self.start = max(self.due, min(log_start_of(self.folder), self.end))
         if first.base_offset > self.due:
             end = min(first.base_offset, self.end)
-            yield self._missing(self.due, end, first.path, 0)
+            yield self._missing_records_finding(self.due, end, first.path, 0)
             self.due = end
 
-    # One file
+    # Scanning one file
 
-    def _file(
-        self, reader: SegmentReader, segment: SegmentFile, following: SegmentFile | None, at: int
+    def _scan_file(
+        self, reader: SegmentReader, segment: SegmentFile, following: SegmentFile | None, expected: int
     ) -> Generator[Event, None, tuple[int, int]]:
-        """`at` is the offset that is due where the file begins. Returns the position up to which it was read, and the
-        offset that is due there. Batches below `self.due` were looked at by an earlier walk."""
-        position, at = self._shortcut(reader, segment, at)
-        rest = self.end if following is None else following.base_offset  # where damage up to the file's end leads to
-        is_sure = True  # of `at`, the offset that is due at `position`
+        """Scan a file that is expected to start with offset `expected`, and return the position and offset reached.
+
+        Batches below `self.next_offset` were checked by an earlier scan.
+        """
+        position, expected = self._skip_scanned(reader, segment, expected)
+        offset_after_damage = (
+            self.end if following is None else following.base_offset
+        )  # the next offset if the rest is damaged
+        is_expected_certain = True  # whether `expected` is known to be right at `position`
         while True:
             header = reader.header(position)
-            if at >= self.end and (header is None or header.base_offset >= at):
-                self._ended = True
+            if expected >= self.end and (header is None or header.base_offset >= expected):
+                self._is_finished = True
                 break
             if header is None:
                 if reader.is_room(position):
                     break
-                position, at = yield from self._damage(reader, position, at, rest)
-            elif at < self.due and (header.next_offset <= self.due or self._is_across(header)):
-                is_sure = is_sure and header.base_offset == at
-                position, at = position + header.size, max(at, header.next_offset)
-                self.due = max(self.due, at)
+                position, expected = yield from self._skip_damage(reader, position, expected, offset_after_damage)
+            elif expected < self.due and (header.next_offset <= self.due or self._is_checked_before(header)):
+                is_expected_certain = is_expected_certain and header.base_offset == expected
+                position, expected = position + header.size, max(expected, header.next_offset)
+                self.due = max(self.due, expected)
             else:
-                at = at if is_sure or header.base_offset > self.due else header.base_offset
-                is_sure = True
-                position, at = yield from self._batch(reader, segment, position, header, at, rest)
-                if self._ended:
+                expected = expected if is_expected_certain or header.base_offset > self.due else header.base_offset
+                is_expected_certain = True
+                position, expected = yield from self._check_batch(
+                    reader, segment, position, header, expected, offset_after_damage
+                )
+                if self._is_finished:
                     break
-                self.due = max(self.due, at)
-        return position, at
+                self.due = max(self.due, expected)
+        return position, expected
 
-    def _shortcut(self, reader: SegmentReader, segment: SegmentFile, at: int) -> tuple[int, int]:
-        """Skips batches that an earlier walk has looked at, if the index knows the way. It is not believed: a batch
-        with that offset has to be there."""
-        hint = indexed_place(segment, self.due) if at < self.due else None
+    def _skip_scanned(self, reader: SegmentReader, segment: SegmentFile, expected: int) -> tuple[int, int]:
+        """Return a position and its offset to start from, skipping batches that an earlier scan has checked.
+
+        The index entry is used only if a batch with its offset is there.
+        """
+        hint = indexed_place(segment, self.due) if expected < self.due else None
         header = None if hint is None else reader.header(hint.position)
         if hint is None or header is None or header.base_offset != hint.offset:
-            return 0, at
+            return 0, expected
         return hint.position, hint.offset
 
-    def _is_across(self, header: BatchHeader) -> bool:
+    def _is_checked_before(self, header: BatchHeader) -> bool:
         return self.is_continued and header.base_offset < self.start
 
-    def _damage(
-        self, reader: SegmentReader, position: int, at: int, rest: int
+    def _skip_damage(
+        self, reader: SegmentReader, position: int, expected: int, offset_after_damage: int
     ) -> Generator[Event, None, tuple[int, int]]:
-        """Returns where it goes on, and with which offset."""
-        found = reader.next_good(position + 1, at)
-        after = max(at, reader.offset_at(found, rest))
+        """Skip damaged bytes; return the position and offset to continue with."""
+        found = reader.next_good(position + 1, expected)
+        after = max(expected, reader.offset_at(found, offset_after_damage))
         if after > self.due:
-            yield self._unreadable(reader, position, max(at, self.due), found, after)
+            yield self._damage_finding(reader, position, max(expected, self.due), found, after)
             self.due = min(after, max(self.end, self.due))
         return found, after
 
-    def _batch(
-        self, reader: SegmentReader, segment: SegmentFile, position: int, header: BatchHeader, at: int, rest: int
+    def _check_batch(
+        self,
+        reader: SegmentReader,
+        segment: SegmentFile,
+        position: int,
+        header: BatchHeader,
+        expected: int,
+        offset_after_damage: int,
     ) -> Generator[Event, None, tuple[int, int]]:
-        """Returns where it goes on, and with which offset."""
-        behind = position + header.size
+        """Check a batch and yield it; return the position and offset to continue with."""
+        next_position = position + header.size
         data = reader.view(position, header.size)
-        problem = self._out_of_place(reader, position, header, at)
+        problem = self._find_order_problem(reader, position, header, expected)
         if header.base_offset >= self.end and (problem is None or problem.kind is Kind.MISSING_RECORDS):
-            self._ended = True
+            self._is_finished = True
             if problem is not None and self.is_final:
-                yield self._missing(at, self.end, reader.path, position)
-            return position, at
+                yield self._missing_records_finding(expected, self.end, reader.path, position)
+            return position, expected
         if problem is not None:
             yield problem
         elif position == 0 and header.base_offset != segment.base_offset:
-            says = f"the file is named for offset {segment.base_offset} and begins with {header.base_offset}"
-            yield self._finding(Kind.HEADER, says, header, reader.path, position)
+            message = f"the file is named after offset {segment.base_offset} but starts with {header.base_offset}"
+            yield self._finding(Kind.HEADER, message, header, reader.path, position)
         is_displaced = problem is not None and problem.kind is Kind.HEADER
         is_good = verify_crc(data, 0, header.size)
         if is_good:
-            yield from self._checked(header, data, reader.path, position)
+            yield from self._check_content(header, data, reader.path, position)
         else:
-            says = f"the checksum of the batch with offsets {_span(header)} does not match"
-            yield self._finding(Kind.CHECKSUM, says, header, reader.path, position)
+            message = f"wrong checksum of the batch with offsets {_format_offsets(header)}"
+            yield self._finding(Kind.CHECKSUM, message, header, reader.path, position)
         yield Batch(header, reader.path, position, data, is_good and not is_displaced)
         if is_displaced:
-            return behind, at + header.last_offset_delta + 1
-        if is_good or reader.leads_on(behind, header):
-            return behind, max(at, header.next_offset)
-        found = reader.next_good(position + 1, at)
-        return found, max(at, reader.offset_at(found, rest))
+            return next_position, expected + header.last_offset_delta + 1
+        if is_good or reader.leads_on(next_position, header):
+            return next_position, max(expected, header.next_offset)
+        found = reader.next_good(position + 1, expected)
+        return found, max(expected, reader.offset_at(found, offset_after_damage))
 
-    def _out_of_place(self, reader: SegmentReader, position: int, header: BatchHeader, at: int) -> Finding | None:
+    def _find_order_problem(
+        self, reader: SegmentReader, position: int, header: BatchHeader, expected: int
+    ) -> Finding | None:
         base, size = header.base_offset, header.last_offset_delta + 1
-        if base == at:
+        if base == expected:
             return None
         follower = reader.header(position + header.size)
-        if follower is not None and follower.base_offset == at + size and follower.base_offset != header.next_offset:
-            says = f"the batch says that it begins with offset {base}; those around it say {at}"
+        if (
+            follower is not None
+            and follower.base_offset == expected + size
+            and follower.base_offset != header.next_offset
+        ):
+            message = f"the batch has base offset {base}, but its neighbors imply {expected}"
             return self.place.finding(
-                Kind.HEADER, says, offset=at, end_offset=at + size, file=reader.path, position=position
+                Kind.HEADER, message, offset=expected, end_offset=expected + size, file=reader.path, position=position
             )
-        if base < at:
-            says = f"offsets {_span(header)} are there once more, where {at} is due"
-            return self._finding(Kind.DUPLICATE_BATCH, says, header, reader.path, position)
-        return self._missing(at, base, reader.path, position)
+        if base < expected:
+            message = f"offsets {_format_offsets(header)} occur again where offset {expected} is expected"
+            return self._finding(Kind.DUPLICATE_BATCH, message, header, reader.path, position)
+        return self._missing_records_finding(expected, base, reader.path, position)
 
-    def _checked(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Iterator[Finding]:
-        """Yields what is wrong with a batch whose bytes are right. Mostly nothing is, and then this costs little."""
+    def _check_content(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Iterator[Finding]:
+        """Yield problems of a batch whose checksum is correct. The usual case without problems is fast."""
         count = header.last_offset_delta + 1
         if header.record_count != count and (not self.is_compacted or header.record_count > count):
-            yield self._miscounted(header, data, path, position)
+            yield self._record_count_finding(header, data, path, position)
         epoch, base = header.partition_leader_epoch, header.base_offset
-        if epoch != self._epoch or not self._epoch_start <= base < self._epoch_end:  # not as the batch before
+        if epoch != self._epoch or not self._epoch_start <= base < self._epoch_end:  # differs from the previous batch
             yield from self._check_epoch(header, path, position)
         if header.producer_id >= 0 and not header.is_control:
             yield from self._check_producer(header, path, position)
@@ -231,88 +253,93 @@ class Walk:
         epoch = header.partition_leader_epoch
         known, end = self._epochs.range_at(header.base_offset)
         if known != epoch and known >= 0:
-            self._epochs, _ = epochs_of(self.folder)  # a new leader may have begun since
+            self._epochs, _ = epochs_of(self.folder)  # a new leader epoch may have started since
             known, end = self._epochs.range_at(header.base_offset)
         if epoch < self._epoch:
-            says = f"the batch is of leader epoch {epoch}, behind one of {self._epoch}"
-        elif known not in (epoch, -1) and self._epochs_whole:
-            says = f"the batch is of leader epoch {epoch}, the node's history of epochs says {known}"
+            message = f"the batch has leader epoch {epoch}, but follows one with {self._epoch}"
+        elif known not in (epoch, -1) and self._are_epochs_intact:
+            message = f"the batch has leader epoch {epoch}, but the leader epoch history says {known}"
         else:
             self._epoch, self._epoch_start, self._epoch_end = epoch, header.base_offset, end
             return
-        yield self._finding(Kind.EPOCH, says, header, path, position)
+        yield self._finding(Kind.EPOCH, message, header, path, position)
 
     def _check_producer(self, header: BatchHeader, path: str, position: int) -> Iterator[Finding]:
-        """A producer numbers its batches: the same one, right behind itself, was written twice."""
+        """Yield a finding if a producer's batch directly follows an identical one with the same sequence number."""
         identity = header.producer_epoch, header.base_sequence, header.crc
         *before, offset = self._producers.get(header.producer_id, (0, 0, 0, 0))
         if tuple(before) == identity and header.producer_id in self._producers and offset != header.base_offset:
-            says = (
-                f"the batch with offsets {_span(header)} is the one at offset {offset} once more: "
+            message = (
+                f"the batch with offsets {_format_offsets(header)} duplicates the one at offset {offset}: "
                 f"producer {header.producer_id}, sequence {header.base_sequence}"
             )
-            yield self._finding(Kind.DUPLICATE_BATCH, says, header, path, position)
+            yield self._finding(Kind.DUPLICATE_BATCH, message, header, path, position)
         if len(self._producers) >= PRODUCERS_MAX:
             self._producers.clear()
         self._producers[header.producer_id] = (*identity, header.base_offset)
 
-    # What is wrong, in words
+    # Findings
 
-    def _finding(self, kind: Kind, says: str, header: BatchHeader, path: str, position: int) -> Finding:
+    def _finding(self, kind: Kind, message: str, header: BatchHeader, path: str, position: int) -> Finding:
         first, end = header.base_offset, header.next_offset
-        return self.place.finding(kind, says, offset=first, end_offset=end, file=path, position=position)
+        return self.place.finding(kind, message, offset=first, end_offset=end, file=path, position=position)
 
-    def _missing(self, first: int, end: int, path: str, position: int) -> Finding:
-        says = f"offsets {first} to {end - 1} are missing" if end - first > 1 else f"offset {first} is missing"
+    def _missing_records_finding(self, first: int, end: int, path: str, position: int) -> Finding:
+        message = f"offsets {first} to {end - 1} are missing" if end - first > 1 else f"offset {first} is missing"
         return self.place.finding(
-            Kind.MISSING_RECORDS, says, offset=first, end_offset=end, file=path, position=position
+            Kind.MISSING_RECORDS, message, offset=first, end_offset=end, file=path, position=position
         )
 
-    def _miscounted(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Finding:
+    def _record_count_finding(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Finding:
         try:
             present = {record.offset for record in decode_batch(bytes(data))}
         except CorruptRecords as error:
-            says = f"the batch with offsets {_span(header)} cannot be read: {error}"
-            return self._finding(Kind.HEADER, says, header, path, position)
+            message = f"the batch with offsets {_format_offsets(header)} cannot be decoded: {error}"
+            return self._finding(Kind.HEADER, message, header, path, position)
         absent = [each for each in range(header.base_offset, header.next_offset) if each not in present]
         first = absent[0] if absent else header.base_offset
-        says = (
-            f"the batch with offsets {_span(header)} holds {counted(header.record_count, 'record')}: "
-            f"{_listed(absent)} {'is' if len(absent) == 1 else 'are'} missing"
+        message = (
+            f"the batch with offsets {_format_offsets(header)} has {counted(header.record_count, 'record')}: "
+            f"{_format_offset_list(absent)} {'is' if len(absent) == 1 else 'are'} missing"
         )
         return self.place.finding(
-            Kind.MISSING_RECORDS, says, offset=first, end_offset=header.next_offset, file=path, position=position
+            Kind.MISSING_RECORDS, message, offset=first, end_offset=header.next_offset, file=path, position=position
         )
 
-    def _unreadable(self, reader: SegmentReader, position: int, at: int, found: int, after: int) -> Finding:
-        says = f"where offset {at} is due there is no batch"
+    def _damage_finding(self, reader: SegmentReader, position: int, expected: int, found: int, after: int) -> Finding:
+        message = f"no valid batch where offset {expected} is expected"
         if found < reader.size:
-            says += f"; the next good one, with offset {after}, stands at byte {found}"
+            message += f"; the next valid batch has offset {after} and is at byte {found}"
         return self.place.finding(
-            Kind.HEADER, says, offset=at, end_offset=max(at + 1, after), file=reader.path, position=position
+            Kind.HEADER,
+            message,
+            offset=expected,
+            end_offset=max(expected + 1, after),
+            file=reader.path,
+            position=position,
         )
 
-    def _short(self, last: tuple[str, int] | None) -> Finding:
-        says = f"the log ends at offset {self.due}; the high watermark is {self.end}, and the node counts as in sync"
+    def _short_log_finding(self, last: tuple[str, int] | None) -> Finding:
+        message = f"the log ends at offset {self.due}, before the high watermark {self.end}, but the replica is in sync"
         file, position = last or (self.folder, None)
         return self.place.finding(
-            Kind.SHORT_LOG, says, offset=self.due, end_offset=self.end, file=file, position=position
+            Kind.SHORT_LOG, message, offset=self.due, end_offset=self.end, file=file, position=position
         )
 
 
-def log_end(folder: str, offset: int) -> int:
-    """Returns where the log ends, which is at `offset` or after it."""
-    walk = Walk(folder, Place("", 0, 0), offset, 2**62, is_compacted=True, is_final=False, must_reach_end=False)
-    for _ in walk:
+def log_end(directory: str, offset: int) -> int:
+    """Return the end offset of a log, which is at least `offset`."""
+    scanner = Walk(directory, Place("", 0, 0), offset, 2**62, is_compacted=True, is_final=False, must_reach_end=False)
+    for _ in scanner:
         pass
-    return walk.due
+    return scanner.due
 
 
-def _span(header: BatchHeader) -> str:
+def _format_offsets(header: BatchHeader) -> str:
     return f"{header.base_offset} to {header.last_offset}"
 
 
-def _listed(offsets: list[int]) -> str:
+def _format_offset_list(offsets: list[int]) -> str:
     shown = ", ".join(map(str, offsets[:5]))
     more = f" and {len(offsets) - 5} more" if len(offsets) > 5 else ""
     return f"{'offset' if len(offsets) == 1 else 'offsets'} {shown}{more}"

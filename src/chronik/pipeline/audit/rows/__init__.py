@@ -1,1 +1,1 @@
-"""Tables beside the log: every record has its row, every row its record, and they agree."""
+"""Comparison of tables with the log: each record must have one equal row, and each row a record."""

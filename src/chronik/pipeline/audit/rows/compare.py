@@ -1,4 +1,4 @@
-"""Tables beside the log, seen from the driver: which there are, up to where they have landed, and who compares what."""
+"""Comparison of tables with the log, driver side: open the tables, plan slices, run tasks and confirm findings."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from chronik.pipeline.tables.storage import dead_letters_uri, local_folder, tabl
 from chronik.pipeline.tables.topic_table import TableError, TableMissing
 
 ROWS_PER_SLICE: Final = 250_000
-"""Rows held at a time, once from the log and once from the table: some tens of megabytes."""
+"""Rows of a slice. A task holds them twice, from the log and from the table: some tens of megabytes."""
 
 FIELDS_COST: Final = 5
-"""How much more a row costs whose fields are held too."""
+"""Memory cost of a row with decoded fields, relative to one without."""
 
 ROW_BYTES: Final = 256
-"""What a row costs a task, roughly: for bundling."""
+"""Estimated cost of a row in bytes, used to bundle slices into tasks."""
 
 LOOKS_MAX: Final = 20
-"""A table may move on while it is looked at; not so often in a row."""
+"""Maximum number of attempts to read a table that changes while it is read."""
 
 
 Suspects = Mapping[TopicPartition, Collection[int]]
-"""Nodes whose replica of a partition has findings of its own."""
+"""By partition, the nodes whose replica has findings."""
 
 
 @dataclass(frozen=True, slots=True)
 class LandedTable:
-    """One version of a topic's table, and its dead letters as of then or later."""
+    """One version of a topic's table, with the dead-letter table as of the same time or later."""
 
     topic: str
     topic_id: str
@@ -49,92 +49,100 @@ class LandedTable:
 
     @property
     def paths(self) -> set[str]:
-        """The paths of all files that it names."""
+        """The paths of all files of the table and its dead-letter table."""
         several = [self.table] if self.dead_letters is None else [self.table, self.dead_letters]
         return {table.storage.full_path(file.path) for table in several for file in table.files}
 
 
 def require_root(root: str) -> None:
-    """Raises CannotLook when it is not there. (An object store has no folders: it tells by having no tables.)"""
-    folder = local_folder(root)
-    if folder is not None and not folder.is_dir():
-        raise CannotLook(f"there is no folder {root}")
+    """Check that a local table root exists. Object stores have no directories, so they are not checked.
+
+    Raises:
+        AuditInputError: The directory does not exist.
+    """
+    directory = local_folder(root)
+    if directory is not None and not directory.is_dir():
+        raise CannotLook(f"table root {root} does not exist")
 
 
 def landed_table(root: str, topic: str) -> LandedTable | None:
-    """Returns None when the topic has none. Raises CannotLook.
+    """Open a topic's table and its dead-letter table, or return None if the topic has no table.
 
-    Dead letters are committed first, and looked at last: whatever the table does not have of what has landed is there.
+    Dead-letter records are committed before the rows, and read here after them: a landed record that is not in the
+    table is therefore among them.
+
+    Raises:
+        AuditInputError: The table cannot be read.
     """
     uri = table_uri(root, topic)
     try:
-        return _landed_table(root, topic, uri)
+        return _open_table(root, topic, uri)
     except TableMissing:
-        _refuse_leftovers(uri)
+        _check_no_orphans(uri)
         return None
     except (OSError, TableError) as error:
-        told = first_line(error)
-        raise CannotLook(told if told.startswith(uri) else f"{uri}: {told}") from error
+        message = first_line(error)
+        raise CannotLook(message if message.startswith(uri) else f"cannot read table {uri}: {message}") from error
 
 
-def _landed_table(root: str, topic: str, uri: str) -> LandedTable:
+def _open_table(root: str, topic: str, uri: str) -> LandedTable:
     table = open_table(uri)
     for _ in range(LOOKS_MAX):
         snapshot = table.snapshot()
         files = table.files()
         if table.snapshot().version == snapshot.version:
             spec = snapshot.spec
-            return LandedTable(spec.topic, spec.topic_id, snapshot.next_offsets, files, _dead_letters(root, topic))
-    raise CannotLook(f"{uri} changes too quickly to be looked at")
+            return LandedTable(spec.topic, spec.topic_id, snapshot.next_offsets, files, _open_dead_letters(root, topic))
+    raise CannotLook(f"cannot audit table {uri}: it changed during each of {LOOKS_MAX} attempts to read it")
 
 
-def _dead_letters(root: str, topic: str) -> TableFiles | None:
+def _open_dead_letters(root: str, topic: str) -> TableFiles | None:
     uri = dead_letters_uri(root, topic)
     try:
         return open_table(uri).files()
     except TableMissing:
-        _refuse_leftovers(uri)
+        _check_no_orphans(uri)
         return None
 
 
-def _refuse_leftovers(uri: str) -> None:
-    """A table has its log before it has files: where there are files there was one."""
-    folder = local_folder(uri)
-    if folder is not None and any(folder.rglob("*.parquet")):
-        raise CannotLook(f"{uri} has Parquet files, and no log that says which of them are the table's")
+def _check_no_orphans(uri: str) -> None:
+    """Raise AuditInputError if Parquet files exist although there is no transaction log: the log was lost."""
+    directory = local_folder(uri)
+    if directory is not None and any(directory.rglob("*.parquet")):
+        raise CannotLook(f"table {uri} has Parquet files but no transaction log")
 
 
 def row_slices(landed: LandedTable, partition: Partition, suspects: Suspects) -> Iterator[RowsSlice]:
-    """Yields slices of what is in the log and has landed."""
-    copies = tuple(partition.references(suspects.get(partition.source, ())))
+    """Yield slices of the offsets that are in the log and have landed."""
+    replicas = tuple(partition.references(suspects.get(partition.source, ())))
     end = min(landed.next_offsets.get(partition.index, 0), partition.end)
-    if not copies or partition.start >= end:
+    if not replicas or partition.start >= end:
         return
     step = ROWS_PER_SLICE // (FIELDS_COST if field_names(landed.table.schema) else 1)
-    cuts = [*range(partition.start, end, step), end]
-    for first, last in pairwise(cuts):
-        beyond = landed.next_offsets[partition.index] if last == end else None
+    bounds = [*range(partition.start, end, step), end]
+    for first, last in pairwise(bounds):
+        table_end = landed.next_offsets[partition.index] if last == end else None
         yield RowsSlice(
             topic=partition.topic,
             partition=partition.index,
             start=first,
             end=last,
-            copies=copies,
+            copies=replicas,
             is_compacted=partition.is_compacted,
-            table=landed.table.that_may_hold(partition.index, first, last if beyond is None else 2**62),
+            table=landed.table.that_may_hold(partition.index, first, last if table_end is None else 2**62),
             dead_letters=None
             if landed.dead_letters is None
             else landed.dead_letters.that_may_hold(partition.index, first, last),
-            beyond=beyond,
+            beyond=table_end,
         )
 
 
 def beyond_the_log(landed: LandedTable, partition: Partition) -> Finding | None:
-    """A table cannot have landed what the partition does not have."""
+    """Return a finding if the table has landed offsets beyond the partition's end."""
     reached = landed.next_offsets.get(partition.index, 0)
     if reached <= partition.end:
         return None
-    says = f"the table has landed up to offset {reached}, and the partition ends at {partition.end}"
+    says = f"the table has landed up to offset {reached}, but the partition ends at {partition.end}"
     return Finding(
         Kind.FOREIGN_ROW, says, partition.topic, partition.index, offset=partition.end, file=landed.table.uri
     )
@@ -143,39 +151,45 @@ def beyond_the_log(landed: LandedTable, partition: Partition) -> Finding | None:
 def compare_table(
     tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition], suspects: Suspects | None = None
 ) -> tuple[list[Finding], int]:
-    """Returns findings, and how many rows were compared. What is found counts when a second look finds it: rows move
-    from the dead letters to the table, and files are joined, while both are read. Raises CannotLook."""
-    findings, rows = _compared(tasks, root, landed, partitions, suspects or {})
+    """Compare a table with the log and return the findings and the number of rows compared.
+
+    Findings count only if a second comparison confirms them, because retries of dead-letter records and compaction may
+    move rows between files while they are read.
+
+    Raises:
+        AuditInputError: The table changes too fast to be read.
+    """
+    findings, rows = _compare_slices(tasks, root, landed, partitions, suspects or {})
     if not findings:
         return [], rows
-    fresh = landed_table(root, landed.topic)
-    if fresh is None:
+    reopened = landed_table(root, landed.topic)
+    if reopened is None:
         return [], 0
-    again, _ = _compared(tasks, root, fresh, partitions, suspects or {})
-    seen = set(map(_place, findings))
-    kept = [each for each in again if _place(each) in seen]
-    files = {each.file: each for each in kept if each.kind is Kind.TABLE_FILE}  # several slices may need the same one
-    return [*files.values(), *(each for each in kept if each.kind is not Kind.TABLE_FILE)], rows
+    again, _ = _compare_slices(tasks, root, reopened, partitions, suspects or {})
+    seen = set(map(_finding_key, findings))
+    confirmed = [each for each in again if _finding_key(each) in seen]
+    files = {each.file: each for each in confirmed if each.kind is Kind.TABLE_FILE}  # slices may share a file
+    return [*files.values(), *(each for each in confirmed if each.kind is not Kind.TABLE_FILE)], rows
 
 
-def _place(finding: Finding) -> tuple[object, ...]:
-    """Returns what a second look has to find again. Which file holds a row may change in between."""
+def _finding_key(finding: Finding) -> tuple[object, ...]:
+    """Return the key by which a second comparison confirms a finding. The file of a row may change in between."""
     file = finding.file if finding.kind is Kind.TABLE_FILE else None
     return finding.kind, finding.partition, finding.offset, file
 
 
-def _compared(
+def _compare_slices(
     tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition], suspects: Suspects
 ) -> tuple[list[Finding], int]:
     for _ in range(LOOKS_MAX):
         slices = [each for partition in partitions for each in row_slices(landed, partition, suspects)]
         sized = [(each, ROW_BYTES * (each.end - each.start)) for each in slices]
         compared: list[RowsCompared] = [each for some in tasks(compare_all_rows, bundles(sized)) for each in some]
-        gone = {path for each in compared for path in each.gone}
-        fresh = landed_table(root, landed.topic) if gone else landed
-        if fresh is None:
+        missing = {path for each in compared for path in each.gone}
+        reopened = landed_table(root, landed.topic) if missing else landed
+        if reopened is None:
             break
-        if gone <= fresh.paths:
+        if missing <= reopened.paths:
             return [finding for each in compared for finding in each.findings], sum(each.rows for each in compared)
-        landed = fresh
-    raise CannotLook(f"{landed.table.uri}: its files go away faster than they can be read")
+        landed = reopened
+    raise CannotLook(f"cannot audit table {landed.table.uri}: its files are replaced faster than they can be read")

@@ -1,8 +1,8 @@
-"""The fields of a decoded table beside the values that they were taken from.
+"""Comparison of a decoded table's columns with the record values they were decoded from.
 
-A value is decoded once more, as landing does it, and laid beside its row. Where a column differs the row is looked at
-by itself: one that landed before a column was added holds the field elsewhere, or nowhere when it was null, and that is
-right. A row is right when all of it together says what the value says.
+Each value is decoded as landing does and compared with its row. If a column differs, the row is compared as a whole:
+a row that landed before a column was added has the field in `_rescued`, or nowhere if it was null. The row is correct
+if all its fields together equal the value.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from chronik.pipeline.tables.values.shaping import decode_json
 
 
 def field_names(schema: pa.Schema) -> list[str]:
-    """Returns the columns that hold what became of values; none for a table that holds the values themselves."""
+    """Return the columns that hold decoded fields; none for a table that stores the values themselves."""
     if RESCUED not in schema.names:
         return []
     return [name for name in schema.names if name not in RESERVED or name == RESCUED]
 
 
 class FieldsCheck:
-    """Is shown the records of the log, and remembers which rows are not what they say."""
+    """A comparison of decoded rows with the records of the log, which are passed in one batch at a time."""
 
     def __init__(self, partition: int, schema: pa.Schema, rows: pa.Table) -> None:
-        """`rows`: offsets and fields, by offset."""
+        """Create a check of `rows`, which has the offset and the decoded fields, sorted by offset."""
         self._partition = partition
         self._schema = schema
         self._rows = rows
         self._offsets = rows[OFFSET].to_numpy()
         self.different: dict[int, str] = {}
-        """Offset → the first column that is wrong."""
+        """By offset, the first column that differs."""
 
     def look(self, records: Columns) -> None:
         assert records.value is not None, "values are read"
@@ -52,12 +52,12 @@ class FieldsCheck:
                 for row in unequal_rows(rows[name], expected):
                     offset = rows[OFFSET][row].as_py()
                     value = records.value[int(np.searchsorted(positions, offset))].as_py()
-                    if offset not in self.different and not _says(rows, row, value):
+                    if offset not in self.different and not _equals_value(rows, row, value):
                         self.different[offset] = name
 
 
-def _says(rows: pa.Table, row: int, value: bytes | None) -> bool:
-    """Says whether everything in the row, taken together, is the value."""
+def _equals_value(rows: pa.Table, row: int, value: bytes | None) -> bool:
+    """Return whether all fields of a row together equal a record's value."""
     found = {name: rows[name][row].as_py() for name in rows.column_names if name not in (OFFSET, RESCUED)}
     found = {name: each for name, each in found.items() if each is not None}
     text = rows[RESCUED][row].as_py()
@@ -72,7 +72,7 @@ def _says(rows: pa.Table, row: int, value: bytes | None) -> bool:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A column, or a field of a structure, that holds nothing cannot be told from a null."""
+    """Return a decoded value without nulls, since a null in a column may mean null or missing."""
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):
@@ -81,7 +81,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def unequal_rows(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> list[int]:
-    """Returns the rows in which they differ; null is equal to null alone."""
+    """Return the indexes of the rows in which two columns differ; null equals only null."""
     if found.equals(expected):
         return []
     if pa.types.is_nested(found.type):

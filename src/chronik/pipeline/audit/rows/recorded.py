@@ -1,5 +1,4 @@
-"""What the log holds of a stretch of a partition, as rows: from the replica that is trusted most, and from others where
-it is damaged. (That replicas are the same is looked at elsewhere.)"""
+"""Rows read from the log for a range of offsets: from the most trusted replica, or another where it is damaged."""
 
 from __future__ import annotations
 
@@ -31,6 +30,8 @@ ROWS: Final = pa.schema(
 
 
 class Stored(NamedTuple):
+    """The location of a batch in a segment file."""
+
     first: int
     end: int
     file: str
@@ -38,16 +39,18 @@ class Stored(NamedTuple):
 
 
 class Log(NamedTuple):
+    """The rows of a range of offsets, as read from the log."""
+
     start: int
-    """Where the log begins by now."""
+    """The log start offset, or the range's start if that is higher."""
     reached: int
     rows: pa.Table
     unreadable: list[tuple[int, int]]
-    """Offsets that the log ought to have and no replica gives."""
+    """Ranges of offsets that no replica could provide."""
     batches: list[Stored]
 
 
-class _Stretch(NamedTuple):
+class _LogRange(NamedTuple):
     topic: str
     partition: int
     start: int
@@ -60,62 +63,74 @@ def read_log(
     partition: int,
     start: int,
     end: int,
-    copies: Sequence[Replica],
+    replicas: Sequence[Replica],
     is_compacted: bool,
     fields: FieldsCheck | None = None,
 ) -> Log:
-    """Reads it. `fields` is shown every record, since their values are not kept."""
-    log = _read(_Stretch(topic, partition, start, end, is_compacted), copies[0], fields)
-    for copy in copies[1:]:
+    """Read a range of offsets as rows from the log. `fields` checks each record, since values are not kept."""
+    log = _read_replica(_LogRange(topic, partition, start, end, is_compacted), replicas[0], fields)
+    for replica in replicas[1:]:
         if log.unreadable:
-            log = _with_gaps_filled(log, _Stretch(topic, partition, start, end, is_compacted), copy, fields)
+            log = _fill_gaps(log, _LogRange(topic, partition, start, end, is_compacted), replica, fields)
     return log
 
 
-def _with_gaps_filled(log: Log, stretch: _Stretch, copy: Replica, fields: FieldsCheck | None) -> Log:
+def _fill_gaps(log: Log, offsets: _LogRange, replica: Replica, fields: FieldsCheck | None) -> Log:
     rows, unreadable, batches = [log.rows], [], list(log.batches)
     for first, end in log.unreadable:
-        found = _read(stretch._replace(start=max(first, stretch.start), end=min(end, stretch.end)), copy, fields)
+        found = _read_replica(
+            offsets._replace(start=max(first, offsets.start), end=min(end, offsets.end)), replica, fields
+        )
         rows.append(found.rows)
         unreadable += found.unreadable
         batches += found.batches
     return log._replace(rows=pa.concat_tables(rows).sort_by(OFFSET), unreadable=unreadable, batches=batches)
 
 
-def _read(stretch: _Stretch, copy: Replica, fields: FieldsCheck | None) -> Log:
-    place = Place(stretch.topic, stretch.partition, copy.node)
-    walk = Walk(
-        copy.folder, place, stretch.start, stretch.end, stretch.is_compacted, is_final=False, must_reach_end=False
+def _read_replica(offsets: _LogRange, replica: Replica, fields: FieldsCheck | None) -> Log:
+    replica_id = Place(offsets.topic, offsets.partition, replica.node)
+    scanner = Walk(
+        replica.folder,
+        replica_id,
+        offsets.start,
+        offsets.end,
+        offsets.is_compacted,
+        is_final=False,
+        must_reach_end=False,
     )
     batches: list[Stored] = []
     rows: list[pa.RecordBatch] = []
     unreadable: list[tuple[int, int]] = []
-    for each in readable_records(_visible(walk, stretch, copy, batches), place, stretch.start, stretch.end):
+    for each in readable_records(
+        _filter_visible(scanner, offsets, replica, batches), replica_id, offsets.start, offsets.end
+    ):
         if isinstance(each, Finding):
             if each.offset is not None:
                 unreadable.append((each.offset, each.end_offset or each.offset + 1))
         else:
-            rows.append(_as_rows(each))
+            rows.append(_to_rows(each))
             if fields is not None:
                 fields.look(each)
-    return Log(walk.start, min(walk.due, stretch.end), pa.Table.from_batches(rows, ROWS), unreadable, batches)
+    return Log(scanner.start, min(scanner.due, offsets.end), pa.Table.from_batches(rows, ROWS), unreadable, batches)
 
 
-def _as_rows(records: Columns) -> pa.RecordBatch:
+def _to_rows(records: Columns) -> pa.RecordBatch:
     arrays = [records.offset, records.timestamp_ms, records.key, records.headers, value_crcs(records.value)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROWS)
 
 
-def _visible(walk: Iterable[Event], stretch: _Stretch, copy: Replica, batches: list[Stored]) -> Iterator[Event]:
-    """Leaves out control batches, and what aborted transactions wrote: neither lands."""
+def _filter_visible(
+    scanner: Iterable[Event], offsets: _LogRange, replica: Replica, batches: list[Stored]
+) -> Iterator[Event]:
+    """Yield the events of the scan without control batches and batches of aborted transactions, which do not land."""
     aborted: tuple[AbortedSpan, ...] | None = None
-    for event in walk:
+    for event in scanner:
         if not isinstance(event, Batch):
             yield event
             continue
         header = event.header
         if header.is_transactional and aborted is None:
-            aborted = aborted_transactions(Path(copy.folder), stretch.start, stretch.end)
+            aborted = aborted_transactions(Path(replica.folder), offsets.start, offsets.end)
         if header.is_control or _is_aborted(event, aborted or ()):
             continue
         batches.append(Stored(header.base_offset, header.next_offset, event.file, event.position))

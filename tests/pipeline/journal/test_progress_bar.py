@@ -1,4 +1,4 @@
-"""Bars: what a person at a terminal sees, and that a log sees nothing."""
+"""Progress bars: output on a terminal, and no output to other streams."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from chronik.pipeline.journal.bars import Bar, drawn, span
 
 
 class Terminal(io.StringIO):
+    """A stream that claims to be a terminal."""
+
     def isatty(self) -> bool:
         return True
 
 
-def test_a_line_says_how_much_how_fast_and_how_long() -> None:
+def test_progress_line_shows_amount_rate_and_remaining_time() -> None:
     line = drawn("orders", 2_500_000, 5_000_000, "rows", 2.5)
     assert line == "orders  [############............]  50%  2,500,000 of 5,000,000 rows  1,000,000/s  2 s left"
 
 
-def test_work_of_unknown_size_and_no_work_at_all_are_drawn_too() -> None:
+def test_progress_line_handles_unknown_and_zero_total() -> None:
     assert drawn("files", 3, None, "files", 2.0) == "files  3 files  1.5/s"
     assert drawn("files", 0, 0, "files", 0.0, width=4) == "files  [####] 100%  0 of 0 files  0.0/s"
     assert drawn("files", 7, 5, "files", 1.0, width=4) == "files  [####] 100%  7 of 5 files  7.0/s"
 
 
-def test_spans_of_time_are_as_exact_as_people_want_them() -> None:
+def test_durations_are_formatted_with_suitable_units() -> None:
     assert [span(each) for each in (0.9, 119, 120, 7199, 7800, 200_000)] == [
         "0 s", "119 s", "2 min", "119 min", "2 h 10 min", "2 d",
     ]  # fmt: skip
 
 
-def test_a_terminal_is_drawn_over_and_keeps_the_last_line() -> None:
+def test_terminal_line_is_redrawn_and_last_line_is_kept() -> None:
     terminal, clock = Terminal(), ManualClock()
     with Bar("orders", 100, stream=terminal, clock=clock) as bar:
         for _ in range(100):
@@ -39,10 +41,10 @@ def test_a_terminal_is_drawn_over_and_keeps_the_last_line() -> None:
     *drawings, end = terminal.getvalue().split("\r")
     assert end.endswith("\n")
     assert "100 of 100 rows" in end
-    assert 10 <= len(drawings) <= 12, "no more than ten a second"
+    assert 10 <= len(drawings) <= 12, "at most ten redraws per second"
 
 
-def test_where_nobody_looks_nothing_is_written() -> None:
+def test_nothing_is_written_to_non_terminal_stream() -> None:
     log = io.StringIO()
     with Bar("orders", 2, stream=log) as bar:
         bar.advance()
@@ -51,7 +53,7 @@ def test_where_nobody_looks_nothing_is_written() -> None:
     assert (bar.done, bar.total) == (2, 3)
 
 
-def test_what_is_done_soon_is_not_shown() -> None:
+def test_bar_is_hidden_until_delay_has_passed() -> None:
     terminal, clock = Terminal(), ManualClock()
     with Bar("orders", 2, stream=terminal, clock=clock, hidden_for_s=1.0) as bar:
         clock.advance(0.9)

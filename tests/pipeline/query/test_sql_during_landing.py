@@ -1,5 +1,5 @@
-"""Queries while records arrive and land: every offset up to some end once and no other, and the end is between the high
-watermarks before and after."""
+"""Queries while records are produced and land: each returns every offset once, up to an end between the high watermarks
+before and after the query."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUERIES = count(12, 100)
 PARTITIONS = 3
 RECORDS_PER_SEND = 50
 RECORDS_PER_SECOND = 2000
-"""Enough that something arrives between any two looks, few enough that the queries stay short."""
+"""Fast enough that records arrive between any two queries, slow enough that queries stay short."""
 
 LANDING_SECONDS = 0.3
 FIRST_LANDING_SECONDS_MAX = 120.0
@@ -40,21 +40,21 @@ RAW, DECODED = "clicks", "orders"
 
 @contextmanager
 def in_background(work: Callable[[threading.Event], object]) -> Iterator[None]:
-    """What fails there fails the test."""
+    """Run work in a thread; its failure fails the test."""
     stop = threading.Event()
     failures: list[BaseException] = []
 
-    def run_it() -> None:
+    def run_work() -> None:
         try:
             work(stop)
         except BaseException as error:
             failures.append(error)
 
-    thread = threading.Thread(target=run_it, daemon=True)
+    thread = threading.Thread(target=run_work, daemon=True)
     thread.start()
     try:
         yield
-        assert thread.is_alive(), f"it ended before the queries did: {failures}"
+        assert thread.is_alive(), f"the thread ended before the queries did: {failures}"
     finally:
         stop.set()
         thread.join(60)
@@ -79,7 +79,7 @@ def land(spark: SparkSession, broker: Broker, root: str, stop: threading.Event) 
     run(broker.bootstrap, root, spark=spark, interval_s=LANDING_SECONDS, stop=stop)
 
 
-def test_queries_see_every_offset_once_while_records_arrive_and_land(
+def test_queries_return_every_offset_once_during_landing(
     spark: SparkSession,
     chronik_broker_factory: Callable[..., Broker],
     tmp_path: Path,
@@ -98,11 +98,11 @@ def test_queries_see_every_offset_once_while_records_arrive_and_land(
             wait_until_landed(root, topic)
         for number in range(QUERIES):
             topic = (RAW, DECODED)[number % 2]
-            before = ends(broker, topic)
-            began = time.monotonic()
-            found = offsets_of(spark, broker, root, topic)
-            seconds.append(time.monotonic() - began)
-            after, landed = ends(broker, topic), landed_ends(root, topic)
+            before = fetch_end_offsets(broker, topic)
+            started = time.monotonic()
+            found = query_offsets(spark, broker, root, topic)
+            seconds.append(time.monotonic() - started)
+            after, landed = fetch_end_offsets(broker, topic), fetch_landed_offsets(root, topic)
             for partition in range(PARTITIONS):
                 offsets = found[partition]
                 assert np.array_equal(offsets, np.arange(len(offsets))), f"query {number}, {topic}-{partition}"
@@ -113,21 +113,21 @@ def test_queries_see_every_offset_once_while_records_arrive_and_land(
     record_property(
         "summary",
         f"{QUERIES} queries under a producer and landing: median {statistics.median(seconds):.2f} s,"
-        f" longest {max(seconds):.2f} s; {len(ends_landed)} ends of tables seen, the last query over {rows:,} rows,"
+        f" longest {max(seconds):.2f} s; {len(ends_landed)} table versions seen, the last query over {rows:,} rows,"
         f" {with_both_halves} certainly over both halves",
     )
-    assert len(ends_landed) >= QUERIES // 10, "nothing landed meanwhile"
+    assert len(ends_landed) >= QUERIES // 10, "nothing landed during the queries"
     assert with_both_halves >= QUERIES // 10, "the tail was always empty"
 
 
 def wait_until_landed(root: str, topic: str) -> None:
     deadline = time.monotonic() + FIRST_LANDING_SECONDS_MAX
-    while len(landed_ends(root, topic)) < PARTITIONS:
-        assert time.monotonic() < deadline, f"{topic} does not land"
+    while len(fetch_landed_offsets(root, topic)) < PARTITIONS:
+        assert time.monotonic() < deadline, f"{topic} did not land in time"
         time.sleep(0.1)
 
 
-def landed_ends(root: str, topic: str) -> dict[int, int]:
+def fetch_landed_offsets(root: str, topic: str) -> dict[int, int]:
     from chronik.pipeline.tables.topic_table import TableMissing
 
     try:
@@ -136,14 +136,14 @@ def landed_ends(root: str, topic: str) -> dict[int, int]:
         return {}
 
 
-def ends(broker: Broker, topic: str) -> dict[int, int]:
+def fetch_end_offsets(broker: Broker, topic: str) -> dict[int, int]:
     with broker.cluster() as cluster:
         found = latest_offsets(cluster, [TopicPartition(topic, each) for each in range(PARTITIONS)])
     return {each.partition: offset for each, offset in found.items()}
 
 
-def offsets_of(spark: SparkSession, broker: Broker, root: str, topic: str) -> dict[int, np.ndarray]:
-    """Of each partition what a query gives, sorted."""
+def query_offsets(spark: SparkSession, broker: Broker, root: str, topic: str) -> dict[int, np.ndarray]:
+    """Return the sorted offsets of each partition as returned by a query."""
     table = query(spark, f"SELECT _partition, _offset FROM {topic}", broker.bootstrap, root).toArrow()
     partitions, offsets = table["_partition"].to_numpy(), table["_offset"].to_numpy()
     assert set(partitions.tolist()) == set(range(PARTITIONS))

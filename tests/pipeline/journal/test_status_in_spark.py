@@ -1,4 +1,4 @@
-"""A landing as others see it while it runs: its lag, its columns and rows, its pausing, its end."""
+"""The status of a running pipeline on Spark: lag, columns, sample rows, pause, resume and stop."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ def write(broker: Broker, count: int) -> None:
         Producer(cluster).send("orders", records)
 
 
-def wait_for(broker: Broker, seen: Callable[[TopicStatus], bool], what: str) -> TopicStatus:
+def wait_for(broker: Broker, condition: Callable[[TopicStatus], bool], what: str) -> TopicStatus:
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         found = status(broker.bootstrap)
-        if found and seen(found[0]):
+        if found and condition(found[0]):
             return found[0]
         assert time.monotonic() < deadline, f"not in time: {what}; {found}"
         time.sleep(0.1)
 
 
-def shown(broker: Broker, topic: str) -> Rows:
-    """What the driver answers who is asked for rows, which a node passes on."""
+def request_sample(broker: Broker, topic: str) -> Rows:
+    """Request sample rows from the driver through a broker."""
     request = SampleTableRequest(pipeline=PIPELINE, topic=topic, rows=20, timeout_ms=int(SECONDS_MAX * 1000))
     with broker.cluster() as cluster:
-        answer = cluster.leader(PARTITION).request(request, SampleTableResponse, wait_s=SECONDS_MAX)
-    assert not answer.error_code, answer
-    return msgspec.json.decode(answer.sample, type=Rows)
+        response = cluster.leader(PARTITION).request(request, SampleTableResponse, wait_s=SECONDS_MAX)
+    assert not response.error_code, response
+    return msgspec.json.decode(response.sample, type=Rows)
 
 
-def test_a_landing_is_seen_to_land_to_pause_to_go_on_and_to_stop(
+def test_status_shows_landing_pause_resume_and_stop(
     spark: SparkSession, chronik_broker_factory: BrokerFactory, tmp_path: Path
 ) -> None:
     broker = chronik_broker_factory()
@@ -85,28 +85,28 @@ def test_a_landing_is_seen_to_land_to_pause_to_go_on_and_to_stop(
         assert landed.rows_per_second > 0
         assert landed.table == f"{tmp_path}/orders"
 
-        told = shown(broker, "orders")
-        assert told.error is None
-        at = told.columns.index("_value")
-        values = [row[at] for row in told.rows]
+        sample = request_sample(broker, "orders")
+        assert sample.error is None
+        value_index = sample.columns.index("_value")
+        values = [row[value_index] for row in sample.rows]
         assert len(values) == 20
-        assert {int(value or -1) for value in values} < set(range(100)), "rows that were written, each once"
+        assert {int(value or -1) for value in values} < set(range(100)), "the rows have values that were written"
         assert len(set(values)) == 20
         with broker.cluster() as cluster:
             (schema,) = read_journal(cluster).schemas.values()
-        assert [each.name for each in schema.columns] == told.columns
+        assert [each.name for each in schema.columns] == sample.columns
         assert Column("_offset", "bigint") in schema.columns
-        assert "there is no table at" in (shown(broker, "others").error or "")
+        assert "no table at" in (request_sample(broker, "others").error or "")
 
         pause(broker.bootstrap, topics=["orders"])
-        wait_for(broker, lambda topic: topic.state == "paused", "it pauses")
+        wait_for(broker, lambda topic: topic.state == "paused", "the topic is paused")
         write(broker, 10)
-        waiting = wait_for(broker, lambda topic: topic.lag == 10, "what is not landed is lag")
+        waiting = wait_for(broker, lambda topic: topic.lag == 10, "new records count as lag")
         assert [each.lag for each in waiting.partitions] == [5, 5]
         assert waiting.state == "paused"
 
         resume(broker.bootstrap)
-        wait_for(broker, lambda topic: topic.total_rows == 110 and topic.lag == 0, "it goes on")
+        wait_for(broker, lambda topic: topic.total_rows == 110 and topic.lag == 0, "landing resumes")
     finally:
         stop.set()
         landing.join(SECONDS_MAX)

@@ -1,8 +1,8 @@
-"""`chronik pipeline run` dies at every point where it can, in local mode: each record is in its table once.
+"""Crashes of `chronik pipeline run` at every failpoint, in local mode: each record lands exactly once.
 
-Each death leaves the work to the run after it, which knows the tables and nothing else: there is no checkpoint to lose,
-and even the group is another one. After every run the tables hold exactly what their offsets say, compared with the
-producer's own journal by partition, offset and CRC.
+Each run continues from the tables alone: there is no checkpoint, and even the group differs. After every run, the
+tables must contain exactly the records below their next offsets, compared with the producer's journal by partition,
+offset and CRC.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RUNS = (
     (failpoints.AFTER_FILES, failpoints.SPARK_COMMIT),
     (failpoints.DEAD_LETTER_COMMIT,),
     (failpoints.DATA_COMMIT,),
-    (f"{failpoints.GROUP_COMMIT}:2",),  # of the second topic
+    (f"{failpoints.GROUP_COMMIT}:2",),  # for the second topic
     (),
 )
 WORKER_DIED = "Python worker exited unexpectedly"
@@ -44,17 +44,17 @@ WORKER_DIED = "Python worker exited unexpectedly"
 
 @pytest.fixture
 def topics(chronik_broker: Broker, chronik_topic: str) -> dict[str, JournalledTopic]:
-    names = {kind: f"{chronik_topic}-{kind}" for kind in ("json", "raw")}  # they land in this order
+    names = {kind: f"{chronik_topic}-{kind}" for kind in ("json", "raw")}  # landed in this order
     for kind, name in names.items():
         chronik_broker.create_topic(name, PARTITIONS, {FORMAT: kind})
     return {kind: JournalledTopic(chronik_broker, name) for kind, name in names.items()}
 
 
-def portion(turn: int, size: int) -> list[OutgoingRecord]:
-    """JSON with a field that is new in each turn, a few tombstones, and some that is none."""
+def build_records(run_number: int, size: int) -> list[OutgoingRecord]:
+    """Build JSON records with a field that is new in each run, some tombstones, and some invalid values."""
     records = []
     for number in range(size):
-        value: bytes | None = json.dumps({"n": number, f"new_in_{turn}": number / 2}).encode()
+        value: bytes | None = json.dumps({"n": number, f"new_in_{run_number}": number / 2}).encode()
         if number % 97 == 0:
             value = b"not JSON %d" % number
         elif number % 89 == 0:
@@ -63,10 +63,10 @@ def portion(turn: int, size: int) -> list[OutgoingRecord]:
     return records
 
 
-def run(broker: Broker, root: Path, names: list[str], turn: int, points: tuple[str, ...]) -> tuple[int, str]:
+def run(broker: Broker, root: Path, names: list[str], run_number: int, points: tuple[str, ...]) -> tuple[int, str]:
     arguments = ["--once", "-b", broker.bootstrap, "--table-root", str(root), "--topics", ",".join(names)]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "chronik", "pipeline", "run", *arguments, "--group", f"turn-{turn}"],
+        [sys.executable, "-P", "-m", "chronik", "pipeline", "run", *arguments, "--group", f"turn-{run_number}"],
         env=os.environ | {failpoints.VARIABLE: ",".join(points)},
         capture_output=True,
         text=True,
@@ -77,50 +77,50 @@ def run(broker: Broker, root: Path, names: list[str], turn: int, points: tuple[s
 
 
 def check(root: Path, topic: JournalledTopic) -> int:
-    """What is in the tables is what their offsets say, once. Returns how many records that are."""
+    """Check that the tables have each record below their next offsets once, and return the number of records."""
     uri, dead_uri = table_uri(str(root), topic.name), dead_letters_uri(str(root), topic.name)
     try:
         committer = open_table(uri)
     except TableMissing:
         return 0
     ends = committer.next_offsets()
-    truth = sorted((each for each in topic.journal if each[1] < ends.get(each[0], 0)), key=_place)
+    expected = sorted((each for each in topic.journal if each[1] < ends.get(each[0], 0)), key=_position_key)
     good = positions(uri)
     assert len(set(good)) == len(good)
     dead = positions(dead_uri) if Path(dead_uri).exists() else []
     assert len(set(dead)) == len(dead)
-    # Dead letters are committed first: a run that died has left some that are ahead of the rows.
-    assert sorted(good + [each for each in dead if each[1] < ends.get(each[0], 0)], key=_place) == truth
+    # Dead-letter records are committed first: a crashed run may have left some beyond the rows.
+    assert sorted(good + [each for each in dead if each[1] < ends.get(each[0], 0)], key=_position_key) == expected
     assert not set(good) & set(dead)
     assert set(dead) <= set(topic.journal)
-    return len(truth)
+    return len(expected)
 
 
-def _place(position: tuple[int, int, int | None]) -> tuple[int, int]:
+def _position_key(position: tuple[int, int, int | None]) -> tuple[int, int]:
     return position[:2]
 
 
 def parquet_files(root: Path, topic: JournalledTopic) -> tuple[int, int]:
-    """In the folder, and in the table."""
+    """Return the number of Parquet files in the directory, and of those in the table."""
     uri = table_uri(str(root), topic.name)
     return len(list(Path(uri).rglob("*.parquet"))), len(open_table(uri).snapshot().file_uris)
 
 
-def test_each_record_lands_once_whatever_point_the_run_dies_at(
+def test_each_record_lands_once_despite_crash_at_any_failpoint(
     chronik_broker: Broker, topics: dict[str, JournalledTopic], tmp_path: Path
 ) -> None:
     size = RECORDS // len(RUNS) // len(topics) + 1
     names = [topic.name for topic in topics.values()]
-    for turn, points in enumerate(RUNS):
+    for run_number, points in enumerate(RUNS):
         for topic in topics.values():
-            topic.send(portion(turn, size))
-        code, said = run(chronik_broker, tmp_path, names, turn, points)
-        assert code == (failpoints.EXIT_CODE if points else 0), said
-        assert (WORKER_DIED in said) == any(point in failpoints.IN_TASKS for point in points), said
+            topic.send(build_records(run_number, size))
+        code, output = run(chronik_broker, tmp_path, names, run_number, points)
+        assert code == (failpoints.EXIT_CODE if points else 0), output
+        assert (WORKER_DIED in output) == any(point in failpoints.IN_TASKS for point in points), output
         landed = [check(tmp_path, topic) for topic in topics.values()]
         if failpoints.AFTER_FILES in points:
-            written, named = parquet_files(tmp_path, topics["raw"])
-            assert written > named == 0, "what was written before the death is no part of the table"
+            written, referenced = parquet_files(tmp_path, topics["raw"])
+            assert written > referenced == 0, "files written before the crash are not part of the table"
     assert landed == [len(topic.journal) for topic in topics.values()]
     assert sum(landed) >= RECORDS
     dead = positions(dead_letters_uri(str(tmp_path), topics["json"].name))

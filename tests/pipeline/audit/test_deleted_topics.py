@@ -1,4 +1,4 @@
-"""Topics come and go while an audit plans: those that stay are looked at."""
+"""Planning of an audit while topics are deleted: the remaining topics are audited."""
 
 from __future__ import annotations
 
@@ -25,50 +25,48 @@ def broker(chronik_broker_factory: BrokerFactory) -> Broker:
     return started
 
 
-class Deleting:
-    """Lists topics; as soon as they are listed, the next of `doomed` is deleted."""
+class DeletingTopicLister:
+    """A replacement for `list_topics` that deletes the next of `doomed` after each call."""
 
     def __init__(self, broker: Broker, doomed: list[str]) -> None:
-        self.doomed, self.looks = doomed, 0
+        self.doomed, self.calls = doomed, 0
         for name in doomed:
             broker.create_topic(name, 2)
 
     def __call__(self, cluster: Cluster) -> list[MetadataResponseTopic]:
-        self.looks += 1
+        self.calls += 1
         found = list_topics(cluster)
         if self.doomed:
             delete_topics(cluster, [self.doomed.pop()])
         return found
 
 
-def test_topics_that_are_deleted_while_they_are_planned_are_left_out(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deleting = Deleting(broker, ["one", "another"])
-    monkeypatch.setattr(standing, "list_topics", deleting)
+def test_topics_deleted_during_planning_are_skipped(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic_lister = DeletingTopicLister(broker, ["one", "another"])
+    monkeypatch.setattr(standing, "list_topics", topic_lister)
     report = audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)
-    assert deleting.looks == 3
+    assert topic_lister.calls == 3
     assert report.is_clean, report.text()
     assert (report.topics, report.partitions, report.records) == (1, 2, 100)
 
 
-def test_what_is_not_known_when_its_configs_are_asked_for_is_listed_again(broker: Broker) -> None:
+def test_planning_is_retried_when_topic_becomes_unknown(broker: Broker) -> None:
     broker.fail("DescribeConfigs", "UNKNOWN_TOPIC_OR_PARTITION", times=1)
     report = audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)
     assert report.is_clean, report.text()
     assert report.records == 100
 
 
-def test_planning_does_not_begin_again_for_ever(broker: Broker) -> None:
+def test_planning_retries_are_limited(broker: Broker) -> None:
     broker.fail("DescribeConfigs", "UNKNOWN_TOPIC_OR_PARTITION", times=None)
     with pytest.raises(KafkaError) as raised:
         audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    asked = [each for each in broker.last_requests(100) if each.api == "DescribeConfigs"]
-    assert len(asked) == standing.LOOKS_MAX
+    requests = [each for each in broker.last_requests(100) if each.api == "DescribeConfigs"]
+    assert len(requests) == standing.LOOKS_MAX
 
 
-def test_other_answers_of_brokers_end_it_at_once(broker: Broker) -> None:
+def test_other_broker_errors_are_not_retried(broker: Broker) -> None:
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED", times=1)
     with pytest.raises(KafkaError) as raised:
         audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)

@@ -1,4 +1,4 @@
-"""Three real nodes, their logs, tables, groups and metadata: clean when they are, and each planted fault is named."""
+"""Audit of a real three-node cluster with logs, tables, groups and metadata, healthy and with faults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from chronik.protocol.rewrite import retain
 from chronik.testing import Cluster
 from chronik.testing.plugin import BrokerFactory
 from tests.long import SEED, count
-from tests.pipeline.audit.audited import batches_in, flip
+from tests.pipeline.audit.replica_logs import batches_in, flip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +49,8 @@ COMPACTED = {"cleanup.policy": "compact", "internal.segment.bytes": "50000", "mi
 
 @dataclass
 class World:
+    """A stopped cluster with its tables."""
+
     cluster: Cluster
     root: str
     topic_id: str
@@ -61,7 +63,7 @@ class World:
         return self.cluster[node].data_dir / "topics" / self.topic_id / str(partition)
 
     def place(self, node: int, partition: int, offset: int) -> tuple[Path, int, int, int]:
-        """(file, position, size, base offset) of the batch that holds the offset."""
+        """Return file, position, size and base offset of the batch that contains the offset."""
         for path in sorted(self.folder(node, partition).glob("*.log"), reverse=True):
             for position, size, base in reversed(batches_in(path)):
                 if base <= offset:
@@ -73,17 +75,17 @@ class World:
         return audit(self.data_dirs, bootstrap=bootstrap, table_root=self.root, tasks=in_this_process, **more)
 
     def command(self, *words: str) -> int:
-        """`chronik pipeline audit`, on the session that is there."""
-        folders = [word for folder in self.data_dirs for word in ("--data-dir", str(folder))]
-        return main(["pipeline", "audit", *folders, "--table-root", self.root, *words])
+        """Run `chronik pipeline audit` on the existing Spark session."""
+        directories = [word for directory in self.data_dirs for word in ("--data-dir", str(directory))]
+        return main(["pipeline", "audit", *directories, "--table-root", self.root, *words])
 
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A topic that has landed, a compacted one that each node has compacted for itself, and two groups. Stopped."""
-    folder = tmp_path_factory.mktemp("audited")
-    root = str(folder / "tables")
-    with Cluster(3, folder, broker=BROKER) as cluster, Client(cluster.bootstrap) as client:
+    """A landed topic, a compacted topic that each node compacts itself, and two groups; the cluster is stopped."""
+    directory = tmp_path_factory.mktemp("audited")
+    root = str(directory / "tables")
+    with Cluster(3, directory, broker=BROKER) as cluster, Client(cluster.bootstrap) as client:
         create_topics(client, [NewTopic("orders", PARTITIONS, 3), NewTopic("latest", 1, 3, COMPACTED)])
         producer = Producer(client)
         for first in range(0, RECORDS, 600):
@@ -93,22 +95,22 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
             producer.send("latest", values)
         run(cluster.bootstrap, root, ["orders"], once=True, spark=spark, reporter=Reporter())
         commit_offsets(client, "readers", {TopicPartition("orders", each): 100 for each in range(PARTITIONS)})
-        made = World(cluster, root, format_id(client.topic("orders").topic_id))
+        created_world = World(cluster, root, format_id(client.topic("orders").topic_id))
         latest = format_id(client.topic("latest").topic_id)
-        cluster.wait_until(lambda: _not_compacted(made, latest), "every node has compacted", WAIT_SECONDS_MAX)
-        _healthy(made, spark)
+        cluster.wait_until(lambda: _not_compacted(created_world, latest), "every node has compacted", WAIT_SECONDS_MAX)
+        _check_running_cluster(created_world, spark)
         cluster.stop()
-        yield made
+        yield created_world
 
 
 def _not_compacted(world: World, topic_id: str) -> str | None:
-    folders = [folder / "topics" / topic_id / "0" for folder in world.data_dirs]
-    missing = [str(folder) for folder in folders if not (folder / "compacted").exists()]
+    directories = [directory / "topics" / topic_id / "0" for directory in world.data_dirs]
+    missing = [str(directory) for directory in directories if not (directory / "compacted").exists()]
     return ", ".join(missing) or None
 
 
-def _healthy(world: World, spark: SparkSession) -> None:
-    """While it runs: with the tasks on Spark, and asking every node what it holds in memory."""
+def _check_running_cluster(world: World, spark: SparkSession) -> None:
+    """Audit the running cluster on Spark, including the nodes' in-memory metadata."""
     http = [node.http for node in world.cluster.nodes.values()]
     report = audit(world.data_dirs, bootstrap=world.cluster.bootstrap, table_root=world.root, http=http, spark=spark)
     assert report.is_clean, report.text()
@@ -121,32 +123,30 @@ def _healthy(world: World, spark: SparkSession) -> None:
 
 @pytest.fixture
 def stopped(world: World) -> Iterator[World]:
-    """Whatever a test does to files is undone."""
-    folders = [world.folder(node, partition) for node in (1, 2, 3) for partition in range(PARTITIONS)]
-    before = {path: path.read_bytes() for folder in folders for path in folder.glob("*.log")}
+    """Restore the log files after the test."""
+    directories = [world.folder(node, partition) for node in (1, 2, 3) for partition in range(PARTITIONS)]
+    before = {path: path.read_bytes() for directory in directories for path in directory.glob("*.log")}
     yield world
     for path, data in before.items():
         path.write_bytes(data)
 
 
-def test_a_healthy_cluster_that_was_stopped_passes_by_command(
-    stopped: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_audit_command_passes_for_healthy_stopped_cluster(stopped: World, capsys: pytest.CaptureFixture[str]) -> None:
     code = stopped.command("--master", "local[2]")
-    told = capsys.readouterr().out
-    assert code == 0, told
-    assert "ok     replicas are identical up to the high watermark" in told
-    assert f"ok     {RECORDS:,} rows of 1 table equal their records" in told
-    assert "ok     the metadata is the same on all nodes" in told
-    assert told.endswith("Everything is as it must be.\n")
+    output = capsys.readouterr().out
+    assert code == 0, output
+    assert "ok     replicas are identical up to the high watermark" in output
+    assert f"ok     {RECORDS:,} rows of 1 table match their records" in output
+    assert "ok     the metadata is the same on all nodes" in output
+    assert output.endswith("No problems found.\n")
 
 
-def test_every_planted_fault_is_named_by_command_in_one_go(stopped: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_command_reports_all_faults_as_json(stopped: World, capsys: pytest.CaptureFixture[str]) -> None:
     expected = {
-        _flipped_byte(stopped),
-        _missing_record(stopped),
-        _duplicated_batch(stopped),
-        _diverged_replica(stopped),
+        _flip_byte(stopped),
+        _remove_record(stopped),
+        _duplicate_batch(stopped),
+        _change_record(stopped),
     }
     assert stopped.command("--master", "local[2]", "--json") == 1
     report = json.loads(capsys.readouterr().out)
@@ -156,32 +156,32 @@ def test_every_planted_fault_is_named_by_command_in_one_go(stopped: World, capsy
     assert {found["topic"] for found in report["findings"]} == {"orders"}
 
 
-Place = tuple[str, int, int, int, str, int]
+FindingFields = tuple[str, int, int, int, str, int]
 
 
-def _flipped_byte(world: World) -> Place:
+def _flip_byte(world: World) -> FindingFields:
     path, position, size, base = world.place(1, 0, 2000)
     flip(path, position + size // 2)
     return "checksum", 0, 1, base, str(path), position + size // 2
 
 
-def _missing_record(world: World) -> Place:
+def _remove_record(world: World) -> FindingFields:
     path, position, size, base = world.place(2, 0, 4000)
     data = path.read_bytes()
-    thinned = retain(data, position, lambda offset, *_: offset != base + 5)
-    assert thinned is not None
-    path.write_bytes(data[:position] + thinned + data[position + size :])
+    rewritten = retain(data, position, lambda offset, *_: offset != base + 5)
+    assert rewritten is not None
+    path.write_bytes(data[:position] + rewritten + data[position + size :])
     return "missing_records", 0, 2, base + 5, str(path), position
 
 
-def _duplicated_batch(world: World) -> Place:
+def _duplicate_batch(world: World) -> FindingFields:
     path, position, size, base = world.place(3, 1, 1000)
     data = path.read_bytes()
     path.write_bytes(data[: position + size] + data[position:])
     return "duplicate_batch", 1, 3, base, str(path), position + size
 
 
-def _diverged_replica(world: World) -> Place:
+def _change_record(world: World) -> FindingFields:
     path, position, size, base = world.place(2, 2, 3000)
     data = path.read_bytes()
     header = parse_header(data, position)
@@ -200,7 +200,7 @@ def _diverged_replica(world: World) -> Place:
     return "diverged", 2, 2, base + 7, str(path), position + changed.index(value[:-1] + b"!") + len(value) - 1
 
 
-def test_a_lost_table_row_is_named(stopped: World) -> None:
+def test_lost_table_row_is_reported(stopped: World) -> None:
     table = DeltaTable(table_uri(stopped.root, "orders"))
     version = table.version()
     table.delete("_partition = 1 AND _offset = 1234")
@@ -209,11 +209,11 @@ def test_a_lost_table_row_is_named(stopped: World) -> None:
     (found,) = report.findings
     assert (found.kind, found.topic, found.partition, found.offset) == (Kind.LOST_ROW, "orders", 1, 1234)
     assert report.exit_code == 1
-    assert "WRONG" in report.text()
+    assert "FAILED" in report.text()
     assert stopped.audited().is_clean
 
 
-def test_a_group_that_has_read_what_is_not_there_is_named(stopped: World) -> None:
+def test_group_offset_beyond_partition_end_is_reported(stopped: World) -> None:
     cluster = stopped.cluster
     cluster.start()
     try:
@@ -235,7 +235,7 @@ def test_a_group_that_has_read_what_is_not_there_is_named(stopped: World) -> Non
     assert "group dreamers" in found.says
 
 
-def test_a_node_whose_metadata_is_damaged_is_named(stopped: World) -> None:
+def test_node_with_damaged_metadata_is_reported(stopped: World) -> None:
     (path,) = (stopped.cluster[3].data_dir / "__raft").glob("*.wal")
     before = path.read_bytes()
     flip(path, 300)
@@ -245,27 +245,27 @@ def test_a_node_whose_metadata_is_damaged_is_named(stopped: World) -> None:
     assert (found.kind, found.node) == (Kind.STATE, 3)
 
 
-def test_a_folder_that_was_not_given_is_not_taken_for_clean(stopped: World) -> None:
+def test_missing_data_directory_argument_is_reported_as_unchecked(stopped: World) -> None:
     report = audit(stopped.data_dirs[:2], topics=["orders"], tasks=in_this_process)
     assert (report.exit_code, report.findings) == (2, []), report.text()
-    assert "node 3 holds 3 replicas, and its data folder was not given" in report.unseen[0]
+    assert "node 3 hosts 3 replicas, but its data directory was not given" in report.unseen[0]
 
 
-def test_what_cannot_be_looked_at_has_an_exit_code_of_its_own(
+def test_unreadable_input_returns_exit_code_2(
     stopped: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipeline", "audit", "--data-dir", str(tmp_path)]) == 2
-    assert "is not a node's data folder" in capsys.readouterr().err
-    folder = str(stopped.data_dirs[0])
-    assert main(["pipeline", "audit", "--data-dir", folder, "--data-dir", folder]) == 2
-    assert "are both of node 1" in capsys.readouterr().err
-    assert main(["pipeline", "audit", "--data-dir", folder, "-b", stopped.cluster.bootstrap]) == 2
+    assert "is not a node's data directory" in capsys.readouterr().err
+    directory = str(stopped.data_dirs[0])
+    assert main(["pipeline", "audit", "--data-dir", directory, "--data-dir", directory]) == 2
+    assert "both belong to node 1" in capsys.readouterr().err
+    assert main(["pipeline", "audit", "--data-dir", directory, "-b", stopped.cluster.bootstrap]) == 2
     assert capsys.readouterr().err.startswith("chronik: ")
-    with pytest.raises(CannotLook, match="there is no topic nowhere"):
+    with pytest.raises(CannotLook, match="unknown topic: nowhere"):
         audit(stopped.data_dirs, topics=["nowhere"], tasks=in_this_process)
 
 
-def test_a_node_that_stands_alone_is_audited_too(chronik_broker_factory: BrokerFactory) -> None:
+def test_standalone_node_is_audited(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     broker.create_topic("orders", 2)
     with broker.cluster() as client:
@@ -282,7 +282,7 @@ def test_a_node_that_stands_alone_is_audited_too(chronik_broker_factory: BrokerF
     assert (found.kind, found.topic, found.file) == (Kind.CHECKSUM, "orders", str(path))
 
 
-def test_spark_is_not_started_for_what_takes_less_time_than_that(spark: SparkSession) -> None:
+def test_small_audit_runs_without_spark(spark: SparkSession) -> None:
     assert tasks_for(None, None, WITHOUT_SPARK_BYTES_MAX - 1) is in_this_process
     assert tasks_for(None, None, WITHOUT_SPARK_BYTES_MAX) is not in_this_process
     assert tasks_for(None, "local[2]", 0) is not in_this_process
@@ -290,7 +290,7 @@ def test_spark_is_not_started_for_what_takes_less_time_than_that(spark: SparkSes
 
 
 class Load:
-    """Writes until it is stopped, whatever becomes of the brokers."""
+    """A producer that writes until it is stopped, even while brokers are down."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -321,32 +321,32 @@ class Load:
 
 
 @pytest.mark.xdist_group("cluster")
-def test_a_cluster_that_went_through_kills_is_clean_in_between_and_afterwards(tmp_path: Path) -> None:
+def test_cluster_is_clean_during_and_after_node_kills(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     config: dict[str, Any] = {"metadata_snapshot_entries": 20, "broker": BROKER}
     with Cluster(3, tmp_path, **config) as cluster, Client(cluster.bootstrap) as client:
         small = {"internal.segment.bytes": "200000"}
         create_topics(client, [NewTopic("busy", 3, 3, small), NewTopic("kept", 1, 3, COMPACTED)])
-        folders = [node.data_dir for node in cluster.nodes.values()]
+        directories = [node.data_dir for node in cluster.nodes.values()]
         with Load(cluster.bootstrap) as load:
             for _ in range(KILLS):
                 goal = load.written + 20
-                cluster.wait_until(lambda: _less_than(load, goal), "writes go on", WAIT_SECONDS_MAX)  # noqa: B023
+                cluster.wait_until(lambda: _missing_writes(load, goal), "writes continue", WAIT_SECONDS_MAX)  # noqa: B023
                 victim = cluster[rng.choice((1, 2, 3))]
                 victim.kill()
-                report = audit(folders, bootstrap=cluster.bootstrap, tasks=in_this_process)
+                report = audit(directories, bootstrap=cluster.bootstrap, tasks=in_this_process)
                 assert not report.findings, report.text()
                 victim.start()
                 cluster.wait_until_ready()
-        report = audit(folders, bootstrap=cluster.bootstrap, tasks=in_this_process)
+        report = audit(directories, bootstrap=cluster.bootstrap, tasks=in_this_process)
         assert not report.findings, report.text()
         assert report.records > 0
         for node in cluster.nodes.values():
             node.kill()
-        report = audit(folders, tasks=in_this_process)
+        report = audit(directories, tasks=in_this_process)
         assert not report.findings, report.text()
         assert report.records > load.written * 50
 
 
-def _less_than(load: Load, goal: int) -> str | None:
+def _missing_writes(load: Load, goal: int) -> str | None:
     return None if load.written >= goal else f"{load.written} of {goal}"

@@ -1,4 +1,4 @@
-"""A table that is damaged, or not there, is named; whatever else can be looked at is looked at all the same."""
+"""Audit of damaged or missing tables: they are reported, and everything else is still checked."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.pipeline.audit.audited import flip
-from tests.pipeline.audit.test_rows_are_compared_with_the_log import TOPIC, World
+from tests.pipeline.audit.replica_logs import flip
+from tests.pipeline.audit.test_table_comparison import TOPIC, World
 from tests.pipeline.landing_rows import compact
 from tests.pipeline.planted_rows import land, records
 
 
 @pytest.fixture(params=[250_000, 25])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A table of two files, as one slice and as several that share files."""
+    """A table of two files, compared as one slice and as several slices that share files."""
     monkeypatch.setattr(comparing, "ROWS_PER_SLICE", request.param)
-    made = World(tmp_path)
-    made.landing.land(0, 60)
-    made.landing.land(60, 120)
-    assert len(made.landing.files()) == 2
-    return made
+    created_world = World(tmp_path)
+    created_world.landing.land(0, 60)
+    created_world.landing.land(60, 120)
+    assert len(created_world.landing.files()) == 2
+    return created_world
 
 
 def remove(path: Path) -> None:
     path.unlink()
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
 
 
@@ -60,10 +60,10 @@ def flip_in_a_page_header(path: Path) -> None:
     flip(path, 6, 0xFF)
 
 
-DAMAGES = [remove, cut, empty, flip_in_a_page, flip_in_a_page_header]
+DAMAGES = [remove, truncate, empty, flip_in_a_page, flip_in_a_page_header]
 
 
-def file_of(world: World, offset: int) -> Path:
+def find_file(world: World, offset: int) -> Path:
     landed = landed_table(world.landing.root, TOPIC)
     assert landed is not None
     (file,) = (file for file in landed.table.files if file.may_hold(0, offset, offset + 1))
@@ -71,8 +71,8 @@ def file_of(world: World, offset: int) -> Path:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_file_of_a_table_that_cannot_be_read_is_named_once(world: World, damage: Callable[[Path], None]) -> None:
-    path = file_of(world, 0)
+def test_unreadable_table_file_is_reported_once(world: World, damage: Callable[[Path], None]) -> None:
+    path = find_file(world, 0)
     damage(path)
     findings, rows = world.compared()
     assert [(each.kind, each.topic, each.file) for each in findings] == [(Kind.TABLE_FILE, TOPIC, str(path))]
@@ -80,11 +80,11 @@ def test_a_file_of_a_table_that_cannot_be_read_is_named_once(world: World, damag
     assert "\n" not in findings[0].says
 
 
-def test_what_else_is_wrong_with_a_table_is_told_beside_its_damaged_file(tmp_path: Path) -> None:
+def test_other_findings_are_reported_besides_missing_table_file(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.landing.land(0, 60)
     world.landing.land(60, 120, leave_out=77, twice=99)
-    path = file_of(world, 0)
+    path = find_file(world, 0)
     remove(path)
     assert sorted(world.found(), key=str) == [
         (Kind.DUPLICATE_ROW, 99),
@@ -93,37 +93,35 @@ def test_what_else_is_wrong_with_a_table_is_told_beside_its_damaged_file(tmp_pat
     ]
 
 
-def test_a_file_of_dead_letters_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_dead_letter_file_is_reported(tmp_path: Path) -> None:
     world = World(tmp_path, TableKind.DECODED)
     world.landing.land(0, 120)
     (path,) = Path(dead_letters_uri(world.landing.root, TOPIC)).rglob("*.parquet")
-    cut(path)
+    truncate(path)
     (found,), _ = world.compared()
     assert (found.kind, found.file) == (Kind.TABLE_FILE, str(path))
 
 
-def test_a_file_that_is_missing_is_named_also_while_the_table_moves_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each look is at a later version than the one before."""
+def test_missing_file_is_reported_while_table_gets_new_versions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each comparison reads a later version of the table than the previous one."""
     uri = table_uri(world.landing.root, TOPIC)
-    remove(path := file_of(world, 0))
+    remove(path := find_file(world, 0))
     before = landed_table(world.landing.root, TOPIC)
     assert before is not None
 
-    def moving(root: str, topic: str) -> comparing.LandedTable | None:
-        open_table(uri).append_numbered([], "moves", len(moves))
-        moves.append(topic)
+    def open_moved_table(root: str, topic: str) -> comparing.LandedTable | None:
+        open_table(uri).append_numbered([], "moves", len(commits))
+        commits.append(topic)
         return landed_table(root, topic)
 
-    moves: list[str] = []
-    monkeypatch.setattr(comparing, "landed_table", moving)
+    commits: list[str] = []
+    monkeypatch.setattr(comparing, "landed_table", open_moved_table)
     findings, _ = compare_table(in_this_process, world.landing.root, before, [world.held.partition()])
     assert [(each.kind, each.file) for each in findings] == [(Kind.TABLE_FILE, str(path))]
-    assert moves
+    assert commits
 
 
-def test_files_that_were_joined_meanwhile_are_not_taken_for_missing(world: World) -> None:
+def test_files_replaced_by_compaction_are_not_missing(world: World) -> None:
     before = landed_table(world.landing.root, TOPIC)
     assert before is not None
     compact(table_uri(world.landing.root, TOPIC))
@@ -139,7 +137,7 @@ TOPICS = ("orders", "payments")
 
 
 class Site:
-    """A broker with two topics, both of which have landed."""
+    """A broker with two topics that have both landed."""
 
     def __init__(self, broker: Broker, root: Path) -> None:
         self.broker, self.root = broker, str(root)
@@ -153,7 +151,7 @@ class Site:
             Producer(client).send(topic, [OutgoingRecord(b"%d" % number, b"key") for number in range(20)])
 
     def land(self, topic: str) -> None:
-        """In two files."""
+        """Land the topic's records in two files."""
         with self.broker.cluster() as client:
             spec = TableSpec(topic, format_id(client.topic(topic).topic_id), TableKind.RAW)
         table = open_or_create(table_uri(self.root, topic), spec)
@@ -181,72 +179,72 @@ def site(chronik_broker_factory: BrokerFactory, tmp_path: Path) -> Site:
     return Site(chronik_broker_factory(), tmp_path / "tables")
 
 
-def test_a_damaged_file_of_one_table_keeps_nothing_else_from_being_looked_at(site: Site) -> None:
+def test_damaged_table_file_does_not_prevent_other_checks(site: Site) -> None:
     assert site.audited().is_clean
     path = next(Path(table_uri(site.root, "orders")).rglob("*.parquet"))
-    cut(path)
-    remove(gone := next(Path(table_uri(site.root, "payments")).rglob("*.parquet")))
+    truncate(path)
+    remove(deleted := next(Path(table_uri(site.root, "payments")).rglob("*.parquet")))
     report = site.audited()
     assert {(each.kind, each.topic, each.file) for each in report.findings} == {
         (Kind.TABLE_FILE, "orders", str(path)),
-        (Kind.TABLE_FILE, "payments", str(gone)),
+        (Kind.TABLE_FILE, "payments", str(deleted)),
     }
     assert (report.exit_code, report.tables, report.unseen) == (1, 2, [])
-    assert "WRONG  20 rows of 2 tables equal their records: 2 findings" in report.text()
+    assert "FAILED 20 rows of 2 tables match their records: 2 findings" in report.text()
 
 
-def test_a_table_that_cannot_be_opened_is_told_and_the_others_are_looked_at(site: Site) -> None:
-    cut_short = site.log("orders")[-1]
-    cut_short.write_bytes(cut_short.read_bytes()[:50])
+def test_unopenable_table_is_reported_and_others_are_checked(site: Site) -> None:
+    truncated_entry = site.log("orders")[-1]
+    truncated_entry.write_bytes(truncated_entry.read_bytes()[:50])
     report = site.audited()
-    (told,) = report.unseen
-    assert told.startswith(table_uri(site.root, "orders"))
-    assert "\n" not in told
+    (message,) = report.unseen
+    assert message.startswith(table_uri(site.root, "orders"))
+    assert "\n" not in message
     assert (report.exit_code, report.findings, report.tables, report.rows) == (2, [], 1, 20)
     remove(next(Path(table_uri(site.root, "payments")).rglob("*.parquet")))
     report = site.audited()
-    assert (report.exit_code, report.unseen) == (1, [told])
+    assert (report.exit_code, report.unseen) == (1, [message])
     assert [(each.kind, each.topic) for each in report.findings] == [(Kind.TABLE_FILE, "payments")]
 
 
-def test_a_table_that_breaks_while_it_is_looked_at_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found in it is looked at once more, and by then it cannot be opened."""
+def test_table_damaged_during_audit_is_reported_as_unchecked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Findings are confirmed by a second comparison, and by then the table cannot be opened."""
     remove(next(Path(table_uri(site.root, "orders")).rglob("*.parquet")))
     opened: list[str] = []
 
-    def breaking(root: str, topic: str) -> comparing.LandedTable | None:
+    def break_and_open(root: str, topic: str) -> comparing.LandedTable | None:
         opened.append(topic)
-        cut(site.log("orders")[-1])
+        truncate(site.log("orders")[-1])
         return landed_table(root, topic)
 
-    monkeypatch.setattr(comparing, "landed_table", breaking)
+    monkeypatch.setattr(comparing, "landed_table", break_and_open)
     report = site.audited()
     assert opened == ["orders"]
     assert (report.exit_code, report.findings, len(report.unseen), report.tables) == (2, [], 1, 1)
 
 
-# Tables that are not there
+# Missing tables
 
 
-def test_a_root_that_is_not_there_cannot_be_looked_at(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_table_root_is_an_error(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     mistyped = f"{site.root}x"
-    with pytest.raises(CannotLook, match="there is no folder"):
+    with pytest.raises(CannotLook, match="does not exist"):
         site.audited(mistyped)
-    folder, bootstrap = str(site.broker.data_dir), site.broker.bootstrap
-    assert main(["pipeline", "audit", "--data-dir", folder, "-b", bootstrap, "--table-root", mistyped]) == 2
-    assert capsys.readouterr().err == f"chronik: there is no folder {mistyped}\n"
+    directory, bootstrap = str(site.broker.data_dir), site.broker.bootstrap
+    assert main(["pipeline", "audit", "--data-dir", directory, "-b", bootstrap, "--table-root", mistyped]) == 2
+    assert capsys.readouterr().err == f"chronik: table root {mistyped} does not exist\n"
 
 
-def test_a_root_without_a_table_of_any_topic_is_not_clean(site: Site, tmp_path: Path) -> None:
+def test_table_root_without_any_matching_table_is_not_clean(site: Site, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(table_uri(site.root, "orders"), other / "something else")
     report = site.audited(str(other))
-    assert (report.exit_code, report.unseen) == (2, [f"{other} has no table of any of the topics"])
-    assert "equal their records" not in report.text()
+    assert (report.exit_code, report.unseen) == (2, [f"{other} has no table for any of the topics"])
+    assert "match their records" not in report.text()
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_topic_that_lands_and_has_records_must_have_a_table(site: Site, running: bool) -> None:
+def test_landing_topic_with_records_and_no_table_is_reported(site: Site, running: bool) -> None:
     site.broker.create_topic("landing", 1, {ENABLED: "true"})
     site.broker.create_topic("plain", 1)
     site.broker.create_topic("new", 1, {ENABLED: "true"})
@@ -258,19 +256,19 @@ def test_a_topic_that_lands_and_has_records_must_have_a_table(site: Site, runnin
         site.broker.stop()
     report = site.audited(running=running)
     assert (report.exit_code, report.tables, report.rows) == (2, 2, 40)
-    assert report.unseen == [f"{site.root} has no table of landing, which has {ENABLED}=true and records"]
+    assert report.unseen == [f"{site.root} has no table for landing, which has {ENABLED}=true and records"]
 
 
-def test_a_topic_that_was_asked_for_must_have_a_table(site: Site) -> None:
+def test_requested_topic_without_table_is_reported(site: Site) -> None:
     assert site.audited(topics=["orders"]).is_clean
     site.broker.create_topic("plain", 1)
     report = site.audited(topics=["orders", "plain"])
     assert (report.exit_code, report.tables) == (2, 1)
-    assert report.unseen == [f"{site.root} has no table of plain, which was asked for"]
+    assert report.unseen == [f"{site.root} has no table for plain, which was requested"]
 
 
 @pytest.mark.parametrize("leftover", ["empty", "no folder"])
-def test_files_of_a_table_that_has_lost_its_log_are_not_taken_for_no_table(site: Site, leftover: str) -> None:
+def test_table_files_without_transaction_log_are_reported(site: Site, leftover: str) -> None:
     uri = table_uri(site.root, "orders")
     if leftover == "empty":
         for path in site.log("orders"):
@@ -279,4 +277,4 @@ def test_files_of_a_table_that_has_lost_its_log_are_not_taken_for_no_table(site:
         shutil.rmtree(Path(uri, "_delta_log"))
     report = site.audited()
     assert (report.exit_code, report.tables, report.findings) == (2, 1, [])
-    assert report.unseen == [f"{uri} has Parquet files, and no log that says which of them are the table's"]
+    assert report.unseen == [f"table {uri} has Parquet files but no transaction log"]

@@ -1,4 +1,4 @@
-"""The metadata of nodes, replayed from their own disks: the same everywhere, or the node that differs is named."""
+"""Comparison of the nodes' metadata, replayed from disk; also data directories, read-only files and group offsets."""
 
 from __future__ import annotations
 
@@ -24,23 +24,25 @@ from chronik.pipeline.audit.groups import Bounds, compare_groups
 from chronik.pipeline.audit.readonly import ReadOnlyFiles
 from chronik.pipeline.audit.state import compare_disks, read_state
 from chronik.pipeline.writing.epochs import EPOCHS_TOPIC
-from tests.pipeline.audit.audited import flip
+from tests.pipeline.audit.replica_logs import flip
 
 CLUSTER = CreateCluster("a cluster", 0)
 IDS = [new_id() for _ in range(20)]
 
 
-def broker(number: int, host: str = "somewhere") -> RegisterBroker:
+def register_broker(number: int, host: str = "somewhere") -> RegisterBroker:
     return RegisterBroker(number, host, 9092, None, IDS[number], IDS[number])
 
 
-def node(tmp_path: Path, node_id: int, commands: Sequence[Command], *, snapshot_after: int | None = None) -> NodeFolder:
-    """A node's folder whose metadata is what these commands come to."""
+def create_node(
+    tmp_path: Path, node_id: int, commands: Sequence[Command], *, snapshot_after: int | None = None
+) -> NodeFolder:
+    """Create a data directory whose metadata log contains these commands."""
     path = tmp_path / f"node{node_id}"
     path.mkdir()
-    folder = DataFolder(path, node_id, Mode.STANDALONE)
-    folder.open()
-    folder.close()
+    directory = DataFolder(path, node_id, Mode.STANDALONE)
+    directory.open()
+    directory.close()
     journal = Journal(RealFiles(path))
     image = journal.recover()
     for number, command in enumerate(commands, 1):
@@ -57,64 +59,68 @@ def node(tmp_path: Path, node_id: int, commands: Sequence[Command], *, snapshot_
     return NodeFolder(node_id, str(path), (path / IDENTITY_FILE).read_bytes())
 
 
-def compared(*folders: NodeFolder) -> tuple[list[Finding], list[str], int | None]:
-    states = compare_disks({folder.node: folder for folder in folders})
+def compare(*directories: NodeFolder) -> tuple[list[Finding], list[str], int | None]:
+    states = compare_disks({directory.node: directory for directory in directories})
     return list(states.findings), list(states.notes), states.index
 
 
-def test_nodes_that_took_the_same_commands_agree_with_and_without_snapshots(tmp_path: Path) -> None:
-    commands: list[Command] = [CLUSTER, *(broker(number) for number in range(1, 8))]
-    folders = [
-        node(tmp_path, 1, commands),
-        node(tmp_path, 2, commands, snapshot_after=3),
-        node(tmp_path, 3, commands[:5], snapshot_after=4),
+def test_nodes_with_same_commands_agree_with_and_without_snapshots(tmp_path: Path) -> None:
+    commands: list[Command] = [CLUSTER, *(register_broker(number) for number in range(1, 8))]
+    directories = [
+        create_node(tmp_path, 1, commands),
+        create_node(tmp_path, 2, commands, snapshot_after=3),
+        create_node(tmp_path, 3, commands[:5], snapshot_after=4),
     ]
-    assert compared(*folders) == ([], [], 5)
-    assert read_state(folders[1]).first == 3
-    states = compare_disks({folder.node: folder for folder in folders})
+    assert compare(*directories) == ([], [], 5)
+    assert read_state(directories[1]).first == 3
+    states = compare_disks({directory.node: directory for directory in directories})
     assert states.latest is not None
     assert sorted(states.latest.brokers) == list(range(1, 8))
 
 
-def test_a_node_whose_state_differs_is_named_with_both_hashes(tmp_path: Path) -> None:
-    folders = [node(tmp_path, number, [CLUSTER, broker(1), broker(2)]) for number in (1, 3)]
-    other = node(tmp_path, 2, [CLUSTER, broker(1), broker(2, "elsewhere")])
-    (found,), _, index = compared(*folders, other)
+def test_node_with_different_state_hash_is_reported(tmp_path: Path) -> None:
+    directories = [
+        create_node(tmp_path, number, [CLUSTER, register_broker(1), register_broker(2)]) for number in (1, 3)
+    ]
+    other = create_node(tmp_path, 2, [CLUSTER, register_broker(1), register_broker(2, "elsewhere")])
+    (found,), _, index = compare(*directories, other)
     assert (found.kind, found.node, index) == (Kind.STATE, 2, 3)
-    assert "that of node 1, 3 is" in found.says
+    assert "differs from node 1, 3, which has" in found.says
 
 
-def test_a_node_that_was_away_for_long_is_told_and_not_blamed(tmp_path: Path) -> None:
-    commands: list[Command] = [CLUSTER, *(broker(number) for number in range(1, 8))]
-    folders = [node(tmp_path, number, commands, snapshot_after=6) for number in (1, 2)]
-    findings, (note,), index = compared(*folders, node(tmp_path, 3, commands[:3]))
+def test_node_behind_other_snapshots_is_noted_and_not_compared(tmp_path: Path) -> None:
+    commands: list[Command] = [CLUSTER, *(register_broker(number) for number in range(1, 8))]
+    directories = [create_node(tmp_path, number, commands, snapshot_after=6) for number in (1, 2)]
+    findings, (note,), index = compare(*directories, create_node(tmp_path, 3, commands[:3]))
     assert (findings, index) == ([], 8)
-    assert note.startswith("node 3: its metadata ends at index 3")
+    assert note.startswith("node 3: metadata was not compared, because it ends at index 3")
 
 
-def test_damage_in_the_metadata_is_named_by_node(tmp_path: Path) -> None:
-    folders = [node(tmp_path, number, [CLUSTER, broker(1), broker(2)]) for number in (1, 2)]
+def test_damaged_metadata_log_is_reported_with_node(tmp_path: Path) -> None:
+    directories = [
+        create_node(tmp_path, number, [CLUSTER, register_broker(1), register_broker(2)]) for number in (1, 2)
+    ]
     (path,) = (tmp_path / "node2" / "__meta").glob("*.wal")
     flip(path, 60)
-    (found,), _, index = compared(*folders)
+    (found,), _, index = compare(*directories)
     assert (found.kind, found.node, index) == (Kind.STATE, 2, 3)
     assert "damaged at byte 0" in found.says
 
 
-def test_folders_are_told_apart_by_the_nodes_that_they_are_of(tmp_path: Path) -> None:
-    one, two = node(tmp_path, 1, [CLUSTER]), node(tmp_path, 2, [CLUSTER])
+def test_data_directories_are_identified_by_node_id(tmp_path: Path) -> None:
+    one, two = create_node(tmp_path, 1, [CLUSTER]), create_node(tmp_path, 2, [CLUSTER])
     assert node_folders([two.path, one.path]) == {1: one, 2: two}
-    with pytest.raises(CannotLook, match="both of node 1"):
+    with pytest.raises(CannotLook, match="both belong to node 1"):
         node_folders([one.path, f"{one.path}/"])
-    with pytest.raises(CannotLook, match="not a node's data folder"):
+    with pytest.raises(CannotLook, match="not a node's data directory"):
         node_folders([tmp_path])
     (tmp_path / "empty").mkdir()
     empty = NodeFolder(3, str(tmp_path / "empty"), b"")
-    (found,), _, _ = compared(one, empty)
+    (found,), _, _ = compare(one, empty)
     assert "has no metadata" in found.says
 
 
-def test_nothing_is_changed_in_a_folder_that_is_looked_at(tmp_path: Path) -> None:
+def test_read_only_file_system_rejects_changes(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     files = ReadOnlyFiles(tmp_path)
     file = files.open("file")
@@ -133,23 +139,23 @@ def test_nothing_is_changed_in_a_folder_that_is_looked_at(tmp_path: Path) -> Non
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_committed_offsets_are_within_their_partitions(tmp_path: Path) -> None:
+def test_committed_offsets_outside_partition_bounds_are_reported(tmp_path: Path) -> None:
     place = TopicPartition("orders", 0)
     bounds, partitions = {place: Bounds(10, 50)}, {"orders": 1, "others": 2}
 
-    def told(offset: int, of: TopicPartition = place) -> list[Finding | str]:
+    def check(offset: int, of: TopicPartition = place) -> list[Finding | str]:
         return list(compare_groups({"readers": {of: offset}}, bounds, partitions))
 
-    assert told(10) == told(50) == []
-    (beyond,) = told(51)
+    assert check(10) == check(50) == []
+    (beyond,) = check(51)
     assert isinstance(beyond, Finding)
     assert (beyond.kind, beyond.topic, beyond.partition, beyond.offset) == (Kind.COMMITTED_OFFSET, "orders", 0, 51)
     assert "which ends at 50" in beyond.says
-    (behind,) = told(9)
+    (behind,) = check(9)
     assert isinstance(behind, str)
-    assert "slower than retention" in behind
-    (unknown,) = told(1, TopicPartition("orders", 1))
+    assert "below the log start offset" in behind
+    (unknown,) = check(1, TopicPartition("orders", 1))
     assert isinstance(unknown, Finding)
     assert "does not exist" in unknown.says
-    assert told(1, TopicPartition("others", 1)) == []
-    assert told(1000, TopicPartition(EPOCHS_TOPIC, 7)) == [], "these are epochs of sinks"
+    assert check(1, TopicPartition("others", 1)) == []
+    assert check(1000, TopicPartition(EPOCHS_TOPIC, 7)) == [], "offsets of the epochs topic are not positions"

@@ -1,4 +1,4 @@
-"""Rows beside records, in both directions: what is lost, doubled, foreign or changed in a table is named."""
+"""Comparison of table rows with log records: lost, duplicate, foreign and different rows are reported."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
 from chronik.pipeline.tables.values.inference import infer_fields
 from chronik.pipeline.tables.values.json_rows import decode_records
 from chronik.pipeline.tables.values.shaping import decode_json
-from tests.pipeline.audit.audited import TOPIC_ID, Copies, Written, flip
+from tests.pipeline.audit.replica_logs import TOPIC_ID, Copies, Written, flip
 from tests.pipeline.landing_rows import compact
 
 TOPIC = "orders"
 
 
 class Landing:
-    """Lands what a log holds, as the pipeline does."""
+    """Lands the records of a log in a table, as the pipeline does."""
 
     def __init__(self, root: Path, log: Path, kind: TableKind = TableKind.RAW) -> None:
         self.root, self._log = str(root), str(log)
@@ -45,32 +45,32 @@ class Landing:
 
     def land(self, start: int, end: int, *, leave_out: int | None = None, twice: int | None = None) -> None:
         schema = self._table.snapshot().schema
-        good: list[pa.RecordBatch] = []
+        rows_landed: list[pa.RecordBatch] = []
         dead: list[pa.RecordBatch] = []
         for records in self._records(start, end):
             if self._table.spec.kind is TableKind.RAW:
-                good.append(batch_of(own_columns(0, records), schema))
+                rows_landed.append(batch_of(own_columns(0, records), schema))
                 continue
             for decoded in decode_records(0, records, schema):
-                good.append(batch_of(decoded.rows, schema))
+                rows_landed.append(batch_of(decoded.rows, schema))
                 dead += [] if decoded.dead is None else [batch_of(decoded.dead, schema_of(TableKind.DEAD_LETTERS))]
-        table = pa.Table.from_batches(good, schema)
+        table = pa.Table.from_batches(rows_landed, schema)
         if leave_out is not None:
             table = table.filter(pc.field("_offset") != leave_out)
         if twice is not None:
             table = pa.concat_tables([table, table.filter(pc.field("_offset") == twice)])
         if dead:
-            letters = open_or_create(dead_letters_uri(self.root, TOPIC), self._dead)
-            letters.commit([self._written(letters, pa.Table.from_batches(dead), start, end)])
+            dead_letter_table = open_or_create(dead_letters_uri(self.root, TOPIC), self._dead)
+            dead_letter_table.commit([self._written(dead_letter_table, pa.Table.from_batches(dead), start, end)])
         self._table.commit([self._written(self._table, table, start, end)])
 
     def grow(self, value: bytes) -> None:
-        """Columns for the fields of this value."""
+        """Add columns for the fields of a value."""
         self._table.add_columns(infer_fields(decode_json([value]).objects))
 
     def _records(self, start: int, end: int) -> list[Columns]:
-        place = Place(TOPIC, 0, 1)
-        read = readable_records(Walk(self._log, place, start, end), place, start, end)
+        replica_id = Place(TOPIC, 0, 1)
+        read = readable_records(Walk(self._log, replica_id, start, end), replica_id, start, end)
         return [each for each in read if isinstance(each, Columns)]
 
     def _written(self, committer: TopicTable, rows: pa.Table, start: int, end: int) -> Landed:
@@ -84,6 +84,8 @@ class Landing:
 
 
 class World:
+    """A log and a table that it lands in."""
+
     def __init__(self, tmp_path: Path, kind: TableKind = TableKind.RAW) -> None:
         self.folder = tmp_path / "1"
         log = Written(self.folder, LogConfig(segment_bytes=2000))
@@ -108,12 +110,12 @@ class World:
 
 
 @pytest.fixture(autouse=True, params=[250_000, 25])
-def _slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _slice_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "ROWS_PER_SLICE", request.param)
 
 
 @pytest.mark.parametrize("kind", [TableKind.RAW, TableKind.DECODED])
-def test_a_table_that_holds_every_record_is_clean_also_when_it_is_behind(tmp_path: Path, kind: TableKind) -> None:
+def test_table_with_all_landed_records_is_clean(tmp_path: Path, kind: TableKind) -> None:
     world = World(tmp_path, kind)
     world.landing.land(0, 50)
     assert world.compared() == ([], 50)
@@ -126,7 +128,7 @@ def test_a_table_that_holds_every_record_is_clean_also_when_it_is_behind(tmp_pat
 
 
 @pytest.mark.parametrize("kind", [TableKind.RAW, TableKind.DECODED])
-def test_a_lost_row_is_named_with_its_place_in_the_log(tmp_path: Path, kind: TableKind) -> None:
+def test_lost_row_is_reported_with_log_position(tmp_path: Path, kind: TableKind) -> None:
     world = World(tmp_path, kind)
     world.landing.land(0, 60)
     world.landing.land(60, 120, leave_out=77)
@@ -138,21 +140,21 @@ def test_a_lost_row_is_named_with_its_place_in_the_log(tmp_path: Path, kind: Tab
     assert "byte" in found.says
 
 
-def test_the_first_and_the_last_row_can_be_lost_too(tmp_path: Path) -> None:
+def test_lost_first_and_last_rows_are_reported(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.landing.land(0, 60, leave_out=0)
     world.landing.land(60, 120, leave_out=119)
     assert world.found() == [(Kind.LOST_ROW, 0), (Kind.LOST_ROW, 119)]
 
 
-def test_a_file_that_a_table_lost_is_told_by_its_offsets(tmp_path: Path) -> None:
+def test_deleted_rows_are_reported_as_offset_ranges(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.landing.land(0, 60)
     world.landing.land(60, 120, leave_out=0)
     table = open_table(table_uri(world.landing.root, TOPIC))
-    kept = landed_table(world.landing.root, TOPIC)
-    assert kept is not None
-    assert len(kept.table.files) == 2
+    opened = landed_table(world.landing.root, TOPIC)
+    assert opened is not None
+    assert len(opened.table.files) == 2
     DeltaTable(table.uri).delete("_offset >= 60")
     findings, _ = world.compared()
     assert {each.kind for each in findings} == {Kind.LOST_ROW}
@@ -160,7 +162,7 @@ def test_a_file_that_a_table_lost_is_told_by_its_offsets(tmp_path: Path) -> None
     assert lost == list(range(60, 120))
 
 
-def test_a_row_that_is_there_twice_is_named_with_its_file(tmp_path: Path) -> None:
+def test_duplicate_row_is_reported_with_its_file(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.landing.land(0, 60)
     world.landing.land(60, 120, twice=99)
@@ -169,10 +171,10 @@ def test_a_row_that_is_there_twice_is_named_with_its_file(tmp_path: Path) -> Non
     assert found.file in [str(path) for path in world.landing.files()]
 
 
-def test_rows_that_no_record_has_are_named(tmp_path: Path) -> None:
+def test_row_without_record_is_reported_as_foreign(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.landing.land(0, 120)
-    # Another log of the same topic that ends earlier, and has a hole.
+    # Change the offset of a row, so that it belongs to no record.
     (path,) = world.landing.files()
     rows = pq.read_table(path)
     changed = rows.set_column(0, "_partition", rows["_partition"])
@@ -184,7 +186,7 @@ def test_rows_that_no_record_has_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["_key", "_value", "_timestamp"])
-def test_a_row_that_is_not_its_record_is_named(tmp_path: Path, column: str) -> None:
+def test_row_that_differs_from_its_record_is_reported(tmp_path: Path, column: str) -> None:
     world = World(tmp_path)
     world.landing.land(0, 120)
     (path,) = world.landing.files()
@@ -198,7 +200,7 @@ def test_a_row_that_is_not_its_record_is_named(tmp_path: Path, column: str) -> N
     assert f"the {column.removeprefix('_')} of the row" in found.says
 
 
-def test_a_dead_letter_that_is_gone_is_a_lost_row(tmp_path: Path) -> None:
+def test_missing_dead_letter_table_is_reported_as_lost_row(tmp_path: Path) -> None:
     world = World(tmp_path, TableKind.DECODED)
     world.landing.land(0, 120)
     assert world.found() == []
@@ -207,9 +209,7 @@ def test_a_dead_letter_that_is_gone_is_a_lost_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [TableKind.RAW, TableKind.DECODED])
-def test_rows_whose_records_no_replica_can_give_are_told_and_not_taken_for_right(
-    tmp_path: Path, kind: TableKind
-) -> None:
+def test_rows_of_records_damaged_on_all_replicas_are_unverifiable(tmp_path: Path, kind: TableKind) -> None:
     world = World(tmp_path, kind)
     world.landing.land(0, 120)
     path = world.held.files(1)[1]
@@ -219,13 +219,13 @@ def test_rows_whose_records_no_replica_can_give_are_told_and_not_taken_for_right
     assert damaged.offset is not None
     found = [each for each in world.compared()[0] if each.kind is Kind.UNJUDGED_ROW]
     assert found == world.compared()[0]
-    told = sorted({offset for each in found for offset in range(each.offset or 0, each.end_offset or 0)})
-    assert told == list(range(damaged.offset, damaged.end_offset or 0))
+    reported = sorted({offset for each in found for offset in range(each.offset or 0, each.end_offset or 0)})
+    assert reported == list(range(damaged.offset, damaged.end_offset or 0))
 
 
 @pytest.mark.parametrize("column", ["_value", "number"])
-def test_rows_of_a_batch_that_one_replica_lost_are_compared_with_another(tmp_path: Path, column: str) -> None:
-    """Each replica is damaged somewhere, so that none is trusted in full."""
+def test_rows_of_damaged_batch_are_compared_with_another_replica(tmp_path: Path, column: str) -> None:
+    """Each replica is damaged somewhere, so that no single one has all records."""
     world = World(tmp_path, TableKind.RAW if column == "_value" else TableKind.DECODED)
     if column == "number":
         world.landing.grow(b'{"number": 1}')
@@ -250,17 +250,17 @@ def test_rows_of_a_batch_that_one_replica_lost_are_compared_with_another(tmp_pat
 
 
 @pytest.mark.parametrize("change", ["number", "text", "inner", "list", "rescued", "null"])
-def test_fields_that_are_not_those_of_the_value_are_named(tmp_path: Path, change: str) -> None:
-    folder = tmp_path / "1"
-    log = Written(folder)
+def test_column_that_differs_from_the_decoded_value_is_reported(tmp_path: Path, change: str) -> None:
+    directory = tmp_path / "1"
+    log = Written(directory)
     values = [
         b'{"number": %d, "text": "t%d", "inner": {"a": %d, "b": null}, "list": [%d, 2], "odd": 1.5}' % ((each,) * 4)
         for each in range(20)
     ]
     values[7] = b'{"number": "seven", "text": null, "odd": {"x": 18446744073709551616}}'
     log.batch(*((None, value) for value in values))
-    held = Copies({1: folder}, log.close())
-    landing = Landing(tmp_path / "tables", folder, TableKind.DECODED)
+    held = Copies({1: directory}, log.close())
+    landing = Landing(tmp_path / "tables", directory, TableKind.DECODED)
     landing.grow(b"".join(values[:1]))
     landing.land(0, 20)
 
@@ -274,18 +274,18 @@ def test_fields_that_are_not_those_of_the_value_are_named(tmp_path: Path, change
     rows = pq.read_table(path)
     column = {"rescued": "_rescued", "null": "text"}.get(change, change)
     wrong = {"number": 99, "text": "?", "inner": {"a": 3, "b": 4}, "list": [3], "rescued": "{}", "null": None}[change]
-    place = 7 if change == "rescued" else 3
+    row_index = 7 if change == "rescued" else 3
     found = rows[column].to_pylist()
-    assert found[place] != wrong
-    found[place] = wrong
+    assert found[row_index] != wrong
+    found[row_index] = wrong
     field = rows.schema.field(column)
     pq.write_table(rows.set_column(rows.schema.get_field_index(column), field, pa.array(found, field.type)), path)
-    (told,) = compared()
-    assert (told.kind, told.offset, told.file) == (Kind.DIFFERENT_ROW, place, str(path))
-    assert f"the column {column} of the row" in told.says
+    (finding,) = compared()
+    assert (finding.kind, finding.offset, finding.file) == (Kind.DIFFERENT_ROW, row_index, str(path))
+    assert f"column {column} of the row" in finding.says
 
 
-def test_a_table_that_has_landed_more_than_there_is_is_named(tmp_path: Path) -> None:
+def test_table_beyond_the_partition_end_is_reported(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.landing.land(0, 120)
     world.held.end = 100
@@ -297,7 +297,7 @@ def test_a_table_that_has_landed_more_than_there_is_is_named(tmp_path: Path) -> 
     assert landed_table(world.landing.root, "nothing") is None
 
 
-def test_a_table_whose_files_are_exchanged_meanwhile_is_looked_at_anew(tmp_path: Path) -> None:
+def test_table_is_reread_when_compaction_replaces_files(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.landing.land(0, 60)
     world.landing.land(60, 120)

@@ -1,4 +1,4 @@
-"""Logs on disk to audit: written by the log itself, copied as replicas are, and then damaged in known places."""
+"""Replica logs on disk for audit tests: written by a partition log, copied to all nodes, and then damaged."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NODES = (1, 2, 3)
 class Written:
     """A log that is being written; everything is on disk after `close`."""
 
-    def __init__(self, folder: Path, config: LogConfig | None = None) -> None:
-        files = RealFiles(folder)
+    def __init__(self, directory: Path, config: LogConfig | None = None) -> None:
+        files = RealFiles(directory)
         self.config = config or LogConfig()
         self.clock = ManualClock(NOW_MS)
         self.log = PartitionLog.open(
@@ -35,7 +35,7 @@ class Written:
         self._sequence = 0
 
     def batch(self, *records: tuple[bytes | None, bytes | None], epoch: int = 0, producer_id: int = -1) -> None:
-        """Records as (key, value)."""
+        """Append a batch of records given as (key, value)."""
         data = bytearray(
             encode_batch(
                 [Record(number, self.clock.now_ms(), key, value) for number, (key, value) in enumerate(records)],
@@ -54,7 +54,7 @@ class Written:
             self.batch(*((b"key %d" % each, b"value %d" % (first + each)) for each in range(size)), epoch=epoch)
 
     def compact(self) -> None:
-        """Also what is in the active segment."""
+        """Compact the log, including the active segment."""
         if self.log._segments.all[-1].size:
             self.log.roll()
         self.settle()
@@ -76,7 +76,7 @@ class Written:
 
 @dataclass
 class Copies:
-    """The replicas of one partition, node 1 the leader."""
+    """The replicas of one partition, with node 1 as leader."""
 
     folders: dict[int, Path]
     end: int
@@ -92,7 +92,7 @@ class Copies:
             start=self.start,
             end=self.end,
             is_compacted=self.is_compacted,
-            replicas=tuple(Replica(node, str(folder), self.end, True) for node, folder in self.folders.items()),
+            replicas=tuple(Replica(node, str(directory), self.end, True) for node, directory in self.folders.items()),
             unseen=(),
         )
 
@@ -106,7 +106,7 @@ class Copies:
         return sorted(self.folders[node].glob("*.log"))
 
     def with_end(self, node: int, end: int) -> Partition:
-        """As if that node were out of sync, and the same as the others up to there."""
+        """Return the partition with one replica out of sync that matches the others up to `end`."""
         partition = self.partition()
         replicas = tuple(
             replace(each, end=end, is_in_sync=False) if each.node == node else each for each in partition.replicas
@@ -114,17 +114,17 @@ class Copies:
         return replace(partition, replicas=replicas)
 
 
-def copies(folder: Path, written: Written, *, is_compacted: bool = False) -> Copies:
-    """Closes the log, which lies in `folder / "1"`, and copies it."""
+def copies(directory: Path, written: Written, *, is_compacted: bool = False) -> Copies:
+    """Close the log, which is in `directory / "1"`, and copy it to the other nodes."""
     end = written.close()
-    folders = {node: folder / str(node) for node in NODES}
+    directories = {node: directory / str(node) for node in NODES}
     for node in NODES[1:]:
-        shutil.copytree(folders[1], folders[node])
-    return Copies(folders, end, is_compacted=is_compacted)
+        shutil.copytree(directories[1], directories[node])
+    return Copies(directories, end, is_compacted=is_compacted)
 
 
 def batches_in(path: Path) -> list[tuple[int, int, int]]:
-    """(position, size, base offset) of each."""
+    """Return position, size and base offset of each batch."""
     data = path.read_bytes()
     return [(position, header.size, header.base_offset) for position, header in iter_batches(data)]
 

@@ -1,4 +1,4 @@
-"""The journal: what is read back of what drivers and people wrote, whatever else stands in the topic."""
+"""The pipeline journal and its reporter: progress, schemas and pause requests, written and read back."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ COLUMNS = Column("_offset", "bigint"), Column("euros", "double")
 LANDING = Progress("landing", "/tables/orders", {0: 5, 1: 0}, {0: 9, 1: 4}, 5, 2.0, 5, host="here", pid=7)
 
 
-def taken(*records: OutgoingRecord) -> Journal:
+def build_journal(*records: OutgoingRecord) -> Journal:
     journal = Journal()
     for offset, record in enumerate(records):
         journal.take(ConsumedRecord(PIPELINES_TOPIC, 0, offset, 1000 + offset, record.key, record.value, ()))
     return journal
 
 
-def report_of(
+def build_report(
     topic: str,
     state: State = State.LANDING,
     rows: int = 0,
@@ -81,33 +81,33 @@ def wait_until(done: Callable[[], bool], what: str) -> None:
 @contextmanager
 def reporting(bootstrap: str, heartbeat_s: float = 10.0) -> Iterator[JournalReporter]:
     reporter = JournalReporter(bootstrap, ORDERS.pipeline, heartbeat_s=heartbeat_s)
-    listener: Reporter = reporter  # whoever changes one of the two is told by the type checker
+    listener: Reporter = reporter  # lets the type checker verify the interface
     try:
         yield reporter
     finally:
         listener.close()
 
 
-# Pure
+# Without brokers
 
 
-def test_the_last_word_on_a_topic_counts() -> None:
-    journal = taken(progress_record(ORDERS, Progress("waiting")), progress_record(ORDERS, LANDING))
+def test_last_progress_record_of_a_topic_is_valid() -> None:
+    journal = build_journal(progress_record(ORDERS, Progress("waiting")), progress_record(ORDERS, LANDING))
     assert journal.progress[ORDERS].progress == LANDING
     assert journal.progress[ORDERS].at_ms == 1001
     assert LANDING.rows_per_second == 2.5
 
 
-def test_a_pipeline_may_have_slashes_in_its_name_and_be_called_control() -> None:
+def test_pipeline_names_may_contain_slashes_and_record_kinds() -> None:
     odd, plain = Place("control/a/b", "orders"), Place("control", "orders")
-    journal = taken(progress_record(odd, LANDING), control_record(odd, True), progress_record(plain, LANDING))
+    journal = build_journal(progress_record(odd, LANDING), control_record(odd, True), progress_record(plain, LANDING))
     assert set(journal.progress) == {odd, plain}
     assert journal.paused(odd)
     assert not journal.paused(plain)
 
 
-def test_what_is_not_ours_is_passed_over() -> None:
-    strange = [
+def test_records_in_unknown_format_are_ignored() -> None:
+    invalid = [
         OutgoingRecord(b"{}", None),
         OutgoingRecord(b"{}", b"progress/only-one-part"),
         OutgoingRecord(b"{}", b"\xff\xfe/x/y"),
@@ -115,52 +115,52 @@ def test_what_is_not_ours_is_passed_over() -> None:
         OutgoingRecord(b'{"state": 5}', b"progress/p/t"),
         OutgoingRecord(b'{"paused": "yes"}', b"control/p/t"),
     ]
-    journal = taken(*strange, OutgoingRecord(b'{"state": "new", "of a later version": 1}', b"progress/p/later"))
+    journal = build_journal(*invalid, OutgoingRecord(b'{"state": "new", "of a later version": 1}', b"progress/p/later"))
     assert list(journal.progress) == [Place("p", "later")]
     assert not journal.controls
 
 
-def test_a_tombstone_forgets_a_topic() -> None:
-    assert not taken(progress_record(ORDERS, LANDING), progress_record(ORDERS, None)).progress
+def test_tombstone_removes_progress_of_topic() -> None:
+    assert not build_journal(progress_record(ORDERS, LANDING), progress_record(ORDERS, None)).progress
 
 
-def test_of_a_topic_and_all_topics_whatever_was_said_last_counts() -> None:
+def test_latest_pause_request_of_topic_or_pipeline_is_valid() -> None:
     everything = Place(ORDERS.pipeline, EVERY_TOPIC)
-    assert taken(control_record(everything, True)).paused(ORDERS)
-    assert not taken(control_record(everything, True), control_record(ORDERS, False)).paused(ORDERS)
-    assert taken(control_record(ORDERS, False), control_record(everything, True)).paused(ORDERS)
-    assert not taken(control_record(ORDERS, True), control_record(everything, False)).paused(ORDERS)
-    assert not taken(control_record(Place("another", EVERY_TOPIC), True)).paused(ORDERS)
+    assert build_journal(control_record(everything, True)).paused(ORDERS)
+    assert not build_journal(control_record(everything, True), control_record(ORDERS, False)).paused(ORDERS)
+    assert build_journal(control_record(ORDERS, False), control_record(everything, True)).paused(ORDERS)
+    assert not build_journal(control_record(ORDERS, True), control_record(everything, False)).paused(ORDERS)
+    assert not build_journal(control_record(Place("another", EVERY_TOPIC), True)).paused(ORDERS)
 
 
-def test_columns_stand_beside_progress_and_do_not_hide_it() -> None:
-    """As a reader from before there were schemas, which knows no such kind, this one passes over kinds it knows not."""
-    journal = taken(
+def test_schema_records_do_not_replace_progress() -> None:
+    """Unknown kinds of records are ignored, as versions before 0.6 ignore schemas."""
+    journal = build_journal(
         progress_record(ORDERS, LANDING), schema_record(ORDERS, Schema(COLUMNS)), OutgoingRecord(b"{}", b"new/p/t")
     )
     assert journal.progress[ORDERS].progress == LANDING
     assert journal.schemas == {ORDERS: Schema(COLUMNS)}
     assert (
-        taken(
+        build_journal(
             schema_record(ORDERS, Schema(COLUMNS)), OutgoingRecord(b"[]", b"schema/chronik-pipeline-tables/orders")
         ).schemas
         == {}
     )
 
 
-def test_a_schema_that_is_too_long_for_a_record_is_cut_and_says_so() -> None:
+def test_schema_is_limited_to_maximum_record_size() -> None:
     many = [Column(f"{number:06d}{'ä' * 250}", "string") for number in range(2000)]
-    told = schema_told(many)
-    assert told.columns == tuple(many[: len(told.columns)])
-    assert len(told.columns) + told.left_out == 2000
-    assert SCHEMA_BYTES_MAX // 2 < len(schema_record(ORDERS, told).value or b"") < SCHEMA_BYTES_MAX * 1.1
+    limited = schema_told(many)
+    assert limited.columns == tuple(many[: len(limited.columns)])
+    assert len(limited.columns) + limited.left_out == 2000
+    assert SCHEMA_BYTES_MAX // 2 < len(schema_record(ORDERS, limited).value or b"") < SCHEMA_BYTES_MAX * 1.1
     assert schema_told(COLUMNS) == Schema(COLUMNS)
 
 
-# On brokers
+# With brokers
 
 
-def test_the_topic_is_compacted_and_has_as_many_copies_as_committed_offsets(
+def test_journal_topic_is_compacted_and_replicated_like_offsets_topic(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory(3)
@@ -174,7 +174,7 @@ def test_the_topic_is_compacted_and_has_as_many_copies_as_committed_offsets(
     assert configs["cleanup.policy"] == "compact"
 
 
-def test_a_reader_goes_on_where_it_was_and_starts_over_with_a_new_topic(chronik_broker_factory: BrokerFactory) -> None:
+def test_reader_continues_and_restarts_after_topic_recreation(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     with broker.cluster() as writing, broker.cluster() as reading:
         reader, writer = JournalReader(reading), JournalWriter(writing)
@@ -191,40 +191,40 @@ def test_a_reader_goes_on_where_it_was_and_starts_over_with_a_new_topic(chronik_
         wait_until(lambda: set(reader.catch_up().progress) == {other}, "the new topic is read from its start")
 
 
-def test_a_driver_is_heard_and_hears(chronik_broker_factory: BrokerFactory) -> None:
+def test_reporter_writes_progress_and_reads_pause_requests(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     with broker.cluster() as cluster:
         write_controls(cluster, {ORDERS: True})
         with reporting(broker.bootstrap) as reporter:
-            assert reporter.paused("orders"), "known before the first round"
+            assert reporter.paused("orders"), "the pause request is read before the first round"
             assert not reporter.paused("others")
-            reporter.report(report_of("orders", rows=5))
-            reporter.report(report_of("orders", State.FAILING, last_error="the disk is full"))
+            reporter.report(build_report("orders", rows=5))
+            reporter.report(build_report("orders", State.FAILING, last_error="the disk is full"))
             reader = JournalReader(cluster)
             wait_until(lambda: ORDERS in reader.catch_up().progress, "the report is in the journal")
-            told = reader.journal.progress[ORDERS].progress
-            assert (told.state, told.last_error) == ("failing", "the disk is full")
-            assert told.last_error_ms is not None
-            assert told.rows_per_second == 10.0, "of the last round that landed something"
-            assert told.pid > 0
+            progress = reader.journal.progress[ORDERS].progress
+            assert (progress.state, progress.last_error) == ("failing", "the disk is full")
+            assert progress.last_error_ms is not None
+            assert progress.rows_per_second == 10.0, "the rate of the last round with rows is kept"
+            assert progress.pid > 0
             write_controls(cluster, {ORDERS: False})
-            wait_until(lambda: not reporter.paused("orders"), "the driver goes on")
-            reporter.report(report_of("orders", State.STOPPED))
-        assert read_journal(cluster).progress[ORDERS].progress.state == "stopped", "said while it closed"
+            wait_until(lambda: not reporter.paused("orders"), "the driver resumes")
+            reporter.report(build_report("orders", State.STOPPED))
+        assert read_journal(cluster).progress[ORDERS].progress.state == "stopped", "written on close"
 
 
-def test_a_driver_that_only_works_says_that_it_lives(chronik_broker_factory: BrokerFactory) -> None:
+def test_reporter_writes_heartbeats_without_new_reports(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     with broker.cluster() as cluster, reporting(broker.bootstrap, heartbeat_s=0.1) as reporter:
-        reporter.report(report_of("orders"))
+        reporter.report(build_report("orders"))
         reader = JournalReader(cluster)
         wait_until(lambda: ORDERS in reader.catch_up().progress, "the report is in the journal")
         first = reader.journal.progress[ORDERS]
-        wait_until(lambda: reader.catch_up().progress[ORDERS].at_ms > first.at_ms, "it is heard again")
+        wait_until(lambda: reader.catch_up().progress[ORDERS].at_ms > first.at_ms, "a heartbeat is written")
         assert reader.journal.progress[ORDERS].progress == first.progress
 
 
-def test_columns_are_written_when_they_change_and_when_the_journal_has_lost_them(
+def test_schema_is_written_on_change_and_after_topic_deletion(
     chronik_broker_factory: BrokerFactory,
 ) -> None:
     broker = chronik_broker_factory()
@@ -237,33 +237,33 @@ def test_columns_are_written_when_they_change_and_when_the_journal_has_lost_them
 
     with broker.cluster() as cluster, reporting(broker.bootstrap, heartbeat_s=0.1) as reporter:
         reader = JournalReader(cluster)
-        reporter.report(report_of("orders", columns=COLUMNS))
-        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == Schema(COLUMNS), "columns are told")
-        reporter.report(report_of("orders", columns=more))
-        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == Schema(more), "new ones are told")
-        reporter.report(report_of("orders", State.PAUSED))  # of a round that was not planned
-        JournalWriter(cluster).write([schema_record(ORDERS, Schema(COLUMNS))])  # another driver, which is behind
+        reporter.report(build_report("orders", columns=COLUMNS))
+        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == Schema(COLUMNS), "columns are written")
+        reporter.report(build_report("orders", columns=more))
+        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == Schema(more), "new columns are written")
+        reporter.report(build_report("orders", State.PAUSED))  # a report without columns
+        JournalWriter(cluster).write([schema_record(ORDERS, Schema(COLUMNS))])  # another driver with an older schema
         for _ in range(3):
-            heard = reader.catch_up().progress[ORDERS].at_ms
-            wait_until(lambda at=heard: reader.catch_up().progress[ORDERS].at_ms > at, "turns pass")  # type: ignore[misc]
-        assert len(written(cluster)) == 3, "drivers that differ do not take turns"
+            received_ms = reader.catch_up().progress[ORDERS].at_ms
+            wait_until(lambda at=received_ms: reader.catch_up().progress[ORDERS].at_ms > at, "heartbeats")  # type: ignore[misc]
+        assert len(written(cluster)) == 3, "drivers do not overwrite each other's schema alternately"
         delete_topics(cluster, [PIPELINES_TOPIC])
-        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == Schema(more), "what was lost is told again")
+        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == Schema(more), "the lost schema is written again")
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_away_holds_up_nothing_and_hears_the_latest_when_it_is_back() -> None:
+def test_reports_do_not_block_while_broker_is_down() -> None:
     with Broker() as broker:
         with broker.cluster() as cluster:
             write_controls(cluster, {ORDERS: True})
         with reporting(broker.bootstrap) as reporter:
             assert reporter.paused("orders")
             broker.kill()
-            began = time.monotonic()
+            started = time.monotonic()
             for rows in range(1000):
-                reporter.report(report_of("orders", rows=rows))
-                assert reporter.paused("orders"), "what was heard last stays in force"
-            assert time.monotonic() - began < 10.0, "a report waits for the broker"
+                reporter.report(build_report("orders", rows=rows))
+                assert reporter.paused("orders"), "the last known pause request stays in effect"
+            assert time.monotonic() - started < 10.0, "reports do not wait for the broker"
             broker.start()
             with broker.cluster() as cluster:
                 reader = JournalReader(cluster)
@@ -272,18 +272,18 @@ def test_a_broker_that_is_away_holds_up_nothing_and_hears_the_latest_when_it_is_
 
 
 @pytest.mark.slow
-def test_a_driver_that_ends_does_not_wait_for_a_broker_for_long() -> None:
+def test_close_does_not_wait_long_for_unresponsive_broker() -> None:
     with Broker() as broker:
         with reporting(broker.bootstrap) as reporter:
-            reporter.report(report_of("orders"))
+            reporter.report(build_report("orders"))
             assert not reporter.paused("orders")
             broker.pause()
-            began = time.monotonic()
-        assert time.monotonic() - began < 10.0
+            started = time.monotonic()
+        assert time.monotonic() - started < 10.0
         broker.resume()
 
 
-def test_others_may_write_to_the_topic_too(chronik_broker_factory: BrokerFactory) -> None:
+def test_foreign_records_in_journal_topic_are_ignored(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     with broker.cluster() as cluster:
         ensure_topic(cluster)
@@ -295,10 +295,10 @@ def test_others_may_write_to_the_topic_too(chronik_broker_factory: BrokerFactory
 
 
 @pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", "INVALID_TOPIC_EXCEPTION"])
-def test_a_broker_that_refuses_is_asked_again(chronik_broker_factory: BrokerFactory, error: str) -> None:
+def test_rejected_report_is_retried(chronik_broker_factory: BrokerFactory, error: str) -> None:
     broker = chronik_broker_factory()
     broker.fail("Produce", error, times=2)
     with broker.cluster() as cluster, reporting(broker.bootstrap) as reporter:
-        reporter.report(report_of("orders"))
+        reporter.report(build_report("orders"))
         reader = JournalReader(cluster)
         wait_until(lambda: ORDERS in reader.catch_up().progress, "the report is in the journal")

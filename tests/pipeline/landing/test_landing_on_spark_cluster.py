@@ -1,5 +1,6 @@
-"""Landing with `--master`, on a real Spark cluster whose worker and whose driver are killed in the middle: every record
-that the producer's journal has is in the table exactly once. `make long` does it with 50 kills of all kinds.
+"""Landing on a real Spark cluster while workers and the driver are killed: each record lands exactly once.
+
+`make long` runs it with 50 kills of all kinds.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ RECORDS = count(20_000, 1_000_000)
 KILLS = schedule(SEED, 50) if LONG else [Kill(Kind.WORKER), Kill(Kind.DRIVER)]
 
 
-def test_each_record_lands_once_though_workers_and_drivers_are_killed(
+def test_each_record_lands_once_despite_worker_and_driver_kills(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     outcome = run_storm(KILLS, RECORDS, tmp_path, print, nodes=count(1, 3))
     record_property("summary", f"seed {SEED}: {outcome}")
     assert not outcome.wrong, outcome.wrong
     assert outcome.kills.total() == len(KILLS)
-    assert outcome.ended_by_itself == 0, "drivers outlive everything but their own death"
+    assert outcome.ended_by_itself == 0, "a driver stops only when it is killed"
 
 
-def test_a_schedule_follows_from_its_seed_and_has_every_kind() -> None:
+def test_kill_schedule_is_deterministic_and_has_every_kind() -> None:
     assert schedule(7, 50) == schedule(7, 50)
     assert schedule(7, 50) != schedule(8, 50)
     assert len(schedule(7, 50)) == 50
     assert {kill.kind for kill in schedule(7, 5)} == set(Kind)
 
 
-def test_a_row_too_many_too_few_or_changed_is_found() -> None:
+def test_checker_finds_missing_duplicate_and_changed_rows() -> None:
     journal = np.array([[0, 0, 11], [0, 1, 12], [1, 0, 13]])
     assert not differences(journal, journal.copy())
     assert differences(journal, journal[:2]) == ["not in the table: partition 1 offset 0", "3 records and 2 rows"]

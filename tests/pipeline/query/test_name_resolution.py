@@ -1,4 +1,4 @@
-"""Which topics, halves and columns a statement is about, told from its words alone."""
+"""Resolution of names in SQL statements to topics, halves and columns; also the lexer."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def views(statement: str, *topics: str) -> list[tuple[str, str, str]]:
         ("", []),
     ],
 )
-def test_names_are_told_from_strings_and_comments(statement: str, found: list[str]) -> None:
+def test_names_in_strings_and_comments_are_ignored(statement: str, found: list[str]) -> None:
     assert words(statement) == found
 
 
-def test_every_letter_of_a_statement_is_somewhere() -> None:
+def test_tokens_have_kind_text_and_position() -> None:
     assert list(lexemes("a|>b")) == [
         Lexeme(Token.WORD, "a", 0, 1),
         Lexeme(Token.SYMBOL, "|>", 1, 3),
@@ -56,11 +56,11 @@ def test_every_letter_of_a_statement_is_somewhere() -> None:
         ("BEGIN SELECT 1; SELECT 2; END;", ["BEGIN SELECT 1; SELECT 2; END;"]),
     ],
 )
-def test_a_file_holds_statements_with_semicolons_between_them(text: str, found: list[str]) -> None:
+def test_text_is_split_into_statements_at_semicolons(text: str, found: list[str]) -> None:
     assert statements(text) == found
 
 
-def test_a_topic_is_three_views_and_only_those_that_are_named_are_looked_at() -> None:
+def test_statement_resolves_only_named_views() -> None:
     statement = "SELECT * FROM orders o JOIN orders_cold c USING (id) JOIN `Users_HOT` USING (id)"
     assert views(statement, "orders", "users", "clicks") == [
         ("orders", "orders", Half.BOTH),
@@ -69,31 +69,31 @@ def test_a_topic_is_three_views_and_only_those_that_are_named_are_looked_at() ->
     ]
 
 
-def test_a_topic_that_is_called_as_a_half_is_itself() -> None:
+def test_topic_named_like_a_half_takes_precedence() -> None:
     assert views("FROM orders_hot", "orders", "orders_hot") == [("orders_hot", "orders_hot", Half.BOTH)]
 
 
-def test_names_that_need_backticks_have_one_without_if_it_is_theirs_alone() -> None:
+def test_unquoted_name_is_resolved_if_unambiguous() -> None:
     names = Names(["eu.orders", "us-orders", "us_orders", "a.b", "a-b"])
     assert names.find("eu.orders") == View("eu.orders", "eu.orders", Half.BOTH)
     assert names.find("eu_orders_hot") == View("eu_orders_hot", "eu.orders", Half.HOT)
     assert names.find("us_orders") == View("us_orders", "us_orders", Half.BOTH)
     assert names.find("a-b_cold") == View("a-b_cold", "a-b", Half.COLD)
-    with pytest.raises(AmbiguousName, match=r"a_b: several topics may be meant, write `a-b` or `a\.b`"):
+    with pytest.raises(AmbiguousName, match=r"a_b could refer to several topics: write `a-b` or `a\.b`"):
         names.find("a_b")
     assert names.find("eu") is None
     named = names.named_in("SELECT a_b FROM eu_orders")
     assert [view.topic for view in named.views] == ["eu.orders"]
-    assert list(named.ambiguous) == ["a_b"], "it may be a column"
+    assert list(named.ambiguous) == ["a_b"], "the name may be a column"
 
 
-def test_topics_that_differ_by_case_are_told_apart_unless_both_are_in_one_statement() -> None:
+def test_topics_differing_in_case_are_ambiguous_in_one_statement() -> None:
     names = Names(["Orders", "orders"])
     assert names.find("Orders") == View("Orders", "Orders", Half.BOTH)
     assert names.find("orders_hot") == View("orders_hot", "orders", Half.HOT)
     with pytest.raises(AmbiguousName, match="write `Orders` or `orders`"):
         names.find("ORDERS")
-    with pytest.raises(AmbiguousName, match="two topics, and one name for Spark"):
+    with pytest.raises(AmbiguousName, match="different topics, but the same name in Spark"):
         names.named_in("SELECT * FROM orders, Orders")
 
 
@@ -106,7 +106,7 @@ def test_topics_that_differ_by_case_are_told_apart_unless_both_are_in_one_statem
         ("WITH a AS (SELECT _key FROM orders) SELECT count ( * ) FROM a", ["_key"]),
     ],
 )
-def test_columns_that_are_not_named_are_left_out(statement: str, found: list[str]) -> None:
+def test_unreferenced_columns_are_pruned(statement: str, found: list[str]) -> None:
     assert columns_named(statement, COLUMNS) == found
 
 
@@ -132,5 +132,5 @@ def test_columns_that_are_not_named_are_left_out(statement: str, found: list[str
         "EXECUTE IMMEDIATE 'SELECT * FROM orders'",
     ],
 )
-def test_a_statement_that_may_mean_every_column_gets_them(statement: str) -> None:
+def test_statement_with_implicit_columns_gets_all_columns(statement: str) -> None:
     assert columns_named(statement, COLUMNS) == COLUMNS
