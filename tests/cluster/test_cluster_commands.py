@@ -75,12 +75,12 @@ def test_node_can_be_added_and_removed_under_load(chronik_cluster_factory: Clust
 
             operate(cluster, "rebalance")
             assert 4 in holders(cluster, "growing")
-            assert operate(cluster, "rebalance").lines == ["nodes are even: nothing has to move"]
+            assert operate(cluster, "rebalance").lines == ["the cluster is balanced: no partitions need to move"]
             load.wait_until_it_goes_on()
 
             said = operate(cluster, "remove-node", "1")
             assert said.lines[0].strip().startswith("1. drain node 1")
-            assert said.lines[-1] == "node 1 is out of the cluster"
+            assert said.lines[-1] == "node 1: removed from the cluster"
             assert {node_id for node_id, node in nodes(cluster).items() if node.is_voter} == {2, 3, 4}
             assert holders(cluster) == {2, 3, 4}
             cluster[1].stop()
@@ -103,10 +103,10 @@ def four() -> Iterator[Cluster]:
 def test_drained_node_leads_nothing_until_undrained(four: Cluster) -> None:
     operate(four, "rebalance")
     assert led_by(four, 1)
-    assert operate(four, "drain", "1").lines[-1] == "node 1 is drained"
+    assert operate(four, "drain", "1").lines[-1] == "node 1: drained"
     assert led_by(four, 1) == []
     assert nodes(four)[1].status == "maintenance"
-    assert operate(four, "drain", "1").lines == ["node 1 is drained already"]
+    assert operate(four, "drain", "1").lines == ["node 1 is already drained"]
     status = chronik("cluster", "status", "--json", bootstrap=four[2].bootstrap).json
     assert [node["status"] for node in status["nodes"]] == ["drained", "online", "online", "online"]
 
@@ -123,14 +123,14 @@ def test_drained_node_leads_nothing_until_undrained(four: Cluster) -> None:
 
 def test_safe_to_stop_fails_while_replica_is_offline(four: Cluster) -> None:
     assert chronik("cluster", "ok-to-stop", "1", bootstrap=others(four)).lines == [
-        "node 1 can be stopped: everything goes on without"
+        "node 1 can be stopped: all partitions and the metadata quorum stay available"
     ]
     four[3].kill()
     four.wait_until_listed([1, 2, 4])
     refused = chronik("cluster", "ok-to-stop", "1", bootstrap=others(four))
     assert (refused.code, refused.err) == (1, "")
-    assert refused.out.startswith("no: 1 of 3 voters would be left, which is no majority")
-    assert "fewer replicas in sync than min.insync.replicas" in refused.out
+    assert refused.out.startswith("no: only 1 of 3 voters would be left, which is no majority")
+    assert "fewer in-sync replicas than min.insync.replicas" in refused.out
     told = chronik("cluster", "ok-to-stop", "4", "--json", bootstrap=four[1].bootstrap)
     assert told.code == 1
     assert '"too few in sync"' in told.out
@@ -148,9 +148,9 @@ def test_kafka_admin_requests_show_whether_node_can_stop(four: Cluster) -> None:
 def test_harmful_command_is_rejected_before_any_change(four: Cluster) -> None:
     before = nodes(four)
     for words, told in {
-        ("demote", "1"): "without the vote of node 1 two would vote, and none of them could fail",
-        ("remove-node", "9"): "there is no node 9 in this cluster; its nodes are 1, 2, 3, 4",
-        ("add-node", "5"): "where do its peers find node 5? Give --raft HOST:PORT, or --dir DIR",
+        ("demote", "1"): "without the vote of node 1 there would be two voters, which tolerate no failure",
+        ("remove-node", "9"): "node 9 is not in this cluster; its nodes are 1, 2, 3, 4",
+        ("add-node", "5"): "the peer address of node 5 is unknown: use --raft HOST:PORT or --dir DIR",
         ("replace-node", "1", "1"): "node 1 cannot replace itself",
     }.items():
         refused = chronik("cluster", *words, "--yes", bootstrap=others(four))
@@ -162,7 +162,7 @@ def test_harmful_command_is_rejected_before_any_change(four: Cluster) -> None:
 def test_plan_is_printed_and_requires_confirmation(four: Cluster) -> None:
     before = nodes(four)
     declined = chronik("cluster", "drain", "1", bootstrap=others(four), stdin="n\n")
-    assert declined.lines[-1] == "Go on? [y/N] Nothing was changed."
+    assert declined.lines[-1] == "Continue? [y/N] No changes were made."
     silent = chronik("cluster", "drain", "1", bootstrap=others(four))
     assert (silent.code, "--yes" in silent.err) == (1, True)
     plan: Any = chronik("cluster", "remove-node", "1", "--dry-run", "--json", bootstrap=others(four)).json
@@ -172,9 +172,9 @@ def test_plan_is_printed_and_requires_confirmation(four: Cluster) -> None:
 
 
 def test_voters_can_be_promoted_and_demoted(four: Cluster) -> None:
-    assert operate(four, "promote", "4").lines[-1] == "node 4 votes"
+    assert operate(four, "promote", "4").lines[-1] == "node 4: promoted to voter"
     assert nodes(four)[4].is_voter
-    assert operate(four, "demote", "4").lines[-1] == "node 4 does not vote any more"
+    assert operate(four, "demote", "4").lines[-1] == "node 4: demoted to observer"
     assert not nodes(four)[4].is_voter
 
 
@@ -189,14 +189,14 @@ def test_interrupted_removal_is_completed_by_next_run(
     command = ("cluster", "remove-node", str(home), "--yes", "--throttle", "128k")
     with subprocess.Popen([*COMMAND, *command], env=environment(cluster.bootstrap), stdout=subprocess.PIPE) as stopped:
         assert stopped.stdout is not None
-        said = list(takewhile(lambda line: line != b"1 partition on the way\n", stopped.stdout))
-        assert any(b"run it again to do the rest" in line for line in said)
+        said = list(takewhile(lambda line: line != b"1 partition being reassigned\n", stopped.stdout))
+        assert any(b"run it again to finish" in line for line in said)
         assert stopped.poll() is None
         stopped.kill()
     assert nodes(cluster)[home].draining
     again = chronik("cluster", "remove-node", str(home), "--yes", "--wait", WAIT_SECONDS, bootstrap=cluster.bootstrap)
-    assert again.lines[-1] == f"node {home} is out of the cluster"
-    assert "moves are not throttled any more" in again.lines
+    assert again.lines[-1] == f"node {home}: removed from the cluster"
+    assert "replication throttle removed" in again.lines
     cluster[home].stop()
     assert not throttles(cluster)
     assert len(list(cluster.live[0].records("heavy"))) == 4 * RECORDS_PER_MEGABYTE

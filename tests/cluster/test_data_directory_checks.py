@@ -54,10 +54,10 @@ def test_standalone_start_in_cluster_directory_is_rejected(
     cluster.stop()
     for node in cluster.nodes.values():
         before = snapshot(node.data_dir)
-        assert "is the data folder of a node of a cluster" in started_alone(node)
+        assert "is the data directory of a node of a cluster" in started_alone(node)
         assert snapshot(node.data_dir) == before
         older(node.data_dir)
-        assert "is the data folder of a node of a cluster" in started_alone(node)
+        assert "is the data directory of a node of a cluster" in started_alone(node)
     cluster.start()
     assert read(cluster) == values
 
@@ -101,7 +101,7 @@ def test_missing_node_json_in_cluster_is_rejected_and_restorable(chronik_cluster
     config.write_text(f'node_id = 2\ncluster_secret = "{"x" * 32}"\n{peers}')
     common = ("--config", str(config), "--data", str(node.data_dir))
     assert "has lost its node.json" in refusal(*common)
-    assert "is the data folder of a node of a cluster" in refusal(
+    assert "is the data directory of a node of a cluster" in refusal(
         "--data", str(node.data_dir), "--node-id", "2", "--restore-identity"
     )
     process = subprocess.Popen(
@@ -151,7 +151,7 @@ def test_directory_of_other_cluster_is_rejected_unchanged(
     with suppress(BrokerFailed):  # it may be found out before it has started
         cluster.nodes[3].start()
     replicated.wait_for("it stops", lambda: not cluster.nodes[3].running)
-    assert "this data folder belongs to cluster" in cluster.nodes[3].log
+    assert "this data directory belongs to cluster" in cluster.nodes[3].log
     cluster.nodes[3].kill()
     assert snapshot(own / "topics") == topics
     shutil.rmtree(own)
@@ -171,7 +171,7 @@ def test_topic_deleted_while_node_was_offline_is_removed_after_a_week(chronik_cl
     assert deleted.code == 0, deleted.err
     away.start()
     replicated.wait_for("it is set aside", lambda: list(away.data_dir.glob("unknown/*/set-aside.json")))
-    assert "was deleted or moved while this node was away" in away.log
+    assert "was deleted or moved while this node was down" in away.log
     [path] = away.data_dir.glob("unknown/*/set-aside.json")
     mark = json.loads(path.read_bytes())
     assert mark["cluster_id"] == away.status()["cluster_id"]

@@ -20,7 +20,7 @@ from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-GONE = "acct-0: offsets 0 to 299 were synced once and are gone from this disk"
+GONE = "acct-0: synced records are missing on disk: offsets 0 to 299"
 
 
 def lose(node: ClusterNode) -> None:
@@ -59,7 +59,7 @@ def start_without(cluster: Cluster, losers: Iterable[ClusterNode]) -> None:
 
 def begin_anew(cluster: Cluster) -> None:
     begun = chronik("topics", "begin-anew", PLACE.topic, "--partition", "0", bootstrap=cluster.bootstrap)
-    assert begun.lines == ["acct-0 goes on with what its replicas have"]
+    assert begun.lines == ["acct-0 continues with the records that its replicas have"]
 
 
 def test_lost_logs_are_restored_from_in_sync_replica(chronik_cluster_factory: ClusterFactory) -> None:
@@ -96,7 +96,7 @@ def test_loss_of_last_in_sync_log_requires_operator(
     start_without(cluster, [last])
     wait_until_offline(cluster)
     shown = chronik("topics", "describe", PLACE.topic, bootstrap=cluster.bootstrap)
-    assert shown.lines[-1].startswith("Partition 0 is lost: ")
+    assert shown.lines[-1].startswith("Partition 0 has lost records that were on ")
     begin_anew(cluster)
     assert read(cluster) == values
 

@@ -99,7 +99,7 @@ def test_writes_to_node_without_quorum_get_definite_errors(
         assert client.is_closed_by_broker(), "it knows no brokers that it could name"
     created = chronik("topics", "create", "x", bootstrap=node.bootstrap)
     assert created.code == 1
-    assert "closed the connection; its log may say why" in created.err
+    assert "closed the connection; see the broker's log" in created.err
     assert "Traceback" not in node.log
 
 
@@ -113,7 +113,10 @@ def test_isolated_node_reports_missing_quorum(
             node.pause()
     replicated.wait_for("it is fenced", lambda: left.status()["fenced"])
     shown = chronik("cluster", "status", bootstrap=left.bootstrap).lines
-    assert shown[0] == "This broker is cut off from the others: what it knows of them is old."
+    assert (
+        shown[0]
+        == "This broker is fenced: it cannot reach the controller, and its view of the cluster may be outdated."
+    )
     told = chronik("cluster", "status", "--json", bootstrap=left.bootstrap).json
     assert {node["node_id"]: node["status"] for node in told["nodes"]} == {
         1: "not known",

@@ -41,5 +41,5 @@ def test_cluster_switches_to_tls_by_rolling_restart(tmp_path: Path) -> None:
         cluster[2].start()
         cluster.wait_until_ready()
         told(cluster, "topic")
-        said = "the peers' port goes on with its certificates of before"
+        said = "peer listener: certificate reload failed"
         cluster.wait_until(lambda: None if said in cluster[3].log else "not said", f"node 3 saying {said!r}")

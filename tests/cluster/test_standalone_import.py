@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
         with Client(broker.bootstrap) as client:
             set_password(client, "alice", "wonderland", ["SCRAM-SHA-256"], 4096)
             alter_quotas(client, {"user": "alice"}, {"producer_byte_rate": 1e9})
-        wait_for("compaction", lambda: "keys-0 is compacted" in broker.log)
+        wait_for("compaction", lambda: "keys-0: log compacted" in broker.log)
         hanging = store.transact(broker.bootstrap, "hangs", commit=None)
         view = store.seen(broker.bootstrap)
         view["ends"] = {name: store.ends(broker.bootstrap, name) for name in view if name != "groups"}
@@ -85,10 +85,10 @@ def test_import_leaves_source_directory_unchanged(folder: tuple[Path, dict[str, 
     with Cluster(3, broker=store.EAGER) as cluster:
         imported = chronik("cluster", "import", str(path), "-b", cluster.bootstrap, "--yes")
         assert imported.returncode == 0, imported.stderr
-        assert "found the same" in imported.stdout
+        assert "imported and verified" in imported.stdout
         assert everything_in(path) == before
         again = chronik("cluster", "import", str(path), "-b", cluster.bootstrap, "--yes")
-        assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "it was imported already")
+        assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "already imported")
         cluster.wait_until_agreed()
         cluster.restart()
         cluster.wait_until_ready()
@@ -118,7 +118,7 @@ def test_killed_import_can_be_resumed(folder: tuple[Path, dict[str, Any]]) -> No
                     create_topics(client, [NewTopic("plain")])
                 assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
         again = import_of(path, cluster)
-        assert again.stdout.splitlines()[-1] == "it was imported already"
+        assert again.stdout.splitlines()[-1] == "already imported"
         assert_moved(cluster.bootstrap, view)
         cluster.wait_until_agreed()
         # Of one that was emptied there is no segment to look into: only where it begins.
@@ -164,7 +164,7 @@ def test_impossible_import_is_rejected_before_any_change(folder: tuple[Path, dic
             create_topics(client, [NewTopic("plain"), NewTopic("old.old")])
         refused = import_of(path, cluster)
         assert refused.returncode == 1
-        assert refused.stderr == "cannot be imported: topics of these names are there already: plain\n"
+        assert refused.stderr == "import rejected: topics with these names already exist: plain\n"
         assert names(cluster) == {"plain", "old.old"}
         with Client(cluster.bootstrap) as client:
             delete_topics(client, ["plain"])
@@ -173,9 +173,9 @@ def test_impossible_import_is_rejected_before_any_change(folder: tuple[Path, dic
         assert "7 topics, 11 partitions" in planned.stdout
         assert import_of(path, cluster, "request").returncode == failpoints.EXIT_CODE
         given_up = chronik("cluster", "import", "--give-up", "--yes", "-b", cluster.bootstrap)
-        assert given_up.stdout.startswith(f"{path} (")
+        assert given_up.stdout.startswith(f"import {path} (")
         nothing = chronik("cluster", "import", "--give-up", "-b", cluster.bootstrap, "--yes")
-        assert nothing.stdout == "no import is under way\n"
+        assert nothing.stdout == "there is no unfinished import\n"
         assert import_of(path, cluster).returncode == 0, "with the ids of topics that were deleted just now"
         assert names(cluster) == {"old.old", *folder[1]["ends"]}
         with Broker(path.parent) as running:

@@ -66,7 +66,7 @@ def test_status_over_tls_requires_authentication(tmp_path: Path) -> None:
         written(Path(keystore), issued("CN=renewed").both)
         renewed = context_of_own(Path(keystore), shows_itself=False)
         wait_for("the new certificate", lambda: is_told(node.http, renewed))
-        assert "the HTTP port has loaded its certificates anew" in node.log
+        assert "the HTTP port: certificate reloaded" in node.log
 
 
 def test_node_rejects_invalid_certificate_file(tmp_path: Path) -> None:
