@@ -1,7 +1,6 @@
-"""What must be true of every history, whatever befell the cluster. Pure: evidence in, findings out.
+"""Invariants of every history, whatever faults the cluster had. Pure functions: evidence in, findings out.
 
-Each checker looks for one kind of bad outcome. Those of unknown outcome may be in the log or not; everything else is
-held to its word.
+Each checker detects one kind of violation. Records with an unknown outcome may be in the log or not.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ def judge(events: Iterable[AnyEvent]) -> list[Finding]:
     return [finding for checker in CHECKERS for finding in checker(evidence)]
 
 
-# What was acknowledged
+# Acknowledged records
 
 
 def lost(evidence: Evidence) -> Iterator[Finding]:
     present = evidence.offsets_by_id()
     for ack in evidence.acknowledged:
         if ack.id not in present:
-            yield Finding("lost", f"{ack.id}, acknowledged at {ack.place}@{ack.offset}, is nowhere at the end")
+            yield Finding("lost", f"{ack.id}, acknowledged at {ack.place}@{ack.offset}, is missing at the end")
 
 
 def misplaced(evidence: Evidence) -> Iterator[Finding]:
-    """At the offset that was acknowledged somebody, at some time, read something else."""
+    """A different record was read at an acknowledged offset."""
     promised_at: dict[tuple[Place, int], RecordId] = {}
     for ack in evidence.placed:
         promised_at.setdefault((ack.place, ack.offset), ack.id)
@@ -55,7 +54,7 @@ def acknowledged_twice(evidence: Evidence) -> Iterator[Finding]:
 
 
 def acknowledged_backwards(evidence: Evidence) -> Iterator[Finding]:
-    """A record that was sent when another was acknowledged already comes after it, whoever sent them."""
+    """A record that was sent after another was acknowledged has a lower offset."""
     floors = Floors((ack.place, ack.at, ack.offset + 1) for ack in evidence.placed)
     for ack in evidence.placed:
         sent = evidence.sent.get(ack.id)
@@ -65,7 +64,7 @@ def acknowledged_backwards(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("not monotonic", what)
 
 
-# What stands in the log
+# Contents of the log
 
 
 def duplicated(evidence: Evidence) -> Iterator[Finding]:
@@ -75,7 +74,7 @@ def duplicated(evidence: Evidence) -> Iterator[Finding]:
 
 
 def reordered(evidence: Evidence) -> Iterator[Finding]:
-    """What was acknowledged stands in the order of sending: of each producer, or of each of its keys if it has any."""
+    """Acknowledged records are not in the order in which they were sent, per producer or per key."""
     streams: dict[tuple[str, str | None, Place], list[Placed]] = defaultdict(list)
     for ack in evidence.placed:
         sent = evidence.sent.get(ack.id)
@@ -89,7 +88,7 @@ def reordered(evidence: Evidence) -> Iterator[Finding]:
 
 
 def reordered_in_log(evidence: Evidence) -> Iterator[Finding]:
-    """With idempotence, all that is there does, acknowledged or not."""
+    """Records of an idempotent producer are not in order, acknowledged or not."""
     for place, records in evidence.log.items():
         if not evidence.is_once(place):
             continue
@@ -97,7 +96,7 @@ def reordered_in_log(evidence: Evidence) -> Iterator[Finding]:
         seen: set[RecordId] = set()
         for offset, record in records.items():
             if record in seen:
-                continue  # a duplicate is told as one
+                continue  # reported as a duplicate
             seen.add(record)
             if record.number < last.get(record.producer, -1):
                 what = f"{record} is at {place}@{offset}, behind #{last[record.producer]}"
@@ -106,7 +105,7 @@ def reordered_in_log(evidence: Evidence) -> Iterator[Finding]:
 
 
 def scattered_keys(evidence: Evidence) -> Iterator[Finding]:
-    """All records of a key are in one partition: otherwise its order means nothing."""
+    """Records of one key are in different partitions."""
     homes: dict[tuple[str, str], Place] = {}
     for place, records in evidence.log.items():
         for offset, record in records.items():
@@ -119,7 +118,7 @@ def scattered_keys(evidence: Evidence) -> Iterator[Finding]:
 
 
 def phantoms(evidence: Evidence) -> Iterator[Finding]:
-    """Read by anyone at any time: what nobody sent there, or what had certainly failed."""
+    """A record was read that no client sent there, or whose send had definitely failed."""
     told: set[tuple[Place, int, RecordId]] = set()
     for event in evidence.consumed:
         why = _why_phantom(evidence, event)
@@ -130,23 +129,23 @@ def phantoms(evidence: Evidence) -> Iterator[Finding]:
 
 def _why_phantom(evidence: Evidence, event: Consumed) -> str | None:
     if event.id == UNREADABLE:
-        return "a record that nobody wrote so"
+        return "a corrupt record"
     sent = evidence.sent.get(event.id)
     if sent is None:
-        return f"{event.id}, which nobody sent,"
+        return f"{event.id}, which no client sent,"
     if sent.topic != event.place.topic:
         return f"{event.id}, which was sent to {sent.topic},"
     failed = evidence.failed.get(event.id)
-    if failed is None or sent.transaction is not None:  # what is read of a transaction is told as an aborted read
+    if failed is None or sent.transaction is not None:  # reported as an aborted read
         return None
     return f"{event.id}, which had failed ({failed.error}),"
 
 
-# What readers saw
+# Observations of readers
 
 
 def contradictions(evidence: Evidence) -> Iterator[Finding]:
-    """Two reads of one offset show the same record, of the same leader epoch."""
+    """Two reads of one offset returned different records or leader epochs."""
     first: dict[tuple[Place, int], Consumed] = {}
     for event in evidence.consumed:
         before = first.setdefault((event.place, event.offset), event)
@@ -160,7 +159,7 @@ def contradictions(evidence: Evidence) -> Iterator[Finding]:
 
 
 def gaps(evidence: Evidence) -> Iterator[Finding]:
-    """Within one assignment a reader neither skips what is there nor goes back."""
+    """A reader skipped records or went back within one assignment."""
     passages: dict[tuple[str, int, Place], list[int]] = defaultdict(list)
     for event in evidence.consumed:
         passages[event.reader, event.assignment, event.place].append(event.offset)
@@ -174,7 +173,7 @@ def gaps(evidence: Evidence) -> Iterator[Finding]:
 
 
 def unseen(evidence: Evidence) -> Iterator[Finding]:
-    """A group that has read all of a topic has seen every record of it."""
+    """A group that has read all of a topic missed a record."""
     seen: dict[tuple[str, Place], set[int]] = defaultdict(set)
     for event in evidence.consumed:
         if event.group is not None:
@@ -183,11 +182,13 @@ def unseen(evidence: Evidence) -> Iterator[Finding]:
         for group in evidence.promised[place.topic].groups:
             missed = sorted(evidence.log.get(place, {}).keys() - seen[group, place])
             if missed:
-                yield Finding("unseen", f"group {group} never saw {len(missed)} records of {place}: {_few(missed)}")
+                yield Finding(
+                    "unseen", f"group {group} never saw {len(missed)} records of {place}: {_format_offsets(missed)}"
+                )
 
 
 def holes(evidence: Evidence) -> Iterator[Finding]:
-    """The final reads cover every partition, and every offset of it unless it may hold what is not read."""
+    """The final reads do not cover a partition, or an offset that must contain a record."""
     read: dict[tuple[str, Place], set[int]] = defaultdict(set)
     for event in evidence.consumed:
         read[event.reader, event.place].add(event.offset)
@@ -196,7 +197,9 @@ def holes(evidence: Evidence) -> Iterator[Finding]:
             continue
         missing = sorted(set(range(final.start, final.end)) - read[final.reader, final.place])
         if missing:
-            what = f"{final.reader} found nothing at {len(missing)} offsets of {final.place}: {_few(missing)}"
+            what = (
+                f"{final.reader} found nothing at {len(missing)} offsets of {final.place}: {_format_offsets(missing)}"
+            )
             yield Finding("hole", what)
     for place in evidence.places():
         if place not in evidence.final_ranges:
@@ -204,7 +207,7 @@ def holes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def truncated(evidence: Evidence) -> Iterator[Finding]:
-    """Nobody ever read, saw or committed what is beyond the end of the log at last: it would have been cut off."""
+    """A client read, saw or committed an offset beyond the final end of the log."""
     seen: dict[tuple[Place, str], int] = {}
     for event in evidence.consumed:
         key = (event.place, f"{event.reader} read")
@@ -220,11 +223,11 @@ def truncated(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("truncated", f"{who} {place} up to {end}, which ends at {final.end}")
 
 
-# What became of the service
+# Availability
 
 
 def stalled(evidence: Evidence) -> Iterator[Finding]:
-    """While a minority is in trouble, every partition goes on."""
+    """A partition made no progress while a minority was faulty."""
     for fault in evidence.faults_began:
         ended = evidence.faults_ended.get(fault.number)
         if fault.demands_progress and (ended is None or ended.progressed_s is None):
@@ -232,7 +235,7 @@ def stalled(evidence: Evidence) -> Iterator[Finding]:
 
 
 def slow_recoveries(evidence: Evidence) -> Iterator[Finding]:
-    """When a fault is over that asks for it, every partition acknowledges again in time."""
+    """A partition did not acknowledge records soon enough after a fault that demands it."""
     for fault in evidence.faults_began:
         if fault.recovery_s_max is None or fault.number not in evidence.faults_ended:
             continue
@@ -271,7 +274,7 @@ CHECKERS: tuple[Checker, ...] = (
 )
 
 
-def _few(offsets: list[int], shown: int = 5) -> str:
+def _format_offsets(offsets: list[int], shown: int = 5) -> str:
     return ", ".join(map(str, offsets[:shown])) + (", …" if len(offsets) > shown else "")
 
 

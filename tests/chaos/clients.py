@@ -1,7 +1,6 @@
-"""Clients that write down all they do: producers and members of groups (librdkafka), and a watcher of ends.
+"""Clients that record everything they do: producers and group members (librdkafka), and a watcher of end offsets.
 
-They run on threads of this process. librdkafka's own threads do the work, and what is written by the second is chosen
-so that two cores have time for the nodes.
+They run on threads of this process. Their rates are limited so that two cores have time for the nodes.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ from tests.long import LONG
 REQUEST_TIMEOUT_MS = 4_000
 SOCKET_TIMEOUT_MS = 5_000
 METADATA_MS = 2_000
-"""Of all clients. A node that is paused or cut off closes no connection: stock clients wait for it for 30 and 60 s, and
-ask who leads every five minutes. Faults are shorter here, and nothing would be seen of who takes over."""
+"""Timeouts and metadata age of all clients. A paused or isolated node closes no connections: stock clients would wait
+30 to 60 s for it and refresh their metadata every five minutes, which is longer than the faults here."""
 
 TICK_SECONDS = 0.02 if LONG else 0.05
-"""How often clients look, here and elsewhere: as a short run with few faults needs. `make chaos` looks more often."""
+"""Poll interval of all clients. `make chaos` polls more often than the short run in the tests."""
 
 OUTSTANDING_MAX = 2_000
-"""Records of one producer that are not settled yet: while nobody answers, it waits rather than pile them up."""
+"""Unsettled records of one producer, after which it waits instead of queueing more."""
 
 PADDING_BYTES = 100
 WATCH_SECONDS = 0.25 if LONG else 0.5
@@ -57,17 +56,17 @@ WATCH_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.1
 
 DEFINITE_ERRORS = frozenset({"_QUEUE_FULL", "MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "INVALID_REQUIRED_ACKS"})
-"""Refused by the client itself, or whatever was tried before."""
+"""Errors of the client itself, which mean that the record was never written."""
 
 DEFINITE_ERRORS_OF_ONE_ATTEMPT = DEFINITE_ERRORS | {"NOT_ENOUGH_REPLICAS"}
-"""Said before the log is touched; but after a retry, an earlier attempt may have been written. (librdkafka repeats what
-was refused by a node that does not lead without counting it, so that does not spoil the single attempt.)"""
+"""Errors that a broker returns before it writes. After a retry, an earlier attempt may have been written. (librdkafka
+does not count retries after NOT_LEADER errors, so these do not affect the single attempt.)"""
 
 Settings = Mapping[str, Any]
 
 
 class Progress:
-    """Up to when what was sent is acknowledged, by partition: tells whether a partition goes on."""
+    """The send time up to which records are acknowledged, by partition: shows whether a partition makes progress."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,18 +81,18 @@ class Progress:
             self._acknowledged_at[place] = now()
 
     def waiting_for(self, places: Sequence[Place], since: float) -> list[Place]:
-        """Partitions in which nothing that was sent after `since` is acknowledged yet."""
+        """Return the partitions that have not acknowledged a record sent after `since`."""
         with self._lock:
             return [place for place in places if self._sent_at.get(place, 0.0) <= since]
 
     def silent(self, places: Sequence[Place], since: float) -> list[Place]:
-        """Partitions that have acknowledged nothing since, however old."""
+        """Return the partitions that have acknowledged no record since then, however old."""
         with self._lock:
             return [place for place in places if self._acknowledged_at.get(place, 0.0) <= since]
 
 
 class Client:
-    """A thread that works until it is told to end; what it raises is raised by `join`."""
+    """A thread that works until `end` is called. `join` raises its exception, if any."""
 
     def __init__(self, name: str, journal: Journal) -> None:
         self.name = name
@@ -101,7 +100,7 @@ class Client:
         self._ending = threading.Event()
         self._failure: BaseException | None = None
         self._is_broken = False
-        self._thread = threading.Thread(target=self._guarded, name=name)
+        self._thread = threading.Thread(target=self._run_and_catch, name=name)
 
     def start(self) -> None:
         self._thread.start()
@@ -115,10 +114,10 @@ class Client:
         if self._failure is not None:
             raise self._failure
 
-    def _guarded(self) -> None:
+    def _run_and_catch(self) -> None:
         try:
             self._run()
-        except BaseException as failure:  # for the thread that joins this one
+        except BaseException as failure:  # raised again by join
             self._failure = failure
 
     def _run(self) -> None:
@@ -135,7 +134,7 @@ class Client:
         }
 
     def _on_error(self, error: KafkaError) -> None:
-        """Of the client as a whole: nodes that are away are what it is made for, anything fatal is not."""
+        """Record fatal errors of the client. Unreachable nodes are expected."""
         if error.fatal() and not self._is_broken:
             self._is_broken = True
             self._journal.add(ClientBroken(at=now(), client=self.name, error=error.str()))
@@ -147,7 +146,7 @@ class _Unsettled(NamedTuple):
 
 
 class Sender(Client):
-    """Sends `rate` records a second, less when too many are unsettled; with keys, one of each key at a time."""
+    """Sends `rate` records/s, fewer when too many are unsettled; with keys, one record of each key at a time."""
 
     def __init__(
         self,
@@ -180,19 +179,19 @@ class Sender(Client):
 
     def _run(self) -> None:
         try:
-            self._keep_sending()
+            self._send_until_end()
             self._producer.flush(2 * self._timeout_s)
-        except KafkaException as failure:  # as poll and flush say that the client has given up for good
+        except KafkaException as failure:  # raised by poll and flush after a fatal error
             self._on_error(failure.args[0])
         for number in list(self._unsettled):
             self._journal.add(Unknown(at=now(), id=RecordId(self.name, number), error="never settled"))
 
-    def _keep_sending(self) -> None:
+    def _send_until_end(self) -> None:
         due_at, number = now(), 0
         while not self._ending.wait(TICK_SECONDS):
             self._producer.poll(0)
             while due_at <= now():
-                due_at += 1 / self._rate  # also when it is not sent: what was missed is not made up for
+                due_at += 1 / self._rate  # also when no record is sent: missed records are not made up for
                 if len(self._unsettled) < OUTSTANDING_MAX and (self._free_keys or not self._has_keys):
                     self._send(number, self._free_keys.popleft() if self._has_keys else None)
                     number += 1
@@ -206,14 +205,14 @@ class Sender(Client):
                 self._topic,
                 value=encode_value(record, key, PADDING_BYTES),
                 key=key,
-                on_delivery=lambda error, message: self._settle(number, error, message),
+                on_delivery=lambda error, message: self._on_delivery(number, error, message),
             )
         except (BufferError, KafkaException) as refusal:
-            self._take(number)
+            self._remove_unsettled(number)
             self._journal.add(Failed(at=now(), id=record, error=str(refusal)))
 
-    def _settle(self, number: int, error: KafkaError | None, message: Any) -> None:
-        at, sent_at, record = now(), self._take(number).sent_at, RecordId(self.name, number)
+    def _on_delivery(self, number: int, error: KafkaError | None, message: Any) -> None:
+        at, sent_at, record = now(), self._remove_unsettled(number).sent_at, RecordId(self.name, number)
         if error is None:
             place, offset = Place(message.topic(), message.partition()), message.offset()
             known = offset if offset is not None and offset >= 0 else None
@@ -224,8 +223,8 @@ class Sender(Client):
         else:
             self._journal.add(Unknown(at=at, id=record, error=error.name()))
 
-    def _take(self, number: int) -> _Unsettled:
-        """It is settled, and the next of its key may be sent."""
+    def _remove_unsettled(self, number: int) -> _Unsettled:
+        """Remove a settled record, so that the next record of its key may be sent."""
         unsettled = self._unsettled.pop(number)
         if unsettled.key is not None:
             self._free_keys.append(unsettled.key)
@@ -233,14 +232,14 @@ class Sender(Client):
 
 
 class Member(Client):
-    """Of a consumer group, with Kafka's defaults: it commits by itself what it was handed."""
+    """A member of a consumer group with Kafka's defaults and automatic commits."""
 
     def __init__(self, name: str, journal: Journal, bootstrap: str, topic: str, group: str) -> None:
         super().__init__(name, journal)
         self._group = group
         self._assignment = 0
         self.positions: dict[Place, int] = {}
-        """Behind the last record that it was handed of each partition, ever, or at the end that it came to."""
+        """The offset after the last record that the member received of each partition, or the end that it reached."""
         self._consumer = Consumer(
             self._common_settings(bootstrap)
             | {"group.id": group, "auto.offset.reset": "earliest", "enable.partition.eof": True}
@@ -255,16 +254,16 @@ class Member(Client):
             while not self._ending.is_set():
                 message = self._consumer.poll(POLL_SECONDS)
                 if message is not None and message.error() is None:
-                    self._note(message)
+                    self._record_message(message)
                 elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
-                    self._reach(Place(message.topic(), message.partition()), message.offset())
+                    self._record_end(Place(message.topic(), message.partition()), message.offset())
                 elif message is not None and message.error().fatal():
                     self._on_error(message.error())
             self._commit()
         finally:
             self._consumer.close()
 
-    def _note(self, message: Any) -> None:
+    def _record_message(self, message: Any) -> None:
         place, offset = Place(message.topic(), message.partition()), message.offset()
         epoch = message.leader_epoch()
         self._journal.add(
@@ -281,14 +280,14 @@ class Member(Client):
         )
         self.positions[place] = offset + 1
 
-    def _reach(self, place: Place, end: int) -> None:
-        """The end, at which nothing need stand that is handed to anybody: a transaction's last offset is its marker."""
+    def _record_end(self, place: Place, end: int) -> None:
+        """Advance the position to the end of the partition. Its last offset may be a transaction marker."""
         self.positions[place] = max(end, self.positions.get(place, 0))
 
     def _commit(self) -> None:
         try:
             committed = self._consumer.commit(asynchronous=False) or []
-        except KafkaException:  # it has nothing, or somebody else has it by now: who has it commits it
+        except KafkaException:  # nothing to commit, or another member owns the partition
             return
         for each in committed:
             if each.error is None and each.offset >= 0:
@@ -297,7 +296,7 @@ class Member(Client):
 
 
 class Watcher(Client):
-    """Asks again and again where each partition ends."""
+    """Requests the end offset of each partition in a loop."""
 
     def __init__(self, name: str, journal: Journal, bootstrap: str, places: Sequence[Place]) -> None:
         super().__init__(name, journal)
@@ -314,7 +313,7 @@ class Watcher(Client):
         asked_at, partition = now(), TopicPartition(*place)
         try:
             end = latest_offsets(cluster, [partition])[partition]
-        except (ClientError, BrokerError):  # nobody knows at the moment
+        except (ClientError, BrokerError):  # currently unavailable
             cluster.forget()
             return
         self._journal.add(EndSeen(at=now(), reader=self.name, place=place, asked_at=asked_at, end=end))
@@ -322,7 +321,7 @@ class Watcher(Client):
 
 @contextmanager
 def running(clients: Sequence[Client]) -> Iterator[None]:
-    """They end when the block does, however it does."""
+    """Run the clients during the block and stop them at its end."""
     for client in clients:
         client.start()
     try:
@@ -335,7 +334,7 @@ def running(clients: Sequence[Client]) -> Iterator[None]:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, poll_s: float = 0.02) -> bool:
-    """Whether it came true in time."""
+    """Wait for a condition and return whether it became true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The cluster that is tormented: nodes whose clocks can be set wrong, each in a namespace where there are any."""
+"""The cluster under test: nodes with adjustable clocks, each in its own network namespace where available."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from tests.chaos.network import CLIENTS, Network, among, between
 KAFKA_PORT, HTTP_PORT, RAFT_PORT = 9092, 8080, 9093
 
 Started = Callable[[int, float], None]
-"""Which node was started, and when that began."""
+"""A callback with the id of a started node and the time at which the start began."""
 
 Place = Callable[[], AbstractContextManager[None]]
 
 
 class ChaosNode(ClusterNode):
+    """A node whose wall clock can be shifted."""
+
     def __init__(self, at: Place, started: Started, folder: Path, *addresses: Address, **config: Any) -> None:
         self._at = at
         self._started = started
@@ -43,20 +45,20 @@ class ChaosNode(ClusterNode):
         return self
 
     def shift_clock(self, seconds: float) -> None:
-        """How far its time of day is from the right one, from now on."""
+        """Set the difference between the node's wall clock and the real time."""
         wall_clock_node.shift_clock(self._clock_file, seconds)
 
 
 class ChaosCluster(Cluster):
-    """With a network of its own, or on this machine's loopback address with proxies between the nodes."""
+    """A cluster with its own network, or on the loopback address with proxies between the nodes."""
 
     def __init__(self, nodes: int, folder: Path, *, has_network: bool, started: Started, **config: Any) -> None:
-        """Raises NoNamespaces."""
+        """Create the cluster. Raises NoNamespaces."""
         self._network = Network(range(1, nodes + 1)) if has_network else None
         self._started = started
         self._cuts = ExitStack()
         try:
-            token = {"http_token": secrets.token_hex()} if has_network else {}  # their addresses are not loopback's
+            token = {"http_token": secrets.token_hex()} if has_network else {}  # required outside of loopback
             super().__init__(nodes, folder, links=not has_network, **token, **config)
         except BaseException:
             self.close()
@@ -68,11 +70,11 @@ class ChaosCluster(Cluster):
 
     @property
     def network(self) -> Network:
-        assert self._network is not None, "this fault is only for clusters with a network of their own"
+        assert self._network is not None, "this fault requires a cluster with its own network"
         return self._network
 
     def with_clients(self) -> AbstractContextManager[None]:
-        """This thread, and those that it starts, are where clients are."""
+        """Move this thread, and those that it starts, into the clients' network namespace."""
         return nullcontext() if self._network is None else self._network.entered(CLIENTS)
 
     def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
@@ -108,7 +110,7 @@ class ChaosCluster(Cluster):
             self._drop(between(node_ids, [each for each in self.nodes if each not in node_ids]))
 
     def cut_all(self) -> None:
-        """Every node hears itself alone."""
+        """Isolate every node from all others."""
         if self._network is None:
             self._cuttable().cut(among(self.nodes))
         else:

@@ -1,6 +1,8 @@
-"""A copier: consumes one topic, and produces a copy of each record to every one of some others, in transactions that
-commit what it has read with what it wrote. Now and then another of the same id takes its place while it is in the
-midst of a transaction, and it tries to commit that all the same."""
+"""A transactional copier: consumes one topic and produces each record to several others, exactly once.
+
+Now and then another producer with the same transactional id replaces it during a transaction, which it then tries to
+commit as a zombie.
+"""
 
 from __future__ import annotations
 
@@ -28,27 +30,27 @@ from tests.chaos.history import (
 )
 
 RECORDS_MAX = 20
-"""Of one transaction."""
+"""Records of one transaction."""
 
 TRANSACTION_TIMEOUT_MS = 10_000
 SESSION_MS = 6_000
-"""Both short, for the sake of who waits for what was left behind."""
+"""Session and transaction timeout, short to limit the wait for abandoned members and transactions."""
 
 CALL_SECONDS_MAX = 10.0
 HUNG_SECONDS = CALL_SECONDS_MAX + 2.0
-"""After that, adding offsets does not come back any more: librdkafka waits forever for a coordinator of the group that
-has left the cluster's metadata, whatever timeout it was given (confluentinc/librdkafka#5456 and #5511)."""
+"""Time after which `send_offsets_to_transaction` is considered hung: librdkafka waits forever for a group coordinator
+that has left the metadata, whatever its timeout (confluentinc/librdkafka#5456 and #5511)."""
 
 SUCCESSORS_SHARE = 0.03
-"""Of the transactions: those in the midst of which another producer takes over."""
+"""The fraction of transactions during which another producer takes over."""
 
 FRESH_SECONDS = 0.5
-"""The time before it tries anew what it could not go on with."""
+"""Delay before the copier starts again after a failure."""
 
 
-_nobody = logging.Logger("tests.chaos.copiers")
-_nobody.addHandler(logging.NullHandler())
-"""Who is told that a producer was fenced: librdkafka would print it."""
+_null_logger = logging.Logger("tests.chaos.copiers")
+_null_logger.addHandler(logging.NullHandler())
+"""A logger that discards messages about fenced producers, which librdkafka would print."""
 
 
 class _Copy(NamedTuple):
@@ -57,7 +59,7 @@ class _Copy(NamedTuple):
 
 
 class _Transaction:
-    """What was sent in one, and where it was written."""
+    """The records sent in one transaction and their offsets."""
 
     def __init__(self) -> None:
         self.copies: list[_Copy] = []
@@ -74,6 +76,8 @@ class _Transaction:
 
 
 class Copier(Client):
+    """A client that copies a topic in transactions."""
+
     def __init__(
         self, name: str, journal: Journal, progress: Progress, bootstrap: str, source: str, targets: Sequence[str]
     ) -> None:
@@ -88,10 +92,10 @@ class Copier(Client):
         self._producer: Any = None
         self._consumer: Any = None
         self.positions: dict[Place, int] = {}
-        """Up to where it has copied each partition, by what it has committed."""
+        """The committed position of the copier in each partition."""
 
     def _on_error(self, error: KafkaError) -> None:
-        """To be fenced is what it is here for."""
+        """Ignore errors: the copier expects to be fenced."""
 
     def _run(self) -> None:
         while not self._ending.is_set():
@@ -101,7 +105,7 @@ class Copier(Client):
                     messages = self._consumer.consume(RECORDS_MAX, timeout=POLL_SECONDS)
                     if records := [message for message in messages if message.error() is None]:
                         self._copy(records)
-            except KafkaException:  # it cannot go on as it is: another takes its place
+            except KafkaException:  # the copier cannot continue: start a new instance
                 self._ending.wait(FRESH_SECONDS)
             finally:
                 self._consumer.close()
@@ -121,11 +125,11 @@ class Copier(Client):
         self._consumer.subscribe([self._source])
 
     def _new_producer(self) -> Any:
-        """Raises KafkaException when there is no coordinator for long."""
+        """Return an initialized producer. Raises KafkaException without a coordinator."""
         self._incarnation += 1
         settings = {"transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "linger.ms": 0}
-        producer = Producer(self._common_settings(self._bootstrap) | settings, logger=_nobody)
-        self._patiently(lambda: producer.init_transactions(CALL_SECONDS_MAX))
+        producer = Producer(self._common_settings(self._bootstrap) | settings, logger=_null_logger)
+        self._retry(lambda: producer.init_transactions(CALL_SECONDS_MAX))
         return producer
 
     def _copy(self, records: list[Any]) -> None:
@@ -139,17 +143,17 @@ class Copier(Client):
             read = {Place(record.topic(), record.partition()): record.offset() + 1 for record in records}
             self._send_offsets(read)
             if self._rng.random() < SUCCESSORS_SHARE:
-                self._commit_as_a_zombie(transaction)
+                self._commit_as_zombie(transaction)
                 return
-            self._patiently(lambda: self._producer.commit_transaction(CALL_SECONDS_MAX))
+            self._retry(lambda: self._producer.commit_transaction(CALL_SECONDS_MAX))
         except KafkaException as failure:
-            self._give_up(transaction, failure)
+            self._abort(transaction, failure)
             return
         self._committed(transaction)
         self.positions |= read
 
     def _produce(self, transaction: _Transaction, name: str, source: RecordId, target: str) -> None:
-        """Its key is the id of what it is a copy of."""
+        """Send a copy. Its key is the id of the original record."""
         copy, key = _Copy(RecordId(f"{self.name}.{self._incarnation}", self._sent), now()), str(source)
         self._sent += 1
         self._journal.add(Sent(at=copy.sent_at, id=copy.id, topic=target, key=key, transaction=name))
@@ -161,11 +165,11 @@ class Copier(Client):
         offsets = [TopicPartition(*place, offset) for place, offset in read.items()]
         member = self._consumer.consumer_group_metadata()
         producer = self._producer
-        _unless_it_hangs(
-            lambda: self._patiently(lambda: producer.send_offsets_to_transaction(offsets, member, CALL_SECONDS_MAX))
+        _run_with_timeout(
+            lambda: self._retry(lambda: producer.send_offsets_to_transaction(offsets, member, CALL_SECONDS_MAX))
         )
 
-    def _commit_as_a_zombie(self, transaction: _Transaction) -> None:
+    def _commit_as_zombie(self, transaction: _Transaction) -> None:
         zombie, self._producer = self._producer, self._new_producer()
         try:
             zombie.commit_transaction(CALL_SECONDS_MAX)
@@ -175,12 +179,12 @@ class Copier(Client):
         else:
             self._committed(transaction)
 
-    def _give_up(self, transaction: _Transaction, failure: KafkaException) -> None:
-        """Raises KafkaException unless it can go on."""
+    def _abort(self, transaction: _Transaction, failure: KafkaException) -> None:
+        """Abort the transaction. Raises KafkaException unless the copier can continue."""
         try:
             if not failure.args[0].txn_requires_abort():
                 raise failure
-            self._patiently(lambda: self._producer.abort_transaction(CALL_SECONDS_MAX))
+            self._retry(lambda: self._producer.abort_transaction(CALL_SECONDS_MAX))
         except KafkaException:
             for copy in transaction.copies:
                 self._journal.add(Unknown(at=now(), id=copy.id, error=failure.args[0].name()))
@@ -189,7 +193,7 @@ class Copier(Client):
         self._rewind()
 
     def _rewind(self) -> None:
-        """To where the last transaction that was committed has come to."""
+        """Seek to the offsets of the last committed transaction."""
         assigned = self._consumer.assignment()
         for at in self._consumer.committed(assigned, timeout=CALL_SECONDS_MAX) if assigned else ():
             if at.error is not None:
@@ -198,7 +202,7 @@ class Copier(Client):
             self._consumer.seek(at)
 
     def _committed(self, transaction: _Transaction) -> None:
-        self._producer.poll(0)  # hands out what was delivered
+        self._producer.poll(0)  # runs the delivery callbacks
         at = now()
         for copy in transaction.copies:
             place, offset = transaction.written[copy.id]
@@ -209,8 +213,8 @@ class Copier(Client):
         for copy in transaction.copies:
             self._journal.add(Failed(at=now(), id=copy.id, error=why))
 
-    def _patiently(self, call: Callable[[], Any]) -> None:
-        """Again and again while that is what the client asks for: it goes on where it was."""
+    def _retry(self, call: Callable[[], Any]) -> None:
+        """Repeat a call as long as its error is retriable."""
         while True:
             try:
                 call()
@@ -220,8 +224,8 @@ class Copier(Client):
                     raise
 
 
-def _unless_it_hangs(call: Callable[[], None]) -> None:
-    """Raises KafkaException when it does: it is left to itself then, with its producer, and another takes its place."""
+def _run_with_timeout(call: Callable[[], None]) -> None:
+    """Run a call on a thread and raise KafkaException if it hangs. The hung producer is abandoned."""
     outcome: Future[None] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""A history, sorted for those who judge it."""
+"""A history, indexed for the checkers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ from tests.chaos.history import (
 )
 
 LEASE_SECONDS = 3.5
-"""A broker's session of 3 s, and half a second for a busy machine: so long a node may believe that it is heard, and
-tell what it knows."""
+"""How long an isolated node may serve reads: a broker session of 3 s, plus half a second for a busy machine."""
 
 
 class Range(NamedTuple):
@@ -47,7 +46,7 @@ class Range(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """An acknowledgement that said where the record is."""
+    """An acknowledgement with an offset."""
 
     at: float
     id: RecordId
@@ -56,6 +55,8 @@ class Placed(NamedTuple):
 
 
 class Evidence:
+    """An indexed history."""
+
     def __init__(self, events: Iterable[AnyEvent]) -> None:
         self._events: dict[type[Event], list[Event]] = defaultdict(list)
         for event in events:
@@ -96,7 +97,7 @@ class Evidence:
             for place, reads in _by_place(self.final_reads).items()
         }
         self.log = self._final_log()
-        """What stood in each partition at the end: by offset, in order."""
+        """The records of each partition at the end, by offset."""
 
     def _of_kind(self, kind: type[E]) -> list[E]:
         return cast(list[E], self._events[kind])
@@ -134,13 +135,15 @@ class Evidence:
         return promised is not None and promised.copies_of is not None
 
     def recovered_s(self, fault: FaultBegan) -> float | None:
-        """How long after it was over every partition had acknowledged something again, whoever had sent it and when.
-        None when the run, or the next fault, came first."""
+        """Return how long after a fault every partition acknowledged a record again.
+
+        Returns None if the run ended or the next fault began before that.
+        """
         ended = self.faults_ended.get(fault.number)
         if ended is None:
             return None
         until = min((each.at for each in self.faults_began if each.at > fault.at), default=float("inf"))
-        # A copy waits for the sessions of its copiers, too.
+        # A copy also waits for the sessions of its copiers.
         places = [place for place in self.places() if not self.is_copy(place)]
         firsts = [self._first_acknowledged(place, ended.at) for place in places]
         return max(firsts, default=ended.at) - ended.at if all(at < until for at in firsts) else None
@@ -151,13 +154,16 @@ class Evidence:
         return times[index] if index < len(times) else float("inf")
 
     def knows_since(self, node: int, at: float) -> float:
-        """What was committed before that moment, the node has to know at `at`: what was there when it started, and
-        what is older than its lease. (Without word from the others for longer it has to know that it may be behind.)"""
+        """Return the time before which everything committed must be known to the node at the time `at`.
+
+        The node must know what existed when it started, and what is older than its lease. Without contact for longer,
+        it must know that it may be outdated.
+        """
         started_at = max((start for start in self.starts.get(node, ()) if start < at), default=0.0)
         return max(started_at, at - LEASE_SECONDS)
 
     def duplicates(self) -> list[tuple[RecordId, list[tuple[Place, int]]]]:
-        """Records that stand at more than one offset, whether that was promised or not."""
+        """Return the records at more than one offset, even where duplicates are allowed."""
         return [(record, where) for record, where in self.offsets_by_id().items() if len(where) > 1]
 
 

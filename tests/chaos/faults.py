@@ -1,8 +1,7 @@
-"""What befalls nodes for a while, as context managers: at their end the cluster is as it was.
+"""Faults of nodes, as context managers that restore the cluster at their end.
 
-Clients reach every node at all times: cuts are between nodes. A client that cannot reach a node is no danger to what
-was acknowledged; one that still talks to a node which the others have given up is. (What befalls the whole network,
-with clients and all, is in network_faults.)
+Cuts are between nodes: clients reach every node at all times. A client that cannot reach a node is no risk for
+acknowledged records; one that still reaches an isolated node is. (`network_faults` has faults that affect clients.)
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from tests.chaos.cluster import ChaosCluster, ChaosNode
 from tests.chaos.turns import taking_turns
 
 DISK_BYTES_LEFT = 8 * 1024
-"""How far above the size of the node's own log its files may still grow: what it has to say must find room."""
+"""How far a node's files may grow beyond the size of its own log, which must still be writable."""
 
 DISK_SECONDS_MAX = 20.0
-"""Until some file has reached its limit: two seconds with the usual load, longer when nobody can write."""
+"""Time to wait until a file reaches its limit: usually two seconds, longer without writes."""
 
 STAND_SECONDS, GO_SECONDS = (0.1, 0.9), (0.05, 0.3)
 CLOCK_HOURS = (1, 6, 30, 24 * 9)
 
 LAG_SECONDS = 5.0
-"""A broker's session, and time for the others to write what it does not have."""
+"""A broker session, plus time for the others to write records that the isolated node misses."""
 
 Victims = Sequence[ClusterNode]
 Fault = Callable[[ChaosCluster, Victims, random.Random], AbstractContextManager[str]]
-"""Yields what was done, in words."""
+"""A context manager that applies a fault and yields its description."""
 
 
 @contextmanager
@@ -45,7 +44,7 @@ def killed(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Itera
 
 @contextmanager
 def all_killed(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """At once; they come back in any order."""
+    """Kill all nodes at the same time and restart them in random order."""
     nodes = list(cluster.nodes.values())
     for node in nodes:
         node.kill()
@@ -65,11 +64,11 @@ def paused(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Itera
 
 @contextmanager
 def stuttering(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """Stopped and let go on in quick turns: seldom long enough to be given up, never long enough to be of use."""
+    """Stop and continue the node in quick alternation, mostly too short to be fenced."""
     stands, goes = rng.uniform(*STAND_SECONDS), rng.uniform(*GO_SECONDS)
 
     @contextmanager
-    def standing_still() -> Iterator[None]:
+    def stopped() -> Iterator[None]:
         for victim in victims:
             victim.pause()
         try:
@@ -78,14 +77,13 @@ def stuttering(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> I
             for victim in victims:
                 victim.resume()
 
-    with taking_turns(standing_still, stands, goes):
-        yield f"{named(victims)} stopped for {stands:.2f} s again and again, with {goes:.2f} s between"
+    with taking_turns(stopped, stands, goes):
+        yield f"{named(victims)} stopped for {stands:.2f} s repeatedly, with {goes:.2f} s between"
 
 
 @contextmanager
 def clock_jumping(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """The time of day is wrong by hours or days, and at the end right again; every third time on a node that is killed
-    meanwhile and starts with the wrong one."""
+    """Shift the wall clock by hours or days. Every third time, the node is also restarted with the wrong clock."""
     hours = rng.choice(CLOCK_HOURS) * rng.choice((-1, 1))
     is_restarted = rng.random() < 1 / 3
     for victim in victims:
@@ -104,7 +102,7 @@ def clock_jumping(cluster: ChaosCluster, victims: Victims, rng: random.Random) -
 
 @contextmanager
 def cut_off(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """From all others; or, every third time, from one of them only, while both hear the rest."""
+    """Isolate the node from all others or, every third time, from one of them only."""
     if rng.random() < 2 / 3:
         cluster.cut_off(*(victim.node_id for victim in victims))
         yield f"{named(victims)} cut off"
@@ -136,17 +134,19 @@ def cut_one_way(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> 
 
 @contextmanager
 def disk_full(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """As a full disk does, a limit on the size of files makes the next write come back short or fail (EFBIG). It begins
-    when the node has noticed, and stopped. The soft limit alone is lowered, so that it can be lifted from a node that
-    goes on."""
+    """Simulate a full disk with a limit on file sizes, which makes writes short or fail (EFBIG).
+
+    The fault begins when the node has noticed it and stopped. Only the soft limit is lowered, so that it can be lifted
+    for a running process.
+    """
     for victim in victims:
         room = len(victim.log.encode()) + DISK_BYTES_LEFT
         resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     has_stopped = wait_for(lambda: not any(victim.running for victim in victims), DISK_SECONDS_MAX)
-    yield f"the disk of {named(victims)} full, {'so that it stopped' if has_stopped else 'which nobody noticed'}"
+    yield f"the disk of {named(victims)} full, {'and the node stopped' if has_stopped else 'not noticed by the node'}"
     for victim in victims:
         if victim.running:
-            with suppress(ProcessLookupError):  # it stopped just now
+            with suppress(ProcessLookupError):  # the process has just exited
                 resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         if not victim.running:
             victim.kill()
@@ -155,8 +155,10 @@ def disk_full(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> It
 
 @contextmanager
 def overtaken(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """One node is cut off until the others have gone on without it. At the moment it comes back another one is killed:
-    the one that has missed something must not take over from it."""
+    """Isolate a node until it has missed records, then reconnect it and kill another one.
+
+    The outdated node must not become leader.
+    """
     laggard = rng.choice(others_of(cluster, victims))
     cluster.cut_off(laggard)
     wait_for(lambda: False, LAG_SECONDS)
@@ -170,7 +172,7 @@ def overtaken(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> It
 
 @contextmanager
 def mixed(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """Two faults at a time, of two nodes: more than what a cluster of three can go on with."""
+    """Apply two faults to two nodes, more than a cluster of three can tolerate."""
     with ExitStack() as stack:
         kinds = rng.sample((killed, paused, cut_off, cut_one_way, disk_full, stuttering), 2)
         second = cluster.nodes[rng.choice(others_of(cluster, victims))]

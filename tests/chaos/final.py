@@ -1,4 +1,4 @@
-"""After all faults: everything is read once more, by two clients that share no code."""
+"""The final read of all partitions after all faults, by two independent clients."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.chaos.evidence import Range
 from tests.chaos.history import NO_EPOCH, Consumed, FinalRead, Journal, Place, decode_value, now
 
 READ_SECONDS_MAX = 120.0
-"""Of one reader for all partitions: seconds, unless something hangs, and then the checkers say what is missing."""
+"""Time limit of one reader. It takes seconds unless something hangs; then the checkers report the missing records."""
 
 READ_COMMITTED = 1
 CHRONIK, LIBRDKAFKA = "final-chronik", "final-librdkafka"
 
 
 def ranges_of(bootstrap: str, places: Iterable[Place]) -> dict[Place, Range]:
-    """Raises ClientError or KafkaError."""
+    """Return the offset ranges of the partitions. Raises ClientError or KafkaError."""
     with ClusterClient(bootstrap, client_id="chaos-final") as cluster:
         partitions = [TopicPartition(*place) for place in places]
         starts, ends = earliest_offsets(cluster, partitions), latest_offsets(cluster, partitions)
@@ -32,7 +32,7 @@ def ranges_of(bootstrap: str, places: Iterable[Place]) -> dict[Place, Range]:
 
 
 def stable_ends(bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
-    """Up to where what was committed may be read. Raises ClientError or KafkaError."""
+    """Return the last stable offsets of the partitions. Raises ClientError or KafkaError."""
     with ClusterClient(bootstrap, client_id="chaos-final") as cluster:
         wanted = {TopicPartition(*place): LATEST for place in places}
         found = list_offsets(cluster, wanted, READ_COMMITTED)
@@ -42,8 +42,13 @@ def stable_ends(bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
 def read_everything(
     bootstrap: str, ranges: dict[Place, Range], journal: Journal, copies: Container[Place] = ()
 ) -> None:
-    """What was committed; of `copies` by one client alone, for ours reads all that stands there. Raises ClientError or
-    KafkaError."""
+    """Read all committed records with two clients. Topics with `copies` are read by librdkafka only.
+
+    Chronik's own client returns uncommitted records, too.
+
+    Raises:
+        ClientError, KafkaError: A read failed.
+    """
     plain = {place: each for place, each in ranges.items() if place not in copies}
     for reader, read, chosen in ((CHRONIK, _read_by_chronik, plain), (LIBRDKAFKA, _read_by_librdkafka, ranges)):
         for place, (start, end) in chosen.items():
@@ -62,7 +67,7 @@ def _read_by_chronik(bootstrap: str, ranges: dict[Place, Range], journal: Journa
                 return
             for record in consumer.poll(only=unfinished):
                 place = Place(record.topic, record.partition)
-                _note(journal, CHRONIK, place, record.offset, record.value, record.key, NO_EPOCH)
+                _record_read(journal, CHRONIK, place, record.offset, record.value, record.key, NO_EPOCH)
 
 
 def _read_by_librdkafka(bootstrap: str, ranges: dict[Place, Range], journal: Journal) -> None:
@@ -82,20 +87,20 @@ def _read_by_librdkafka(bootstrap: str, ranges: dict[Place, Range], journal: Jou
         while unfinished and now() < deadline:
             for message in consumer.consume(500, timeout=0.2):
                 if message.error() is None:
-                    _note_message(journal, message)
+                    _record_message(journal, message)
                 elif message.error().code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(Place(message.topic(), message.partition()))
     finally:
         consumer.close()
 
 
-def _note_message(journal: Journal, message: Any) -> None:
+def _record_message(journal: Journal, message: Any) -> None:
     place, epoch = Place(message.topic(), message.partition()), message.leader_epoch()
     epoch = NO_EPOCH if epoch is None else epoch
-    _note(journal, LIBRDKAFKA, place, message.offset(), message.value(), message.key(), epoch)
+    _record_read(journal, LIBRDKAFKA, place, message.offset(), message.value(), message.key(), epoch)
 
 
-def _note(
+def _record_read(
     journal: Journal, reader: str, place: Place, offset: int, value: bytes | None, key: bytes | None, epoch: int
 ) -> None:
     record = decode_value(value, key)

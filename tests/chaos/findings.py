@@ -1,4 +1,4 @@
-"""What checkers find, and what they find it with."""
+"""Findings of the checkers, and helpers to find them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Finding(NamedTuple):
+    """A violation of an invariant."""
+
     kind: str
     what: str
     at: float | None = None
-    """When, if it was at one moment."""
+    """The time of the violation, if it has one."""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.what}"
@@ -27,10 +29,10 @@ Checker: TypeAlias = Callable[[Evidence], Iterator[Finding]]
 
 
 class Floors(Generic[K]):
-    """How far something was known to reach, by time: an answer that came later may tell more, and never less."""
+    """Lower bounds of growing values, by time: a later response must not return less."""
 
     def __init__(self, known: Iterable[tuple[K, float, int]], lowest: int = 0) -> None:
-        """`lowest`: what can be said when nothing was known yet."""
+        """`lowest` is the bound before anything is known."""
         self._lowest = lowest
         by_key: dict[K, list[tuple[float, int]]] = defaultdict(list)
         for key, at, end in known:
@@ -43,6 +45,6 @@ class Floors(Generic[K]):
             self._ends[key] = list(accumulate((end for _, end in points), max))
 
     def before(self, key: K, at: float) -> int:
-        """What was learnt at that very moment does not count."""
+        """Return the bound before a moment. Values learnt at that very moment do not count."""
         count = bisect_left(self._times.get(key, []), at)
         return self._ends[key][count - 1] if count else self._lowest

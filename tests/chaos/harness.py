@@ -1,4 +1,4 @@
-"""One run: a cluster, clients, faults; then peace, a last look at everything, and a judgement."""
+"""One chaos run: a cluster, clients, faults, a final read of everything, and the verdict of the checkers."""
 
 from __future__ import annotations
 
@@ -34,35 +34,37 @@ JOURNAL = "journal.jsonl"
 NODES = 3
 
 IN_SYNC_SECONDS_MAX = 60.0
-"""Some seconds suffice for replicas to catch up with what this little load has written meanwhile."""
+"""Time limit for replicas to catch up. A few seconds suffice for this load."""
 
 PROGRESS_SECONDS_MAX = 30.0
-"""A session of 3 s, an election, and clients that time out after 5 s and back off: ten seconds, on a busy machine."""
+"""Time limit for progress: a session of 3 s, an election, and client timeouts of 5 s take about ten seconds."""
 
 LEADER_SECONDS_MAX = 30.0
 DRAIN_SECONDS_MAX = 120.0
-"""A group whose coordinator was killed last may have to wait for a session of its members: 45 s."""
+"""Time limit for groups to read everything. A dead coordinator may cost a session of its members (45 s)."""
 
 STRAGGLERS_SECONDS = 12.0
-"""What a client has given up may still come: its kernel sends it again, ever more seldom, for as long as no answer got
-through; up to the longest fault of that kind, and a little."""
+"""Time after which no abandoned request can arrive: a client's kernel retransmits with growing delays until a packet
+gets through, up to about the duration of the longest fault of that kind."""
 
 POLL_SECONDS = 0.05
 STEP_SECONDS = 6.0
-"""About what one fault takes: how many of the schedule are shown beforehand."""
+"""Approximate duration of one fault, used to show the upcoming schedule."""
 
 RECOVERY_SECONDS_MAX = 30.0
-"""As for going on: after that something hangs."""
+"""Time limit for recovery after a fault."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Options:
+    """The options of a run."""
+
     folder: Path
     seconds: float = 60.0
     steps_max: int | None = None
-    """Ends sooner, after so many faults."""
+    """Maximum number of faults, after which the run ends early."""
     seed: int = 1
     faults: tuple[str, ...] = tuple(KINDS)
     workloads: tuple[Workload, ...] = tuple(WORKLOADS.values())
@@ -72,7 +74,7 @@ class Options:
     min_insync: int = 2
     kinds: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
     has_network: bool = False
-    """Nodes and clients in namespaces of their own. Raises NoNamespaces where there are none."""
+    """Whether nodes and clients run in their own network namespaces. Raises NoNamespaces where not available."""
 
     @property
     def all_workloads(self) -> tuple[Workload, ...]:
@@ -91,13 +93,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
+    """The result of a run."""
+
     events: list[AnyEvent]
     findings: list[Finding]
     steps: int
 
 
 def run_chaos(options: Options, say: Say) -> Outcome:
-    """All that went wrong is in the findings. What is left in the folder is for whoever looks into them."""
+    """Run a cluster with faults and return all findings. The directory keeps logs and data for analysis."""
     options.folder.mkdir(parents=True, exist_ok=True)
     with closing(Journal(options.folder / JOURNAL)) as journal, closing(_cluster(options, journal)) as cluster:
         run = _Run(options, cluster, journal, say)
@@ -136,31 +140,38 @@ class _Run:
         self._say_line = say
 
     def go(self) -> None:
-        """Raises BrokerFailed when a node does not come up, ClientError or KafkaError when no last look is possible."""
+        """Run the whole schedule.
+
+        Raises:
+            BrokerFailed: A node does not start.
+            ClientError, KafkaError: The final read failed.
+        """
         self.cluster.start()
         self.cluster.wait_until_ready()
-        self._make_topics()
+        self._create_topics()
         crews = [
             Crew.of(each, self.journal, self._progress, self.cluster.bootstrap, self.options.rate)
             for each in self.options.workloads
         ]
         watcher = Watcher("watcher", self.journal, self.cluster.bootstrap, self._places)
-        senders = [*(sender for crew in crews for sender in crew.senders), *self._changers()]
+        senders = [*(sender for crew in crews for sender in crew.senders), *self._writers()]
         copiers = [copier for crew in crews for copier in crew.copiers]
         with running([watcher, *self._probes(), *(member for crew in crews for member in crew.members)]):
             with running(copiers):
                 with running(senders):
-                    with self._told():
-                        self._torment()
+                    with self._report_interruption():
+                        self._inject_faults()
                     self._heal()
-                self._say(f"peace; {self._progress.acknowledged:,} acknowledged; the groups read what is left")
+                self._say(
+                    f"faults ended; {self._progress.acknowledged:,} acknowledged; groups read the remaining records"
+                )
                 self._await_sync()
                 copy_all(crews, self._settled_ends(), DRAIN_SECONDS_MAX)
             self._await_stable()
             drain(crews, self._settled_ends(), DRAIN_SECONDS_MAX)
-        self._look_at_everything()
+        self._read_everything()
 
-    def _changers(self) -> list[Client]:
+    def _writers(self) -> list[Client]:
         nodes = {node_id: node.kafka for node_id, node in self.cluster.nodes.items()}
         pulses = [
             Pulse(f"{place.topic}-p{place.partition}", self.journal, self._progress, nodes, place)
@@ -180,7 +191,7 @@ class _Run:
     def _say(self, line: str) -> None:
         self._say_line(f"{now() - self._began:6.1f} s  {line}")
 
-    def _make_topics(self) -> None:
+    def _create_topics(self) -> None:
         configs = {"min.insync.replicas": str(self.options.min_insync)}
         with self.cluster.nodes[1].cluster() as client:
             for each in self.options.all_workloads:
@@ -191,20 +202,20 @@ class _Run:
 
     # Faults
 
-    def _torment(self) -> None:
-        self._await_progress(now(), "no partition takes records before the first fault")
+    def _inject_faults(self) -> None:
+        self._await_progress(now(), "no progress in some partitions before the first fault")
         ends_at = now() + self.options.seconds
         planned = schedule(self.options.seed, self.options.faults, self.options.kinds)
         for step in islice(planned, self.options.steps_max):
             if now() >= ends_at or (step.is_patient and not self._await_sync()):
                 return
-            self._suffer(step)
-            self._note_deaths()
+            self._inject_fault(step)
+            self._report_dead_nodes()
             if step.is_patient or self.options.kinds[step.kind].recovery_s_max is not None:
                 self._await_recovery()
             wait_for(lambda: now() >= ends_at, step.rest_s, POLL_SECONDS)
 
-    def _suffer(self, step: Step) -> None:
+    def _inject_fault(self, step: Step) -> None:
         rng = random.Random(step.seed)
         victims = self._victims(step, rng)
         kind = self.options.kinds[step.kind]
@@ -222,10 +233,10 @@ class _Run:
             )
             self.journal.add(began_event)
             self._say(f"{step.number}. {step.kind}: {what} ({step.target.value})")
-            progressed_s = self._hold(step.hold_s, began, demands, self._that_go_on(kind))
+            progressed_s = self._hold(step.hold_s, began, demands, self._available_partitions(kind))
         self.journal.add(FaultEnded(at=now(), number=step.number, progressed_s=progressed_s))
-        went = "" if progressed_s is None else f"; every partition went on after {progressed_s:.1f} s"
-        self._say(f"   over after {now() - began:.1f} s{went}; {self._progress.acknowledged:,} acknowledged")
+        went = "" if progressed_s is None else f"; every partition made progress after {progressed_s:.1f} s"
+        self._say(f"   ended after {now() - began:.1f} s{went}; {self._progress.acknowledged:,} acknowledged")
 
     def _await_recovery(self) -> None:
         healed_at = now()
@@ -233,7 +244,7 @@ class _Run:
         self._say(f"   every partition acknowledged again after {now() - healed_at:.1f} s")
         if not is_back:
             silent = ", ".join(map(str, self._progress.silent(self._places, healed_at)))
-            what = f"{RECOVERY_SECONDS_MAX:g} s after fault {self.steps} was over, nothing is acknowledged in {silent}"
+            what = f"no acknowledgement {RECOVERY_SECONDS_MAX:g} s after the end of fault {self.steps} in {silent}"
             self.findings.append(Finding("stalled", what))
 
     def _victims(self, step: Step, rng: random.Random) -> list[ClusterNode]:
@@ -247,12 +258,12 @@ class _Run:
                 first = anyone
         return minority(self.cluster, first, rng)
 
-    def _that_go_on(self, kind: Kind) -> list[Place]:
+    def _available_partitions(self, kind: Kind) -> list[Place]:
         copies = set(self.options.copies()) if kind.cuts_pairs else ()
         return [place for place in self._places if place not in copies]
 
     def _hold(self, seconds: float, began: float, demands_progress: bool, places: Sequence[Place]) -> float | None:
-        """Until the time is over, and longer if need be to see whether all goes on. Says after how long it did."""
+        """Wait until the time is over, or longer if progress is required. Return when every partition made progress."""
         progressed_s: float | None = None
 
         def is_over() -> bool:
@@ -264,24 +275,24 @@ class _Run:
         wait_for(is_over, max(seconds, PROGRESS_SECONDS_MAX) if demands_progress else seconds, POLL_SECONDS)
         return progressed_s
 
-    def _note_deaths(self) -> None:
-        """Those that no fault explains: what a fault ended it has also started again."""
+    def _report_dead_nodes(self) -> None:
+        """Report nodes that exited without a fault."""
         for node in self.cluster.nodes.values():
             if not node.running:
                 last = " | ".join(node.log.splitlines()[-3:])
-                self.findings.append(Finding("node died", f"node {node.node_id} ended by itself: {last}"))
+                self.findings.append(Finding("node died", f"node {node.node_id} exited unexpectedly: {last}"))
                 node.kill()
                 node.start()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What breaks the faults off is a finding; the last look is taken all the same."""
+    def _report_interruption(self) -> Iterator[None]:
+        """Report an interruption of the faults as a finding and continue with the final read."""
         try:
             yield
         except (BrokerFailed, ClientError) as failure:
             self.findings.append(Finding("broken off", str(failure)))
 
-    # Peace
+    # The end of the run
 
     def _heal(self) -> None:
         self.cluster.heal()
@@ -290,7 +301,7 @@ class _Run:
                 node.kill()
             node.heal()
         self.cluster.wait_until_ready()
-        self._await_progress(now(), "not every partition takes records again after the faults")
+        self._await_progress(now(), "no progress in some partitions after the faults")
 
     def _await_progress(self, since: float, otherwise: str) -> None:
         if not wait_for(lambda: not self._progress.waiting_for(self._places, since), IN_SYNC_SECONDS_MAX):
@@ -301,11 +312,11 @@ class _Run:
         if wait_for(lambda: standing.not_in_sync(self.cluster, self._places) is None, IN_SYNC_SECONDS_MAX):
             return True
         why = standing.not_in_sync(self.cluster, self._places)
-        self.findings.append(Finding("not in sync", f"after {IN_SYNC_SECONDS_MAX:g} s in peace: {why}"))
+        self.findings.append(Finding("not in sync", f"{IN_SYNC_SECONDS_MAX:g} s after the faults: {why}"))
         return False
 
     def _await_stable(self) -> None:
-        """What was left open when its copier ended has timed out."""
+        """Wait until transactions that their copiers left open have timed out."""
 
         def hanging() -> list[Place]:
             ranges = ranges_of(self.cluster.bootstrap, self.options.copies())
@@ -314,14 +325,14 @@ class _Run:
 
         if self.options.copies() and not wait_for(lambda: not hanging(), IN_SYNC_SECONDS_MAX, poll_s=0.5):
             where = ", ".join(map(str, hanging()))
-            what = f"after {IN_SYNC_SECONDS_MAX:g} s in peace a transaction is still open in {where}"
+            what = f"{IN_SYNC_SECONDS_MAX:g} s after the faults a transaction is still open in {where}"
             self.findings.append(Finding("hanging", what))
 
     def _settled_ends(self) -> dict[Place, int]:
         return {place: end for place, (_, end) in self._settled_ranges().items()}
 
     def _settled_ranges(self) -> dict[Place, Range]:
-        """Once nobody writes any more, not even what was sent long ago and given up since."""
+        """Return the offset ranges when no abandoned request can arrive any more."""
 
         def has_moved(seen: dict[Place, Range]) -> bool:
             return ranges_of(self.cluster.bootstrap, self._places) != seen
@@ -331,10 +342,10 @@ class _Run:
             found = ranges_of(self.cluster.bootstrap, self._places)
         return found
 
-    def _look_at_everything(self) -> None:
+    def _read_everything(self) -> None:
         ranges = ranges_of(self.cluster.bootstrap, self._places)
         records = sum(end - start for start, end in ranges.values())
-        self._say(f"{records:,} records are read by two clients, and compared on the disks of all replicas")
+        self._say(f"reading {records:,} records by two clients, and comparing the disks of all replicas")
         read_everything(self.cluster.bootstrap, ranges, self.journal, self.options.copies())
         self._compare_replicas(ranges)
 
@@ -351,6 +362,6 @@ class _Run:
 
 
 def planned_steps(options: Options) -> Sequence[Step]:
-    """Those that there will be time for, or a few more."""
+    """Return the first steps of the schedule, slightly more than the time allows."""
     count = max(1, round(options.seconds / STEP_SECONDS))
     return list(islice(schedule(options.seed, options.faults, options.kinds), min(count, options.steps_max or count)))

@@ -1,7 +1,7 @@
-"""What clients did and saw, and when: the evidence that the checkers judge. One line of JSON per event on disk.
+"""Events of clients, with times: the input of the checkers. One line of JSON per event on disk.
 
-A record is known by its id: who sent it, and the how-manieth of that producer it was. Its value carries both, and a
-checksum that covers the key too, so that a reader knows what it holds without asking anyone.
+A record is identified by its producer and a number. Its value contains both, and a checksum that also covers the key,
+so that a reader can verify it without other information.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from crc32c import crc32c
 
 
 class RecordId(NamedTuple):
+    """The producer of a record and the record's number."""
+
     producer: str
     number: int
 
@@ -25,6 +27,8 @@ class RecordId(NamedTuple):
 
 
 class Place(NamedTuple):
+    """A partition."""
+
     topic: str
     partition: int
 
@@ -33,67 +37,74 @@ class Place(NamedTuple):
 
 
 UNREADABLE = RecordId("", -1)
-"""The id of a record that no producer of ours wrote as it stands there."""
+"""The id of a record that does not match its checksum."""
 
 NO_EPOCH = -1
 
 
 class Event(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=True):
+    """The base of all events."""
+
     at: float = 0.0
-    """Seconds of one monotonic clock, that of the process all clients run in."""
+    """Time in seconds of the monotonic clock of the test process."""
 
 
 class Promised(Event, frozen=True):
-    """What holds for a topic, by the settings of its producers and consumers."""
+    """The guarantees of a topic, according to the settings of its producers and consumers."""
 
     topic: str
     partitions: int
     is_ordered: bool = False
-    """Each producer's records, of one key if they have any, stand in the order they were sent in: the next is sent when
-    the one before is settled, or they are numbered (idempotence)."""
+    """Whether the records of each producer (of one key, if they have keys) are in the order in which they were sent."""
     is_once: bool = False
-    """No record stands there twice, and not even those of unknown outcome are out of order: idempotence."""
+    """Whether no record is duplicated, and even records of unknown outcome are in order (idempotence)."""
     groups: tuple[str, ...] = ()
-    """Consumer groups that have read all of it at the end."""
+    """Consumer groups that must have read the whole topic at the end."""
     copies_of: str | None = None
-    """Every record is a copy of one of that topic, written in a transaction: not every offset holds one."""
+    """The topic whose records are copied here in transactions. Then some offsets hold markers."""
 
 
 class Sent(Event, frozen=True):
+    """A producer sent a record."""
+
     id: RecordId
     topic: str
     key: str | None = None
     transaction: str | None = None
-    """Whose records are acknowledged, or fail, all together."""
+    """The transaction whose records are acknowledged or fail together."""
 
 
 class Acknowledged(Event, frozen=True):
+    """A record was acknowledged."""
+
     id: RecordId
     place: Place
     offset: int | None
-    """None: the answer to a repeated batch did not say it."""
+    """The offset, or None if the response to a repeated batch did not contain it."""
 
 
 class Failed(Event, frozen=True):
-    """Certainly not written: it never left the client, or its only attempt was refused before the log was touched."""
+    """A record was definitely not written: it was never sent, or its only attempt was rejected before the write."""
 
     id: RecordId
     error: str
 
 
 class Unknown(Event, frozen=True):
-    """Written, or not, or written later."""
+    """A record of unknown outcome, which may also be written later."""
 
     id: RecordId
     error: str
 
 
 class Consumed(Event, frozen=True):
+    """A reader received a record."""
+
     reader: str
     group: str | None
-    """None: a reader on its own."""
+    """The group of the reader, or None for a reader without a group."""
     assignment: int
-    """Counts how often the reader was given partitions: within one assignment it reads on without a gap."""
+    """The number of the reader's partition assignment. Within one assignment, it reads without gaps."""
     place: Place
     offset: int
     id: RecordId
@@ -101,7 +112,7 @@ class Consumed(Event, frozen=True):
 
 
 class EndSeen(Event, frozen=True):
-    """A client asked where a partition ends (ListOffsets). `at` is when the answer came."""
+    """A client received the end offset of a partition (ListOffsets). `at` is the time of the response."""
 
     reader: str
     place: Place
@@ -110,7 +121,7 @@ class EndSeen(Event, frozen=True):
 
 
 class Committed(Event, frozen=True):
-    """Where a group stands at the end."""
+    """The committed offset of a group at the end."""
 
     group: str
     place: Place
@@ -118,77 +129,79 @@ class Committed(Event, frozen=True):
 
 
 class Answer(Event, frozen=True):
-    """One node was asked something by itself. `at` is when its answer had come."""
+    """A response of one node. `at` is the time of the response."""
 
     node: int
     asked_at: float
 
 
 class WatermarkSeen(Answer, frozen=True):
-    """Fetch: how far consumers may read."""
+    """A high watermark (Fetch)."""
 
     place: Place
     watermark: int
 
 
 class CommitSeen(Answer, frozen=True):
-    """OffsetFetch."""
+    """A committed offset (OffsetFetch)."""
 
     group: str
     offset: int
 
 
 class Led(NamedTuple):
-    """A partition, as Metadata tells of it."""
+    """The leader of a partition, according to Metadata."""
 
     leader: int
     epoch: int
 
 
 class TopicSeen(Answer, frozen=True):
-    """Metadata. A topic that the node does not know has no partitions; what it refuses to tell is not noted at all."""
+    """A Metadata response for a topic. An unknown topic has no partitions; other errors are not recorded."""
 
     topic: str
     partitions: tuple[Led, ...] = ()
 
 
 class RecordsSeen(Answer, frozen=True):
-    """Fetch: there were records in the topic."""
+    """A Fetch response with records of the topic."""
 
     topic: str
 
 
 class CommitAcknowledged(Event, frozen=True):
-    """Of a group whose commits only grow, each sent once, when nothing is left to wait for of the one before."""
+    """A commit of a group was acknowledged. The group's commits only grow, and each is sent once."""
 
     group: str
     offset: int
 
 
 class TopicCreated(Event, frozen=True):
-    """It was acknowledged. Names are used once."""
+    """The creation of a topic was acknowledged. Topic names are used once."""
 
     topic: str
 
 
 class DeletionSent(Event, frozen=True):
+    """The deletion of a topic was requested."""
+
     topic: str
 
 
 class TopicDeleted(Event, frozen=True):
-    """It was acknowledged."""
+    """The deletion of a topic was acknowledged."""
 
     topic: str
 
 
 class NodeStarted(Event, frozen=True):
-    """`at` is when its process was started."""
+    """A node was started. `at` is the start of its process."""
 
     node: int
 
 
 class FinalRead(Event, frozen=True):
-    """After all faults, this reader reads all of a partition, from `start` to before `end`."""
+    """A reader reads a whole partition after all faults, from `start` to before `end`."""
 
     reader: str
     place: Place
@@ -197,26 +210,30 @@ class FinalRead(Event, frozen=True):
 
 
 class ClientBroken(Event, frozen=True):
-    """A client that gave up for good."""
+    """A client failed permanently."""
 
     client: str
     error: str
 
 
 class FaultBegan(Event, frozen=True):
+    """A fault began."""
+
     number: int
     kind: str
     what: str
     recovery_s_max: float | None = None
-    """When it is over, every partition has to acknowledge again after so long."""
+    """Time limit for every partition to acknowledge records after the fault, if any."""
     demands_progress: bool = False
-    """The others can go on: a minority is hit, and all replicas were in sync before."""
+    """Whether the cluster must stay available: a minority is faulty, and all replicas were in sync before."""
 
 
 class FaultEnded(Event, frozen=True):
+    """A fault ended."""
+
     number: int
     progressed_s: float | None = None
-    """After so long every partition had acknowledged records that were sent after the fault began."""
+    """Time after which every partition had acknowledged records that were sent after the fault began."""
 
 
 AnyEvent: TypeAlias = (
@@ -250,7 +267,7 @@ _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 class Journal:
-    """The events of a run, in memory and in a file. Any thread may add to it."""
+    """The events of a run, in memory and in a file. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -264,7 +281,7 @@ class Journal:
             self._file.write(_encoder.encode(event) + b"\n")
 
     def events(self) -> list[AnyEvent]:
-        """All so far."""
+        """Return a copy of all events so far."""
         with self._lock:
             return list(self._events)
 
@@ -282,24 +299,24 @@ def now() -> float:
 
 
 def encode_value(record: RecordId, key: str | None, padding: int = 0) -> bytes:
-    told = f"{record.producer} {record.number}"
-    return f"{told} {_checksum(told, key):08x} {'.' * padding}".encode()
+    text = f"{record.producer} {record.number}"
+    return f"{text} {_checksum(text, key):08x} {'.' * padding}".encode()
 
 
 def decode_value(value: bytes | None, key: bytes | None) -> RecordId:
-    """UNREADABLE unless the value is whole and belongs to that key."""
+    """Return the id of a record, or UNREADABLE if the value is damaged or belongs to another key."""
     try:
         producer, number, checksum, _ = (value or b"").decode().split(" ")
         readable_key = None if key is None else key.decode()
         if int(checksum, 16) == _checksum(f"{producer} {number}", readable_key):
             return RecordId(producer, int(number))
-    except ValueError:  # UnicodeDecodeError is one too
+    except ValueError:  # includes UnicodeDecodeError
         pass
     return UNREADABLE
 
 
-def _checksum(told: str, key: str | None) -> int:
-    checksum: int = crc32c(f"{told} {'' if key is None else '=' + key}".encode())
+def _checksum(text: str, key: str | None) -> int:
+    checksum: int = crc32c(f"{text} {'' if key is None else '=' + key}".encode())
     return checksum
 
 

@@ -124,7 +124,8 @@ class IsrWatch:
             if isr and (not self.changes or self.changes[-1][1] != isr):
                 self.changes.append((time.monotonic() - self._began, isr))
 
-    def told(self) -> str:
+    def describe_changes(self) -> str:
+        """Return all ISR changes as text."""
         return ", ".join(f"{list(isr)} at {at:.1f} s" for at, isr in self.changes)
 
 
@@ -185,7 +186,7 @@ def report(system: Running, what: str, delivered: Delivered, end: int, watch: Is
     rate = delivered.megabytes_per_second(VALUE_BYTES)
     print(
         f"{system.name}: {what}: {delivered.records} delivered in {delivered.seconds:.1f} s ({rate:.1f} MB/s),"
-        f" {end} in the log, {len(delivered.failures)} failures; ISR {watch.told()}",
+        f" {end} in the log, {len(delivered.failures)} failures; ISR {watch.describe_changes()}",
         flush=True,
     )
 
@@ -215,7 +216,7 @@ def log_end(client: Cluster) -> int:
     return latest_offsets(client, [partition])[partition]
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Return why the comparison cannot run here, or None."""
     return why_none() or why_missing()
 
@@ -238,7 +239,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to send with a delayed follower")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="added to every packet of the delayed follower")
     arguments = parser.parse_args()
-    if missing := why_not():
+    if missing := unavailable_reason():
         print(f"cannot compare here: {missing}", file=sys.stderr)
         return 1
     return 0 if compare(arguments.seconds, arguments.delay_ms / 1000)[CHRONIK] else 1

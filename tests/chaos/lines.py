@@ -1,4 +1,4 @@
-"""What may be wrong with the way from one place to another, and the firewall that makes it so (nftables). Pure."""
+"""Faults of a network direction, and the nftables rules that implement them. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ SLOW_MARK = 7
 TABLE = "chaos"
 
 Direction: TypeAlias = tuple[int, int]
-"""From one place of the network to another; the way back is a direction of its own."""
+"""The source and target of packets. The opposite direction is separate."""
 
 
 class Barrier(Enum):
+    """A way to block packets."""
+
     DROPS = "drop"
-    """Silence: nothing arrives, and nobody is told."""
+    """Packets are dropped silently."""
     REJECTS = "meta l4proto tcp reject with tcp reset"
-    """Nothing arrives, and who sent it is told that the connection is over."""
+    """Packets are rejected with a TCP reset to their sender."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Packets arrive late, some of them never, some of them twice; with different delays, in another order too."""
+    """A lossy link: packets are delayed, lost, duplicated and, with different delays, reordered."""
 
     delay_s: float = 0.0
     spread_s: float = 0.0
-    """At most so much is added to the delay of each packet."""
+    """Maximum random addition to the delay of each packet."""
     loss: float = 0.0
     twice: float = 0.0
-    """Shares of the packets."""
+    """Fractions of the packets that are lost and duplicated."""
 
 
 Way: TypeAlias = Barrier | Line
 
 
 def ruleset(ways: Mapping[Direction, Way], address: Mapping[int, str]) -> str:
-    """All of it, to take effect at once. What is on a Line goes to the slow device, which hands it back."""
+    """Return the complete nftables rule set, which is applied atomically. Delayed packets go to the slow device."""
     slow = [direction for direction, way in ways.items() if isinstance(way, Line)]
     lines = [f"table ip {TABLE}", f"delete table ip {TABLE}", f"table ip {TABLE} {{"]
     lines += _chain("prerouting", "mangle", {f"meta mark set {SLOW_MARK}": slow}, address)

@@ -1,7 +1,7 @@
-"""Network namespaces of Linux, without names: each is an open file, and is gone with the last process that holds it.
-However a run ends, nothing of its networks is left on the machine.
+"""Unnamed Linux network namespaces: each is an open file and disappears with the last process that holds it.
 
-A namespace belongs to a thread, and is inherited by the threads and processes that it starts.
+Nothing of a run's networks is left on the machine, however the run ends. A namespace belongs to a thread and is
+inherited by the threads and processes that it starts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ OF_THIS_THREAD = "/proc/thread-self/ns/net"
 CLONE_NEWNET = 0x4000_0000
 
 COMMANDS = {"ip": "iproute2", "nft": "nftables"}
-"""What the networks are made with, and Debian's package of each: `tools/clients/setup network` installs them."""
+"""The required commands and their Debian packages; `tools/clients/setup network` installs them."""
 
 
 class NoNamespaces(Exception):
-    """Why there can be none here."""
+    """Network namespaces are not available; the message has the reason."""
 
 
 class Namespace:
-    """Made by its constructor; `close` lets go of it."""
+    """A network namespace, created by the constructor and released by `close`."""
 
     def __init__(self) -> None:
-        """Raises NoNamespaces."""
+        """Create the namespace. Raises NoNamespaces."""
         home = os.open(OF_THIS_THREAD, os.O_RDONLY)
         try:
             _call("unshare", CLONE_NEWNET)
@@ -43,12 +43,12 @@ class Namespace:
 
     @property
     def path(self) -> str:
-        """As other commands of this machine may name it while this process lives."""
+        """The path of the namespace for other commands, valid while this process runs."""
         return f"/proc/{os.getpid()}/fd/{self._file}"
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """By this thread, and by what it starts meanwhile."""
+        """Move this thread, and everything that it starts, into the namespace during the block."""
         home = os.open(OF_THIS_THREAD, os.O_RDONLY)
         try:
             _call("setns", self._file, CLONE_NEWNET)
@@ -60,14 +60,14 @@ class Namespace:
             os.close(home)
 
     def run(self, *command: str, stdin: str | None = None) -> None:
-        """Raises NoNamespaces with what the command had to say."""
+        """Run a command in the namespace. Raises NoNamespaces with the error output of the command."""
         with self.entered():
             done = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False)
         if done.returncode != 0:
             raise NoNamespaces(f"{' '.join(command)}: {done.stderr.strip()}")
 
     def set(self, setting: str, value: str) -> None:
-        """One of /proc/sys/net, which everyone sees as that of the own namespace."""
+        """Write a setting below /proc/sys/net, which belongs to the current namespace."""
         with self.entered():
             Path("/proc/sys/net", setting).write_text(value, encoding="ascii")
 
@@ -76,14 +76,14 @@ class Namespace:
 
 
 def why_none() -> str | None:
-    """None when namespaces, and all that networks between them are made of, can be had here."""
+    """Return why network namespaces are not available, or None."""
     if sys.platform != "linux":
         return f"{sys.platform} has no network namespaces"
     for command, package in COMMANDS.items():
         if shutil.which(command) is None:
-            return f"the command {command} is not installed (Debian's package {package})"
+            return f"the command {command} is not installed (Debian package {package})"
     if not os.access(TUN_DEVICE, os.R_OK | os.W_OK):
-        return f"{TUN_DEVICE} is missing or may not be opened"
+        return f"{TUN_DEVICE} is missing or cannot be opened"
     try:
         Namespace().close()
     except (NoNamespaces, OSError) as failure:
@@ -95,4 +95,4 @@ def _call(function: str, *arguments: int) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if getattr(library, function)(*arguments) != 0:
         reason = os.strerror(ctypes.get_errno())
-        raise NoNamespaces(f"{function}: {reason} (network namespaces are for root: CAP_SYS_ADMIN, CAP_NET_ADMIN)")
+        raise NoNamespaces(f"{function}: {reason} (network namespaces require CAP_SYS_ADMIN and CAP_NET_ADMIN)")

@@ -1,7 +1,7 @@
-"""A network of its own for one run: each node, and all clients together, in a namespace with one cable to a router.
+"""A separate network for one run: each node, and all clients together, have a namespace that is linked to a router.
 
-The router passes, drops, rejects or delays by where a packet comes from and goes to. Addresses are of the kind for
-private networks, and exist inside the namespaces only.
+The router passes, drops, rejects or delays packets by source and target. The private addresses exist inside the
+namespaces only.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tests.chaos.namespaces import Namespace
 from tests.chaos.slow_device import SlowDevice
 
 CLIENTS = 0
-"""The place where all clients are; nodes are at the place of their id."""
+"""The place of all clients in the network. Nodes have the place of their id."""
 
 
 class Network:
-    """Raises NoNamespaces. `close` ends it; what still runs inside keeps it alive until it ends, too."""
+    """The network of a run. Raises NoNamespaces. Processes inside keep it alive after `close` until they exit."""
 
     def __init__(self, node_ids: Iterable[int]) -> None:
         self.places = [CLIENTS, *node_ids]
@@ -53,12 +53,12 @@ class Network:
         return self._address[place]
 
     def entered(self, place: int) -> AbstractContextManager[None]:
-        """This thread, and what it starts meanwhile, is at that place."""
+        """Move this thread, and everything that it starts, to a place of the network during the block."""
         return self._at[place].entered()
 
     @contextmanager
     def imposed(self, ways: Mapping[Direction, Way]) -> Iterator[None]:
-        """On top of what is already wrong; all of it at once, and gone at once."""
+        """Apply faults on top of the existing ones, atomically, and remove them atomically after the block."""
         layer = dict(ways)
         self._apply(lambda: self._layers.append(layer))
         try:
@@ -70,7 +70,7 @@ class Network:
         self._layers = [each for each in self._layers if each is not layer]
 
     def _apply(self, change: Callable[[], None] = lambda: None) -> None:
-        """Any thread may."""
+        """Apply a change and update the rules. Thread-safe."""
         with self._lock:
             change()
             self._take_effect()
@@ -84,7 +84,7 @@ class Network:
 
 
 def between(some: Iterable[int], others: Iterable[int]) -> list[Direction]:
-    """Both ways."""
+    """Return all directions between two sets of places, both ways."""
     pairs = [(one, other) for one in some for other in others]
     return [*pairs, *((other, one) for one, other in pairs)]
 

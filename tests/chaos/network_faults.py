@@ -1,5 +1,5 @@
-"""What befalls the network for a while: between nodes, and between nodes and clients. Gone when the block ends, however
-it does. For clusters with a network of their own."""
+"""Network faults between nodes, and between nodes and clients, as context managers. They require a cluster with its own
+network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.chaos.network import CLIENTS, among, between
 from tests.chaos.turns import taking_turns
 
 SLOW_SECONDS = (0.3, 1.2)
-"""Each way: from what a far continent costs to what a broker's session only just bears."""
+"""Delay of each direction, from an intercontinental link to almost a broker session."""
 
 LOSS, TWICE, SPREAD_SECONDS = (0.02, 0.15), 0.05, (0.01, 0.1)
 FLAP_SECONDS = (0.15, 0.6)
@@ -22,8 +22,10 @@ FLAP_SECONDS = (0.15, 0.6)
 
 @contextmanager
 def rejected(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """By a firewall between nodes that answers with a reset: to who sends to the victim, to the victim, or to both. A
-    reset looks as if the process had ended; clients still reach it."""
+    """Reject packets between nodes with TCP resets: to the victim, from it, or both.
+
+    A reset looks as if the process had exited. Clients still reach the node.
+    """
     with _barrier_around(cluster, victims, others_of(cluster, victims), rng) as way:
         yield f"{named(victims)} rejected by the other nodes' firewall, {way}"
 
@@ -45,7 +47,7 @@ def _barrier_around(cluster: ChaosCluster, victims: Victims, others: list[int], 
 
 @contextmanager
 def isolated(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """From nodes and clients alike, as a cable that is pulled: with silence, or with resets."""
+    """Isolate the node from nodes and clients, by dropping or rejecting packets."""
     barrier = rng.choice(list(Barrier))
     ids = [victim.node_id for victim in victims]
     around = between(ids, [CLIENTS, *others_of(cluster, victims)])
@@ -55,7 +57,7 @@ def isolated(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Ite
 
 @contextmanager
 def cut_in_a_ring(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """Each node hears one neighbour, and not the other."""
+    """Cut the links in a ring, so that each node hears only one neighbour."""
     ring = rng.sample(list(cluster.nodes), len(cluster.nodes))
     directions = list(zip(ring, [*ring[1:], ring[0]], strict=True))
     barrier = rng.choice(list(Barrier))
@@ -65,7 +67,7 @@ def cut_in_a_ring(cluster: ChaosCluster, victims: Victims, rng: random.Random) -
 
 @contextmanager
 def bridged(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """Two nodes do not hear each other; both hear the third."""
+    """Cut the link between two nodes. Both still reach the third."""
     bridge, barrier = victims[0].node_id, rng.choice(list(Barrier))
     with cluster.network.imposed(dict.fromkeys(among(others_of(cluster, victims)), barrier)):
         yield f"all but node {bridge} apart from each other ({barrier.name.lower()})"
@@ -82,35 +84,34 @@ def slow(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterato
 
 @contextmanager
 def lossy(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """Everywhere: packets are lost, doubled, and overtake each other."""
+    """Lose, duplicate and reorder packets on all links."""
     line = Line(spread_s=rng.uniform(*SPREAD_SECONDS), loss=rng.uniform(*LOSS), twice=TWICE)
     with cluster.network.imposed(dict.fromkeys(among([CLIENTS, *cluster.nodes]), line)):
-        yield f"{line.loss:.0%} of all packets lost, {line.twice:.0%} doubled, up to {line.spread_s * 1000:.0f} ms late"
+        yield f"{line.loss:.0%} of packets lost, {line.twice:.0%} duplicated, up to {line.spread_s * 1000:.0f} ms late"
 
 
 @contextmanager
 def answers_lost(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """What clients ask arrives, and is done; what they are told does not."""
+    """Drop the responses to clients. Their requests arrive and are executed."""
     to_clients = [(victim.node_id, CLIENTS) for victim in victims]
     with cluster.network.imposed(dict.fromkeys(to_clients, Barrier.DROPS)):
-        yield f"answers of {named(victims)} to clients lost"
+        yield f"responses of {named(victims)} to clients lost"
 
 
 @contextmanager
 def flapping(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """Cut and healed again and again."""
+    """Cut and heal the links repeatedly."""
     cut_s, healed_s, barrier = rng.uniform(*FLAP_SECONDS), rng.uniform(*FLAP_SECONDS), rng.choice(list(Barrier))
     ids = [victim.node_id for victim in victims]
     ways = dict.fromkeys(between(ids, others_of(cluster, victims)), barrier)
     with taking_turns(lambda: cluster.network.imposed(ways), cut_s, healed_s):
-        what = f"{named(victims)} cut off for {cut_s:.2f} s again and again"
+        what = f"{named(victims)} cut off for {cut_s:.2f} s repeatedly"
         yield f"{what}, with {healed_s:.2f} s between ({barrier.name.lower()})"
 
 
 @contextmanager
 def storm(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """Everything at once: a lossy network, a line that is slow, one that flaps, one that rejects, and a node that
-    stutters."""
+    """Apply many faults at once: packet loss, a slow, a flapping and a rejecting link, and a stuttering node."""
     everyone = list(cluster.nodes)
     slow_one, flapping_one, rejecting_one = (rng.choice(among([CLIENTS, *everyone])) for _ in range(3))
     loss = Line(spread_s=SPREAD_SECONDS[0], loss=LOSS[0], twice=TWICE)
@@ -121,9 +122,9 @@ def storm(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterat
         stack.enter_context(cluster.network.imposed({rejecting_one: Barrier.REJECTS}))
         stack.enter_context(taking_turns(lambda: cluster.network.imposed(flaps), *FLAP_SECONDS))
         words = stack.enter_context(stuttering(cluster, victims, rng))
-        lines = f"{_told(slow_one)} slow, {_told(flapping_one)} flaps, {_told(rejecting_one)} rejects"
+        lines = f"{_describe(slow_one)} slow, {_describe(flapping_one)} flaps, {_describe(rejecting_one)} rejects"
         yield f"all at once: {lines}, all lose {loss.loss:.0%}, {words}"
 
 
-def _told(direction: Direction) -> str:
+def _describe(direction: Direction) -> str:
     return "→".join("clients" if place == CLIENTS else f"node {place}" for place in direction)

@@ -1,5 +1,5 @@
-"""Asks one node, again and again, all that must not go back: ends, watermarks, commits, topics and who leads them. One
-thread for each question: a node may take seconds for one that it answers with a quorum, and none for another."""
+"""Probes that request from one node everything that must not go back: end offsets, high watermarks, commits, topics and
+leaders. Each kind has its own thread, because a request that needs a quorum may take seconds."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ from tests.long import LONG
 
 PROBE_SECONDS = 0.15 if LONG else 0.3
 PROBE_SECONDS_MAX = 5.0
-"""Longer than a node waits for a quorum before it answers without one."""
+"""Longer than a node waits for a quorum before it responds without one."""
 
 FEW_BYTES, ENOUGH_BYTES = 1, 4096
-"""Of a partition whose watermark alone is asked for, and of one whose records are."""
+"""Fetch limits of a partition whose high watermark or whose records are requested."""
 
 
 class Subjects(NamedTuple):
-    """What is asked about."""
+    """The partitions, groups and topics that the probes request."""
 
     places: Sequence[Place]
     passing: Names
     groups: Sequence[str]
     group_place: Place
-    """The partition that the groups commit."""
+    """The partition whose offsets the groups commit."""
 
 
 def probes(node: int, journal: Journal, address: Address, subjects: Subjects) -> list[Probe]:
@@ -66,6 +66,8 @@ def probes(node: int, journal: Journal, address: Address, subjects: Subjects) ->
 
 
 class Probe(Client):
+    """A client that sends one kind of request to one node in a loop."""
+
     def __init__(self, node: int, journal: Journal, address: Address, subjects: Subjects) -> None:
         super().__init__(f"probe-{node}", journal)
         self._node = node
@@ -75,12 +77,12 @@ class Probe(Client):
 
     def _run(self) -> None:
         while not self._ending.wait(PROBE_SECONDS):
-            with suppress(ClientError, BrokerError):  # it does not answer at the moment
+            with suppress(ClientError, BrokerError):  # currently unavailable
                 self._ask()
         self._door.close()
 
     def _ask(self) -> None:
-        """Raises ClientError or KafkaError."""
+        """Send one request and record the response. Raises ClientError or KafkaError."""
         raise NotImplementedError
 
 

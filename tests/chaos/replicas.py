@@ -1,7 +1,7 @@
-"""What the replicas of a partition hold on disk, compared batch by batch.
+"""A comparison of the replicas of a partition on disk, batch by batch.
 
-Reads the segment files as they lie there, with the names of files and the format of batches in hand and nothing else:
-what the log itself believes about them, its indexes and its checkpoints, is not asked.
+It reads the segment files with knowledge of their names and of the batch format only, and ignores indexes and
+checkpoints.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StoredBatch(NamedTuple):
     base_offset: int
     next_offset: int
     content: bytes
-    """All of it, leader epoch included."""
+    """The encoded batch, including its leader epoch."""
 
 
 class StoredLog(NamedTuple):
@@ -43,9 +43,9 @@ def partition_folder(data_dir: Path, topic_id: bytes, partition: int) -> Path:
 
 
 def read_log(folder: Path) -> StoredLog:
-    """Up to the end of its good batches. A folder that is not there is an empty log: nothing was ever written.
+    """Read a log up to its last valid batch. A missing directory is an empty log.
 
-    The node may run, and delete or compact a segment after we looked at the folder: then we look again.
+    A running node may delete or compact a segment during the read; then the read is repeated.
     """
     while True:
         with suppress(FileNotFoundError):
@@ -59,12 +59,12 @@ def _read_log(folder: Path) -> StoredLog:
     for base_offset in segments:
         if batches and batches[-1].next_offset != base_offset:
             break
-        batches += _good_batches((folder / names.offset_name(base_offset, names.LOG)).read_bytes(), base_offset)
+        batches += _valid_batches((folder / names.offset_name(base_offset, names.LOG)).read_bytes(), base_offset)
     return StoredLog(segments[0] if segments else 0, batches)
 
 
-def _good_batches(data: bytes, due_offset: int) -> Iterator[StoredBatch]:
-    """A file may end in a torn batch or in zeros that were allocated ahead."""
+def _valid_batches(data: bytes, due_offset: int) -> Iterator[StoredBatch]:
+    """Yield the valid batches. A file may end with a torn batch or preallocated zeros."""
     position = 0
     while position < len(data):
         try:
@@ -78,12 +78,12 @@ def _good_batches(data: bytes, due_offset: int) -> Iterator[StoredBatch]:
 
 
 def compare(place: Place, logs: Mapping[int, StoredLog], high_watermark: int) -> list[Finding]:
-    """Every replica reaches the high watermark, and from the highest start of a log on all hold the same bytes.
+    """Check that every replica reaches the high watermark, and that all have the same bytes from the highest log start.
 
-    Of logs that are not compacted: replicas compact each for itself.
+    Compacted logs cannot be compared, because each replica compacts on its own.
     """
     findings = [
-        Finding(KIND, f"node {node} holds {place} up to {log.end} only, of {high_watermark}")
+        Finding(KIND, f"node {node} has {place} only up to {log.end} of {high_watermark}")
         for node, log in logs.items()
         if log.end < high_watermark
     ]
@@ -94,7 +94,7 @@ def compare(place: Place, logs: Mapping[int, StoredLog], high_watermark: int) ->
     for node, found in held.items():
         other = next((o for o in sorted(reference.keys() | found.keys()) if reference.get(o) != found.get(o)), None)
         if other is not None:
-            what = f"{place}@{other}: nodes {reference_node} and {node} do not hold the same batch"
+            what = f"{place}@{other}: nodes {reference_node} and {node} have different batches"
             findings.append(Finding(KIND, what))
     return findings
 

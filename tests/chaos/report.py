@@ -1,4 +1,4 @@
-"""What a run came to, in plain text."""
+"""The text report of a chaos run."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _table(evidence: Evidence) -> Iterator[str]:
     for topic in evidence.promised:
         counts = (f"{count:,}" for count in _counts(evidence, topic))
         yield _row(topic, *counts, *(f"{seconds:.1f}" for seconds in longest_gaps(evidence, topic)))
-    yield "(doubled: records at two offsets, which only idempotence rules out; gap: the longest time without any"
-    yield " acknowledgement; worst: in the partition that had the longest)"
+    yield "(doubled: records at two offsets, which only idempotence prevents; gap: the longest time without an"
+    yield " acknowledgement; worst: in the partition with the longest)"
 
 
 def _row(name: str, *figures: str) -> str:
@@ -53,7 +53,7 @@ def _counts(evidence: Evidence, topic: str) -> Iterator[int]:
 
 
 class Gaps(NamedTuple):
-    """The longest times without an acknowledgement while records were sent."""
+    """The longest times without an acknowledgement while records were sent, overall and in the worst partition."""
 
     whole: float
     worst_partition: float
@@ -80,15 +80,15 @@ def _longest(times: Iterable[float], began: float, ended: float) -> float:
 
 def _faults(evidence: Evidence) -> Iterator[str]:
     kinds = Counter(event.kind for event in evidence.faults_began)
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
-    yield f"faults: {sum(kinds.values())} ({told})"
+    text = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
+    yield f"faults: {sum(kinds.values())} ({text})"
     demanded = [event.number for event in evidence.faults_began if event.demands_progress]
     ended = [evidence.faults_ended[number] for number in demanded if number in evidence.faults_ended]
     after = [event.progressed_s for event in ended if event.progressed_s is not None]
-    yield f"answers of single nodes that were held against all others: {answers(evidence):,}"
+    yield f"responses of single nodes checked against all others: {answers(evidence):,}"
     if demanded:
         times = f", after {median(after):.1f} s (median), {max(after):.1f} s (most)" if after else ""
-        yield f"every partition had to go on in {len(demanded)} of them: it did in {len(after)}{times}"
+        yield f"every partition had to make progress in {len(demanded)} of them: it did in {len(after)}{times}"
 
 
 def answers(evidence: Evidence) -> int:
@@ -97,17 +97,17 @@ def answers(evidence: Evidence) -> int:
 
 
 class Took(NamedTuple):
-    """What the faults of one kind took."""
+    """Recovery times of the faults of one kind."""
 
     went_on_s: list[float]
-    """Until every partition had acknowledged what was sent after the fault began."""
+    """Times until every partition had acknowledged records that were sent after the fault began."""
     back_s: list[float]
-    """After it was over, until every partition acknowledged anything; without those that the next fault came upon."""
+    """Times from the end of the fault to acknowledgements of all partitions, unless another fault came first."""
     faults: int
 
 
 def took(evidence: Evidence) -> dict[str, Took]:
-    """By kind."""
+    """Return the recovery times by kind of fault."""
     found: dict[str, Took] = {}
     for kind in sorted({event.kind for event in evidence.faults_began}):
         began = [event for event in evidence.faults_began if event.kind == kind]
@@ -122,8 +122,8 @@ def table_of_kinds(taken: Mapping[str, Took]) -> Iterator[str]:
     yield _row("fault", "count", "on s", "on most s", "back s", "back most")
     for kind, (went_on, back, count) in taken.items():
         yield _row(kind, str(count), *_median_and_most(went_on), *_median_and_most(back))
-    yield "(on: until every partition had acknowledged what was sent after the fault began; back: after it was over,"
-    yield " until every partition acknowledged anything; without those that the next fault came upon)"
+    yield "(on: until every partition had acknowledged records that were sent after the fault began; back: after its"
+    yield " end, until every partition acknowledged records, unless another fault came first)"
 
 
 def _median_and_most(seconds: list[float]) -> tuple[str, str]:
@@ -144,7 +144,7 @@ def _findings(findings: list[Finding], evidence: Evidence) -> Iterator[str]:
 
 
 def _fault_at(evidence: Evidence, at: float) -> str:
-    """What had begun last."""
+    """Return the last fault that began before the given time."""
     before = [fault for fault in evidence.faults_began if fault.at <= at]
     if not before:
         return "before all faults"

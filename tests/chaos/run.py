@@ -1,9 +1,9 @@
-"""`make chaos`: torments a cluster of three for a while, and says what its clients lived to see.
+"""`make chaos`: inject faults into a cluster of three nodes and report what its clients observed.
 
     make chaos SECONDS=60 SEED=1 FAULTS=kill,pause WORKLOAD=queue
-    .venv/bin/python -m tests.chaos.run --judge FOLDER      # judges a saved journal once more
+    .venv/bin/python -m tests.chaos.run --judge FOLDER      # check a saved history again
 
-Ends with 1 when anything is wrong, and leaves the journal, the nodes' logs and their data behind.
+Exits with 1 after a finding and keeps the history, the nodes' logs and their data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_seed(parsed: argparse.Namespace, kinds: tuple[str, ...], seed: int, *, has_network: bool) -> Outcome:
-    """Says what comes and what came of it, and keeps the folder when anything was found."""
+    """Run one seed, print its schedule and report, and keep the directory if there are findings."""
     folder = Path(tempfile.mkdtemp(prefix="chronik-chaos-"))
     options = Options(
         folder=folder,
@@ -68,15 +68,15 @@ def run_seed(parsed: argparse.Namespace, kinds: tuple[str, ...], seed: int, *, h
 
 
 def possible(kinds: Sequence[str], no_network: str | None) -> tuple[str, ...]:
-    """Those that can be had here, and a word about the others. None at all when one was asked for that cannot."""
+    """Return the faults that are possible here, or none if an explicitly requested one is not."""
     if no_network is None:
         return tuple(kinds)
     left_out = [kind for kind in kinds if KINDS[kind].needs_network]
-    say(f"no networks of namespaces here: {no_network}. Nodes are cut off from each other by proxies instead.")
+    say(f"no network namespaces: {no_network}. Nodes are isolated by proxies instead.")
     if left_out and set(kinds) != set(KINDS):
-        say(f"refused: {', '.join(left_out)}, which cannot be done without")
+        say(f"rejected: {', '.join(left_out)}: these faults require network namespaces")
         return ()
-    say(f"left out: {', '.join(left_out)}")
+    say(f"skipped: {', '.join(left_out)}")
     return tuple(kind for kind in kinds if kind not in left_out)
 
 
@@ -84,9 +84,9 @@ def _leave(folder: Path, outcome: Outcome, command: str) -> None:
     if not outcome.findings:
         shutil.rmtree(folder, ignore_errors=True)
         return
-    say(f"\nkept: {folder} (report, journal, logs and data of the nodes)")
-    say(f"judge it again:  .venv/bin/python -m tests.chaos.run --judge {folder}")
-    say(f"once more:       {command}")
+    say(f"\nkept: {folder} (report, history, logs and data of the nodes)")
+    say(f"check it again:  .venv/bin/python -m tests.chaos.run --judge {folder}")
+    say(f"run it again:    {command}")
 
 
 def _judge_again(folder: Path) -> int:
@@ -105,24 +105,32 @@ def _command(parsed: argparse.Namespace, seed: int) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="tests.chaos.run", description="Torments a cluster of three nodes.")
-    made.add_argument("--seconds", type=float, default=60.0, help="how long faults are injected")
-    made.add_argument("--steps", type=int, default=None, help="end sooner, after so many faults")
-    made.add_argument("--seed", type=int, default=1, help="of the schedule of faults")
-    made.add_argument("--faults", type=_some_of(KINDS), default=ALL, help=f"{', '.join(KINDS)}, or {ALL}")
-    made.add_argument("--workload", type=_some_of(WORKLOADS), default=ALL, help=f"{', '.join(WORKLOADS)}, or {ALL}")
-    made.add_argument("--rate", type=float, default=120.0, help="records per second of each workload")
-    made.add_argument("--replication", type=int, default=3, help="copies of each partition")
-    made.add_argument("--min-insync", type=int, default=None, help="2, or 1 with a single copy")
-    made.add_argument("--judge", type=Path, default=None, metavar="FOLDER", help="judge a saved journal")
-    return made
+    argument_parser = argparse.ArgumentParser(
+        prog="tests.chaos.run", description="Inject faults into a cluster of three nodes."
+    )
+    argument_parser.add_argument("--seconds", type=float, default=60.0, help="duration of the fault injection")
+    argument_parser.add_argument("--steps", type=int, default=None, help="maximum number of faults")
+    argument_parser.add_argument("--seed", type=int, default=1, help="seed of the fault schedule")
+    argument_parser.add_argument("--faults", type=_some_of(KINDS), default=ALL, help=f"{', '.join(KINDS)}, or {ALL}")
+    argument_parser.add_argument(
+        "--workload", type=_some_of(WORKLOADS), default=ALL, help=f"{', '.join(WORKLOADS)}, or {ALL}"
+    )
+    argument_parser.add_argument("--rate", type=float, default=120.0, help="records per second of each workload")
+    argument_parser.add_argument("--replication", type=int, default=3, help="replication factor of each topic")
+    argument_parser.add_argument(
+        "--min-insync", type=int, default=None, help="min.insync.replicas (default 2; 1 with one replica)"
+    )
+    argument_parser.add_argument(
+        "--judge", type=Path, default=None, metavar="FOLDER", help="check a saved history again"
+    )
+    return argument_parser
 
 
 def _some_of(known: Mapping[str, Any]) -> Any:
     def parse(text: str) -> list[str]:
         chosen = list(known) if text == ALL else text.split(",")
         if unknown := [name for name in chosen if name not in known]:
-            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(known)}, and {ALL}")
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: expected {', '.join(known)} or {ALL}")
         return chosen
 
     return parse

@@ -1,4 +1,4 @@
-"""Which faults there are, and what comes when: a schedule of them, chosen by one seed."""
+"""The kinds of faults, and a schedule of them that is determined by a seed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.chaos import faults, network_faults
 from tests.chaos.faults import Fault
 
 HOLD_SECONDS = (2.0, 6.0)
-"""Shorter and longer than a broker's session of 3 s: some faults pass before anybody takes over."""
+"""Duration of a fault, shorter or longer than a broker session of 3 s: some faults end before a failover."""
 
 LONG_CUT_SECONDS = 10.0
-"""Longer than any timeout of a session: every node has given up every other."""
+"""Longer than any session timeout, so that every node considers every other one dead."""
 
 RECOVERY_SECONDS_MAX = 2.0
-"""Of a long cut, until every partition acknowledges again: an election, and connections that are made anew."""
+"""Time limit from the end of a long cut to acknowledgements of all partitions: an election and new connections."""
 
 REST_SECONDS = (0.5, 2.0)
 PATIENT_SHARE = 0.7
@@ -26,17 +26,19 @@ PATIENT_SHARE = 0.7
 
 @dataclass(frozen=True)
 class Kind:
+    """A kind of fault."""
+
     befall: Fault
     hits_minority: bool = True
-    """So that the others have to go on."""
+    """Whether only a minority is affected, so that the cluster must stay available."""
     needs_network: bool = False
-    """Namespaces, that is: the proxies between nodes on one loopback address cannot do it."""
+    """Whether it requires network namespaces, because proxies on the loopback address cannot do it."""
     hold_s: tuple[float, float] = HOLD_SECONDS
     recovery_s_max: float | None = None
-    """When it is over, every partition has to acknowledge again after so long."""
+    """Time limit for every partition to acknowledge records after the fault, if any."""
     cuts_pairs: bool = False
-    """Two nodes may not hear each other while a third hears both: a transaction whose coordinator is the one, and whose
-    partition is led by the other, is decided and waits until they do."""
+    """Whether two nodes may be disconnected while a third reaches both. Then the markers of a transaction wait if its
+    coordinator and a partition leader are disconnected."""
 
 
 def _of_network(fault: Fault, *, hits_minority: bool = False, cuts_pairs: bool = False) -> Kind:
@@ -74,6 +76,8 @@ KINDS: dict[str, Kind] = {
 
 
 class Target(Enum):
+    """The node that a fault affects."""
+
     PARTITION_LEADER = "the leader of a partition"
     CONTROLLER = "the controller"
     ANY = "any node"
@@ -84,23 +88,25 @@ TARGET_WEIGHTS = {Target.PARTITION_LEADER: 5, Target.CONTROLLER: 3, Target.ANY: 
 
 @dataclass(frozen=True)
 class Step:
+    """A scheduled fault."""
+
     number: int
     kind: str
     target: Target
     hold_s: float
     rest_s: float
     is_patient: bool
-    """Begins when all replicas are in sync; then, if a minority is hit, the others have to go on."""
+    """Whether the fault waits until all replicas are in sync. Then the cluster must stay available."""
     seed: str
-    """Of all further choices, such as which partition."""
+    """The seed of all further choices, such as the partition."""
 
     def __str__(self) -> str:
-        manner = "when all are in sync" if self.is_patient else "at once"
+        manner = "when all are in sync" if self.is_patient else "immediately"
         return f"{self.number:3d}. {self.kind:<13} of {self.target.value:<25} for {self.hold_s:.1f} s, {manner}"
 
 
 def schedule(seed: int, kinds: Sequence[str], known: Mapping[str, Kind] = KINDS) -> Iterator[Step]:
-    """Without an end. Every kind comes once before one comes again."""
+    """Yield an endless schedule. Every kind appears once before one is repeated."""
     rng = random.Random(f"chaos {seed}")
     number = 0
     while True:
@@ -119,7 +125,7 @@ def schedule(seed: int, kinds: Sequence[str], known: Mapping[str, Kind] = KINDS)
 
 
 def minority(cluster: Cluster, first: ClusterNode, rng: random.Random) -> list[ClusterNode]:
-    """`first` and so many others that the rest can go on."""
+    """Return `first` and as many others as the cluster can lose."""
     others = [node for node in cluster.nodes.values() if node is not first]
     count = rng.randint(1, max(1, (len(cluster.nodes) - 1) // 2))
     return [first, *rng.sample(others, count - 1)]

@@ -1,8 +1,8 @@
-"""`make chaos-seeds`: one run for each of some seeds, and one summary of all.
+"""`make chaos-seeds`: one chaos run per seed, and a summary of all.
 
     make chaos-seeds SEEDS=1,2,3,4,5 STEPS=40
 
-Takes the options of `tests.chaos.run`; each seed gets time for its faults. Ends with 1 when anything was found.
+Takes the options of `tests.chaos.run`; each seed gets enough time for its faults. Exits with 1 after a finding.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.chaos.report import Took, answers, table_of_kinds, took
 from tests.chaos.run import EXIT_IMPOSSIBLE, parser, possible, run_seed, say
 
 SECONDS_PER_STEP = 20.0
-"""More than a fault, its end and a rest take, and a wait for replicas that have to catch up."""
+"""More than a fault, its end, a pause and the wait for in-sync replicas take."""
 
 
 class Tally(NamedTuple):
-    """What is kept of one run: its history would fill the memory."""
+    """The summary of one run, without its history."""
 
     faults: int
     acknowledged: int
@@ -62,16 +62,16 @@ def summary(tallies: Mapping[int, Tally]) -> Iterator[str]:
         yield f"seed {seed}: {_counts([tally])}"
     yield f"all: {_counts(list(tallies.values()))}"
     yield ""
-    yield from table_of_kinds(_together(tally.took for tally in tallies.values()))
+    yield from table_of_kinds(_merge_times(tally.took for tally in tallies.values()))
 
 
 def _counts(tallies: Sequence[Tally]) -> str:
     faults, found = sum(each.faults for each in tallies), sum(len(each.findings) for each in tallies)
     acknowledged, answered = sum(each.acknowledged for each in tallies), sum(each.answers for each in tallies)
-    return f"{faults} faults, {acknowledged:,} acknowledged, {answered:,} answers of single nodes, {found} findings"
+    return f"{faults} faults, {acknowledged:,} acknowledged, {answered:,} responses of single nodes, {found} findings"
 
 
-def _together(each: Iterator[Mapping[str, Took]]) -> dict[str, Took]:
+def _merge_times(each: Iterator[Mapping[str, Took]]) -> dict[str, Took]:
     found: dict[str, Took] = {}
     for taken in each:
         for kind, (went_on, back, count) in taken.items():

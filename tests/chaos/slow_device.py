@@ -1,6 +1,6 @@
-"""A network device that is slow: what the router sends into it comes out again late, twice, or never.
+"""A TUN device that delays, duplicates or loses the packets that the router sends to it.
 
-Linux has this as a queue (netem), which many kernels are built without; packets of a few faults are few enough for us.
+Linux can do this with netem, which many kernels lack. The packet rate of these tests is low enough for Python.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ TUNSETIFF = 0x4004_54CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 PACKET_BYTES_MAX = 64 * 1024
 SOURCE, TARGET = slice(12, 16), slice(16, 20)
-"""Of the header of an IPv4 packet."""
+"""The addresses in an IPv4 header."""
 
 ROUTES = "100"
 QUEUE_PACKETS = "10000"
 
 
 class SlowDevice:
-    """Works on a thread of its own from its constructor on, until `close`."""
+    """A packet delay device, which runs on its own thread until `close`."""
 
     def __init__(self, router: Namespace, address: Mapping[int, str]) -> None:
         self._places = {IPv4Address(text).packed: place for place, text in address.items()}
@@ -76,7 +76,7 @@ class SlowDevice:
 
     def _hold(self, packet: bytes) -> None:
         direction = self._places.get(packet[SOURCE], -1), self._places.get(packet[TARGET], -1)
-        line = self._lines.get(direction, Line())  # healed while it was on its way here
+        line = self._lines.get(direction, Line())  # the fault ended while the packet was on its way
         if self._rng.random() < line.loss:
             return
         for _ in range(2 if self._rng.random() < line.twice else 1):
@@ -89,5 +89,5 @@ class SlowDevice:
             _, _, packet = heappop(self._held)
             try:
                 os.write(self._device, packet)
-            except OSError:  # no room: lost, as on a real line
+            except OSError:  # full buffer: the packet is lost, as on a real link
                 return

@@ -1,7 +1,7 @@
-"""Reads that go back: answers of single nodes, held against all that was acknowledged or shown to anyone before. Pure.
+"""Detection of stale reads: responses of single nodes are compared with everything acknowledged or shown before. Pure.
 
-Every answer is an interval, from the moment the question was sent to the moment the answer had come. It may tell of any
-moment in between; so it is held only against what had come back to somebody before the question was sent.
+Every response is an interval between request and response, and may reflect any moment in between. It is compared only
+with what clients knew before the request was sent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ NOTHING_COMMITTED = -1
 
 
 def stale_ends(evidence: Evidence) -> Iterator[Finding]:
-    """Where a partition ends, and how far it may be read, is never told lower than what was acknowledged, read or told
-    before the question: by no node, whoever else told it."""
+    """A node returned an end offset below one that was acknowledged, read or returned before the request."""
     floors = _ends_known(evidence)
     for event in evidence.ends_seen:
         floor = floors.before(event.place, event.asked_at)
         if event.end < floor:
-            what = f"{event.reader} was told that {event.place} ends at {event.end}, when {floor} was known already"
+            what = f"{event.reader} got the end offset {event.end} of {event.place}, when {floor} was known already"
             yield Finding("stale end", f"{what} ({event.asked_at:.3f} to {event.at:.3f})", event.asked_at)
 
 
@@ -32,7 +31,7 @@ def stale_watermarks(evidence: Evidence) -> Iterator[Finding]:
     for event in evidence.watermarks_seen:
         floor = floors.before(event.place, event.asked_at)
         if event.watermark < floor:
-            what = f"told a high watermark of {event.watermark} for {event.place}, when {floor} was known already"
+            what = f"returned a high watermark of {event.watermark} for {event.place}, when {floor} was known already"
             yield _finding("stale watermark", event, what)
 
 
@@ -45,8 +44,10 @@ def _ends_known(evidence: Evidence) -> Floors[Place]:
 
 
 def stale_commits(evidence: Evidence) -> Iterator[Finding]:
-    """What a group has committed is never told lower than what was acknowledged to it, or shown to anyone. (A commit
-    that nobody acknowledged may take effect late, after a higher one: that it is told is no finding.)"""
+    """A node returned a committed offset below one that was acknowledged or returned before.
+
+    A commit that was never acknowledged may take effect late, after a higher one, and be returned.
+    """
     settled = {(event.group, event.offset) for event in evidence.commits_acknowledged}
     known = [(event.group, event.at, event.offset) for event in evidence.commits_acknowledged]
     known += [(event.group, event.at, event.offset) for event in evidence.commits_seen]
@@ -55,13 +56,12 @@ def stale_commits(evidence: Evidence) -> Iterator[Finding]:
         floor = floors.before(event.group, event.asked_at)
         may_be_late = event.offset != NOTHING_COMMITTED and (event.group, event.offset) not in settled
         if event.offset < floor and not may_be_late:
-            what = f"told that {event.group} has committed {event.offset}, when {floor} was known already"
+            what = f"returned the committed offset {event.offset} of {event.group}, when {floor} was known already"
             yield _finding("stale commit", event, what)
 
 
 def forgotten_topics(evidence: Evidence) -> Iterator[Finding]:
-    """A topic whose creation was acknowledged, or that was shown to anyone, is unknown to no node that has to know it;
-    unless somebody has asked for its deletion."""
+    """A node did not know an existing topic whose creation was acknowledged or that was shown before."""
     known_at = dict(evidence.topics_created)
     for event in evidence.topics_seen:
         if event.partitions:
@@ -76,39 +76,39 @@ def forgotten_topics(evidence: Evidence) -> Iterator[Finding]:
 
 
 def risen_topics(evidence: Evidence) -> Iterator[Finding]:
-    """A topic whose deletion was acknowledged is not shown with a leader by a node that has to know of it."""
+    """A node returned a leader for a topic whose deletion was acknowledged."""
     for event in evidence.topics_seen:
         leaders = [led.leader for led in event.partitions if led.leader != NOBODY]
-        if leaders and _is_gone(evidence, event, event.topic):
-            what = f"named node {leaders[0]} as leader of the deleted {event.topic}"
+        if leaders and _is_deleted(evidence, event, event.topic):
+            what = f"returned node {leaders[0]} as leader of the deleted topic {event.topic}"
             yield _finding("risen topic", event, what)
 
 
 def risen_records(evidence: Evidence) -> Iterator[Finding]:
-    """Nor are its records readable there."""
+    """A node returned records of a topic whose deletion was acknowledged."""
     for event in evidence.records_seen:
-        if _is_gone(evidence, event, event.topic):
-            yield _finding("risen records", event, f"showed records of the deleted {event.topic}")
+        if _is_deleted(evidence, event, event.topic):
+            yield _finding("risen records", event, f"returned records of the deleted topic {event.topic}")
 
 
-def _is_gone(evidence: Evidence, answer: Answer, topic: str) -> bool:
+def _is_deleted(evidence: Evidence, answer: Answer, topic: str) -> bool:
     deleted_at = evidence.topics_deleted.get(topic)
     return deleted_at is not None and deleted_at < evidence.knows_since(answer.node, answer.asked_at)
 
 
 def epochs_going_back(evidence: Evidence) -> Iterator[Finding]:
-    """What one node tells of the epoch of a partition's leader never goes back, not even over a restart."""
+    """A node returned a lower leader epoch than before, possibly across a restart."""
     answers = list(_led(evidence))
     floors = Floors((((event.node, place), event.at, epoch) for event, place, _, epoch in answers))
     for event, place, _, epoch in answers:
         floor = floors.before((event.node, place), event.asked_at)
         if epoch < floor:
-            what = f"told leader epoch {epoch} of {place}, after it had told {floor}"
+            what = f"returned leader epoch {epoch} of {place} after {floor}"
             yield _finding("epoch went back", event, what)
 
 
 def leaders_of_the_past(evidence: Evidence) -> Iterator[Finding]:
-    """A node that was replaced as leader does not name itself any more when its lease has run out."""
+    """A replaced leader returned itself as the leader after its lease had expired."""
     answers = list(_led(evidence))
     by_others = [
         ((node, place), event.at, epoch)
@@ -121,7 +121,7 @@ def leaders_of_the_past(evidence: Evidence) -> Iterator[Finding]:
     for event, place, leader, epoch in answers:
         floor = floors.before((event.node, place), evidence.knows_since(event.node, event.asked_at))
         if leader == event.node and epoch < floor:
-            what = f"named itself as leader of {place} in epoch {epoch}, long after another was in {floor}"
+            what = f"returned itself as leader of {place} in epoch {epoch}, long after epoch {floor} began elsewhere"
             yield _finding("leader of the past", event, what)
 
 

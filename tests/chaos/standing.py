@@ -1,4 +1,4 @@
-"""How the cluster stands by its own account: who leads, who is in sync, as each node's Metadata tells it."""
+"""The state of the cluster according to the Metadata of each node: leaders and in-sync replicas."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PartitionStanding(NamedTuple):
 
 
 def ask(node: ClusterNode, topics: Iterable[str]) -> dict[Place, PartitionStanding]:
-    """What this very node says. Raises ClientError."""
+    """Return the partition states according to one node. Raises ClientError."""
     return {
         Place(topic.name or "", partition.partition_index): PartitionStanding(
             partition.leader_id,
@@ -47,7 +47,7 @@ def ask(node: ClusterNode, topics: Iterable[str]) -> dict[Place, PartitionStandi
 
 
 def topic_ids(node: ClusterNode, topics: Iterable[str]) -> dict[str, bytes]:
-    """Raises ClientError."""
+    """Return the topic ids. Raises ClientError."""
     return {topic.name or "": topic.topic_id for topic in _metadata(node, topics)}
 
 
@@ -62,7 +62,7 @@ def _metadata(node: ClusterNode, topics: Iterable[str]) -> list[MetadataResponse
 
 
 def leader_of(cluster: Cluster, place: Place) -> int:
-    """By the first node that answers; NOBODY when none does or nobody leads."""
+    """Return the leader according to the first node that responds, or NOBODY."""
     for node in cluster.live:
         try:
             return ask(node, [place.topic])[place].leader
@@ -72,7 +72,7 @@ def leader_of(cluster: Cluster, place: Place) -> int:
 
 
 def not_in_sync(cluster: Cluster, places: Iterable[Place]) -> str | None:
-    """None when every node, asked directly, says that all replicas of all partitions are in sync."""
+    """Return which replica is not in sync according to any node, or None if all are."""
     places = list(places)
     topics = sorted({place.topic for place in places})
     for node in cluster.nodes.values():

@@ -1,4 +1,4 @@
-"""Tells histories by hand, for those who test what judges them."""
+"""A builder of hand-written histories, for tests of the checkers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.chaos.history import (
 )
 
 ONCE, ORDERED, LOOSE = "once", "ordered", "loose"
-"""Topics: idempotent producers; those that send the next of a key when the last is settled; neither."""
+"""Topics with idempotent producers; with producers that send one record per key at a time; with neither."""
 
 SOURCE, COPIES = "source", "copies"
-"""A topic, and another that holds copies of its records, written in transactions."""
+"""A topic, and another one with transactional copies of its records."""
 
 PROMISES = (
     Promised(topic=ONCE, partitions=1, is_ordered=True, is_once=True, groups=("g",)),
@@ -34,7 +34,7 @@ COPYING = (
 
 
 class Story:
-    """Tells a history, one event per second."""
+    """A history builder with one event per second."""
 
     def __init__(self, promises: tuple[Promised, ...] = PROMISES) -> None:
         self._promises = promises
@@ -59,7 +59,7 @@ class Story:
         return record
 
     def copy(self, number: int, source: RecordId, transaction: str = "t", producer: str = "copier") -> RecordId:
-        """Sends a copy; what becomes of it is told apart."""
+        """Record the send of a copy. The test records its outcome."""
         return self.send(number, COPIES, producer, key=str(source), transaction=transaction)
 
     def acknowledge(self, record: RecordId, offset: int | None, topic: str = ONCE, partition: int = 0) -> None:
@@ -109,7 +109,7 @@ class Story:
         self.events.append(EndSeen(at=self.tick(), reader="watcher", place=place, asked_at=asked_at, end=end))
 
     def end_with(self, *records: RecordId, topic: str = ONCE, partition: int = 0, start: int = 0) -> None:
-        """The final read of a partition."""
+        """Record the final read of a partition."""
         place = Place(topic, partition)
         self._ended.add(place)
         end = start + len(records)
@@ -121,7 +121,7 @@ class Story:
             self.events.append(read)
 
     def finished(self) -> list[AnyEvent]:
-        """With partitions that nothing was told about read as empty."""
+        """Return the history. Partitions without a final read are read as empty."""
         for promise in self._promises:
             for partition in range(promise.partitions):
                 if Place(promise.topic, partition) not in self._ended:

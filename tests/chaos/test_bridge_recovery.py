@@ -1,4 +1,4 @@
-"""Five nodes, of which two pairs do not hear each other: every partition acknowledges soon after the network heals."""
+"""Five nodes, two pairs of which are disconnected: every partition acknowledges soon after the network heals."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ pytestmark = [
 
 TOPIC = "topic"
 CUT_SECONDS = 11.0
-"""Longer than `replica.lag.time.max.ms`: followers that are cut off have left the ISR."""
+"""Longer than `replica.lag.time.max.ms`: isolated followers have left the ISR."""
 
 RECOVERY_SECONDS_MAX = 3.0
-"""Connections, heartbeats, and a follower that catches up take less than one; the rest is for a busy machine."""
+"""Connections, heartbeats and catching up take less than one second; the rest is for a busy machine."""
 
 DEADLINE_SECONDS = 30.0
 ASK_SECONDS = 1.5
 
 
 class Pulse:
-    """A producer of single records to one partition, at whichever node leads it, with no backoff of its own."""
+    """A producer of single records to one partition, at the node that leads it, without backoff."""
 
     def __init__(self, cluster: ChaosCluster, partition: int) -> None:
         self.acknowledged_at = 0.0
@@ -72,7 +72,7 @@ class Pulse:
                 clients[node] = RawClient(self._cluster[node].bootstrap)
                 clients[node].socket.settimeout(ASK_SECONDS)
             answer = clients[node].ask(request, 9, ProduceResponse).responses[0].partition_responses[0]
-        except (OSError, AssertionError):  # no answer, or the node has closed the connection
+        except (OSError, AssertionError):  # no response, or the node has closed the connection
             if node in clients:
                 clients.pop(node).close()
             return False
@@ -94,7 +94,7 @@ def pulses(cluster: ChaosCluster, count: int) -> Iterator[list[Pulse]]:
 
 
 def wait_until_acknowledged(cluster: ChaosCluster, running: list[Pulse], since: float) -> float:
-    """Return how long it takes from `since` on until every partition has acknowledged a record."""
+    """Return the time from `since` until every partition has acknowledged a record."""
 
     def missing() -> str | None:
         silent = [number for number, pulse in enumerate(running) if pulse.acknowledged_at <= since]

@@ -1,6 +1,5 @@
-"""A real cluster, real clients, kills and pauses, a network that fails: nothing acknowledged is lost, doubled or out of
-order, nothing that any node tells goes back, and every partition goes on. `make chaos` does the same with more faults,
-for longer."""
+"""A real cluster with real clients under kills, pauses and network faults: no acknowledged record is lost, duplicated
+or reordered, no response is stale, and every partition stays available. `make chaos` runs more faults for longer."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ FAULTS_OF_NETWORK = ("reject", "ring", "clock")
 NO_NETWORK = why_none()
 
 
-def told(outcome: Outcome) -> str:
+def format_report(outcome: Outcome) -> str:
     return "\n".join(report(outcome))
 
 
@@ -52,14 +51,14 @@ def test_kills_and_pauses_of_minority_violate_no_guarantee(tmp_path: Path, recor
         tmp_path, seconds=count(25, 600), steps_max=steps, seed=SEED, faults=("kill", "pause"), rate=count(30, 120)
     )
     outcome = run_chaos(options, print)
-    assert not outcome.findings, told(outcome)
-    assert outcome.steps >= count(2, 30), told(outcome)
-    assert acknowledged(outcome) > 10 * RATE, told(outcome)
+    assert not outcome.findings, format_report(outcome)
+    assert outcome.steps >= count(2, 30), format_report(outcome)
+    assert acknowledged(outcome) > 10 * RATE, format_report(outcome)
     for fault in of_kind(outcome.events, FaultBegan):
         (ended,) = (each for each in of_kind(outcome.events, FaultEnded) if each.number == fault.number)
-        assert ended.progressed_s is not None or not fault.demands_progress, told(outcome)
+        assert ended.progressed_s is not None or not fault.demands_progress, format_report(outcome)
     record_property(
-        "summary", f"chaos: {outcome.steps} faults, {acknowledged(outcome):,} records acknowledged, nothing went wrong"
+        "summary", f"chaos: {outcome.steps} faults, {acknowledged(outcome):,} records acknowledged, no violations"
     )
 
 
@@ -77,26 +76,26 @@ def test_network_faults_violate_no_guarantee(tmp_path: Path, record_property: Su
         has_network=True,
     )
     outcome = run_chaos(options, print)
-    assert not outcome.findings, told(outcome)
-    assert outcome.steps == steps, told(outcome)
+    assert not outcome.findings, format_report(outcome)
+    assert outcome.steps == steps, format_report(outcome)
     evidence = Evidence(outcome.events)
-    assert len(evidence.acknowledged) > 10 * RATE, told(outcome)
-    assert {event.node for event in evidence.topics_seen} == set(range(1, NODES + 1)), told(outcome)
-    asked = f"{answers(evidence):,} answers of single nodes"
-    record_property("summary", f"chaos: {outcome.steps} faults of the network, {asked}, nothing went back")
+    assert len(evidence.acknowledged) > 10 * RATE, format_report(outcome)
+    assert {event.node for event in evidence.topics_seen} == set(range(1, NODES + 1)), format_report(outcome)
+    asked = f"{answers(evidence):,} responses of single nodes"
+    record_property("summary", f"chaos: {outcome.steps} network faults, {asked}, no stale response")
 
 
-# The same run must find out a cluster that does lose records.
+# The checkers must detect a cluster that loses records.
 
 
-def losing(tmp_path: Path, fault: Fault, **options: Any) -> Outcome:
+def run_lossy_cluster(tmp_path: Path, fault: Fault, **options: Any) -> Outcome:
     kinds = KINDS | {"loss": Kind(fault, hits_minority=False)}
     return run_chaos(Options(tmp_path, steps_max=1, faults=("loss",), kinds=kinds, rate=RATE, **options), print)
 
 
 @contextmanager
-def leader_cut_off(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """Until another one leads."""
+def leader_isolated(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
+    """Isolate the leader until another one is elected."""
     (place,) = ONE_PARTITION.places()
     leader = standing.leader_of(cluster, place)
     other = next(node for node in cluster.nodes.values() if node.node_id != leader)
@@ -107,15 +106,15 @@ def leader_cut_off(cluster: Cluster, victims: Victims, rng: random.Random) -> It
 
 
 def test_checker_detects_loss_with_acks_1(tmp_path: Path) -> None:
-    """With acks=1 a leader that is cut off acknowledges what nobody will ever have."""
+    """With acks=1, an isolated leader acknowledges records that no other node receives."""
     careless = replace(ONE_PARTITION, senders=({"acks": 1},))
-    outcome = losing(tmp_path, leader_cut_off, workloads=(careless,))
-    assert {"lost", "not monotonic"} <= {finding.kind for finding in outcome.findings}, told(outcome)
+    outcome = run_lossy_cluster(tmp_path, leader_isolated, workloads=(careless,))
+    assert {"lost", "not monotonic"} <= {finding.kind for finding in outcome.findings}, format_report(outcome)
 
 
 @contextmanager
-def wiped(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """The single copy is gone when its node comes back."""
+def data_wiped(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
+    """Delete the data of the only replica while its node is down."""
     node = cluster.nodes[standing.leader_of(cluster, ONE_PARTITION.places()[0])]
     node.kill()
     shutil.rmtree(node.data_dir / "topics")
@@ -125,5 +124,7 @@ def wiped(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[st
 
 
 def test_checker_detects_records_lost_by_restart(tmp_path: Path) -> None:
-    outcome = losing(tmp_path, wiped, workloads=(ONE_PARTITION,), replication=1, min_insync=1)
-    assert {"lost", "inconsistent", "not monotonic"} <= {finding.kind for finding in outcome.findings}, told(outcome)
+    outcome = run_lossy_cluster(tmp_path, data_wiped, workloads=(ONE_PARTITION,), replication=1, min_insync=1)
+    assert {"lost", "inconsistent", "not monotonic"} <= {finding.kind for finding in outcome.findings}, format_report(
+        outcome
+    )

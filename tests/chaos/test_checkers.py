@@ -1,4 +1,4 @@
-"""Histories written by hand: each kind of bad outcome is found, alone and under its name; good ones pass."""
+"""Hand-written histories: each kind of violation is reported alone and by its name; valid histories pass."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from tests.chaos.test_stale_reads import TYPES_OF_SINGLE_NODES
 from tests.chaos.transactional import TRANSACTIONAL_CHECKERS
 
 BadHistory = Callable[[Story], str]
-"""Tells a story in which one thing goes wrong; returns what it is called."""
+"""Builds a history with one violation and returns its kind."""
 
 BAD: list[BadHistory] = []
 
 
-def bad(history: BadHistory) -> BadHistory:
+def invalid_history(history: BadHistory) -> BadHistory:
     BAD.append(history)
     return history
 
 
 def _two_written(story: Story, topic: str = ONCE) -> tuple[RecordId, RecordId]:
-    """And seen by the group."""
+    """Write two records that the group reads."""
     first, second = story.write(0, 0, topic), story.write(1, 1, topic)
     story.read(first, 0, topic)
     story.read(second, 1, topic)
     return first, second
 
 
-@bad
+@invalid_history
 def an_acknowledged_record_is_gone_and_its_offset_with_it(story: Story) -> str:
     first, _ = story.write(0, 0), story.write(1, 1)
     story.read(first, 0)
@@ -59,7 +59,7 @@ def an_acknowledged_record_is_gone_and_its_offset_with_it(story: Story) -> str:
     return "lost"
 
 
-@bad
+@invalid_history
 def an_acknowledged_record_is_gone_from_the_front(story: Story) -> str:
     story.write(0, 0, LOOSE)
     second = story.write(1, 1, LOOSE)
@@ -67,13 +67,13 @@ def an_acknowledged_record_is_gone_from_the_front(story: Story) -> str:
     return "lost"
 
 
-@bad
+@invalid_history
 def a_record_that_was_acknowledged_without_an_offset_is_gone(story: Story) -> str:
     story.acknowledge(story.send(0), None)
     return "lost"
 
 
-@bad
+@invalid_history
 def another_record_is_at_an_acknowledged_offset(story: Story) -> str:
     first = story.write(0, 0, LOOSE)
     second = story.send(1, LOOSE)
@@ -82,7 +82,7 @@ def another_record_is_at_an_acknowledged_offset(story: Story) -> str:
     return "inconsistent"
 
 
-@bad
+@invalid_history
 def two_readers_see_different_records_at_one_offset(story: Story) -> str:
     first, second = story.send(0, LOOSE), story.send(1, LOOSE)
     story.leave_unknown(first)
@@ -92,7 +92,7 @@ def two_readers_see_different_records_at_one_offset(story: Story) -> str:
     return "inconsistent"
 
 
-@bad
+@invalid_history
 def two_readers_see_one_record_of_two_epochs(story: Story) -> str:
     first, _ = _two_written(story)
     story.read(first, 0, reader="d", epoch=4)
@@ -100,7 +100,7 @@ def two_readers_see_one_record_of_two_epochs(story: Story) -> str:
     return "inconsistent"
 
 
-@bad
+@invalid_history
 def an_idempotent_producers_record_is_there_twice(story: Story) -> str:
     first, _ = _two_written(story)
     story.read(first, 2)
@@ -108,7 +108,7 @@ def an_idempotent_producers_record_is_there_twice(story: Story) -> str:
     return "duplicated"
 
 
-@bad
+@invalid_history
 def an_idempotent_producers_unacknowledged_record_is_there_twice(story: Story) -> str:
     record = story.send(0)
     story.leave_unknown(record)
@@ -118,7 +118,7 @@ def an_idempotent_producers_unacknowledged_record_is_there_twice(story: Story) -
     return "duplicated"
 
 
-@bad
+@invalid_history
 def records_that_were_in_flight_together_are_acknowledged_in_another_order(story: Story) -> str:
     first, second = story.send(0, ORDERED), story.send(1, ORDERED)
     story.acknowledge(second, 0, ORDERED)
@@ -127,7 +127,7 @@ def records_that_were_in_flight_together_are_acknowledged_in_another_order(story
     return "reordered"
 
 
-@bad
+@invalid_history
 def records_of_one_key_are_acknowledged_in_another_order(story: Story) -> str:
     first, second = story.send(0, ORDERED, key="k"), story.send(1, ORDERED, key="k")
     story.acknowledge(second, 0, ORDERED)
@@ -136,7 +136,7 @@ def records_of_one_key_are_acknowledged_in_another_order(story: Story) -> str:
     return "reordered"
 
 
-@bad
+@invalid_history
 def an_idempotent_producers_record_of_unknown_outcome_comes_too_late(story: Story) -> str:
     first, second = story.send(0), story.send(1)
     story.leave_unknown(first)
@@ -147,7 +147,7 @@ def an_idempotent_producers_record_of_unknown_outcome_comes_too_late(story: Stor
     return "reordered"
 
 
-@bad
+@invalid_history
 def a_key_is_in_two_partitions(story: Story) -> str:
     first = story.write(0, 0, ORDERED, 0, key="k")
     second = story.write(1, 0, ORDERED, 1, key="k")
@@ -156,7 +156,7 @@ def a_key_is_in_two_partitions(story: Story) -> str:
     return "reordered"
 
 
-@bad
+@invalid_history
 def a_later_record_gets_an_offset_below_one_acknowledged_before(story: Story) -> str:
     first = story.send(0, LOOSE, producer="p")
     story.acknowledge(first, 1, LOOSE)
@@ -166,7 +166,7 @@ def a_later_record_gets_an_offset_below_one_acknowledged_before(story: Story) ->
     return "not monotonic"
 
 
-@bad
+@invalid_history
 def one_offset_is_acknowledged_for_two_records(story: Story) -> str:
     first, second = story.send(0, LOOSE), story.send(1, LOOSE)
     story.acknowledge(first, 0, LOOSE)
@@ -175,7 +175,7 @@ def one_offset_is_acknowledged_for_two_records(story: Story) -> str:
     return "not monotonic"
 
 
-@bad
+@invalid_history
 def a_consumer_skips_a_record(story: Story) -> str:
     first, second, third = story.write(0, 0), story.write(1, 1), story.write(2, 2)
     story.read(first, 0)
@@ -185,7 +185,7 @@ def a_consumer_skips_a_record(story: Story) -> str:
     return "gap"
 
 
-@bad
+@invalid_history
 def a_consumer_goes_back_within_one_assignment(story: Story) -> str:
     first, second = _two_written(story)
     story.read(first, 0)
@@ -193,7 +193,7 @@ def a_consumer_goes_back_within_one_assignment(story: Story) -> str:
     return "gap"
 
 
-@bad
+@invalid_history
 def a_group_never_sees_a_record_although_no_member_skipped_one(story: Story) -> str:
     first, second = story.write(0, 0), story.write(1, 1)
     story.read(second, 1)
@@ -201,7 +201,7 @@ def a_group_never_sees_a_record_although_no_member_skipped_one(story: Story) -> 
     return "unseen"
 
 
-@bad
+@invalid_history
 def a_group_never_sees_the_last_record(story: Story) -> str:
     first, second = story.write(0, 0), story.write(1, 1)
     story.read(first, 0)
@@ -209,19 +209,19 @@ def a_group_never_sees_the_last_record(story: Story) -> str:
     return "unseen"
 
 
-@bad
+@invalid_history
 def a_record_is_there_that_nobody_sent(story: Story) -> str:
     story.end_with(RecordId("stranger", 7), topic=LOOSE)
     return "phantom"
 
 
-@bad
+@invalid_history
 def a_record_is_there_that_cannot_be_read(story: Story) -> str:
     story.end_with(UNREADABLE, topic=LOOSE)
     return "phantom"
 
 
-@bad
+@invalid_history
 def a_record_is_there_that_had_failed(story: Story) -> str:
     record = story.send(0, LOOSE)
     story.fail(record)
@@ -229,7 +229,7 @@ def a_record_is_there_that_had_failed(story: Story) -> str:
     return "phantom"
 
 
-@bad
+@invalid_history
 def a_record_is_in_a_topic_that_it_was_not_sent_to(story: Story) -> str:
     record = story.send(0, ORDERED)
     story.leave_unknown(record)
@@ -237,9 +237,9 @@ def a_record_is_in_a_topic_that_it_was_not_sent_to(story: Story) -> str:
     return "phantom"
 
 
-@bad
+@invalid_history
 def a_failed_record_was_read_once_and_is_gone(story: Story) -> str:
-    """Seen before it was truncated, and overwritten: what the consumer did with it cannot be undone."""
+    """The record was read before it was truncated and overwritten."""
     record = story.send(0, LOOSE)
     story.fail(record)
     story.read(record, 0, LOOSE, reader="alone")
@@ -247,7 +247,7 @@ def a_failed_record_was_read_once_and_is_gone(story: Story) -> str:
     return "phantom"
 
 
-@bad
+@invalid_history
 def a_consumer_read_what_was_cut_off_later(story: Story) -> str:
     first = story.write(0, 0, LOOSE)
     second = story.send(1, LOOSE)
@@ -258,19 +258,19 @@ def a_consumer_read_what_was_cut_off_later(story: Story) -> str:
     return "truncated"
 
 
-@bad
+@invalid_history
 def an_end_was_told_that_is_beyond_the_last_one(story: Story) -> str:
     story.see_end(1, LOOSE)
     return "truncated"
 
 
-@bad
+@invalid_history
 def a_group_committed_what_is_beyond_the_end(story: Story) -> str:
     story.events.append(Committed(at=story.tick(), group="g", place=Place(ONCE, 0), offset=1))
     return "truncated"
 
 
-@bad
+@invalid_history
 def an_end_is_told_that_is_below_what_was_acknowledged(story: Story) -> str:
     record = story.write(0, 0, LOOSE)
     story.see_end(0, LOOSE)
@@ -278,7 +278,7 @@ def an_end_is_told_that_is_below_what_was_acknowledged(story: Story) -> str:
     return "stale end"
 
 
-@bad
+@invalid_history
 def an_end_is_told_that_is_below_the_one_before(story: Story) -> str:
     record = story.send(0, LOOSE)
     story.leave_unknown(record)
@@ -288,7 +288,7 @@ def an_end_is_told_that_is_below_the_one_before(story: Story) -> str:
     return "stale end"
 
 
-@bad
+@invalid_history
 def an_end_is_told_that_is_below_what_was_read(story: Story) -> str:
     record = story.send(0, LOOSE)
     story.leave_unknown(record)
@@ -298,7 +298,7 @@ def an_end_is_told_that_is_below_what_was_read(story: Story) -> str:
     return "stale end"
 
 
-@bad
+@invalid_history
 def the_final_read_has_a_hole(story: Story) -> str:
     place = Place(LOOSE, 0)
     story.end_with(topic=LOOSE)
@@ -308,7 +308,7 @@ def the_final_read_has_a_hole(story: Story) -> str:
     return "hole"
 
 
-@bad
+@invalid_history
 def a_partition_stalls_while_a_minority_is_down(story: Story) -> str:
     story.events.append(FaultBegan(number=1, kind="kill", what="node 2 killed", demands_progress=True))
     story.events.append(FaultEnded(number=1))
@@ -316,7 +316,7 @@ def a_partition_stalls_while_a_minority_is_down(story: Story) -> str:
 
 
 def _recovers_after(story: Story, seconds: float) -> None:
-    """A fault that asks for it is over at 100; all partitions but one acknowledge at once."""
+    """Build a fault with a recovery limit that ends at 100; all partitions but one acknowledge immediately."""
     fault = FaultBegan(at=90.0, number=1, kind="longcut", what="all cut off", recovery_s_max=2.0)
     story.events += [fault, FaultEnded(at=100.0, number=1)]
     for number, (topic, partition) in enumerate(((ONCE, 0), (ORDERED, 0), (ORDERED, 1), (LOOSE, 0))):
@@ -329,13 +329,13 @@ def _recovers_after(story: Story, seconds: float) -> None:
         story.end_with(record, topic=topic, partition=partition)
 
 
-@bad
+@invalid_history
 def a_partition_takes_too_long_to_come_back(story: Story) -> str:
     _recovers_after(story, 2.1)
     return "slow recovery"
 
 
-@bad
+@invalid_history
 def a_partition_does_not_come_back_before_the_next_fault(story: Story) -> str:
     _recovers_after(story, 1.9)
     story.events.append(FaultBegan(at=101.0, number=2, kind="kill", what="node 1 killed"))
@@ -343,7 +343,7 @@ def a_partition_does_not_come_back_before_the_next_fault(story: Story) -> str:
     return "slow recovery"
 
 
-@bad
+@invalid_history
 def a_producer_gives_up_for_good(story: Story) -> str:
     story.events.append(ClientBroken(client="p", error="OUT_OF_ORDER_SEQUENCE_NUMBER"))
     return "broken client"
@@ -370,10 +370,10 @@ def test_every_checker_has_history_only_it_detects() -> None:
         found_by = [checker for checker in CHECKERS if any(checker(evidence))]
         if len(found_by) == 1:
             idle.discard(found_by[0])
-    assert not idle, f"not needed by any history: {[checker.__name__ for checker in idle]}"
+    assert not idle, f"checkers without a history: {[checker.__name__ for checker in idle]}"
 
 
-def good_histories() -> Iterator[tuple[str, Story]]:
+def valid_histories() -> Iterator[tuple[str, Story]]:
     story = Story()
     yield "nothing happened", story
 
@@ -382,41 +382,41 @@ def good_histories() -> Iterator[tuple[str, Story]]:
     story.see_end(2)
     story.events.append(Committed(at=story.tick(), group="g", place=Place(ONCE, 0), offset=2))
     story.end_with(first, second)
-    yield "all is well", story
+    yield "no faults", story
 
     story = Story()
     first, second = story.send(0, LOOSE), story.send(1, LOOSE)
     story.leave_unknown(first)
     story.leave_unknown(second)
     story.end_with(second, topic=LOOSE)
-    yield "one of unknown outcome is there, another is not", story
+    yield "of two records with unknown outcome, one exists", story
 
     story = Story()
     first, second = story.send(0, LOOSE), story.send(1, LOOSE)
     story.acknowledge(first, 2, LOOSE)
     story.acknowledge(second, 1, LOOSE)
     story.end_with(first, second, first, topic=LOOSE)
-    yield "without promises a retry doubles a record and puts it behind a later one", story
+    yield "without guarantees, a retry duplicates and reorders a record", story
 
     story = Story()
     first, second = story.send(0, ORDERED), story.send(1, ORDERED)
     story.leave_unknown(first)
     story.acknowledge(second, 0, ORDERED)
     story.end_with(second, first, topic=ORDERED)
-    yield "without idempotence one of unknown outcome may come late", story
+    yield "without idempotence, a record of unknown outcome may be late", story
 
     story = Story()
     first, second = story.send(0, ORDERED, key="k"), story.send(1, ORDERED, key="l")
     story.acknowledge(second, 0, ORDERED)
     story.acknowledge(first, 1, ORDERED)
     story.end_with(second, first, topic=ORDERED)
-    yield "different keys come in any order", story
+    yield "different keys are in any order", story
 
     story = Story()
     record = story.send(0, LOOSE)
     story.fail(record)
     story.end_with(topic=LOOSE)
-    yield "what failed is not there", story
+    yield "a failed record does not exist", story
 
     story = Story()
     first, second = _two_written(story)
@@ -424,7 +424,7 @@ def good_histories() -> Iterator[tuple[str, Story]]:
     story.read(second, 1, assignment=2)
     story.read(second, 1, reader="d")
     story.end_with(first, second)
-    yield "after a rebalance records are delivered again", story
+    yield "after a rebalance, records are delivered again", story
 
     story = Story()
     first = story.send(0, LOOSE)
@@ -433,21 +433,21 @@ def good_histories() -> Iterator[tuple[str, Story]]:
     seen = EndSeen(at=story.tick(), reader="watcher", place=Place(LOOSE, 0), asked_at=asked_at, end=0)
     story.events.append(seen)
     story.end_with(first, topic=LOOSE)
-    yield "an end that was asked for before the acknowledgement may be without it", story
+    yield "an end offset requested before the acknowledgement may exclude the record", story
 
     story = Story()
     story.events.append(FaultBegan(number=1, kind="kill", what="all killed"))
     story.events.append(FaultEnded(number=1))
     story.events.append(FaultBegan(number=2, kind="kill", what="node 2 killed", demands_progress=True))
     story.events.append(FaultEnded(number=2, progressed_s=1.5))
-    yield "nobody goes on when all are down", story
+    yield "no progress while all nodes are down", story
 
     story = Story()
     _recovers_after(story, 1.9)
-    yield "every partition comes back in time", story
+    yield "every partition recovers in time", story
 
 
-@pytest.mark.parametrize("story", [pytest.param(story, id=name) for name, story in good_histories()])
+@pytest.mark.parametrize("story", [pytest.param(story, id=name) for name, story in valid_histories()])
 def test_checkers_accept_valid_history(story: Story) -> None:
     assert judge(story.finished()) == []
 
@@ -459,7 +459,7 @@ def test_history_survives_round_trip_to_disk(tmp_path: Path) -> None:
         story = Story()
         history(story)
         told += story.finished()
-    for _, story in good_histories():
+    for _, story in valid_histories():
         told += story.finished()
     for event in told:
         journal.add(event)

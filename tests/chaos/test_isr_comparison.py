@@ -1,4 +1,4 @@
-"""The ISR with a delayed and with a stopped follower, in the same run as Apache Kafka's (long only)."""
+"""The ISR with a delayed and with a stopped follower, compared with Apache Kafka in the same run (long only)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.isr_comparison import CHRONIK, compare, why_not
+from tests.chaos.isr_comparison import CHRONIK, compare, unavailable_reason
 from tests.long import LONG
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 def test_isr_matches_kafka_with_slow_and_stopped_followers(
     capsys: pytest.CaptureFixture[str], record_property: Callable[[str, object], None]
 ) -> None:
-    if missing := why_not():
+    if missing := unavailable_reason():
         pytest.skip(missing)
     results = compare(seconds=20.0, delay_s=0.02)
     printed = capsys.readouterr().out

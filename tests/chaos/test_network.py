@@ -1,4 +1,4 @@
-"""A network of namespaces: what is imposed on a way happens to what goes that way, at once, and is over at once."""
+"""A network of namespaces: faults apply to the packets of a direction, immediately, and end immediately."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ needs_network = pytest.mark.skipif(NO_NETWORK is not None, reason=f"no network n
 
 PORT = 7000
 ANSWER_SECONDS_MAX = 20.0
-"""A packet that was lost is sent again after longer and longer times."""
+"""A lost packet is retransmitted with growing delays."""
 
 SILENCE_SECONDS = 0.5
 ADDRESSES = {0: "10.90.0.2", 1: "10.90.1.2", 2: "10.90.2.2"}
@@ -50,13 +50,13 @@ def test_firewall_without_faults_has_no_rules() -> None:
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    with closing(Network([1, 2])) as made, echoing(made):
+    with closing(Network([1, 2])) as made, echo_server(made):
         yield made
 
 
 @contextmanager
-def echoing(network: Network) -> Iterator[None]:
-    """At place 1 somebody sends back whatever comes."""
+def echo_server(network: Network) -> Iterator[None]:
+    """Run an echo server at place 1."""
     with network.entered(1):
         server = socket.create_server((network.address(1), PORT))
 
@@ -81,7 +81,7 @@ def echoing(network: Network) -> Iterator[None]:
 
 
 @contextmanager
-def dialled(network: Network, place: int = 2) -> Iterator[socket.socket]:
+def connect(network: Network, place: int = 2) -> Iterator[socket.socket]:
     with network.entered(place):
         connection = socket.create_connection((network.address(1), PORT), ANSWER_SECONDS_MAX)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -89,25 +89,25 @@ def dialled(network: Network, place: int = 2) -> Iterator[socket.socket]:
         yield connection
 
 
-def answer_to(connection: socket.socket, word: bytes, seconds: float = ANSWER_SECONDS_MAX) -> bytes:
+def request_echo(connection: socket.socket, word: bytes, seconds: float = ANSWER_SECONDS_MAX) -> bytes:
     connection.settimeout(seconds)
     connection.sendall(word)
     return connection.recv(len(word))
 
 
-def seconds_for_answer(connection: socket.socket) -> float:
+def response_seconds(connection: socket.socket) -> float:
     start = time.monotonic()
-    answer_to(connection, b"c")
+    request_echo(connection, b"c")
     return time.monotonic() - start
 
 
 @pytest.mark.slow
 @needs_network
 def test_dropped_packets_arrive_after_fault_ends(network: Network) -> None:
-    with dialled(network) as connection:
-        assert answer_to(connection, b"a") == b"a"
+    with connect(network) as connection:
+        assert request_echo(connection, b"a") == b"a"
         with network.imposed({(1, 2): Barrier.DROPS}), pytest.raises(TimeoutError):
-            answer_to(connection, b"b", SILENCE_SECONDS)
+            request_echo(connection, b"b", SILENCE_SECONDS)
         connection.settimeout(ANSWER_SECONDS_MAX)
         assert connection.recv(1) == b"b"
 
@@ -115,63 +115,63 @@ def test_dropped_packets_arrive_after_fault_ends(network: Network) -> None:
 @pytest.mark.slow
 @needs_network
 def test_rejected_packets_close_senders_connection(network: Network) -> None:
-    with dialled(network) as connection:
-        answer_to(connection, b"a")
+    with connect(network) as connection:
+        request_echo(connection, b"a")
         with network.imposed({(2, 1): Barrier.REJECTS}), pytest.raises(ConnectionResetError):
-            answer_to(connection, b"b")
-        with network.imposed({(2, 1): Barrier.REJECTS}), pytest.raises(ConnectionRefusedError), dialled(network):
+            request_echo(connection, b"b")
+        with network.imposed({(2, 1): Barrier.REJECTS}), pytest.raises(ConnectionRefusedError), connect(network):
             pass
 
 
 @pytest.mark.slow
 @needs_network
 def test_rejected_reply_closes_only_its_senders_connection(network: Network) -> None:
-    """Who waits for it is not told anything: half a connection is left."""
-    with dialled(network) as connection:
-        answer_to(connection, b"a")
+    """The client that waits for the response does not notice: its half of the connection stays open."""
+    with connect(network) as connection:
+        request_echo(connection, b"a")
         with network.imposed({(1, 2): Barrier.REJECTS}), pytest.raises(TimeoutError):
-            answer_to(connection, b"b", SILENCE_SECONDS)
+            request_echo(connection, b"b", SILENCE_SECONDS)
 
 
 @pytest.mark.slow
 @needs_network
 def test_faults_do_not_affect_other_nodes(network: Network) -> None:
-    with dialled(network, CLIENTS) as connection, network.imposed(dict.fromkeys(between([1], [2]), Barrier.DROPS)):
-        assert answer_to(connection, b"a") == b"a"
+    with connect(network, CLIENTS) as connection, network.imposed(dict.fromkeys(between([1], [2]), Barrier.DROPS)):
+        assert request_echo(connection, b"a") == b"a"
 
 
 @pytest.mark.slow
 @needs_network
 def test_slow_link_delays_both_directions(network: Network) -> None:
-    with dialled(network) as connection:
-        answer_to(connection, b"a")
+    with connect(network) as connection:
+        request_echo(connection, b"a")
         with network.imposed(dict.fromkeys(among([1, 2]), Line(delay_s=0.3))):
             began = time.monotonic()
-            answer_to(connection, b"b")
+            request_echo(connection, b"b")
             assert time.monotonic() - began >= 0.6
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
-        while seconds_for_answer(connection) >= 0.6:  # a busy machine may delay some answers, but not all
-            assert time.monotonic() < deadline, "the line is still slow"
+        while response_seconds(connection) >= 0.6:  # a busy machine may delay some responses, but not all
+            assert time.monotonic() < deadline, "the link is still slow"
 
 
 @pytest.mark.slow
 @needs_network
 def test_lossy_link_delivers_all_data_eventually(network: Network) -> None:
     line = Line(spread_s=0.02, loss=0.2, twice=0.2)
-    with dialled(network) as connection, network.imposed(dict.fromkeys(among([1, 2]), line)):
+    with connect(network) as connection, network.imposed(dict.fromkeys(among([1, 2]), line)):
         for word in (b"%03d" % number for number in range(10)):
-            assert answer_to(connection, word) == word
+            assert request_echo(connection, word) == word
 
 
 @pytest.mark.slow
 @needs_network
 def test_overlapping_faults_take_precedence_and_underlying_ones_remain(network: Network) -> None:
     ways = dict.fromkeys(between([1], [2]), Barrier.DROPS)
-    with dialled(network) as connection, network.imposed(ways):
+    with connect(network) as connection, network.imposed(ways):
         with network.imposed(dict.fromkeys(ways, Line())):
-            assert answer_to(connection, b"a") == b"a"
+            assert request_echo(connection, b"a") == b"a"
         with pytest.raises(TimeoutError):
-            answer_to(connection, b"b", SILENCE_SECONDS)
+            request_echo(connection, b"b", SILENCE_SECONDS)
 
 
 @pytest.mark.slow
@@ -234,16 +234,16 @@ def test_wall_clock_jump_persists_across_restart(tmp_path: Path) -> None:
 
 
 def seconds_ahead(node: ChaosNode) -> float:
-    """By the time that the broker writes into a record of its own accord."""
+    """Return the clock difference according to the timestamp that the broker writes to a record."""
     with node.cluster() as client:
         Producer(client).send("t", [OutgoingRecord(b"now")])
     return node.records("t")[-1].timestamp / 1000 - time.time()
 
 
 def test_network_faults_require_namespaces(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("tests.chaos.run.why_none", lambda: "this is no Linux")
+    monkeypatch.setattr("tests.chaos.run.why_none", lambda: "not on Linux")
     assert main(["--faults", "kill,reject"]) == 2
     said = capsys.readouterr().out
-    assert "this is no Linux" in said
-    assert "refused: reject" in said
+    assert "not on Linux" in said
+    assert "rejected: reject" in said
     assert any(kind.needs_network for kind in KINDS.values())

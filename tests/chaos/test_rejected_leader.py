@@ -1,5 +1,7 @@
-"""A firewall rejects the leader of all partitions, and clients reach it still: it is their only connection, and tells
-them that it does not lead. They find those who do, in seconds."""
+"""A firewall isolates the leader of all partitions from the other nodes, with resets, but not from its clients.
+
+The clients, which are connected to it only, learn that it is no longer the leader and find the new leaders in seconds.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ TOPIC, LEADER = "t", 1
 PLACES = [Place(TOPIC, partition) for partition in range(3)]
 
 FOUND_SECONDS_MAX = 15.0
-"""A session of 3 s, an election, and what clients wait before they ask again: five, on a busy machine some more. With
-librdkafka's defaults, who believes in a leader that is none asks again and again, and the same one."""
+"""A session of 3 s, an election and the clients' backoff take five seconds, more on a busy machine. With librdkafka's
+defaults, a client that believes in an old leader keeps asking the same node."""
 
 RECORD_SECONDS_MAX = 60.0
 
@@ -67,7 +69,7 @@ def _create(cluster: ChaosCluster) -> None:
 
 @contextmanager
 def rejected(cluster: ChaosCluster) -> Iterator[None]:
-    """The leader of all partitions, by the others: when it leads all of them, until the block ends."""
+    """Reject the leader of all partitions by the firewall of the other nodes during the block."""
     everyone = list(cluster.nodes.values())
     assert wait_for(lambda: all(_leaders(cluster, node.node_id) == {LEADER} for node in everyone), 60)
     ways = between([LEADER], [node.node_id for node in everyone if node.node_id != LEADER])
@@ -88,7 +90,7 @@ def test_librdkafka_finds_new_leaders(cluster: ChaosCluster) -> None:
 
 
 def send(producer: Producer) -> float:
-    """One record into every partition; how long it took until all were acknowledged."""
+    """Send a record to every partition and return the time until all are acknowledged."""
     settled: list[KafkaError | None] = []
 
     def settle(error: KafkaError | None, message: Message) -> None:

@@ -1,5 +1,5 @@
-"""Segment files of three replicas, written by hand: equal ones pass, and whatever differs below the high watermark is
-found."""
+"""Hand-written segment files of three replicas: equal replicas pass, and any difference below the high watermark is
+reported."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def write(folder: Path, segments: dict[int, Iterable[bytes]]) -> Path:
     return folder
 
 
-def compared(tmp_path: Path, *replicas: dict[int, Iterable[bytes]], high_watermark: int = END) -> list[Finding]:
+def compare_replicas(tmp_path: Path, *replicas: dict[int, Iterable[bytes]], high_watermark: int = END) -> list[Finding]:
     logs = {node: read_log(write(tmp_path / str(node), segments)) for node, segments in enumerate(replicas, 1)}
     return compare(PLACE, logs, high_watermark)
 
 
 def test_equal_replicas_pass_with_different_segments(tmp_path: Path) -> None:
-    assert compared(tmp_path, {0: GOOD}, {0: GOOD[:1], 2: GOOD[1:]}, {0: GOOD[:2], 4: GOOD[2:]}) == []
+    assert compare_replicas(tmp_path, {0: GOOD}, {0: GOOD[:1], 2: GOOD[1:]}, {0: GOOD[:2], 4: GOOD[2:]}) == []
 
 
 def test_empty_partition_passes(tmp_path: Path) -> None:
@@ -53,15 +53,15 @@ def test_empty_partition_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [bytes(4096), GOOD[0][:40], batch(6)[:-1], b"\xff" * 100], ids=str)
 def test_bytes_after_last_valid_batch_are_ignored(tmp_path: Path, tail: bytes) -> None:
-    assert compared(tmp_path, {0: GOOD}, {0: [*GOOD, tail]}, {0: GOOD}) == []
+    assert compare_replicas(tmp_path, {0: GOOD}, {0: [*GOOD, tail]}, {0: GOOD}) == []
 
 
 def test_difference_above_high_watermark_is_ignored(tmp_path: Path) -> None:
-    assert compared(tmp_path, {0: [*GOOD, batch(6)]}, {0: [*GOOD, batch(6, value=b"w")]}, {0: GOOD}) == []
+    assert compare_replicas(tmp_path, {0: [*GOOD, batch(6)]}, {0: [*GOOD, batch(6, value=b"w")]}, {0: GOOD}) == []
 
 
 def test_replica_is_compared_from_its_log_start_offset(tmp_path: Path) -> None:
-    assert compared(tmp_path, {0: GOOD}, {2: GOOD[1:]}, {0: GOOD}) == []
+    assert compare_replicas(tmp_path, {0: GOOD}, {2: GOOD[1:]}, {0: GOOD}) == []
     (finding,) = compare(
         PLACE,
         {
@@ -80,7 +80,7 @@ def test_replica_is_compared_from_its_log_start_offset(tmp_path: Path) -> None:
 def test_different_batch_is_reported_for_any_replica(tmp_path: Path, odd_one: int, other: bytes) -> None:
     replicas: list[dict[int, Iterable[bytes]]] = [{0: GOOD}, {0: GOOD}, {0: GOOD}]
     replicas[odd_one] = {0: [GOOD[0], other, GOOD[2]]}
-    findings = compared(tmp_path, *replicas)
+    findings = compare_replicas(tmp_path, *replicas)
     assert findings
     assert all(finding.what.startswith("t-0@2") for finding in findings)
 
@@ -94,21 +94,21 @@ def test_different_batch_is_reported_for_any_replica(tmp_path: Path, odd_one: in
         {0: [*GOOD[:2], GOOD[2][:-1] + b"\xff"]},
         {0: GOOD[:1], 4: GOOD[2:]},
     ],
-    ids=["shorter", "empty", "torn", "damaged", "without a segment in the middle"],
+    ids=["shorter", "empty", "torn", "damaged", "missing segment"],
 )
 def test_replica_below_high_watermark_is_reported(tmp_path: Path, short: dict[int, Iterable[bytes]]) -> None:
-    (finding,) = compared(tmp_path, {0: GOOD}, short, {0: GOOD})
-    assert finding.what.startswith("node 2 holds t-0 up to")
+    (finding,) = compare_replicas(tmp_path, {0: GOOD}, short, {0: GOOD})
+    assert finding.what.startswith("node 2 has t-0 only up to")
 
 
 def test_log_is_reread_when_segment_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path / "1", {0: GOOD[:1], 2: GOOD[1:]})
     read = Path.read_bytes
 
-    def deleted_before_it_is_read(path: Path) -> bytes:
+    def delete_before_read(path: Path) -> bytes:
         monkeypatch.setattr(Path, "read_bytes", read)
         path.unlink()
         return read(path)
 
-    monkeypatch.setattr(Path, "read_bytes", deleted_before_it_is_read)
+    monkeypatch.setattr(Path, "read_bytes", delete_before_read)
     assert read_log(folder).start == 2

@@ -1,4 +1,4 @@
-"""What a run prints: counts, the longest gaps in the service, faults and findings; and a saved journal judged again."""
+"""The report of a run: counts, the longest unavailability, faults and findings; and a saved history checked again."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.chaos.run import main
 from tests.chaos.seeds import Tally, summary
 
 
-def a_run(*, loses: bool) -> list[AnyEvent]:
-    """Two partitions, a record a second for ten seconds, in turn; the first partition is silent from 2 to 8."""
+def build_history(*, loses: bool) -> list[AnyEvent]:
+    """Build a history of ten seconds with a record per second; partition 0 of two is silent from 2 to 8."""
     events: list[AnyEvent] = [Promised(topic="t", partitions=2)]
     log: dict[Place, list[RecordId]] = {Place("t", 0): [], Place("t", 1): []}
     for second in range(11):
@@ -52,36 +52,36 @@ def a_run(*, loses: bool) -> list[AnyEvent]:
 
 
 def test_unavailability_is_measured_overall_and_for_worst_partition() -> None:
-    gaps = longest_gaps(Evidence(a_run(loses=False)), "t")
+    gaps = longest_gaps(Evidence(build_history(loses=False)), "t")
     assert (gaps.whole, gaps.worst_partition) == (2, 6)
 
 
 def test_report_counts_records_faults_and_violations() -> None:
-    events = a_run(loses=True)
+    events = build_history(loses=True)
     lines = report(Outcome(events, judge(events), steps=1))
     assert lines[1].split() == ["t", "11", "9", "2", "0", "0", "0", "2.0", "6.0"]
     assert "faults: 1 (1 kill)" in lines
-    assert "every partition had to go on in 1 of them: it did in 1, after 1.5 s (median), 1.5 s (most)" in lines
+    assert "every partition had to make progress in 1 of them: it did in 1, after 1.5 s (median), 1.5 s (most)" in lines
     assert "findings: 2" in lines
     assert "  lost: 2" in lines
 
 
 def test_report_contains_recovery_times() -> None:
-    lines = report(Outcome(a_run(loses=False), [], steps=1))
+    lines = report(Outcome(build_history(loses=False), [], steps=1))
     (row,) = (line for line in lines if line.startswith("kill "))
     assert row.split() == ["kill", "1", "1.5", "1.5", "1.5", "1.5"]
 
 
 def test_summary_adds_up_seeds() -> None:
     tallies = {
-        seed: Tally.of(Outcome(events := a_run(loses=loses), judge(events), steps=1))
+        seed: Tally.of(Outcome(events := build_history(loses=loses), judge(events), steps=1))
         for seed, loses in ((1, False), (2, True))
     }
     lines = list(summary(tallies))
     assert lines[:3] == [
-        "seed 1: 1 faults, 9 acknowledged, 0 answers of single nodes, 0 findings",
-        "seed 2: 1 faults, 9 acknowledged, 0 answers of single nodes, 2 findings",
-        "all: 2 faults, 18 acknowledged, 0 answers of single nodes, 2 findings",
+        "seed 1: 1 faults, 9 acknowledged, 0 responses of single nodes, 0 findings",
+        "seed 2: 1 faults, 9 acknowledged, 0 responses of single nodes, 2 findings",
+        "all: 2 faults, 18 acknowledged, 0 responses of single nodes, 2 findings",
     ]
     (row,) = (line for line in lines if line.startswith("kill "))
     assert row.split() == ["kill", "2", "1.5", "1.5", "1.5", "1.5"]
@@ -92,7 +92,7 @@ def test_saved_history_can_be_rechecked_with_exit_code(
     tmp_path: Path, loses: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = Journal(tmp_path / JOURNAL)
-    for event in a_run(loses=loses):
+    for event in build_history(loses=loses):
         journal.add(event)
     journal.close()
     assert main(["--judge", str(tmp_path)]) == int(loses)

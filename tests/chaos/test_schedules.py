@@ -1,4 +1,4 @@
-"""One seed, one schedule: what failed can be tried again."""
+"""Fault schedules are determined by their seed, so that a failed run can be repeated."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ def test_schedule_covers_all_faults_and_targets() -> None:
 def test_unknown_fault_is_rejected_by_name(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(arguments)
-    assert f"{arguments[1].split(',')[-1]}: there are" in capsys.readouterr().err
+    assert f"{arguments[1].split(',')[-1]}: expected" in capsys.readouterr().err

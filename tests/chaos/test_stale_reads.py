@@ -1,5 +1,7 @@
-"""Answers of single nodes, written by hand: each kind that goes back is found, alone and under its name. Answers that
-may tell of a moment before, because they were asked for before or because the node cannot know yet, pass."""
+"""Hand-written responses of single nodes: each kind of stale read is reported alone and by its name.
+
+Responses that may reflect an earlier moment, because of the time of the request or of the node's lease, pass.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ TYPES_OF_SINGLE_NODES: set[type[AnyEvent]] = {
 
 PLACE = Place(LOOSE, 0)
 LONG = 2 * LEASE_SECONDS
-"""Whoever is without word for so long has to know that it is behind."""
+"""A node without contact for this long must know that it is outdated."""
 
 SHORT = LEASE_SECONDS / 2
 UNKNOWN: tuple[Led, ...] = ()
@@ -56,7 +58,7 @@ GOOD: list[History] = []
 
 
 class Nodes:
-    """Tells what three nodes said, each answer a second after its question. All were started at 0."""
+    """A builder of responses of three nodes, each a second after its request. All nodes started at 0."""
 
     def __init__(self) -> None:
         self.events: list[AnyEvent] = [NodeStarted(at=0.0, node=node) for node in (1, 2, 3)]
@@ -66,7 +68,7 @@ class Nodes:
         self.clock += seconds
 
     def _times(self, asked_at: float | None) -> tuple[float, float]:
-        """Of the question, and of the answer."""
+        """Return the times of the request and of the response."""
         self.clock += 0.1
         asked_at = self.clock if asked_at is None else asked_at
         self.clock += 1.0
@@ -114,7 +116,7 @@ class Nodes:
         self.events.append(NodeStarted(at=self.clock, node=node))
 
     def finished(self) -> list[AnyEvent]:
-        """Beside a story in which two records were written and nothing went wrong."""
+        """Return the history, with a valid history of two written records."""
         story = Story()
         records = story.write(0, 0, LOOSE), story.write(1, 1, LOOSE)
         story.end_with(*records, topic=LOOSE)
@@ -126,52 +128,52 @@ def _later(story: Story, seconds: float) -> list[AnyEvent]:
     return [replace(event, at=event.at + seconds) for event in story.events if event.at]
 
 
-def bad(history: History) -> History:
+def invalid_history(history: History) -> History:
     BAD.append(history)
     return history
 
 
-def good(history: History) -> History:
+def valid_history(history: History) -> History:
     GOOD.append(history)
     return history
 
 
-@bad
+@invalid_history
 def an_end_is_told_that_is_below_what_another_node_told(nodes: Nodes) -> str:
     nodes.end(1, 2)
     nodes.end(2, 1)
     return "stale end"
 
 
-@bad
+@invalid_history
 def an_end_is_told_that_is_below_a_watermark_of_another_node(nodes: Nodes) -> str:
     nodes.watermark(1, 2)
     nodes.end(2, 1)
     return "stale end"
 
 
-@bad
+@invalid_history
 def a_watermark_is_told_that_is_below_an_end_of_another_node(nodes: Nodes) -> str:
     nodes.end(1, 2)
     nodes.watermark(2, 1)
     return "stale watermark"
 
 
-@bad
+@invalid_history
 def a_watermark_goes_back_on_one_node(nodes: Nodes) -> str:
     nodes.watermark(1, 2)
     nodes.watermark(1, 0)
     return "stale watermark"
 
 
-@good
+@valid_history
 def a_watermark_that_was_asked_for_before_the_higher_one_was_told_may_be_lower(nodes: Nodes) -> None:
     asked_at = nodes.clock
     nodes.watermark(1, 2)
     nodes.watermark(2, 1, asked_at=asked_at)
 
 
-@bad
+@invalid_history
 def a_commit_is_told_that_is_below_an_acknowledged_one(nodes: Nodes) -> str:
     nodes.acknowledge_commit(5)
     nodes.acknowledge_commit(6)
@@ -179,7 +181,7 @@ def a_commit_is_told_that_is_below_an_acknowledged_one(nodes: Nodes) -> str:
     return "stale commit"
 
 
-@bad
+@invalid_history
 def a_commit_is_told_that_is_below_one_shown_elsewhere(nodes: Nodes) -> str:
     nodes.acknowledge_commit(5)
     nodes.committed(1, 6)
@@ -187,14 +189,14 @@ def a_commit_is_told_that_is_below_one_shown_elsewhere(nodes: Nodes) -> str:
     return "stale commit"
 
 
-@bad
+@invalid_history
 def no_commit_is_told_after_one_was_acknowledged(nodes: Nodes) -> str:
     nodes.acknowledge_commit(5)
     nodes.committed(2, -1)
     return "stale commit"
 
 
-@good
+@valid_history
 def nothing_is_committed_at_first(nodes: Nodes) -> None:
     nodes.committed(1, -1)
     nodes.committed(2, -1)
@@ -202,7 +204,7 @@ def nothing_is_committed_at_first(nodes: Nodes) -> None:
     nodes.committed(2, 0)
 
 
-@good
+@valid_history
 def a_commit_that_was_asked_for_before_the_acknowledgement_may_be_lower(nodes: Nodes) -> None:
     nodes.acknowledge_commit(5)
     asked_at = nodes.clock
@@ -210,14 +212,14 @@ def a_commit_that_was_asked_for_before_the_acknowledgement_may_be_lower(nodes: N
     nodes.committed(2, 5, asked_at=asked_at)
 
 
-@good
+@valid_history
 def a_commit_that_nobody_acknowledged_may_take_effect_late(nodes: Nodes) -> None:
     nodes.acknowledge_commit(5)
     nodes.acknowledge_commit(7)
     nodes.committed(2, 6)
 
 
-@bad
+@invalid_history
 def a_topic_is_unknown_long_after_its_creation(nodes: Nodes) -> str:
     nodes.create()
     nodes.wait(LONG)
@@ -225,7 +227,7 @@ def a_topic_is_unknown_long_after_its_creation(nodes: Nodes) -> str:
     return "forgotten topic"
 
 
-@bad
+@invalid_history
 def a_topic_is_unknown_long_after_another_node_showed_it(nodes: Nodes) -> str:
     nodes.topic(1, Led(1, 0))
     nodes.wait(LONG)
@@ -233,7 +235,7 @@ def a_topic_is_unknown_long_after_another_node_showed_it(nodes: Nodes) -> str:
     return "forgotten topic"
 
 
-@bad
+@invalid_history
 def a_topic_is_unknown_to_a_node_that_started_after_its_creation(nodes: Nodes) -> str:
     nodes.create()
     nodes.start(2)
@@ -241,7 +243,7 @@ def a_topic_is_unknown_to_a_node_that_started_after_its_creation(nodes: Nodes) -
     return "forgotten topic"
 
 
-@good
+@valid_history
 def a_topic_may_be_unknown_elsewhere_for_a_moment(nodes: Nodes) -> None:
     nodes.wait(LONG)
     nodes.create()
@@ -250,7 +252,7 @@ def a_topic_may_be_unknown_elsewhere_for_a_moment(nodes: Nodes) -> None:
     nodes.topic(2, *UNKNOWN)
 
 
-@good
+@valid_history
 def a_topic_may_be_unknown_when_somebody_has_asked_for_its_deletion(nodes: Nodes) -> None:
     nodes.create()
     nodes.wait(LONG)
@@ -260,7 +262,7 @@ def a_topic_may_be_unknown_when_somebody_has_asked_for_its_deletion(nodes: Nodes
     nodes.topic(3, Led(3, 0))
 
 
-@bad
+@invalid_history
 def a_deleted_topic_has_a_leader(nodes: Nodes) -> str:
     nodes.delete()
     nodes.wait(LONG)
@@ -268,7 +270,7 @@ def a_deleted_topic_has_a_leader(nodes: Nodes) -> str:
     return "risen topic"
 
 
-@bad
+@invalid_history
 def a_deleted_topic_has_a_leader_on_a_node_that_started_later(nodes: Nodes) -> str:
     nodes.delete()
     nodes.start(2)
@@ -276,7 +278,7 @@ def a_deleted_topic_has_a_leader_on_a_node_that_started_later(nodes: Nodes) -> s
     return "risen topic"
 
 
-@good
+@valid_history
 def a_deleted_topic_may_be_shown_for_a_moment_and_later_without_a_leader(nodes: Nodes) -> None:
     nodes.wait(LONG)
     nodes.delete()
@@ -285,7 +287,7 @@ def a_deleted_topic_may_be_shown_for_a_moment_and_later_without_a_leader(nodes: 
     nodes.topic(2, Led(-1, 0))
 
 
-@good
+@valid_history
 def a_topic_whose_deletion_nobody_acknowledged_may_stay(nodes: Nodes) -> None:
     nodes.send_deletion()
     nodes.wait(LONG)
@@ -293,7 +295,7 @@ def a_topic_whose_deletion_nobody_acknowledged_may_stay(nodes: Nodes) -> None:
     nodes.records(2)
 
 
-@bad
+@invalid_history
 def records_of_a_deleted_topic_are_read(nodes: Nodes) -> str:
     nodes.delete()
     nodes.wait(LONG)
@@ -301,7 +303,7 @@ def records_of_a_deleted_topic_are_read(nodes: Nodes) -> str:
     return "risen records"
 
 
-@bad
+@invalid_history
 def records_of_a_deleted_topic_are_read_from_a_node_that_started_later(nodes: Nodes) -> str:
     nodes.delete()
     nodes.start(2)
@@ -309,21 +311,21 @@ def records_of_a_deleted_topic_are_read_from_a_node_that_started_later(nodes: No
     return "risen records"
 
 
-@good
+@valid_history
 def records_of_a_deleted_topic_may_be_read_for_a_moment(nodes: Nodes) -> None:
     nodes.wait(LONG)
     nodes.delete()
     nodes.records(2)
 
 
-@bad
+@invalid_history
 def a_leader_epoch_goes_back_on_one_node(nodes: Nodes) -> str:
     nodes.topic(2, Led(1, 4))
     nodes.topic(2, Led(3, 3))
     return "epoch went back"
 
 
-@bad
+@invalid_history
 def a_leader_epoch_goes_back_over_a_restart(nodes: Nodes) -> str:
     nodes.topic(2, Led(1, 4))
     nodes.start(2)
@@ -331,20 +333,20 @@ def a_leader_epoch_goes_back_over_a_restart(nodes: Nodes) -> str:
     return "epoch went back"
 
 
-@good
+@valid_history
 def an_older_leader_epoch_may_be_told_by_another_node(nodes: Nodes) -> None:
     nodes.topic(2, Led(1, 4))
     nodes.topic(3, Led(2, 3))
 
 
-@good
+@valid_history
 def two_answers_of_one_node_that_were_under_way_together_come_in_any_order(nodes: Nodes) -> None:
     asked_at = nodes.clock
     nodes.topic(2, Led(1, 4))
     nodes.topic(2, Led(3, 3), asked_at=asked_at)
 
 
-@bad
+@invalid_history
 def a_node_names_itself_long_after_another_one_led(nodes: Nodes) -> str:
     nodes.topic(1, Led(1, 4))
     nodes.wait(LONG)
@@ -352,7 +354,7 @@ def a_node_names_itself_long_after_another_one_led(nodes: Nodes) -> str:
     return "leader of the past"
 
 
-@bad
+@invalid_history
 def a_node_names_itself_after_it_was_started_again(nodes: Nodes) -> str:
     nodes.topic(1, Led(1, 4))
     nodes.start(2)
@@ -360,7 +362,7 @@ def a_node_names_itself_after_it_was_started_again(nodes: Nodes) -> str:
     return "leader of the past"
 
 
-@good
+@valid_history
 def a_node_may_name_itself_while_its_lease_lasts_and_others_what_they_know(nodes: Nodes) -> None:
     nodes.wait(LONG)
     nodes.topic(1, Led(1, 4))
@@ -370,7 +372,7 @@ def a_node_may_name_itself_while_its_lease_lasts_and_others_what_they_know(nodes
     nodes.topic(2, Led(-1, 3))
 
 
-def told(history: History) -> tuple[str | None, list[AnyEvent]]:
+def judge_history(history: History) -> tuple[str | None, list[AnyEvent]]:
     nodes = Nodes()
     expected = history(nodes)
     return expected, nodes.finished()
@@ -378,29 +380,29 @@ def told(history: History) -> tuple[str | None, list[AnyEvent]]:
 
 @pytest.mark.parametrize("history", BAD, ids=lambda history: history.__name__)
 def test_checker_reports_stale_response_by_name(history: History) -> None:
-    expected, events = told(history)
+    expected, events = judge_history(history)
     findings = judge(events)
     assert [finding.kind for finding in findings] == [expected], "\n".join(map(str, findings))
 
 
 @pytest.mark.parametrize("history", GOOD, ids=lambda history: history.__name__)
 def test_checker_accepts_valid_response(history: History) -> None:
-    assert judge(told(history)[1]) == []
+    assert judge(judge_history(history)[1]) == []
 
 
 def test_every_checker_has_history_only_it_detects() -> None:
     idle = set(STALE_CHECKERS) - {stale_ends}
     for history in BAD:
-        evidence = Evidence(told(history)[1])
+        evidence = Evidence(judge_history(history)[1])
         found_by = [checker for checker in STALE_CHECKERS if any(checker(evidence))]
         if len(found_by) == 1:
             idle.discard(found_by[0])
-    assert not idle, f"not needed by any history: {[checker.__name__ for checker in idle]}"
+    assert not idle, f"checkers without a history: {[checker.__name__ for checker in idle]}"
 
 
 def test_history_on_disk_gives_same_verdict(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
-    events = [event for history in BAD + GOOD for event in told(history)[1]]
+    events = [event for history in BAD + GOOD for event in judge_history(history)[1]]
     for event in events:
         journal.add(event)
     journal.close()

@@ -1,4 +1,4 @@
-"""Histories of transactions, written by hand: each kind of bad outcome is found, alone and under its name."""
+"""Hand-written transaction histories: each kind of violation is reported alone and by its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.chaos.transactional import TRANSACTIONAL_CHECKERS
 BadHistory = Callable[[Story], str]
 
 
-def two_to_copy(story: Story) -> tuple[RecordId, RecordId]:
+def write_two_records(story: Story) -> tuple[RecordId, RecordId]:
     records = story.write(0, 0, SOURCE), story.write(1, 1, SOURCE)
     story.end_with(*records, topic=SOURCE)
     return records
@@ -28,20 +28,20 @@ def commit(story: Story, copy: RecordId, offset: int, partition: int = 0) -> Non
 
 def test_checkers_accept_records_copied_once() -> None:
     story = Story(COPYING)
-    first, second = two_to_copy(story)
+    first, second = write_two_records(story)
     aborted = story.copy(0, first, "t1")
     story.fail(aborted)
     one, other = story.copy(1, first, "t2"), story.copy(2, second, "t2")
     commit(story, one, 2)
     commit(story, other, 0, partition=1)
-    story.end_with(one, topic=COPIES, start=2)  # before it the aborted one and its marker, behind it another
+    story.end_with(one, topic=COPIES, start=2)  # after an aborted copy and its marker, and before another marker
     story.end_with(other, topic=COPIES, partition=1)
     assert judge(story.finished()) == []
 
 
 def test_control_records_are_not_offset_gaps() -> None:
     story = Story(COPYING)
-    first, second = two_to_copy(story)
+    first, second = write_two_records(story)
     copies = [story.copy(0, first), story.copy(1, second)]
     for offset, copy in enumerate(copies):
         commit(story, copy, offset)
@@ -52,7 +52,7 @@ def test_control_records_are_not_offset_gaps() -> None:
 
 
 def read_of_what_was_aborted(story: Story) -> str:
-    first, second = two_to_copy(story)
+    first, second = write_two_records(story)
     aborted = story.copy(0, first, "t1")
     story.fail(aborted)
     story.read(aborted, 0, COPIES, reader="alone")
@@ -64,8 +64,8 @@ def read_of_what_was_aborted(story: Story) -> str:
 
 
 def half_of_a_transaction(story: Story) -> str:
-    """Of unknown outcome as it is, it may be there or not, but not in part. (What is not copied yet, another would.)"""
-    first, second = two_to_copy(story)
+    """A transaction of unknown outcome may exist or not, but not in part."""
+    first, second = write_two_records(story)
     half = story.copy(0, first, "t1"), story.copy(1, second, "t1")
     for copy in half:
         story.leave_unknown(copy)
@@ -77,7 +77,7 @@ def half_of_a_transaction(story: Story) -> str:
 
 
 def a_record_that_two_transactions_have_copied(story: Story) -> str:
-    first, second = two_to_copy(story)
+    first, second = write_two_records(story)
     copies = story.copy(0, first, "t1"), story.copy(1, second, "t1"), story.copy(2, first, "t2", producer="zombie")
     for offset, copy in enumerate(copies):
         commit(story, copy, offset)
@@ -86,7 +86,7 @@ def a_record_that_two_transactions_have_copied(story: Story) -> str:
 
 
 def a_record_that_nobody_has_copied(story: Story) -> str:
-    first, _ = two_to_copy(story)
+    first, _ = write_two_records(story)
     copy = story.copy(0, first)
     commit(story, copy, 0)
     story.end_with(copy, topic=COPIES)
@@ -94,8 +94,8 @@ def a_record_that_nobody_has_copied(story: Story) -> str:
 
 
 def a_committed_copy_that_is_gone(story: Story) -> str:
-    """And copied anew by another transaction."""
-    first, second = two_to_copy(story)
+    """The copy was repeated by another transaction."""
+    first, second = write_two_records(story)
     gone = story.copy(0, first, "t1")
     commit(story, gone, 0)
     copies = story.copy(1, first, "t2"), story.copy(2, second, "t2")
@@ -130,4 +130,4 @@ def test_every_checker_has_history_only_it_detects() -> None:
         found_by = [checker for checker in CHECKERS if any(checker(evidence))]
         if len(found_by) == 1:
             idle.discard(found_by[0])
-    assert not idle, f"not needed by any history: {[checker.__name__ for checker in idle]}"
+    assert not idle, f"checkers without a history: {[checker.__name__ for checker in idle]}"

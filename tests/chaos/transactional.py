@@ -1,6 +1,6 @@
-"""What must be true of transactions: checkers like those of checkers.py, for topics that hold copies.
+"""Checkers of transactions, for topics that hold copies.
 
-A copy's key is the id of what it is a copy of, and a copy is known by its own id: that of the attempt.
+The key of a copy is the id of its original record. Its own id identifies the attempt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.chaos.history import Place, RecordId
 
 
 def aborted_reads(evidence: Evidence) -> Iterator[Finding]:
-    """Read as committed, by anyone at any time, and of a transaction that was aborted (G1a)."""
+    """A record of an aborted transaction was read as committed (G1a)."""
     told: set[RecordId] = set()
     for event in evidence.consumed:
         sent, failed = evidence.sent.get(event.id), evidence.failed.get(event.id)
@@ -25,7 +25,7 @@ def aborted_reads(evidence: Evidence) -> Iterator[Finding]:
 
 
 def torn(evidence: Evidence) -> Iterator[Finding]:
-    """At the end all of a transaction is there, or nothing of it."""
+    """Only a part of a transaction's records exists at the end."""
     present = evidence.offsets_by_id()
     by_transaction: dict[str, list[RecordId]] = defaultdict(list)
     for sent in evidence.sent.values():
@@ -39,7 +39,7 @@ def torn(evidence: Evidence) -> Iterator[Finding]:
 
 
 def copies(evidence: Evidence) -> Iterator[Finding]:
-    """Each record of the topic that is copied was copied once."""
+    """A record of the source topic was not copied exactly once."""
     for topic, promised in evidence.promised.items():
         if promised.copies_of is None:
             continue

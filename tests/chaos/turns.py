@@ -1,4 +1,4 @@
-"""Something that comes and goes in quick turns, on a thread, while something else goes on."""
+"""Periodic faults: a fault that is active and inactive in turns, on a thread."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from contextlib import AbstractContextManager, contextmanager
 
 @contextmanager
 def taking_turns(state: Callable[[], AbstractContextManager[None]], on_s: float, off_s: float) -> Iterator[None]:
-    """In `state` for `on_s`, out of it for `off_s`, until the block ends; then out of it. Raises what went wrong."""
+    """Enter `state` for `on_s` and leave it for `off_s` repeatedly until the block ends. Raises its errors."""
     ending = threading.Event()
     failures: list[BaseException] = []
 
-    def turn() -> None:
+    def alternate() -> None:
         try:
             while not ending.is_set():
                 with state():
                     ending.wait(on_s)
                 ending.wait(off_s)
-        except BaseException as failure:  # for the thread that waits for this one
+        except BaseException as failure:  # raised again in the waiting thread
             failures.append(failure)
 
-    thread = threading.Thread(target=turn, name="chaos-turns", daemon=True)
+    thread = threading.Thread(target=alternate, name="chaos-turns", daemon=True)
     thread.start()
     try:
         yield

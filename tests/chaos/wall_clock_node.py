@@ -1,7 +1,7 @@
-"""A node whose wall clock a test can set wrong while it runs; time that only goes on stays as it is.
+"""A node whose wall clock a test can shift while it runs. The monotonic clock is not affected.
 
-Run as a program with a file of eight bytes: nanoseconds that are added to whatever the process reads as the time of
-day. Whoever writes them makes the clock jump at that moment, and a node that starts later starts with it.
+The program takes a file with eight bytes: nanoseconds that are added to the wall-clock time. Writing them shifts the
+clock immediately, and a node that starts later starts with the shifted clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHIFT = struct.Struct("<q")
 
 
 def shift_clock(file: Path, seconds: float) -> None:
-    """For the side of the test: in place, because the node has the file mapped."""
+    """Write the shift in place, because the node has the file mapped into memory."""
     with file.open("r+b") as opened:
         opened.write(SHIFT.pack(int(seconds * 1e9)))
 
@@ -36,7 +36,7 @@ def _shifted(file: Path, time_ns: Callable[[], int]) -> Callable[[], int]:
 def main() -> int:
     now_ns = time.time_ns = _shifted(Path(sys.argv[1]), time.time_ns)
     time.time = lambda: now_ns() / 1e9
-    from chronik.testing import broker_process  # when all that it imports reads the clock that is set here
+    from chronik.testing import broker_process  # after the clock is replaced, for modules that read it on import
 
     return broker_process.main()
 

@@ -1,8 +1,7 @@
-"""Clients that ask and change one thing at a time, by raw requests: what each node says by itself, how soon a partition
-acknowledges again, and what becomes of commits and topics.
+"""Clients that send raw requests one at a time and record each response with the time of its request.
 
-Stock clients ask the node that they believe in, again until they like the answer. Here every node is asked, and every
-answer is written down with the time of its question.
+Stock clients retry at the node that they consider the leader. These clients request every node, to observe each node by
+itself, how soon a partition acknowledges again, and the outcome of commits and topic changes.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ from tests.long import LONG
 R = TypeVar("R", bound=Response)
 
 ASK_SECONDS_MAX = 1.0
-"""Shorter than a fault, so that several questions fall into each."""
+"""Shorter than a fault, so that several requests fall into each."""
 
 PULSE_SECONDS = 0.1 if LONG else 0.2
 PRODUCE_SECONDS_MAX = 4.0
-"""As the other clients here have it: a leader that is a second away from its followers needs three."""
+"""As for the other clients here: a leader with a delay of one second to its followers needs three."""
 
 COMMIT_SECONDS = 0.05 if LONG else 0.15
 TOPIC_SECONDS = 1.0
@@ -69,7 +68,7 @@ ALL_IN_SYNC = -1
 
 
 class Door:
-    """To one node: a connection that is made anew after it was lost."""
+    """A connection to one node that is reopened after a failure."""
 
     def __init__(self, address: Address, name: str, timeout_s: float = ASK_SECONDS_MAX) -> None:
         self._address = address
@@ -78,7 +77,7 @@ class Door:
         self._connection: Connection | None = None
 
     def ask(self, request: Request, answer: type[R]) -> R:
-        """Raises ClientError."""
+        """Send a request and return its response. Raises ClientError."""
         if self._connection is None or self._connection.closed:
             self._connection = Connection(self._address, client_id=self._name, timeout_s=self._timeout_s)
         return self._connection.request(request, answer)
@@ -89,8 +88,10 @@ class Door:
 
 
 class Pulse(Client):
-    """One record after the other into one partition, each tried once at whichever node takes it. No client's patience
-    stands between what the cluster can do and what is seen of it."""
+    """Writes one record after the other to one partition, each once at the node that accepts it.
+
+    It has no client retries that would hide when the cluster is available.
+    """
 
     def __init__(
         self, name: str, journal: Journal, progress: Progress, nodes: Mapping[int, Address], place: Place
@@ -103,12 +104,12 @@ class Pulse(Client):
 
     def _run(self) -> None:
         while not self._ending.wait(PULSE_SECONDS):
-            if not self._is_taken():
+            if not self._is_acknowledged():
                 self._doors.rotate(-1)
         for door in self._doors:
             door.close()
 
-    def _is_taken(self) -> bool:
+    def _is_acknowledged(self) -> bool:
         record, sent_at = RecordId(self.name, self._number), now()
         self._number += 1
         self._journal.add(Sent(at=sent_at, id=record, topic=self._place.topic))
@@ -137,8 +138,10 @@ class Pulse(Client):
 
 
 class Ledger(Client):
-    """Commits a growing number for each of some groups in turn. Each is sent once: whether one that was not
-    acknowledged takes effect, and when, is not known."""
+    """Commits growing offsets for several groups in turn. Each commit is sent once.
+
+    Whether and when an unacknowledged commit takes effect is unknown.
+    """
 
     def __init__(
         self, name: str, journal: Journal, nodes: Mapping[int, Address], groups: Sequence[str], place: Place
@@ -174,7 +177,7 @@ class Ledger(Client):
 
 
 class Names:
-    """Topics that come and go, for those who ask about them. Any thread may."""
+    """The names of recently created topics. Thread-safe."""
 
     def __init__(self, kept: int = 8) -> None:
         self._lock = threading.Lock()
@@ -190,7 +193,7 @@ class Names:
 
 
 class Founder(Client):
-    """Makes topics, writes a record into each, and deletes them again. No name is used twice."""
+    """Creates topics, writes a record to each, and deletes them. Topic names are never reused."""
 
     def __init__(self, name: str, journal: Journal, bootstrap: str, names: Names) -> None:
         super().__init__(name, journal)
@@ -204,12 +207,12 @@ class Founder(Client):
             with ClusterClient(self._bootstrap, client_id=self.name, timeout_s=CHANGE_SECONDS_MAX) as cluster:
                 topic = f"passing-{number}"
                 self._names.add(topic)
-                if self._is_made(cluster, topic):
+                if self._is_created(cluster, topic):
                     alive.append(topic)
                 if len(alive) > 2:
                     self._delete(cluster, alive.popleft())
 
-    def _is_made(self, cluster: ClusterClient, topic: str) -> bool:
+    def _is_created(self, cluster: ClusterClient, topic: str) -> bool:
         try:
             create_topics(cluster, [NewTopic(topic, partitions=1)])
             self._journal.add(TopicCreated(at=now(), topic=topic))

@@ -1,4 +1,4 @@
-"""What clients do while the cluster is tormented: each workload has a topic of its own, and its own promise."""
+"""Workloads of the chaos tests, each with its own topic and guarantees."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ COPIERS = 2
 
 @dataclass(frozen=True)
 class Workload:
+    """A topic, its producers and consumers, and its guarantees."""
+
     name: str
     is_ordered: bool
     is_once: bool
     senders: tuple[Settings, ...]
-    """The settings of each, beside the client's own."""
+    """The settings of each producer, in addition to the common ones."""
     timeout_s: float
-    """After which a producer gives a record up: what became of it is unknown."""
+    """Time after which a producer abandons a record, whose outcome is then unknown."""
     keys: int = 0
-    """Of each producer; 0: records have none."""
+    """Number of keys of each producer; 0 for records without keys."""
     partitions: int = 3
     has_group: bool = True
     copies: tuple[Workload, ...] = ()
-    """Topics to which it is copied, in transactions."""
+    """Topics to which the records are copied in transactions."""
     copies_of: str | None = None
 
     @property
@@ -60,14 +62,14 @@ def _copy(of: str, name: str) -> Workload:
 WORKLOADS = {
     each.name: each
     for each in (
-        # As most people have it, beside one that tries once: what it was refused must not be there.
+        # Common settings, and a producer without retries: its rejected records must not exist.
         Workload("queue", False, False, senders=({}, {}, {"retries": 0}), timeout_s=20.0),
-        # The next record of a key is sent when the last is settled. (One request in flight would not do: librdkafka
-        # counts them by connection, and forgets those of a leader that it has given up.)
+        # The next record of a key is sent when the previous one is settled. (One request in flight is not enough:
+        # librdkafka counts them by connection, and forgets those of an abandoned leader.)
         Workload("keyed", True, False, senders=({}, {}), timeout_s=20.0, keys=60),
-        # Patient: a record that it gives up ends a sequence, which is another thing to test than going on with it.
+        # Long timeouts: an abandoned record would end the sequence of an idempotent producer.
         Workload("idempotent", True, True, senders=({"enable.idempotence": True},) * 2, timeout_s=60.0),
-        # Consumed, and produced to two others in transactions.
+        # Records that are consumed and produced to two other topics in transactions.
         Workload(
             "transactions",
             True,
@@ -82,10 +84,10 @@ WORKLOADS = {
 
 
 PULSE = Workload("pulse", False, False, senders=(), timeout_s=0.0, has_group=False)
-"""One record at a time into each partition, by `witnesses.Pulse`: always there, beside what was asked for."""
+"""One record at a time to each partition, by `witnesses.Pulse`. It always runs in addition to the other workloads."""
 
 GROUPS = tuple(f"ledger-{number}" for number in range(1, 7))
-"""Enough for every node to coordinate some of them. They have no members."""
+"""Groups without members, enough for every node to coordinate some of them."""
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Crew:
 
     @classmethod
     def of(cls, workload: Workload, journal: Journal, progress: Progress, bootstrap: str, rate: float) -> Crew:
-        """`rate`: records per second of the whole workload."""
+        """Create the clients. `rate` is in records per second for the whole workload."""
         share = rate / len(workload.senders)
         senders = [
             Sender(
@@ -130,7 +132,7 @@ class Crew:
         return cls(workload, senders, members, copiers)
 
     def have_read(self, ends: dict[Place, int]) -> bool:
-        """Whether the members together have come to these ends."""
+        """Return whether the members together have read up to these offsets."""
         read = [each for each in self.workload.topics if each.has_group]
         return all(_position(self.members, place) >= ends[place] for each in read for place in each.places())
 
@@ -141,17 +143,17 @@ class Crew:
 
 
 def _position(clients: Iterable[Member | Copier], place: Place) -> int:
-    """The furthest that any of them has come."""
+    """Return the highest position of all clients."""
     return max((client.positions.get(place, 0) for client in clients), default=0)
 
 
 def drain(crews: Iterable[Crew], ends: dict[Place, int], seconds: float) -> None:
-    """Returns when the groups have read all, or when it takes too long: then the checkers say what they have not."""
+    """Wait until the groups have read everything. After a timeout, the checkers report what is missing."""
     crews = list(crews)
     wait_for(lambda: all(crew.have_read(ends) for crew in crews), seconds)
 
 
 def copy_all(crews: Iterable[Crew], ends: dict[Place, int], seconds: float) -> None:
-    """Returns when all is copied, as `drain` does when it is read."""
+    """Wait until everything is copied. After a timeout, the checkers report what is missing."""
     crews = list(crews)
     wait_for(lambda: all(crew.have_copied(ends) for crew in crews), seconds)

@@ -1,5 +1,5 @@
-"""Three brokers that can be killed, paused and cut off: Chronik's; or with CHRONIK_TEST_BROKER=apache-kafka those of
-Apache Kafka, so that the same tests show what it does."""
+"""Three brokers that tests can kill, pause and isolate: Chronik or, with CHRONIK_TEST_BROKER=apache-kafka, Apache Kafka
+for comparison."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from chronik.testing.cluster import Cluster
 
 NODES = 3
 READY_SECONDS_MAX = 180.0
-"""After a fault, with clients that go on all the time: more than a cluster takes to start on a machine that does much
-else."""
+"""Time limit after a fault, with active clients: more than a cluster needs to start on a busy machine."""
 
 CHOSEN = os.environ.get("CHRONIK_TEST_BROKER", "chronik")
 APACHE_KAFKA = "apache-kafka"
 
 
 class Brokers(ABC):
-    """Numbered from 1."""
+    """A cluster of three brokers, numbered from 1."""
 
     ids = range(1, NODES + 1)
     can_cut = True
-    """Whether `cut_off` does anything."""
+    """Whether `cut_off` is supported."""
 
     @property
     @abstractmethod
     def addresses(self) -> list[str]:
-        """What clients take as bootstrap.servers to begin with one node: of each of them."""
+        """The bootstrap address of each node."""
 
     @property
     def bootstrap(self) -> str:
@@ -44,7 +43,7 @@ class Brokers(ABC):
 
     @abstractmethod
     def start(self, node: int) -> None:
-        """Again. It may not have met the others yet when this returns."""
+        """Start the node again. It may not be connected to the others yet when this returns."""
 
     @abstractmethod
     def pause(self, node: int) -> None: ...
@@ -54,7 +53,7 @@ class Brokers(ABC):
 
     @abstractmethod
     def cut_off(self, node: int) -> None:
-        """From the other nodes; clients still reach it."""
+        """Isolate the node from the others. Clients still reach it."""
 
     @abstractmethod
     def heal(self) -> None: ...
@@ -116,10 +115,10 @@ class KafkaBrokers(Brokers):
         self.kafka.resume(node - 1)
 
     def cut_off(self, node: int) -> None:
-        """It has no links that could be cut."""
+        """Do nothing: Apache Kafka has no proxied links."""
 
     def heal(self) -> None:
-        """Nothing was cut."""
+        """Do nothing: no links were cut."""
 
     def wait_until_ready(self) -> None:
         self.kafka.wait_until_ready()
@@ -131,8 +130,7 @@ def linked_cluster(folder: Path) -> Cluster:
 
 @contextmanager
 def running_brokers(folder: Path, chronik: Callable[[Path], Cluster] = linked_cluster) -> Iterator[Brokers]:
-    """Three of them, ready; `chronik` makes them where they are Chronik's. Skips the test where Apache Kafka's are to
-    be had by `tools/clients/setup`, and are not."""
+    """Run three brokers; `chronik` creates Chronik's cluster. Skips the test if Apache Kafka is not installed."""
     if CHOSEN != APACHE_KAFKA:
         with chronik(folder) as cluster:
             yield ChronikBrokers(cluster)

@@ -1,4 +1,4 @@
-"""What tests of groups in a cluster share: who coordinates, what each node itself holds of a group, and its members."""
+"""Helpers for group tests in a cluster: coordinators, each node's own group state, and members."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.clients.running import CommandFailed, GroupMember, RunningClient, wai
 
 COORDINATED_PARTITIONS = 50
 SETTLED_SECONDS_MAX = 90.0
-"""For whatever takes a session, a rebalance and an election at most, on a machine that does much else."""
+"""Time limit for a session, a rebalance and an election on a busy machine."""
 
 Owned = set[tuple[str, int]]
 
@@ -37,14 +37,14 @@ def make_topic(cluster: Cluster, partitions: int) -> str:
 
 
 def wait_until_whole(cluster: Cluster, topic: str, partitions: int) -> None:
-    """All replicas in sync, of the topic and of what coordinators stand by: any node may die then."""
+    """Wait until all replicas of the topic and of the coordinator topics are in sync, so that any node may die."""
     places = [Place(topic, index) for index in range(partitions)]
     places += [Place(OFFSETS_TOPIC, index) for index in range(COORDINATED_PARTITIONS)]
     cluster.wait_until(lambda: not_in_sync(cluster, places), f"all replicas of {topic} in sync", SETTLED_SECONDS_MAX)
 
 
 def coordinator_of(cluster: Cluster, group: str) -> ClusterNode:
-    """A living one, by the account of a living node."""
+    """Return a live coordinator, according to a live node."""
     place = Place(OFFSETS_TOPIC, coordinator_partition(group, COORDINATED_PARTITIONS))
 
     def found() -> ClusterNode | None:
@@ -57,10 +57,10 @@ def coordinator_of(cluster: Cluster, group: str) -> ClusterNode:
 
 
 def offsets_held_by(node: ClusterNode, group: str) -> dict[tuple[str, int], tuple[int, str]]:
-    """Offset and metadata in this very node's image."""
+    """Return the offsets and metadata in this node's own image."""
     view = node.group(group)
     held: list[dict[str, Any]] = [] if view is None else view["offsets"]
-    # confluent-kafka puts a zero byte behind the metadata that it sends.
+    # confluent-kafka appends a zero byte to the metadata.
     return {
         (each["topic"], each["partition"]): (each["offset"], (each["metadata"] or "").rstrip("\0")) for each in held
     }
@@ -74,11 +74,11 @@ def wait_until_held_everywhere(cluster: Cluster, group: str, expected: dict[tupl
                 return f"{node!r} holds {held} of {group}"
         return None
 
-    cluster.wait_until(missing, f"every living node's own image holds {expected}")
+    cluster.wait_until(missing, f"every live node's image to contain {expected}")
 
 
 def generation_of(cluster: Cluster, group: str) -> tuple[int, tuple[str, ...]]:
-    """With the members' ids, as the coordinator itself has stored it."""
+    """Return the generation and the member ids, as stored by the coordinator."""
     view = coordinator_of(cluster, group).group(group)
     assert view is not None
     return view["generation"], tuple(sorted(view["members"]))
@@ -88,12 +88,12 @@ def generation_of(cluster: Cluster, group: str) -> tuple[int, tuple[str, ...]]:
 
 
 TAKES_ONE_ADDRESS = ("kafkajs",)
-"""Clients whose driver does not take a list of addresses to begin with."""
+"""Clients whose driver accepts only one bootstrap address."""
 
 
 @contextmanager
 def started(name: str, cluster: Cluster, group: str | None = None) -> Iterator[RunningClient]:
-    """A client that must begin with one address begins with one that outlives the coordinator of `group`."""
+    """Run a client. One that needs a single address gets that of a node which does not coordinate `group`."""
     client = RunningClient(CLIENTS[name], bootstrap_of(name, cluster, group))
     try:
         yield client
@@ -109,8 +109,7 @@ def bootstrap_of(name: str, cluster: Cluster, group: str | None) -> str:
 
 
 class Drivers:
-    """Of the tests of a file, as a context manager: whoever asks for a client is given one that another test has let go
-    in good health, for a JVM takes seconds to start."""
+    """The clients of the tests in a file, as a context manager. Healthy clients are reused, since JVMs start slowly."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -126,7 +125,7 @@ class Drivers:
 
     @contextmanager
     def lent(self, name: str, group: str | None = None) -> Iterator[RunningClient]:
-        """See `started`."""
+        """Borrow a client; see `started`."""
         bootstrap, idle = bootstrap_of(name, self._cluster, group), self._idle[name]
         client = idle.pop() if idle else RunningClient(CLIENTS[name], bootstrap)
         client.use(bootstrap)
@@ -139,8 +138,7 @@ class Drivers:
 
 
 class RestartingMember(GroupMember):
-    """Of a client that gives up when it loses its coordinator, says so, and starts anew by itself: what counts is that
-    it reads on."""
+    """A member whose client fails when it loses its coordinator, reports that, and restarts by itself."""
 
     def assignment(self) -> Owned:
         state = self._client.call("member", member=self._name)
@@ -155,7 +153,7 @@ START_ANEW = ("kafkajs",)
 def joined(
     client: RunningClient, group: str, topic: str, assignor: str | None = None, instance: str | None = None
 ) -> Iterator[GroupMember]:
-    """A member that is gone afterwards; it may have left, or its client crashed, before."""
+    """Run a member and remove it afterwards; it may leave or crash before."""
     member = client.join(group, [topic], assignor, instance)
     if client.name in START_ANEW:
         member = RestartingMember(client, member._name)
@@ -180,17 +178,17 @@ def offsets_of(topic: str, partitions: int, start: int, end: int) -> set[tuple[s
 
 
 def wait_until_shared(members: Collection[GroupMember], whole: Owned) -> None:
-    """Every partition has one owner, and every member owns something."""
+    """Wait until every partition has one owner and every member has partitions."""
 
-    def shared() -> bool:
+    def is_shared() -> bool:
         owned = [member.assignment() for member in members]
         return all(owned) and sum(map(len, owned)) == len(whole) and set().union(*owned) == whole
 
-    wait_for(f"{len(members)} members share {len(whole)} partitions", shared, SETTLED_SECONDS_MAX)
+    wait_for(f"{len(members)} members share {len(whole)} partitions", is_shared, SETTLED_SECONDS_MAX)
 
 
 def wait_until_seen(members: Collection[GroupMember], offsets: set[tuple[str, int, int]]) -> None:
-    def seen() -> bool:
+    def have_read() -> bool:
         return offsets <= set().union(*(member.seen() for member in members))
 
-    wait_for(f"{len(members)} members read {len(offsets)} records", seen, SETTLED_SECONDS_MAX)
+    wait_for(f"{len(members)} members read {len(offsets)} records", have_read, SETTLED_SECONDS_MAX)

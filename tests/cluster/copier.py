@@ -1,5 +1,6 @@
-"""Copies a topic exactly once, as an application would: consumes, transforms, produces, and commits what it has read in
-the transaction of what it wrote. A process of its own, which tests kill, pause and cut off:
+"""An application that copies a topic exactly once: it consumes, transforms, produces and commits in transactions.
+
+A separate process, which tests kill, pause and isolate:
 
     python -m tests.cluster.copier BOOTSTRAP TRANSACTIONAL_ID
 """
@@ -19,29 +20,31 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 INPUT, OUTPUT, GROUP = "input", "output", "copiers"
 OUTPUT_PARTITIONS = 3
 RECORDS_MAX = 50
-"""Of one transaction."""
+"""Records of one transaction."""
 
 SESSION_MS = 6_000
 TRANSACTION_TIMEOUT_MS = 5_000
-"""Both short, for the sake of who waits for what a dead copier has left behind."""
+"""Session and transaction timeout, short to limit the wait for a dead copier's leftovers."""
 
 WORK_SECONDS = 0.15
-"""What transforming takes, as it were, with half of the records written: most kills find a transaction open."""
+"""Simulated work in the middle of a transaction, so that most kills find one open."""
 
 CALL_SECONDS_MAX = 30.0
 HUNG_SECONDS = TRANSACTION_TIMEOUT_MS / 1000 + 2.0
-"""After that, adding offsets does not come back any more: librdkafka waits forever for a coordinator of the group that
-has left the cluster's metadata, whatever timeout it was given (confluentinc/librdkafka#5456 and #5511)."""
+"""Time after which `send_offsets_to_transaction` is considered hung: librdkafka waits forever for a group coordinator
+that has left the metadata, whatever its timeout (confluentinc/librdkafka#5456 and #5511)."""
 
 EXIT_HUNG = 1
-"""As faulthandler has it."""
+"""The exit code of faulthandler."""
 
 POLL_SECONDS = 0.2
 EXIT_FATAL = 3
-"""Whoever started it starts another: fenced, or what it does not know how to go on from."""
+"""The exit code after a fatal error, such as fencing. The supervisor starts another process."""
 
 
 class Copier:
+    """A transactional copier."""
+
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         common = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._producer = Producer(
@@ -61,12 +64,12 @@ class Copier:
         )
 
     def run(self) -> None:
-        """Raises KafkaException when it cannot go on."""
-        _patiently(lambda: self._producer.init_transactions(CALL_SECONDS_MAX))
+        """Copy until a fatal error. Raises KafkaException."""
+        _retry(lambda: self._producer.init_transactions(CALL_SECONDS_MAX))
         self._consumer.subscribe([INPUT])
         while True:
             messages = self._consumer.consume(RECORDS_MAX, timeout=POLL_SECONDS)
-            # An error is that of a broker which is away, most likely; the next call tries again.
+            # Errors are mostly those of unavailable brokers; the next call retries.
             if records := [message for message in messages if message.error() is None]:
                 self._copy(records)
 
@@ -82,23 +85,23 @@ class Copier:
             read = {(record.topic(), record.partition()): record.offset() + 1 for record in records}
             offsets = [TopicPartition(*place, offset) for place, offset in read.items()]
             member = self._consumer.consumer_group_metadata()
-            with _or_end():
-                _patiently(lambda: self._producer.send_offsets_to_transaction(offsets, member, CALL_SECONDS_MAX))
-            _patiently(lambda: self._producer.commit_transaction(CALL_SECONDS_MAX))
+            with _exit_when_hung():
+                _retry(lambda: self._producer.send_offsets_to_transaction(offsets, member, CALL_SECONDS_MAX))
+            _retry(lambda: self._producer.commit_transaction(CALL_SECONDS_MAX))
         except KafkaException as failure:
             if not failure.args[0].txn_requires_abort():
                 raise
-            _patiently(lambda: self._producer.abort_transaction(CALL_SECONDS_MAX))
+            _retry(lambda: self._producer.abort_transaction(CALL_SECONDS_MAX))
             self._rewind()
 
     def _produce(self, record: Any) -> None:
-        """To a partition that its number chooses: what was read of one partition goes to all of them."""
+        """Produce a copy to a partition that depends on its number, so that each input partition reaches all."""
         number = int(record.value())
         value = f"{number} {record.partition()} {record.offset()}"
         self._producer.produce(OUTPUT, value, key=record.key(), partition=number % OUTPUT_PARTITIONS)
 
     def _rewind(self) -> None:
-        """To where the last transaction that was committed has come to."""
+        """Seek to the offsets of the last committed transaction."""
         assigned = self._consumer.assignment()
         for at in self._consumer.committed(assigned, timeout=CALL_SECONDS_MAX) if assigned else ():
             if at.error is not None:
@@ -107,8 +110,8 @@ class Copier:
             self._consumer.seek(at)
 
 
-def _patiently(call: Callable[[], Any]) -> None:
-    """Again and again while that is what the client asks for: it goes on where it was."""
+def _retry(call: Callable[[], Any]) -> None:
+    """Repeat a call as long as its error is retriable."""
     while True:
         try:
             call()
@@ -119,8 +122,8 @@ def _patiently(call: Callable[[], Any]) -> None:
 
 
 @contextmanager
-def _or_end() -> Iterator[None]:
-    """Ends the process, as a supervisor would, when what is done takes too long."""
+def _exit_when_hung() -> Iterator[None]:
+    """End the process, as a supervisor would, if the block takes too long."""
     faulthandler.dump_traceback_later(HUNG_SECONDS, exit=True)
     try:
         yield
@@ -129,12 +132,12 @@ def _or_end() -> Iterator[None]:
 
 
 def main(bootstrap: str, transactional_id: str) -> None:
-    faulthandler.register(signal.SIGUSR1)  # says where it is, for whoever waits for it in vain
+    faulthandler.register(signal.SIGUSR1)  # prints a stack trace for a test that waits
     try:
         Copier(bootstrap, transactional_id).run()
     except KafkaException as failure:
-        print(f"{transactional_id} ends: {failure}", file=sys.stderr, flush=True)
-        faulthandler.dump_traceback_later(HUNG_SECONDS, exit=True)  # clients are closed, and may wait for brokers
+        print(f"{transactional_id}: fatal error: {failure}", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback_later(HUNG_SECONDS, exit=True)  # closing the clients may wait for brokers
         sys.exit(EXIT_FATAL)
 
 

@@ -1,7 +1,7 @@
-"""Copiers and brokers that things befall: what is killed, paused and cut off, and the copiers that come back.
+"""Faults of copiers and brokers, and the supervision of the copiers.
 
-Each copier has a listener of its own on every node of Chronik's, which is advertised at a proxy: so that a copier can
-be cut off, in the midst of whatever it does, from brokers that all others reach.
+Each copier has its own listener on every Chronik node, advertised at a proxy, so that it can be isolated from brokers
+that all others reach.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MAIN = "MAIN"
 TELL_SECONDS = 0.5
 LOG_CHARACTERS_SHOWN = 8_000
 COPIER_SIDE = 0
-"""The number of the copier among the nodes, as its links see them."""
+"""The number of the copier in its links to the nodes."""
 
 
 class CopiedCluster(Cluster):
-    """With a listener for each copier."""
+    """A cluster with a listener for each copier."""
 
     def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
         ids = list(ids)
@@ -59,11 +59,11 @@ class CopiedCluster(Cluster):
         return ClusterNode(folder, kafka, http, broker=broker, **config)
 
     def door(self, copier: int, node_id: int) -> Address:
-        """What a copier takes for the address of a node."""
+        """Return the address of a node for a copier."""
         return self._doors[copier].address(COPIER_SIDE, node_id)
 
     def cut_copier(self, copier: int) -> None:
-        """Lets nothing pass between it and any node, either way."""
+        """Cut all links between a copier and the nodes, in both directions."""
         outwards = [(COPIER_SIDE, node_id) for node_id in self.nodes]
         self._doors[copier].cut([*outwards, *((node_id, COPIER_SIDE) for node_id in self.nodes)])
 
@@ -82,7 +82,7 @@ def _listener(copier: int) -> str:
 
 
 class Copiers:
-    """The processes. One that ends by itself is started again when somebody looks (`keep_up`)."""
+    """The copier processes. `keep_up` restarts those that have exited."""
 
     def __init__(self, brokers: Brokers, folder: Path) -> None:
         self._brokers = brokers
@@ -91,7 +91,7 @@ class Copiers:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self.restarts = 0
         self.hung = 0
-        """How many of them ended because librdkafka did not come back (`copier.HUNG_SECONDS`)."""
+        """Number of copiers that exited because librdkafka hung (`copier.HUNG_SECONDS`)."""
 
     def __enter__(self) -> Copiers:
         for copier in COPIERS:
@@ -133,12 +133,12 @@ class Copiers:
                 self.start(copier)
 
     def where_they_are(self) -> str:
-        """What each of them is doing, and what they have said at last."""
-        told = "".join(f"copier {copier}: exit code {each.poll()}\n" for copier, each in self._processes.items())
+        """Return the exit codes, stack traces and last output of the copiers."""
+        text = "".join(f"copier {copier}: exit code {each.poll()}\n" for copier, each in self._processes.items())
         for process in self._processes.values():
             process.send_signal(signal.SIGUSR1)
             time.sleep(TELL_SECONDS)  # one after the other, into the same file
-        return told + Path(self._log.name).read_text()[-LOG_CHARACTERS_SHOWN:]
+        return text + Path(self._log.name).read_text()[-LOG_CHARACTERS_SHOWN:]
 
     def _bootstrap(self, copier: int) -> str:
         if not isinstance(self._cluster, CopiedCluster):
@@ -146,11 +146,11 @@ class Copiers:
         return ",".join(str(self._cluster.door(copier, node_id)) for node_id in self._cluster.nodes)
 
 
-# What befalls them, for as long as a block takes
+# Faults, as context managers
 
 
 Fault = Callable[[Brokers, Copiers, random.Random], AbstractContextManager[str]]
-"""Yields what was done, in words."""
+"""A context manager that applies a fault and yields its description."""
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def broker_paused(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Ite
 
 @contextmanager
 def broker_cut_off(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
-    """Clients still reach it, and it does not know better for a while."""
+    """Isolate a broker from the others. Clients still reach it, and it does not notice immediately."""
     node = rng.choice(brokers.ids)
     brokers.cut_off(node)
     yield f"broker {node} cut off"
@@ -182,13 +182,13 @@ def broker_cut_off(brokers: Brokers, copiers: Copiers, rng: random.Random) -> It
 def copier_killed(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
     copier = rng.choice(COPIERS)
     copiers.kill(copier)
-    copiers.start(copier)  # at once: it has to end what the other has left open
-    yield f"copier {copier} killed and started anew"
+    copiers.start(copier)  # immediately: the new process must end the open transaction of the old one
+    yield f"copier {copier} killed and restarted"
 
 
 @contextmanager
 def copier_paused(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
-    """Its place in the group goes to others, and its transaction times out; then it wakes up and goes on with it."""
+    """Pause a copier until it has lost its partitions and its transaction has timed out; then it continues."""
     copier = rng.choice(COPIERS)
     copiers.pause(copier)
     yield f"copier {copier} paused"
@@ -205,7 +205,7 @@ def copier_cut_off(brokers: Brokers, copiers: Copiers, rng: random.Random) -> It
 
 @contextmanager
 def two_at_once(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
-    """A broker and a copier."""
+    """Apply a fault to a broker and another one to a copier."""
     with ExitStack() as stack:
         of_broker = rng.choice([fault for fault in BROKER_FAULTS if is_possible(fault, brokers)])
         of_copier = rng.choice([fault for fault in COPIER_FAULTS if is_possible(fault, brokers)])

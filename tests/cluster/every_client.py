@@ -1,4 +1,4 @@
-"""Clients of every kind, which write and read for as long as a test does something to the cluster behind them."""
+"""Clients of every kind that write and read while a test changes the cluster."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.long import LONG
 
 PARTITIONS = 3
 DRIVEN = ("kafkajs", "java-3.9", "java-4") if LONG else ("kafkajs", "java-4")
-"""Beside librdkafka, kafka-python and aiokafka: `make test` is content with five kinds."""
+"""Clients in addition to librdkafka, kafka-python and aiokafka. `make test` uses fewer."""
 RECORDS_PER_CALL = 20
 MEMBER_SECONDS = 0.2
 PAUSE_SECONDS = 0.0 if LONG else 0.3
-"""Between two calls of a driver. Making producers without a pause takes a processor by itself."""
+"""Pause between two calls of a driver. Creating producers without a pause uses a whole core."""
 
 
 class AiokafkaLoad(replicated.Load):
@@ -49,7 +49,7 @@ class AiokafkaLoad(replicated.Load):
     async def _settle(self, sent: Any, partition: int, number: int) -> None:
         try:
             metadata = await sent
-        except Exception as error:  # an application would have seen it
+        except Exception as error:  # an application would get this exception
             self.problems.append(f"record {number} of partition {partition}: {error!r}")
         else:
             self._settled(partition, number, metadata.offset)
@@ -76,11 +76,11 @@ class AiokafkaFollower(replicated.Follower):
 
 
 class DrivenLoad(replicated.Load):
-    """A client in a process of its own: a producer for every few records, `pause_s` apart."""
+    """A client in its own process, with a new producer for every few records, `pause_s` apart."""
 
     def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, pause_s: float = PAUSE_SECONDS) -> None:
         self.client = name
-        self.is_once = name != "kafkajs"  # its idempotence is an experiment, by its own account
+        self.is_once = name != "kafkajs"  # its idempotence is experimental
         super().__init__(bootstrap, topic, partitions)
         self._pause_s = pause_s
         self._driver = RunningClient(CLIENTS[name], _addresses(name, bootstrap))
@@ -95,8 +95,11 @@ class DrivenLoad(replicated.Load):
             self._driver.close()
 
     def _call(self, numbers: range) -> None:
-        """One partition at a time. kafkajs does not send a partition again whose new leader has already taken another
-        partition of the same call, and yet says that all is sent: it remembers who has answered, not for what."""
+        """Send one partition at a time.
+
+        If a new leader has already accepted another partition of the same call, kafkajs does not retry the rest, but
+        reports success.
+        """
         for partition in range(self._partitions):
             values = [b"%s/%d " % (self.client.encode(), number) + self._padding for number in numbers]
             self.sent[partition] = numbers.stop
@@ -120,23 +123,23 @@ class DrivenFollower(replicated.Follower):
         try:
             member = self._driver.join(self.group, [self._topic])
             while not self._ending.wait(MEMBER_SECONDS):
-                self._take(member)
+                self._record_consumed(member)
             member.leave()
         finally:
             self._driver.close()
 
-    def _take(self, member: GroupMember) -> None:
+    def _record_consumed(self, member: GroupMember) -> None:
         state = self._driver.call("member", member=member._name)
         if state["problem"] is not None and self.client != "kafkajs":
             raise AssertionError(state["problem"])
-        # kafkajs tells of every coordinator that it loses as of a crash, and starts anew by itself.
+        # kafkajs reports the loss of a coordinator as a crash and restarts by itself.
         for fields in state["records"]:
             received = Received.from_json(fields)
             self.seen[received.partition].append((received.offset, received.value or b""))
 
 
 def _addresses(name: str, bootstrap: str) -> str:
-    """The driver of kafkajs takes one address to begin with."""
+    """Return the bootstrap addresses. The driver of kafkajs accepts only one."""
     return bootstrap.partition(",")[0] if name == "kafkajs" else bootstrap
 
 
@@ -151,9 +154,10 @@ def every_client(
     pause_s: float = PAUSE_SECONDS,
     not_reading: Collection[str] = (),
 ) -> Iterator[tuple[list[replicated.Load], list[replicated.Follower]]]:
-    """Those that are here, writing and reading. Writers end first, and readers when they have read everything.
+    """Run all available clients. Producers stop first, and consumers when they have read everything.
 
-    Clients of Python write `rate` records a second, and those that are `driven` a few every `pause_s`."""
+    Python clients send `rate` records per second, and `driven` clients a few every `pause_s`.
+    """
     present = [name for name in driven if CLIENTS[name].missing() is None]
     loads: list[replicated.Load] = [
         replicated.ConfluentLoad(bootstrap, topic, partitions, rate=rate),

@@ -1,4 +1,4 @@
-"""Short words for what tests do to the nodes of a cluster: add, remove, promote, demote, drain."""
+"""Helpers to add, remove, promote, demote and drain nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chronik.testing.cluster import Cluster, ClusterNode
 
 
 def alter(node: ClusterNode, node_id: int, action: Action, address: Address | None = None) -> tuple[ErrorCode, str]:
-    """Says it once: what is not done at once is not asked for again."""
+    """Send one change request, without retries."""
     host, port = address or (None, 0)
     change = NodeToAlter(node_id=node_id, action=action, host=host, port=port)
     with Connection(node.kafka) as connection:
@@ -35,14 +35,14 @@ def done(node: ClusterNode, node_id: int, action: Action, address: Address | Non
 
 
 def nodes_of(node: ClusterNode) -> dict[int, DescribedNode]:
-    """As this very node tells it, by the word of the leader."""
+    """Return the nodes according to this node, which asks the leader."""
     with Connection(node.kafka) as connection:
         answer = connection.request(DescribeNodesRequest(), DescribeNodesResponse)
     return {each.node_id: each for each in answer.nodes} if answer.error_code == ErrorCode.NONE else {}
 
 
 def seats(node: ClusterNode) -> str:
-    """A letter for each node from 1 on: V votes, o follows, - is no member."""
+    """Return a letter for each node from 1 on: V for voters, o for observers, - for others."""
     nodes = nodes_of(node)
     letters = {each.node_id: "V" if each.is_voter else "o" for each in nodes.values() if each.is_member}
     return "".join(letters.get(node_id, "-") for node_id in range(1, 1 + max(nodes, default=0)))
@@ -53,11 +53,11 @@ def wait_for_seats(cluster: Cluster, expected: str) -> None:
         found = {node.node_id: seats(node) for node in cluster.live}
         return None if set(found.values()) == {expected} else f"seats: {found}"
 
-    cluster.wait_until(missing, f"seats are {expected}")
+    cluster.wait_until(missing, f"seats to be {expected}")
 
 
 def hold_instead(cluster: Cluster, asked: ClusterNode, node_id: int, heir: int) -> None:
-    """Another node gets all that this one holds. Returns when it has it."""
+    """Move all replicas of a node to another one and wait until they are moved."""
     with Connection(asked.kafka) as connection:
         topics = connection.request(MetadataRequest(topics=None), MetadataResponse).topics
         moved = []
@@ -82,12 +82,12 @@ def hold_instead(cluster: Cluster, asked: ClusterNode, node_id: int, heir: int) 
 
 
 def held_by(asked: ClusterNode, node_id: int) -> str | None:
-    """Returns what it holds, if anything."""
+    """Return the partitions that have a replica on the node, or None."""
     return _partitions(asked, lambda each: node_id in each.replica_nodes)
 
 
 def led_by(asked: ClusterNode, node_id: int) -> str | None:
-    """Returns what it leads, if anything."""
+    """Return the partitions that the node leads, or None."""
     return _partitions(asked, lambda each: each.leader_id == node_id)
 
 

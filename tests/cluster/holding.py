@@ -1,4 +1,4 @@
-"""How long a change that was made through one node takes to hold on all of them, for tests that tell it."""
+"""Measures how long a change through one node takes to apply on all nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ POLL_SECONDS = 0.01
 
 
 class Stopwatch:
-    """Counts from before a change is asked for until every node was seen to heed it: asking them is in it, too."""
+    """A stopwatch from before a change request until every node applies it, including the checks."""
 
     def __init__(self, seconds_max: float) -> None:
         self._seconds_max = seconds_max
@@ -18,15 +18,15 @@ class Stopwatch:
 
     @contextmanager
     def change(self, holds_everywhere: Callable[[], bool]) -> Iterator[None]:
-        """The change is made within it."""
+        """Measure the change that the block makes."""
         began = time.monotonic()
         yield
-        while not (holds := holds_everywhere()) and time.monotonic() - began < self._seconds_max:
+        while not (is_applied := holds_everywhere()) and time.monotonic() - began < self._seconds_max:
             time.sleep(POLL_SECONDS)
         self.seconds.append(time.monotonic() - began)
-        assert holds, f"it does not hold after {self._seconds_max:g} s"
-        assert self.seconds[-1] < self._seconds_max, f"it took {self.seconds[-1]:.1f} s until it held"
+        assert is_applied, f"not applied on all nodes after {self._seconds_max:g} s"
+        assert self.seconds[-1] < self._seconds_max, f"applied on all nodes after {self.seconds[-1]:.1f} s only"
 
     def summary(self, what: str) -> str:
         count, longest = len(self.seconds), max(self.seconds)
-        return f"{what}: {count} changes, each held on all nodes within {longest * 1000:.0f} ms of being asked for"
+        return f"{what}: {count} changes, each applied on all nodes within {longest * 1000:.0f} ms of its request"

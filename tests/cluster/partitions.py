@@ -1,4 +1,4 @@
-"""Short words for what tests say to a cluster about the partitions of its topics, and what they see of them."""
+"""Helpers to create, reassign and observe the partitions of a cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.raw import Disconnected, RawClient
 
 @dataclass(frozen=True)
 class Seen:
-    """A partition as a client sees it."""
+    """The state of a partition as a client sees it."""
 
     leader: int
     replicas: list[int]
@@ -41,7 +41,7 @@ class Seen:
 
 
 def create(node: ClusterNode, topic: str, *replicas: list[int], **configs: str) -> None:
-    """With its replicas where they are wanted; in names of configs '_' stands for '.'."""
+    """Create a topic with the given replicas. In config names, '_' stands for '.'."""
     wanted = CreatableTopic(
         name=topic,
         num_partitions=-1,
@@ -57,7 +57,7 @@ def create(node: ClusterNode, topic: str, *replicas: list[int], **configs: str) 
 
 
 def see(node: ClusterNode, topic: str) -> list[Seen]:
-    """As this very node tells it."""
+    """Return the partitions according to this node."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     with RawClient(node.bootstrap) as client:
         partitions = client.ask(request, 12, MetadataResponse).topics[0].partitions
@@ -68,13 +68,13 @@ def see(node: ClusterNode, topic: str) -> list[Seen]:
 
 
 def wait_until_seen(cluster: Cluster, topic: str, *expected: Seen) -> None:
-    """By every live node; the ISR in any order."""
+    """Wait until every live node reports these partitions; the ISR may be in any order."""
 
     def missing() -> str | None:
         for node in cluster.live:
             try:
                 seen = see(node, topic)
-            except Disconnected:  # it has lost its folder, and is not admitted again yet
+            except Disconnected:  # the node has lost its directory and is not admitted again yet
                 return f"node {node.node_id} disconnects its clients"
             if [_sorted(each) for each in seen] != [_sorted(each) for each in expected]:
                 return f"node {node.node_id} sees {seen}"
@@ -84,7 +84,7 @@ def wait_until_seen(cluster: Cluster, topic: str, *expected: Seen) -> None:
 
 
 def wait_until_in_sync(cluster: Cluster, topic: str) -> None:
-    """All replicas of all partitions, led, and all live nodes see the same."""
+    """Wait until all replicas of all partitions are in sync according to all live nodes."""
 
     def missing() -> str | None:
         views = [see(node, topic) for node in cluster.live]
@@ -102,7 +102,7 @@ def _sorted(seen: Seen) -> Seen:
 
 
 def reassign(node: ClusterNode, topic: str, **replicas: list[int] | None) -> list[ErrorCode]:
-    """`p0=[2, 3]` moves partition 0, `p0=None` gives that up."""
+    """Reassign partitions: `p0=[2, 3]` moves partition 0, `p0=None` cancels its reassignment."""
     return reassign_all(node, topic, {int(name[1:]): ids for name, ids in replicas.items()})
 
 
@@ -135,7 +135,7 @@ def wait_until_settled(cluster: Cluster) -> None:
 def elect(
     node: ClusterNode, *partitions: tuple[str, int], unclean: bool = False, version: int = 2
 ) -> dict[tuple[str, int], ErrorCode]:
-    """Without partitions: all of them."""
+    """Elect leaders of the given partitions, or of all."""
     wanted = [TopicPartitions(topic=topic, partitions=[index]) for topic, index in partitions]
     request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=wanted or None)
     with RawClient(node.bootstrap) as client:

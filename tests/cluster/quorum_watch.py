@@ -1,4 +1,4 @@
-"""Watches whether there is a quorum all the time: by writing to the metadata log, and by looking at who votes."""
+"""Checks continuously that there is a quorum: by writes to the metadata log, and by the voters that nodes report."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ ANSWER_SECONDS_MAX = 5.0
 WRITE_SECONDS = 0.05
 LOOK_SECONDS = 0.5
 COUNTED = "retention.ms"
-"""A config of the watched topic that is a number; the first is as long as its default."""
+"""A numeric config of the watched topic; its first value is the default."""
 FIRST = 604_800_000
 
 SILENT = (ChronikError, OSError)
 
 
 class QuorumWatch:
-    """On two threads of its own. One writes a number to the metadata log, again and again, through one live node after
-    the other: each acknowledgement says that a majority of voters has agreed. The other asks all live nodes who votes.
+    """A watch on two threads. One writes a number to the metadata log in a loop, through all live nodes in turn; each
+    acknowledgement proves a majority of voters. The other requests the voters from all live nodes.
 
-    `leaving` tells which node is about to go: it may be out before it is stopped, and is not asked to write.
+    `leaving` returns the node that is being removed, which is not asked to write.
     """
 
     def __init__(
@@ -49,20 +49,20 @@ class QuorumWatch:
     ) -> None:
         self._cluster, self._topic, self._whereabouts, self._leaving = cluster, topic, whereabouts, leaving
         self._ending = threading.Event()
-        watching = (self._write, self._look)
-        self._threads = [threading.Thread(target=self._guarded, args=(each,), name="watch") for each in watching]
+        watching = (self._write, self._watch_voters)
+        self._threads = [threading.Thread(target=self._run_and_catch, args=(each,), name="watch") for each in watching]
         self._failures: list[Exception] = []
         self._connections: dict[int, Connection] = {}
         self.writes = 0
         self.longest = (0.0, "")
-        """Without an acknowledgement, and what was done then."""
+        """The longest time without an acknowledgement, and the step during which it occurred."""
         self.last_written = FIRST
         """The last number that was acknowledged."""
         self.voters_seen: list[tuple[int, ...]] = []
-        """As leaders told it, whenever it changed."""
+        """The voters according to leaders, after each change."""
         self.terms: set[int] = set()
         self.without_majority: list[str] = []
-        """Whenever a leader's voters had no majority of live processes."""
+        """Observations of voters without a majority of live processes."""
 
     def __enter__(self) -> QuorumWatch:
         for thread in self._threads:
@@ -78,13 +78,13 @@ class QuorumWatch:
         if self._failures:
             raise self._failures[0]
 
-    def _guarded(self, watch: Callable[[], None]) -> None:
+    def _run_and_catch(self, watch: Callable[[], None]) -> None:
         try:
             watch()
-        except Exception as failure:  # raised at the end: nothing was watched since then
+        except Exception as failure:  # raised at the end: the watch has stopped
             self._failures.append(failure)
 
-    # Writing
+    # Writes
 
     def _write(self) -> None:
         acknowledged_at = time.monotonic()
@@ -116,14 +116,14 @@ class QuorumWatch:
         return answer.responses[0].error_code == ErrorCode.NONE
 
     def check_last(self) -> None:
-        """What was acknowledged last, or what was asked for after it, is there."""
+        """Check that the last acknowledged number, or a later one, is stored."""
         with self._cluster.live[0].cluster() as client:
             told = {each.name: each.value for each in describe_topic_configs(client, self._topic)}
         assert int(told[COUNTED] or 0) >= self.last_written, (told[COUNTED], self.last_written)
 
-    # Looking
+    # Voters
 
-    def _look(self) -> None:
+    def _watch_voters(self) -> None:
         while not self._ending.wait(LOOK_SECONDS):
             statuses = []
             for node in self._cluster.live:
@@ -131,9 +131,9 @@ class QuorumWatch:
                     statuses.append(node.status())
             leaders = [each for each in statuses if each["role"] == ROLE_LEADER]
             if leaders:
-                self._judge(max(leaders, key=lambda each: each["term"]))
+                self._check_majority(max(leaders, key=lambda each: each["term"]))
 
-    def _judge(self, leader: dict[str, Any]) -> None:
+    def _check_majority(self, leader: dict[str, Any]) -> None:
         members = leader["members"]
         voters = tuple(sorted(member["id"] for member in members if member["voter"]))
         self.terms.add(leader["term"])
@@ -141,11 +141,11 @@ class QuorumWatch:
             self.voters_seen.append(voters)
         live = {node.node_id for node in self._cluster.live}
         if 2 * len(live & set(voters)) <= len(voters):
-            self.without_majority.append(f"{self._whereabouts()}: of voters {voters} live {sorted(live)}")
+            self.without_majority.append(f"{self._whereabouts()}: voters {voters}, alive {sorted(live)}")
 
     def told(self) -> str:
         seconds, where = self.longest
         return (
-            f"{self.writes:,} writes to the metadata log, none for {seconds:.2f} s at most ({where}); "
+            f"{self.writes:,} writes to the metadata log, at most {seconds:.2f} s apart ({where}); "
             f"{min(map(len, self.voters_seen))} to {max(map(len, self.voters_seen))} voters, {len(self.terms)} terms"
         )

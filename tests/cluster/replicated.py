@@ -1,7 +1,7 @@
-"""What tests of replicated partitions share: clients that number what they write and read, and what all must add up to.
+"""Helpers for tests of replicated partitions: clients that number their records, and checks of the results.
 
-Producers and consumers have stock settings, apart from the numbers they are started with. Each producer numbers its
-records by partition, from 0, so that a lost, doubled or displaced one is told by its number alone.
+Producers and consumers have stock settings. Each producer numbers its records per partition from 0, so that a lost,
+duplicated or reordered record is identified by its number.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tests.chaos.history import Place
 from tests.chaos.replicas import StoredLog, compare, partition_folder, read_log
 
 DEADLINE_SECONDS = 60.0
-"""For whatever is seconds away at most: a test that fails may take its time."""
+"""Time limit for anything that takes seconds at most."""
 
 KAFKA_PYTHON_LEAVES_SOCKETS = (
     pytest.mark.usefixtures("sockets_let_go"),
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 )
-"""It lets go of a socket without closing it when a node is not there, and Python complains of it some time later."""
+"""kafka-python drops sockets without closing them when a node is down, and Python warns of them later."""
 
 
 @pytest.fixture
 def sockets_let_go() -> Iterator[None]:
-    """Before another test is told of them. What a client logs would keep them, with the frames of its errors."""
+    """Collect unclosed sockets before the next test. Logged exceptions would keep them alive."""
     loggers = [logging.getLogger(name) for name in ("kafka", "aiokafka", "asyncio")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -65,11 +65,11 @@ UNKNOWN = -1
 class Acknowledged(NamedTuple):
     number: int
     offset: int
-    """UNKNOWN where the client does not tell."""
+    """The offset, or UNKNOWN if the client does not report it."""
 
 
 def wait_for(what: str, state: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> Any:
-    """The first true value of `state`. Raises AssertionError at the deadline."""
+    """Return the first true value of `state`. Raises AssertionError at the deadline."""
     deadline = time.monotonic() + seconds
     while not (value := state()):
         if time.monotonic() > deadline:
@@ -79,7 +79,7 @@ def wait_for(what: str, state: Callable[[], Any], seconds: float = DEADLINE_SECO
 
 
 def make_topic(cluster: Cluster, topic: str, partitions: int = 1, copies: int = 3, **configs: str) -> list[Place]:
-    """Returns when every node knows its leaders. In names of configs '_' stands for '.'."""
+    """Create a topic and wait until every node knows its leaders. In config names, '_' stands for '.'."""
     named = {name.replace("_", "."): value for name, value in configs.items()}
     with cluster.live[0].cluster() as client:
         create_topics(client, [NewTopic(topic, partitions, copies, named)])
@@ -94,18 +94,18 @@ def wait_until_in_sync(cluster: Cluster, places: Iterable[Place], seconds: float
 
 
 def wait_until_all_vote(cluster: Cluster) -> None:
-    """A node on a new disk begins as a learner: until it votes, the cluster has no node to spare."""
+    """Wait until all nodes are voters. A node on a new disk starts as a learner."""
 
     def missing() -> str | None:
         members = cluster.leader().status()["members"]
         voters = {member["id"] for member in members if member["voter"]}
         return None if voters == set(cluster.nodes) else f"members: {members}"
 
-    cluster.wait_until(missing, "all nodes vote")
+    cluster.wait_until(missing, "all nodes to be voters")
 
 
 def leader_of(cluster: Cluster, place: Place) -> ClusterNode:
-    """Once there is one that lives, by the account of a live node."""
+    """Return the leader, according to a live node, when it is alive."""
 
     def led_by() -> int:
         return standing.leader_of(cluster, place)
@@ -119,11 +119,11 @@ def leader_of(cluster: Cluster, place: Place) -> ClusterNode:
 
 
 class Load:
-    """Writes `rate` records a second to all partitions in turn, on a thread of its own, until it is told to end."""
+    """Sends `rate` records per second to all partitions in turn, on its own thread, until `end`."""
 
     client = ""
     is_once = True
-    """Whether the client promises each record once: those that do not may write one again."""
+    """Whether the client guarantees exactly-once production; others may duplicate records."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, rate: float = 300.0, padding: int = 60) -> None:
         self.name = f"{self.client}-{topic}"
@@ -131,24 +131,24 @@ class Load:
         self._rate, self._padding = rate, b"." * padding
         self.acknowledged: dict[int, list[Acknowledged]] = defaultdict(list)
         self.problems: list[str] = []
-        """All that an application would have been told: records that failed, exceptions, errors that end a client."""
+        """Everything that an application would notice: failed records, exceptions and fatal errors."""
         self.sent: dict[int, int] = defaultdict(int)
         self._acknowledged_at: dict[int, float] = {}
         self._gaps: dict[int, float] = defaultdict(float)
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._guarded, name=self.name)
+        self._thread = threading.Thread(target=self._run_and_catch, name=self.name)
 
-    def _guarded(self) -> None:
+    def _run_and_catch(self) -> None:
         try:
             self._run()
-        except Exception as error:  # an application would have seen it
+        except Exception as error:  # an application would get this exception
             self.problems.append(f"{type(error).__name__}: {error}")
 
     def _run(self) -> None:
         raise NotImplementedError
 
     def _numbered(self) -> Iterator[tuple[int, int, bytes]]:
-        """Partition, number and value of each record, when it is due."""
+        """Yield partition, number and value of each record when it is due."""
         due_at = time.monotonic()
         turn = 0
         while not self._ending.is_set():
@@ -176,7 +176,7 @@ class Load:
         self._gaps.clear()
 
     def gap(self, partition: int) -> float:
-        """The longest time without an acknowledgement in a partition, since they were forgotten."""
+        """Return the longest time without an acknowledgement in a partition since `forget_gaps`."""
         return self._gaps[partition]
 
     def start(self) -> None:
@@ -191,7 +191,7 @@ class Load:
     def wait_until_it_goes_on(
         self, partitions: Sequence[int] | None = None, records: int = 5, seconds: float = DEADLINE_SECONDS
     ) -> None:
-        """Records that are sent from now on are acknowledged, in each partition."""
+        """Wait until records that are sent from now on are acknowledged in each partition."""
         wanted = range(self._partitions) if partitions is None else partitions
         goal = {partition: self.sent[partition] + records for partition in wanted}
 
@@ -199,7 +199,7 @@ class Load:
             last = {index: self.acknowledged[index][-1].number for index in wanted if self.acknowledged[index]}
             return [index for index in wanted if last.get(index, -1) < goal[index]]
 
-        wait_for(f"{self.name} goes on in all of {list(wanted)}", lambda: not waiting() or self.problems, seconds)
+        wait_for(f"{self.name} to continue in {list(wanted)}", lambda: not waiting() or self.problems, seconds)
         assert not self.problems, self.problems
 
 
@@ -214,7 +214,7 @@ class ConfluentLoad(Load):
         )
 
     def _error(self, error: KafkaError) -> None:
-        """librdkafka tells of every lost connection here, only to inform; what is fatal is not."""
+        """Record fatal errors. librdkafka also reports every lost connection here."""
         if error.fatal():
             self.problems.append(str(error))
 
@@ -231,14 +231,14 @@ class ConfluentLoad(Load):
             if error is not None:
                 self.problems.append(f"record {number} of partition {message.partition()}: {error}")
             else:
-                offset = message.offset()  # None when an answer was lost, and a later one told that it was written
+                offset = message.offset()  # None if the response was lost and a retry was a duplicate
                 self._settled(message.partition(), number, UNKNOWN if offset is None else offset)
 
         return settle
 
 
 class KafkaPythonLoad(Load):
-    """kafka-python's own default is idempotent too."""
+    """A kafka-python producer, which is idempotent by default."""
 
     client = "kafka-python"
 
@@ -264,7 +264,7 @@ class KafkaPythonLoad(Load):
 
 
 class Follower:
-    """Reads along on a thread of its own; nothing it was ever shown may be missing, doubled or changed later."""
+    """Consumes on its own thread. No record that it received may be missing, duplicated or changed later."""
 
     client = ""
 
@@ -272,15 +272,15 @@ class Follower:
         self.name = f"{self.client}-reader"
         self._bootstrap, self._topic, self.group = bootstrap, topic, group
         self.seen: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        """Offset and value of each record, as they came, by partition."""
+        """Offset and value of each received record, by partition."""
         self.problems: list[str] = []
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._guarded, name=self.name)
+        self._thread = threading.Thread(target=self._run_and_catch, name=self.name)
 
-    def _guarded(self) -> None:
+    def _run_and_catch(self) -> None:
         try:
             self._run()
-        except Exception as error:  # an application would have seen it
+        except Exception as error:  # an application would get this exception
             self.problems.append(f"{type(error).__name__}: {error}")
 
     def _run(self) -> None:
@@ -301,14 +301,14 @@ class Follower:
 
     def wait_until_it_goes_on(self, records: int = 5, seconds: float = DEADLINE_SECONDS) -> None:
         goal = self.count + records
-        wait_for(f"{self.name} reads on", lambda: self.count >= goal or self.problems, seconds)
+        wait_for(f"{self.name} to continue", lambda: self.count >= goal or self.problems, seconds)
         assert not self.problems, self.problems
 
     def wait_until_it_has_read(self, ends: dict[int, int]) -> None:
         def is_there(partition: int) -> bool:
             return bool(self.seen[partition]) and self.seen[partition][-1][0] + 1 >= ends[partition]
 
-        wait_for(f"{self.name} reads up to {ends}", lambda: all(map(is_there, ends)) or self.problems)
+        wait_for(f"{self.name} to read up to {ends}", lambda: all(map(is_there, ends)) or self.problems)
         assert not self.problems, self.problems
 
 
@@ -346,7 +346,7 @@ class KafkaPythonFollower(Follower):
         )
         consumer.subscribe([self._topic])
         try:
-            assert self._topic in consumer.topics()  # before it joins, so that it need not join twice
+            assert self._topic in consumer.topics()  # before joining, to avoid a second join
             while not self._ending.is_set():
                 for messages in consumer.poll(timeout_ms=100).values():
                     for message in messages:
@@ -357,7 +357,7 @@ class KafkaPythonFollower(Follower):
 
 @contextmanager
 def running(*clients: Load | Follower) -> Iterator[None]:
-    """They end when the block does, however it does."""
+    """Run the clients during the block and stop them at its end."""
     for client in clients:
         client.start()
     try:
@@ -369,11 +369,11 @@ def running(*clients: Load | Follower) -> Iterator[None]:
             client.join()
 
 
-# -- what it must add up to --------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------------
 
 
 def read_all(bootstrap: str, places: Iterable[Place]) -> dict[Place, list[ConsumedRecord]]:
-    """From the start of each log up to where it ends now."""
+    """Read each log from its start to its current end."""
     partitions = [TopicPartition(*place) for place in places]
     found: dict[Place, list[ConsumedRecord]] = {Place(*each): [] for each in partitions}
     with ClusterClient(bootstrap, client_id="replicated") as client:
@@ -394,9 +394,9 @@ def ends_of(bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
 
 
 def check_records(bootstrap: str, places: Iterable[Place], loads: Sequence[Load]) -> int:
-    """Nothing acknowledged is lost or elsewhere, nothing is there twice, and what each sent is there in its order.
+    """Check that no acknowledged record is lost or moved, that there are no duplicates, and that the order is kept.
 
-    Returns how many records there are.
+    Returns the number of records.
     """
     read = read_all(bootstrap, places)
     for place, records in read.items():
@@ -419,30 +419,30 @@ def _check_one(place: Place, load: Load, found: list[Acknowledged]) -> None:
         for each in acknowledged
         if (each not in there if each.offset != UNKNOWN else each.number not in numbers_there)
     ]
-    assert not lost, f"{load.name}: {len(lost)} acknowledged records are not in {place}: {lost[:5]}"
+    assert not lost, f"{load.name}: {len(lost)} acknowledged records are missing in {place}: {lost[:5]}"
     if load.is_once:
         times = Counter(numbers)
         doubled = [each for each in found if times[each.number] > 1]
-        assert not doubled, f"{load.name}: {len(doubled)} records are in {place} twice: {doubled[:5]}"
+        assert not doubled, f"{load.name}: {len(doubled)} records are duplicated in {place}: {doubled[:5]}"
         assert numbers == sorted(numbers), f"{load.name}: records are reordered in {place}"
 
 
 def check_follower(bootstrap: str, places: Iterable[Place], follower: Follower) -> None:
-    """What it was shown while it read along is what is there now: whole, in order, and at the same offsets.
+    """Check that the records that a consumer received are in the log, complete, in order and at the same offsets.
 
-    A member of a group may be shown a record again after a rebalance; it is the same one then.
+    After a rebalance, a member may receive the same record again.
     """
     for place, records in read_all(bootstrap, places).items():
         there = {record.offset: record.value for record in records}
         shown = follower.seen[place.partition]
         changed = [offset for offset, value in shown if there.get(offset) != value]
-        assert not changed, f"{follower.name} was shown records of {place} that are others now: {changed[:5]}"
+        assert not changed, f"{follower.name} received records of {place} that have changed: {changed[:5]}"
         missing = sorted(there.keys() - {offset for offset, _ in shown})
-        assert not missing, f"{follower.name} was never shown {len(missing)} records of {place}: {missing[:5]}"
+        assert not missing, f"{follower.name} did not receive {len(missing)} records of {place}: {missing[:5]}"
 
 
 def stored(cluster: Cluster, place: Place) -> dict[int, StoredLog]:
-    """What each replica has on disk."""
+    """Return the log of each replica on disk."""
     anyone = cluster.live[0]
     topic_id = standing.topic_ids(anyone, [place.topic])[place.topic]
     replicas = standing.ask(anyone, [place.topic])[place].replicas
@@ -453,7 +453,7 @@ def stored(cluster: Cluster, place: Place) -> dict[int, StoredLog]:
 
 
 def check_replicas(cluster: Cluster, places: Iterable[Place]) -> None:
-    """From the highest start of a log to the high watermark, all replicas hold the same bytes."""
+    """Check that all replicas have the same bytes from the highest log start to the high watermark."""
     places = list(places)
     wait_until_in_sync(cluster, places)
     for place, end in ends_of(cluster.bootstrap, places).items():

@@ -1,6 +1,6 @@
-"""How a cluster stands when what should go on does not: who waits for what, as each node tells it.
+"""A diagnosis of a cluster for failed tests: the state of each node, according to the node itself.
 
-Nothing here raises because of what a node says or does not say: it is shown where a test has failed already.
+Nothing here raises because of a node's response or silence.
 """
 
 from __future__ import annotations
@@ -23,17 +23,23 @@ REQUESTS_SHOWN = 40
 LOG_LINES_SHOWN = 15
 SILENT = (ChronikError, OSError)
 COMMON = ("Fetch", "Metadata", "ApiVersions", "OffsetFetch", "Heartbeat", "Produce")
-"""Requests of which there are so many that only those which went wrong tell something."""
+"""Frequent requests, of which only the failed ones are shown."""
 
 
 def how_it_stands(nodes: Iterable[ClusterNode], topics: Iterable[str], group: str) -> str:
-    """Asks every node by itself: of the cluster, of transactions and of the group; and looks on its disk."""
+    """Query every node about the cluster, transactions and the group, and read its disk."""
     topics = list(topics)
     lines: list[str] = []
     for node in nodes:
         lines.append(f"--- {node}")
-        for look in (_of_the_cluster, _of_transactions, _of_the_group, _of_partitions, _of_requests):
-            lines += _told(look, node, topics, group)
+        for look in (
+            _describe_cluster,
+            _describe_transactions,
+            _describe_group,
+            _describe_partitions,
+            _describe_requests,
+        ):
+            lines += _run_query(look, node, topics, group)
         lines += [f"log: {line}" for line in node.log.splitlines()[-LOG_LINES_SHOWN:]]
     return "\n".join(lines)
 
@@ -41,8 +47,8 @@ def how_it_stands(nodes: Iterable[ClusterNode], topics: Iterable[str], group: st
 Look = Callable[[ClusterNode, list[str], str], Iterator[str]]
 
 
-def _told(look: Look, node: ClusterNode, topics: list[str], group: str) -> list[str]:
-    """What there is until the node falls silent, and how it did."""
+def _run_query(look: Look, node: ClusterNode, topics: list[str], group: str) -> list[str]:
+    """Return the lines of one query until the node fails, and the error."""
     lines: list[str] = []
     try:
         lines.extend(look(node, topics, group))
@@ -51,18 +57,18 @@ def _told(look: Look, node: ClusterNode, topics: list[str], group: str) -> list[
     return lines
 
 
-def _asking(node: ClusterNode) -> Cluster:
+def _client_of(node: ClusterNode) -> Cluster:
     return Cluster(node.bootstrap, client_id=ASKER, timeout_s=ASK_SECONDS_MAX)
 
 
-def _of_the_cluster(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+def _describe_cluster(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
     status = node.status()
     wanted = ("role", "term", "leader", "commit_index", "applied_index", "state_hash")
     yield f"{ {name: status[name] for name in wanted if name in status} }, {node.why_not_ready() or 'ready'}"
 
 
-def _of_transactions(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
-    with _asking(node) as cluster:
+def _describe_transactions(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+    with _client_of(node) as cluster:
         for listed in list_transactions(cluster):
             name = listed.transaction.transactional_id
             coordinator, found = describe_transaction(cluster, name)
@@ -74,9 +80,9 @@ def _of_transactions(node: ClusterNode, topics: list[str], group: str) -> Iterat
             )
 
 
-def _of_the_group(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+def _describe_group(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
     yield f"image: {node.group(group)}"
-    with _asking(node) as cluster:
+    with _client_of(node) as cluster:
         described = describe_group(cluster, group)
         yield f"group {group}: {described.group_state}, coordinated at {cluster.coordinator(group).address}"
         for member in described.members:
@@ -85,9 +91,9 @@ def _of_the_group(node: ClusterNode, topics: list[str], group: str) -> Iterator[
         yield f"committed: { {str(each): at.offset for each, at in sorted(committed.items())} }"
 
 
-def _of_partitions(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
-    """The high watermark and the last stable offset are the leader's, the end is that of the log on this disk."""
-    with _asking(node) as cluster:
+def _describe_partitions(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+    """Yield high watermark and last stable offset of the leader, and the end of the log on this node's disk."""
+    with _client_of(node) as cluster:
         for topic in topics:
             partitions = cluster.partitions(topic)
             high = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
@@ -106,7 +112,7 @@ def _producers(open_ones: Iterable[tuple[TopicPartition, object]], partition: To
     return [str(producer) for each, producer in open_ones if each == partition]
 
 
-def _of_requests(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+def _describe_requests(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
     of_others = [each for each in node.last_requests(SEEN_REQUESTS_MAX) if each.client_id != ASKER]
     telling = [each for each in of_others if each.api not in COMMON or each.outcome != "ok"]
     yield from map(str, telling[-REQUESTS_SHOWN:])

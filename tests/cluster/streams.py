@@ -1,4 +1,4 @@
-"""An application of Kafka Streams, as `tools/clients/setup` builds it, and what it has counted."""
+"""A Kafka Streams application, built by `tools/clients/setup`, and its results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def require_streams() -> None:
 
 
 class Application:
-    """One process. It is started again by `keep_up` when it has ended by itself."""
+    """A process of the application. `keep_up` restarts it when it has exited."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         self._arguments = [bootstrap, APPLICATION, LINES, COUNTS, str(folder / "state")]
@@ -61,7 +61,7 @@ class Application:
 
 
 class Counted:
-    """What was counted, as committed: the counts of each word, in their order."""
+    """The committed counts of each word, in order."""
 
     def __init__(self, bootstrap: str) -> None:
         self._consumer = Consumer(
@@ -86,7 +86,7 @@ class Counted:
                 self.by_word[message.key().decode()].append(int(message.value()))
 
     def check(self, expected: Counter[str]) -> None:
-        """Each word was counted from one upwards, without a gap and without a count that came twice."""
+        """Check that each word was counted from one upwards, without gaps and duplicates."""
         for word, counts in self.by_word.items():
             assert counts == list(range(1, len(counts) + 1)), f"{word} was counted {counts}"
             assert len(counts) <= expected[word], f"{word} was counted {len(counts)} times of {expected[word]}"

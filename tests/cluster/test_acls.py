@@ -1,4 +1,4 @@
-"""A right that is given or taken away through one node is so on all of them, and stays so when all are killed."""
+"""An ACL that is added or removed through one node applies on all nodes and survives a kill of all."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.cluster.holding import Stopwatch
 from tests.raw import RawClient
 
 OTHERS_ALONE = AclBinding(ResourceType.TOPIC, "t", 3, "User:somebody", "*", Operation.READ, 3)
-"""Whoever else wants the topic may not, from then on: there is an ACL about it."""
+"""An ACL for another principal, which denies the topic to everyone else."""
 MAY, MAY_NOT = [ErrorCode.NONE] * 3, [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
 SECONDS_MAX = 1.0 if long.LONG else 10.0
-"""Ten times as long as it may take, for machines that do much else."""
+"""Ten times the expected duration, for busy machines."""
 
 
-def told(cluster: Cluster) -> list[ErrorCode]:
+def authorization_errors(cluster: Cluster) -> list[ErrorCode]:
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
     codes = []
     for node in cluster.live:
@@ -37,14 +37,17 @@ def test_acl_change_applies_on_all_nodes_and_survives_restart(
 ) -> None:
     configs = {"authorizer.class.name": "standard", "allow.everyone.if.no.acl.found": "true"}
     cluster = chronik_cluster_factory(broker=configs)
-    with Client(cluster.bootstrap) as client, Stopwatch(SECONDS_MAX).change(lambda: told(cluster) == MAY):
+    with (
+        Client(cluster.bootstrap) as client,
+        Stopwatch(SECONDS_MAX).change(lambda: authorization_errors(cluster) == MAY),
+    ):
         create_topics(client, [NewTopic("t")])
     stopwatch = Stopwatch(SECONDS_MAX)
     for node in cluster.live:
         with Client(node.bootstrap) as client:
-            with stopwatch.change(lambda: told(cluster) == MAY_NOT):
+            with stopwatch.change(lambda: authorization_errors(cluster) == MAY_NOT):
                 add_acls(client, [OTHERS_ALONE])
-            with stopwatch.change(lambda: told(cluster) == MAY):
+            with stopwatch.change(lambda: authorization_errors(cluster) == MAY):
                 remove_acls(client, [AclFilter(principal="User:somebody")])
     record_property("summary", stopwatch.summary("ACLs"))
     with Client(cluster.bootstrap) as client:
@@ -53,4 +56,4 @@ def test_acl_change_applies_on_all_nodes_and_survives_restart(
         node.kill()
     cluster.start()
     cluster.wait_until_ready()
-    assert told(cluster) == MAY_NOT
+    assert authorization_errors(cluster) == MAY_NOT

@@ -1,6 +1,6 @@
 """Admin clients that bootstrap from the leader and from each follower of a cluster.
 
-What one node has acknowledged, every node must list: each step is checked against all three nodes' own answers.
+After a response of one node, every node must list the change: each step is checked against all three nodes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 ADMINS = ("kafka-python", "kafka-python-2.6.0", "confluent", "kafkajs", "java-3.9", "java-4")
 OLDEST = ("kafka-python-0.10.1",)
-"""Pinned to the first version of the protocol that has CreateTopics and DeleteTopics, and little else."""
+"""Clients pinned to the first protocol version with CreateTopics and DeleteTopics."""
 PRODUCERS = (*ADMINS, *OLDEST, "kafka-python-0.10.0", "aiokafka", "kcat")
 NODES = ("leader", "follower", "other-follower")
 REPLACES_CONFIGS = ("kafkajs",)
 """Clients that cannot change a single config of a resource."""
 SETS_OFFSETS_SLOWLY = ("kafkajs",)
-"""Clients that join the group to set its offsets, and then wait seconds for a fetch to end: in `make long` only."""
+"""Clients that join the group to set its offsets and then wait seconds for a fetch: in `make long` only."""
 DAY_MS = "86400000"
 
 
@@ -118,7 +118,7 @@ def test_configs_altered_through_any_node_are_described_by_every_node(client: Ru
         changes = [("retention.ms", "set", DAY_MS)]
         client.admin("alter_configs_incrementally", kind="topic", name=topic, changes=changes)
 
-    def shown() -> bool:
+    def has_configs() -> bool:
         described = client.admin("describe_configs", kind="topic", name=topic)
         return all(
             (described[key]["value"], described[key]["source"]) == (value, "DYNAMIC_TOPIC_CONFIG")
@@ -127,7 +127,7 @@ def test_configs_altered_through_any_node_are_described_by_every_node(client: Ru
 
     for each in cluster.live:
         client.use(each.bootstrap)
-        wait_for(f"the configs through node {each.node_id}", shown)
+        wait_for(f"the configs through node {each.node_id}", has_configs)
 
 
 @pytest.mark.parametrize("client", ADMINS, indirect=True)
@@ -169,7 +169,7 @@ def test_first_produce_through_any_node_creates_topic_on_every_node(client: Runn
 
 
 def test_metadata_request_to_any_node_creates_topic_on_every_node(node: ClusterNode, cluster: Cluster) -> None:
-    """A client may ask any node it knows; this one asks none but the node itself."""
+    """A client may send the request to any node; this one uses only the given node."""
     topic = unique("asked-for")
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
 
@@ -178,5 +178,5 @@ def test_metadata_request_to_any_node_creates_topic_on_every_node(node: ClusterN
             (answer,) = raw.ask(request, 12, MetadataResponse).topics
         return answer.error_code == ErrorCode.NONE and all(each.leader_id > 0 for each in answer.partitions)
 
-    wait_for(f"leaders of {topic}, as node {node.node_id} answers", is_led)
+    wait_for(f"leaders of {topic} according to node {node.node_id}", is_led)
     wait_until_all_have(cluster, topic)

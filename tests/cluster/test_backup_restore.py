@@ -1,5 +1,5 @@
-"""A backup is taken while clients write, brought up to date, and restored into an empty cluster: all that was
-acknowledged before it began is there, no transaction is there in part, and offsets point at records that came along."""
+"""A backup is taken under load, updated, and restored into an empty cluster: it contains all records acknowledged
+before it started, no partial transactions, and offsets of restored records only."""
 
 from __future__ import annotations
 
@@ -39,15 +39,14 @@ TOPICS = ("left", "right")
 
 
 class Writer:
-    """Writes to both topics, one number after the other, each in a transaction with an offset of a group; and beside it
-    without one."""
+    """A producer of consecutive numbers to two topics, in transactions with group offsets and without."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.committed = 0
-        """How many transactions are committed for certain."""
+        """Number of transactions that are definitely committed."""
         self.plain = 0
         self.error: BaseException | None = None
 
@@ -99,7 +98,7 @@ class Writer:
 
 
 def numbers(bootstrap: str, topic: str) -> dict[int, list[int]]:
-    """Returns what is committed, by partition, in order."""
+    """Return the committed numbers by partition, in order."""
     found = defaultdict(list)
     with Client(bootstrap) as client:
         partitions = client.partitions(topic)
@@ -132,14 +131,14 @@ def test_backup_under_load_contains_all_acknowledged_records(tmp_path: Path) -> 
             writer.wait_for(writer.committed + 5)
             transactions, plain = writer.committed, writer.plain
             told = backup(cluster, folder)
-            assert "gone on with" in told
+            assert "updated incrementally" in told
             writer.wait_for(writer.committed + 1)
         checked = chronik("backup", str(folder), "--check")
         assert checked.returncode == 0, checked.stderr
     with Cluster(3) as other:
         for point in RESTORE_POINTS:
             restore(folder, other, point)
-        assert restore(folder, other).splitlines()[-1] == "it was imported already"
+        assert restore(folder, other).splitlines()[-1] == "already imported"
         committed = {name: numbers(other.bootstrap, name) for name in TOPICS}
         (count,) = {len(each) for topic in committed.values() for each in topic.values()}
         assert count >= transactions
@@ -159,37 +158,41 @@ def cluster_id_of(folder: Path) -> str:
 
 
 def test_second_backup_run_detects_changes(tmp_path: Path) -> None:
-    """Topics deleted and made anew, logs whose start has moved, compacted logs: each comes back as it last was."""
+    """Deleted and recreated topics, advanced log starts and compacted logs are restored in their last state."""
     folder = tmp_path / "backup"
     with Cluster(1, broker=store.EAGER) as cluster:
         store.fill(cluster.bootstrap, records=50)
         first = backup(cluster, folder)
-        assert re.search(r"run 1: 11 partitions, 0 of them gone on with, [1-9][\d,]* bytes copied", first)
-        assert re.search(r"run 2: 11 partitions, 11 of them gone on with, 0 bytes copied", backup(cluster, folder))
+        assert re.search(r"run 1: 11 partitions, 0 of them updated incrementally, [1-9][\d,]* bytes copied", first)
+        assert re.search(
+            r"run 2: 11 partitions, 11 of them updated incrementally, 0 bytes copied", backup(cluster, folder)
+        )
         with Client(cluster.bootstrap) as client:
             delete_topics(client, ["old", "empty"])
             create_topics(client, [NewTopic("old", 1)])
             store.delete_records(client, TopicPartition("plain", 0), -1)
         store.produce(cluster.bootstrap, "old", 3)
         store.produce(cluster.bootstrap, "plain", 60)
-        tombstones(cluster.bootstrap, "keys")
-        wait_for("compaction", lambda: cluster[1].log.count("keys-0 is compacted") > 1)
+        write_tombstones(cluster.bootstrap, "keys")
+        wait_for("compaction", lambda: cluster[1].log.count("keys-0: log compacted") > 1)
         third = backup(cluster, folder)
-        assert re.search(r"run 3: 9 partitions, 7 of them gone on with, [1-9][\d,]* bytes copied", third), third
+        assert re.search(r"run 3: 9 partitions, 7 of them updated incrementally, [1-9][\d,]* bytes copied", third), (
+            third
+        )
         view = store.seen(cluster.bootstrap)
         refused = chronik("restore", str(folder), "-b", cluster.bootstrap, "--yes")
-        assert "a backup is restored into an empty cluster, and this one has cut, emptied" in refused.stderr
+        assert "a backup can only be restored into an empty cluster, and this one has cut, emptied" in refused.stderr
     with Cluster(1) as other:
         restore(folder, other)
         assert_same(store.seen(other.bootstrap), view)
 
 
-def tombstones(bootstrap: str, topic: str) -> None:
+def write_tombstones(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(5):
         producer.produce(topic, None, f"key {number}")
     assert producer.flush(store.SECONDS) == 0
-    for number in range(3):  # a batch each, so that those before are in closed segments
+    for number in range(3):  # one batch each, so that earlier batches are in closed segments
         producer.produce(topic, b"last", f"end {number}")
         assert producer.flush(store.SECONDS) == 0
 
@@ -214,7 +217,7 @@ def test_damaged_backup_is_rejected(tmp_path: Path) -> None:
         with Cluster(1) as other:
             refused = chronik("restore", str(folder), "-b", other.bootstrap, "--yes")
             assert refused.returncode == 1
-            assert refused.stderr.endswith("is not as it was written\n")
+            assert refused.stderr.endswith("is damaged: its size or checksum differs from the manifest\n")
 
 
 def test_commits_held_by_killed_backup_are_released(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A killed process is gone from every list long before its session ends: its port tells that nobody is there."""
+"""A killed broker is fenced long before its session expires, because its port refuses connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 ALL = [1, 2, 3]
 SESSION_SECONDS = 60
-"""So long that silence cannot be what fences them within the time that a test waits."""
+"""So long that the brokers cannot be fenced by a missing heartbeat during the test."""
 
 DEADLINE_SECONDS = 30
 
@@ -25,8 +25,8 @@ KILLS = count(3, 20)
 Summary = Callable[[str, object], None]
 
 
-def seconds_until_gone(cluster: Cluster, victim: ClusterNode) -> float:
-    """Kills it, and brings it back when all others have noticed."""
+def measure_seconds_until_fenced(cluster: Cluster, victim: ClusterNode) -> float:
+    """Kill the broker, and restart it when all others have removed it from their lists."""
     others = [node_id for node_id in ALL if node_id != victim.node_id]
     victim.kill()
     died = time.monotonic()
@@ -46,12 +46,12 @@ def test_killed_broker_is_fenced_before_session_timeout(
     for _ in range(KILLS):
         leader = cluster.leader()
         others = [node for node in cluster.live if node is not leader]
-        seconds.append(seconds_until_gone(cluster, leader if kind == "the controller" else others[0]))
+        seconds.append(measure_seconds_until_fenced(cluster, leader if kind == "the controller" else others[0]))
     cluster.wait_until_ready()
     cluster.wait_until_agreed()
     record_property(
         "summary",
-        f"killed {kind}: gone from all lists after {statistics.median(seconds):.2f} s, at most {max(seconds):.2f} s "
+        f"killed {kind}: removed from all lists after {statistics.median(seconds):.2f} s, at most {max(seconds):.2f} s "
         f"({KILLS} kills)",
     )
 

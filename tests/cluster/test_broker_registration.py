@@ -1,4 +1,4 @@
-"""Each node is asked directly: what one of them says about the others proves nothing."""
+"""Broker registration, as each node reports it itself."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tests.long import SEED, count
 
 ALL = [1, 2, 3]
 DELAY_SECONDS_MAX = 1.5
-"""Longer than an election: some nodes come while others vote, some after a leader was found."""
+"""Longer than an election: some nodes start during the vote, some after it."""
 
 
 def epochs(cluster: Cluster) -> list[dict[int, int]]:
-    """The broker epochs that each live node sees."""
+    """Return the broker epochs that each live node sees."""
     return [{broker["id"]: broker["epoch"] for broker in node.status()["brokers"]} for node in cluster.live]
 
 
 def start_at_random(cluster: Cluster, randomness: random.Random) -> str:
-    """Starts all nodes, and returns how."""
+    """Start all nodes in random order with random delays, and return a description."""
     order = randomness.sample(ALL, len(ALL))
-    story = []
+    starts = []
     for node_id in order:
         delay = randomness.uniform(0, DELAY_SECONDS_MAX)
         time.sleep(delay)
         cluster[node_id].start()
-        story.append(f"node {node_id} after {delay:.2f} s")
-    return ", ".join(story)
+        starts.append(f"node {node_id} after {delay:.2f} s")
+    return ", ".join(starts)
 
 
 def test_all_nodes_list_all_brokers_after_start(chronik_cluster_factory: ClusterFactory) -> None:
@@ -68,11 +68,11 @@ def test_restarted_node_is_listed_with_new_incarnation(chronik_cluster_factory: 
             cluster[node_id].kill()
         cluster[node_id].restart()
 
-        def old_life_is_listed(node_id: int = node_id, before: int = before) -> str | None:
+        def find_old_epoch(node_id: int = node_id, before: int = before) -> str | None:
             seen = [each[node_id] for each in epochs(cluster)]
             return None if min(seen) > before else f"epochs {seen}, and {before} before"
 
-        cluster.wait_until(old_life_is_listed, f"a new epoch of node {node_id} on all nodes")
+        cluster.wait_until(find_old_epoch, f"a new epoch of node {node_id} on all nodes")
         cluster.wait_until_listed(ALL)
     cluster.wait_until_ready()
     cluster.wait_until_agreed()
@@ -82,10 +82,10 @@ def test_new_cluster_starts_in_any_order(chronik_cluster_factory: ClusterFactory
     randomness = random.Random(SEED)
     for _ in range(count(3, 20)):
         cluster = chronik_cluster_factory(start=False)
-        story = start_at_random(cluster, randomness)
+        starts = start_at_random(cluster, randomness)
         cluster.wait_until_listed(ALL)
         cluster.wait_until_ready()
-        assert len({node.status()["cluster_id"] for node in cluster.live}) == 1, story
+        assert len({node.status()["cluster_id"] for node in cluster.live}) == 1, starts
         cluster.wait_until_agreed()
         cluster.close()
 
@@ -99,12 +99,12 @@ def test_cluster_restarts_in_any_order_after_power_loss(
     for _ in range(count(2, 20)):
         for node in cluster.live:
             node.kill()
-        story = start_at_random(cluster, randomness)
+        starts = start_at_random(cluster, randomness)
         cluster.wait_until_ready()
         cluster.wait_until_listed(ALL)
-        assert {node.status()["cluster_id"] for node in cluster.live} == {cluster_id}, story
+        assert {node.status()["cluster_id"] for node in cluster.live} == {cluster_id}, starts
         grown = cluster.wait_until_agreed()
-        assert grown > index, "three registrations stand in the log since"
+        assert grown > index, "the log must contain three new registrations"
         index = grown
 
 
@@ -139,7 +139,7 @@ def test_cluster_starts_without_one_node(chronik_cluster_factory: ClusterFactory
 
 
 def test_first_node_of_cluster_reports_not_ready(chronik_cluster_factory: ClusterFactory) -> None:
-    """It knows no brokers yet: a client that asks for them is disconnected, and tries its next bootstrap server."""
+    """The node knows no brokers yet, and disconnects clients, which try their next bootstrap server."""
     cluster = chronik_cluster_factory(start=False)
     cluster[2].start()
     with pytest.raises(ConnectionLost):

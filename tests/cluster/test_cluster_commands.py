@@ -1,4 +1,4 @@
-"""Operators let nodes come and go, by the commands that they have, while clients write and read: nobody notices."""
+"""Operator commands that add, remove and drain nodes while clients write and read without errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAIT_SECONDS = "55"
 
 
 def operate(cluster: Cluster, *words: str) -> Outcome:
-    """Runs the command against any node but the first, and says yes."""
+    """Run the command against any node but the first, with --yes."""
     done = chronik("cluster", *words, "--yes", "--wait", WAIT_SECONDS, bootstrap=others(cluster))
     assert done.code == 0, done.err
     return done
@@ -54,7 +54,7 @@ def led_by(cluster: Cluster, node_id: int) -> list[str]:
 
 
 def join(cluster: Cluster, node_id: int) -> ClusterNode:
-    """Starts a node that nobody knows, and adds it."""
+    """Start a node that the cluster does not know, and add it."""
     node = cluster.add_node(node_id)
     node.start()
     operate(cluster, "add-node", str(node_id), "--raft", str(cluster.raft_address(node_id)))
@@ -75,12 +75,12 @@ def test_node_can_be_added_and_removed_under_load(chronik_cluster_factory: Clust
 
             operate(cluster, "rebalance")
             assert 4 in holders(cluster, "growing")
-            assert operate(cluster, "rebalance").lines == ["nodes are even: nothing has to move"]
+            assert operate(cluster, "rebalance").lines == ["the cluster is balanced: no partitions need to move"]
             load.wait_until_it_goes_on()
 
             said = operate(cluster, "remove-node", "1")
             assert said.lines[0].strip().startswith("1. drain node 1")
-            assert said.lines[-1] == "node 1 is out of the cluster"
+            assert said.lines[-1] == "node 1: removed from the cluster"
             assert {node_id for node_id, node in nodes(cluster).items() if node.is_voter} == {2, 3, 4}
             assert holders(cluster) == {2, 3, 4}
             cluster[1].stop()
@@ -103,10 +103,10 @@ def four() -> Iterator[Cluster]:
 def test_drained_node_leads_nothing_until_undrained(four: Cluster) -> None:
     operate(four, "rebalance")
     assert led_by(four, 1)
-    assert operate(four, "drain", "1").lines[-1] == "node 1 is drained"
+    assert operate(four, "drain", "1").lines[-1] == "node 1: drained"
     assert led_by(four, 1) == []
     assert nodes(four)[1].status == "maintenance"
-    assert operate(four, "drain", "1").lines == ["node 1 is drained already"]
+    assert operate(four, "drain", "1").lines == ["node 1 is already drained"]
     status = chronik("cluster", "status", "--json", bootstrap=four[2].bootstrap).json
     assert [node["status"] for node in status["nodes"]] == ["drained", "online", "online", "online"]
 
@@ -118,28 +118,28 @@ def test_drained_node_leads_nothing_until_undrained(four: Cluster) -> None:
     operate(four, "undrain", "1")
     assert nodes(four)[1].status == "online"
     chronik("topics", "elect-leaders", bootstrap=four[2].bootstrap)
-    four.wait_until(lambda: None if led_by(four, 1) else "node 1 leads nothing", "node 1 leads again")
+    four.wait_until(lambda: None if led_by(four, 1) else "node 1 leads nothing", "node 1 to lead again")
 
 
 def test_safe_to_stop_fails_while_replica_is_offline(four: Cluster) -> None:
     assert chronik("cluster", "ok-to-stop", "1", bootstrap=others(four)).lines == [
-        "node 1 can be stopped: everything goes on without"
+        "node 1 can be stopped: all partitions and the metadata quorum stay available"
     ]
     four[3].kill()
     four.wait_until_listed([1, 2, 4])
-    refused = chronik("cluster", "ok-to-stop", "1", bootstrap=others(four))
-    assert (refused.code, refused.err) == (1, "")
-    assert refused.out.startswith("no: 1 of 3 voters would be left, which is no majority")
-    assert "fewer replicas in sync than min.insync.replicas" in refused.out
-    told = chronik("cluster", "ok-to-stop", "4", "--json", bootstrap=four[1].bootstrap)
-    assert told.code == 1
-    assert '"too few in sync"' in told.out
+    rejected = chronik("cluster", "ok-to-stop", "1", bootstrap=others(four))
+    assert (rejected.code, rejected.err) == (1, "")
+    assert rejected.out.startswith("no: only 1 of 3 voters would be left, which is no majority")
+    assert "fewer in-sync replicas than min.insync.replicas" in rejected.out
+    message = chronik("cluster", "ok-to-stop", "4", "--json", bootstrap=four[1].bootstrap)
+    assert message.code == 1
+    assert '"too few in sync"' in message.out
     four[3].start()
     assert chronik("cluster", "ok-to-stop", "1", "--wait", WAIT_SECONDS, bootstrap=others(four)).code == 0
 
 
 def test_kafka_admin_requests_show_whether_node_can_stop(four: Cluster) -> None:
-    """In a cluster that is being upgraded not every node knows ours."""
+    """During an upgrade, not every node supports Chronik's own request."""
     with four[2].cluster() as client:
         ours = [view_of(node) for node in describe_nodes(client).nodes]
         assert nodes_by_quorum(client) == ours
@@ -147,22 +147,22 @@ def test_kafka_admin_requests_show_whether_node_can_stop(four: Cluster) -> None:
 
 def test_harmful_command_is_rejected_before_any_change(four: Cluster) -> None:
     before = nodes(four)
-    for words, told in {
-        ("demote", "1"): "without the vote of node 1 two would vote, and none of them could fail",
-        ("remove-node", "9"): "there is no node 9 in this cluster; its nodes are 1, 2, 3, 4",
-        ("add-node", "5"): "where do its peers find node 5? Give --raft HOST:PORT, or --dir DIR",
+    for words, message in {
+        ("demote", "1"): "without the vote of node 1 there would be two voters, which tolerate no failure",
+        ("remove-node", "9"): "node 9 is not in this cluster; its nodes are 1, 2, 3, 4",
+        ("add-node", "5"): "the peer address of node 5 is unknown: use --raft HOST:PORT or --dir DIR",
         ("replace-node", "1", "1"): "node 1 cannot replace itself",
     }.items():
-        refused = chronik("cluster", *words, "--yes", bootstrap=others(four))
-        assert refused.code == 1
-        assert refused.err.startswith(f"chronik: {told}")
+        rejected = chronik("cluster", *words, "--yes", bootstrap=others(four))
+        assert rejected.code == 1
+        assert rejected.err.startswith(f"chronik: {message}")
     assert nodes(four) == before
 
 
 def test_plan_is_printed_and_requires_confirmation(four: Cluster) -> None:
     before = nodes(four)
     declined = chronik("cluster", "drain", "1", bootstrap=others(four), stdin="n\n")
-    assert declined.lines[-1] == "Go on? [y/N] Nothing was changed."
+    assert declined.lines[-1] == "Continue? [y/N] No changes were made."
     silent = chronik("cluster", "drain", "1", bootstrap=others(four))
     assert (silent.code, "--yes" in silent.err) == (1, True)
     plan: Any = chronik("cluster", "remove-node", "1", "--dry-run", "--json", bootstrap=others(four)).json
@@ -172,9 +172,9 @@ def test_plan_is_printed_and_requires_confirmation(four: Cluster) -> None:
 
 
 def test_voters_can_be_promoted_and_demoted(four: Cluster) -> None:
-    assert operate(four, "promote", "4").lines[-1] == "node 4 votes"
+    assert operate(four, "promote", "4").lines[-1] == "node 4: promoted to voter"
     assert nodes(four)[4].is_voter
-    assert operate(four, "demote", "4").lines[-1] == "node 4 does not vote any more"
+    assert operate(four, "demote", "4").lines[-1] == "node 4: demoted to observer"
     assert not nodes(four)[4].is_voter
 
 
@@ -185,18 +185,18 @@ def test_interrupted_removal_is_completed_by_next_run(
     (place,) = replicated.make_topic(cluster, "heavy", 1, copies=1)
     home = replicated.leader_of(cluster, place).node_id
     write(cluster, place, megabytes=4)
-    # At this rate it would take half a minute.
+    # At this rate, the removal would take half a minute.
     command = ("cluster", "remove-node", str(home), "--yes", "--throttle", "128k")
     with subprocess.Popen([*COMMAND, *command], env=environment(cluster.bootstrap), stdout=subprocess.PIPE) as stopped:
         assert stopped.stdout is not None
-        said = list(takewhile(lambda line: line != b"1 partition on the way\n", stopped.stdout))
-        assert any(b"run it again to do the rest" in line for line in said)
+        said = list(takewhile(lambda line: line != b"1 partition being reassigned\n", stopped.stdout))
+        assert any(b"run it again to finish" in line for line in said)
         assert stopped.poll() is None
         stopped.kill()
     assert nodes(cluster)[home].draining
     again = chronik("cluster", "remove-node", str(home), "--yes", "--wait", WAIT_SECONDS, bootstrap=cluster.bootstrap)
-    assert again.lines[-1] == f"node {home} is out of the cluster"
-    assert "moves are not throttled any more" in again.lines
+    assert again.lines[-1] == f"node {home}: removed from the cluster"
+    assert "replication throttle removed" in again.lines
     cluster[home].stop()
     assert not throttles(cluster)
     assert len(list(cluster.live[0].records("heavy"))) == 4 * RECORDS_PER_MEGABYTE

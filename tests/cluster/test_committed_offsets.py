@@ -1,4 +1,4 @@
-"""Offsets that were committed are in every node's own image, and clients read them again after any node's death."""
+"""Committed offsets are in every node's image, and clients can read them after the death of any node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def committed(cluster: Cluster, group: str) -> dict[int, tuple[int, str]]:
 
 
 def _text(metadata: Any) -> str:
-    """confluent-kafka puts a zero byte behind what it sends."""
+    """Return the metadata without the zero byte that confluent-kafka appends."""
     return str(metadata).rstrip("\0")
 
 
@@ -61,7 +61,7 @@ def wait_until_held_everywhere(cluster: Cluster, expected: dict[str, dict[int, t
                     return f"{group} on {node!r}"
         return None
 
-    cluster.wait_until(missing, "every node's own image holds the offsets")
+    cluster.wait_until(missing, "every node's image to contain the offsets")
 
 
 def test_committed_offsets_survive_death_of_every_node(chronik_cluster_factory: ClusterFactory) -> None:

@@ -1,4 +1,4 @@
-"""Nodes of a cluster that are started as something else are refused; what older versions did to them then is undone."""
+"""Nodes that start with the wrong data directory or mode are rejected; damage by older versions is repaired."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read(cluster: Cluster) -> list[bytes | None]:
     return [record.value for record in replicated.read_all(cluster.bootstrap, [PLACE])[PLACE]]
 
 
-def started_alone(node: ClusterNode) -> str:
+def start_standalone(node: ClusterNode) -> str:
     return refusal("--data", str(node.data_dir), "--node-id", str(node.node_id))
 
 
@@ -54,16 +54,16 @@ def test_standalone_start_in_cluster_directory_is_rejected(
     cluster.stop()
     for node in cluster.nodes.values():
         before = snapshot(node.data_dir)
-        assert "is the data folder of a node of a cluster" in started_alone(node)
+        assert "is the data directory of a node of a cluster" in start_standalone(node)
         assert snapshot(node.data_dir) == before
         older(node.data_dir)
-        assert "is the data folder of a node of a cluster" in started_alone(node)
+        assert "is the data directory of a node of a cluster" in start_standalone(node)
     cluster.start()
     assert read(cluster) == values
 
 
 def test_partitions_quarantined_by_older_version_are_restored(chronik_cluster_factory: ClusterFactory) -> None:
-    """They were started standalone, and then, without a word, served the topic as one that began at its end."""
+    """Older versions started such nodes standalone and served the topic as an empty one."""
     cluster = chronik_cluster_factory()
     values = filled(cluster)
     cluster.stop()
@@ -72,16 +72,16 @@ def test_partitions_quarantined_by_older_version_are_restored(chronik_cluster_fa
         shutil.copytree(node.data_dir / "__raft", node.data_dir / "__meta")
         (node.data_dir / "topics").rename(node.data_dir / "unknown")
     for log in cluster.nodes[2].data_dir.glob("unknown/*/0/*.log"):
-        emptied = node_folder(cluster.nodes[2], log)
+        emptied = partition_directory(cluster.nodes[2], log)
         emptied.mkdir(parents=True)
-        shutil.copy(log.parent / "leader-epochs", emptied / "leader-epochs")  # as it began anew there
+        shutil.copy(log.parent / "leader-epochs", emptied / "leader-epochs")  # as the older version left it
     cluster.start()
     assert read(cluster) == values
     for node in cluster.nodes.values():
         assert not list((node.data_dir / "unknown").iterdir())
 
 
-def node_folder(node: ClusterNode, log: Path) -> Path:
+def partition_directory(node: ClusterNode, log: Path) -> Path:
     return node.data_dir / "topics" / log.parent.relative_to(node.data_dir / "unknown")
 
 
@@ -101,7 +101,7 @@ def test_missing_node_json_in_cluster_is_rejected_and_restorable(chronik_cluster
     config.write_text(f'node_id = 2\ncluster_secret = "{"x" * 32}"\n{peers}')
     common = ("--config", str(config), "--data", str(node.data_dir))
     assert "has lost its node.json" in refusal(*common)
-    assert "is the data folder of a node of a cluster" in refusal(
+    assert "is the data directory of a node of a cluster" in refusal(
         "--data", str(node.data_dir), "--node-id", "2", "--restore-identity"
     )
     process = subprocess.Popen(
@@ -122,7 +122,7 @@ def test_missing_node_json_in_cluster_is_rejected_and_restorable(chronik_cluster
 
 
 def test_missing_raft_log_with_topics_is_rejected(chronik_cluster_factory: ClusterFactory, tmp_path: Path) -> None:
-    """It has forgotten its votes: under the same directory id the others would still count them."""
+    """The node has lost its vote, which the others would still count under the same directory id."""
     cluster = chronik_cluster_factory()
     values = filled(cluster)
     node = cluster.nodes[3]
@@ -130,7 +130,7 @@ def test_missing_raft_log_with_topics_is_rejected(chronik_cluster_factory: Clust
     shutil.move(node.data_dir / "__raft", tmp_path / "elsewhere")
     with pytest.raises(Exception, match=r"has lost its metadata \(__raft\)"):
         node.start()
-    shutil.rmtree(node.data_dir)  # as it says: an empty folder is filled by the others
+    shutil.rmtree(node.data_dir)  # as the message says: an empty directory is refilled
     node.start()
     assert read(cluster) == values
 
@@ -138,7 +138,7 @@ def test_missing_raft_log_with_topics_is_rejected(chronik_cluster_factory: Clust
 def test_directory_of_other_cluster_is_rejected_unchanged(
     chronik_cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:
-    secret = "both clusters have this one"
+    secret = "a secret of both clusters"
     cluster = chronik_cluster_factory(cluster_secret=secret)
     other = chronik_cluster_factory(cluster_secret=secret)
     values, others_values = filled(cluster), filled(other)
@@ -148,10 +148,10 @@ def test_directory_of_other_cluster_is_rejected_unchanged(
     own.rename(tmp_path / "own")
     shutil.copytree(other.nodes[3].data_dir, own)
     topics = snapshot(own / "topics")
-    with suppress(BrokerFailed):  # it may be found out before it has started
+    with suppress(BrokerFailed):  # the node may be rejected before it has started
         cluster.nodes[3].start()
     replicated.wait_for("it stops", lambda: not cluster.nodes[3].running)
-    assert "this data folder belongs to cluster" in cluster.nodes[3].log
+    assert "this data directory belongs to cluster" in cluster.nodes[3].log
     cluster.nodes[3].kill()
     assert snapshot(own / "topics") == topics
     shutil.rmtree(own)
@@ -170,12 +170,12 @@ def test_topic_deleted_while_node_was_offline_is_removed_after_a_week(chronik_cl
     deleted = chronik("topics", "delete", PLACE.topic, bootstrap=cluster.nodes[1].bootstrap)
     assert deleted.code == 0, deleted.err
     away.start()
-    replicated.wait_for("it is set aside", lambda: list(away.data_dir.glob("unknown/*/set-aside.json")))
-    assert "was deleted or moved while this node was away" in away.log
+    replicated.wait_for("quarantine", lambda: list(away.data_dir.glob("unknown/*/set-aside.json")))
+    assert "was deleted or moved while this node was down" in away.log
     [path] = away.data_dir.glob("unknown/*/set-aside.json")
     mark = json.loads(path.read_bytes())
     assert mark["cluster_id"] == away.status()["cluster_id"]
     away.stop()
     path.write_text(json.dumps(mark | {"time_ms": mark["time_ms"] - DELETED_KEPT_MS}))
     away.start()
-    replicated.wait_for("it is removed", lambda: not list(away.data_dir.glob("unknown/*")))
+    replicated.wait_for("removal", lambda: not list(away.data_dir.glob("unknown/*")))

@@ -1,7 +1,7 @@
-"""Between a leader's death and the election of the next one clients are told to ask again, and not to dial a dead port.
+"""Between a leader's death and the next election, clients are told to retry and do not get the dead node's address.
 
-Java's admin client gives what it was told to ask a broker to that broker or to nobody: once the dead one is fenced, and
-no longer listed, such a call waits for it until it times out (KAFKA-20673).
+The Java admin client sends a call to the broker that Metadata named, or to none: when the dead broker is fenced and no
+longer listed, the call waits for it until its timeout (KAFKA-20673).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 LONG_SESSION_MS = 60_000
 WAITED_FOR_SECONDS = 20
-"""A call that waits for the dead one ends after 30 s, the `default.api.timeout.ms` of the driver."""
+"""Less than the 30 s (`default.api.timeout.ms` of the driver) of a call that waits for the dead broker."""
 
 LED_BY_2 = [2, 3, 1]
 LED_BY_1 = [1, 2, 3]
@@ -58,20 +58,20 @@ def with_topics(cluster: Cluster) -> Cluster:
 
 
 def leave_node_1_alone(cluster: Cluster) -> ClusterNode:
-    """Without a majority nobody can be fenced, and nobody knows who leads, for as long as a test needs it."""
+    """Stop the other nodes: without a majority, no broker can be fenced and there is no leader."""
     for node_id in (2, 3):
         cluster[node_id].kill()
     return cluster[1]
 
 
-Told = tuple[ErrorCode, list[tuple[int, ErrorCode]]]
-"""Of a topic: its error, and each partition's leader and error."""
+TopicView = tuple[ErrorCode, list[tuple[int, ErrorCode]]]
+"""The error of a topic, and the leader and error of each partition."""
 
-NOT_CONFIRMED: Told = (ErrorCode.NONE, [(-1, ErrorCode.LEADER_NOT_AVAILABLE)])
-PAGE_NOT_CONFIRMED: Told = (ErrorCode.LEADER_NOT_AVAILABLE, [])
+NOT_CONFIRMED: TopicView = (ErrorCode.NONE, [(-1, ErrorCode.LEADER_NOT_AVAILABLE)])
+PAGE_NOT_CONFIRMED: TopicView = (ErrorCode.LEADER_NOT_AVAILABLE, [])
 
 
-def told(node: ClusterNode, name: str) -> Told:
+def read_metadata(node: ClusterNode, name: str) -> TopicView:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     with RawClient(node.bootstrap) as client:
         topic = client.ask(request, 12, MetadataResponse).topics[0]
@@ -79,7 +79,7 @@ def told(node: ClusterNode, name: str) -> Told:
     return ErrorCode(topic.error_code), leaders
 
 
-def told_by_page(node: ClusterNode, name: str) -> Told:
+def read_topic_partitions(node: ClusterNode, name: str) -> TopicView:
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)])
     with RawClient(node.bootstrap) as client:
         topic = client.ask(request, 0, DescribeTopicPartitionsResponse).topics[0]
@@ -105,11 +105,11 @@ def test_metadata_has_no_leader_for_dead_leaders_partitions(
     cluster = with_topics(chronik_cluster_factory(broker_session_ms=LONG_SESSION_MS))
     node = leave_node_1_alone(cluster)
     for topic in ("moves", "stays"):
-        wait_until_equal(cluster, NOT_CONFIRMED, lambda topic=topic: told(node, topic))  # type: ignore[misc]
-        assert told_by_page(node, topic) == PAGE_NOT_CONFIRMED
+        wait_until_equal(cluster, NOT_CONFIRMED, lambda topic=topic: read_metadata(node, topic))  # type: ignore[misc]
+        assert read_topic_partitions(node, topic) == PAGE_NOT_CONFIRMED
     cluster.start()
     wait_until_in_sync(cluster, "moves")
-    assert told(node, "moves") == told_by_page(node, "moves")
+    assert read_metadata(node, "moves") == read_topic_partitions(node, "moves")
 
 
 def test_find_coordinator_does_not_return_dead_node(
@@ -135,11 +135,11 @@ def test_java_admin_client_lists_offsets_after_leader_election(
     client = RunningClient(CLIENTS[name], cluster[1].bootstrap)
     try:
         node = leave_node_1_alone(cluster)
-        wait_until_equal(cluster, NOT_CONFIRMED, lambda: told(node, "moves"))
+        wait_until_equal(cluster, NOT_CONFIRMED, lambda: read_metadata(node, "moves"))
         before = metadata_requests(node)
         with ThreadPoolExecutor(1) as thread:
             listed = thread.submit(client.admin, "list_offsets", topic="moves", partition=0, spec="latest")
-            wait_for("it has asked for the leader", lambda: metadata_requests(node) >= before + 4)
+            wait_for("requests for the leader", lambda: metadata_requests(node) >= before + 4)
             cluster[3].start()
             assert listed.result()["offset"] == 0
     finally:
@@ -149,8 +149,8 @@ def test_java_admin_client_lists_offsets_after_leader_election(
 def test_java_admin_client_does_not_wait_for_dying_leader(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """It knows the leader from an earlier call. (3.9 cannot be held to it: where it is answered in the few milliseconds
-    before the death is noticed, it waits for the dead one until its call times out.)"""
+    """The client knows the leader from an earlier call. (Version 3.9 is excluded: a response in the milliseconds before
+    the death is noticed makes it wait for the dead broker.)"""
     java = CLIENTS["java-4"]
     if (reason := java.missing()) is not None:
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""A node whose disk was replaced refills by replication; a partition whose last good disk is gone stays offline."""
+"""A node with a replaced disk is refilled by replication; a partition without any in-sync disk stays offline."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ WIPED = 2
 
 
 def wait_until_known(client: RawClient, topic: str) -> None:
-    """It was created by another node; this one may have to hear of it yet, and says so until then."""
-    replicated.wait_for(f"{topic} is known", lambda: describe(client, topic).error_code == ErrorCode.NONE)
+    """Wait until the node knows a topic that another node has created."""
+    replicated.wait_for(f"{topic} to be known", lambda: describe(client, topic).error_code == ErrorCode.NONE)
 
 
 def wipe(node: ClusterNode) -> None:
@@ -70,7 +70,7 @@ def test_replaced_disk_is_refilled_under_load(
 def test_partition_stays_offline_without_last_in_sync_disk(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """Its followers were away when the last records came: they must not lead without them, not even without it."""
+    """The followers missed the last records and must not become leaders."""
     cluster = chronik_cluster_factory()
     last = cluster.nodes[1]
     create(last, "shrunk", [1, 2], min_insync_replicas="1")
@@ -95,7 +95,7 @@ def test_partition_stays_offline_without_last_in_sync_disk(
                 return f"node {node.node_id} sees {seen}"
         return None
 
-    cluster.wait_until(missing, "offline, with nobody in sync")
+    cluster.wait_until(missing, "the partition to be offline, with an empty ISR")
     for node in cluster.nodes.values():
         with RawClient(node.bootstrap) as client:
             answer = produce(client, "shrunk", batch(b"nobody takes it"))

@@ -1,4 +1,4 @@
-"""Leaders are elected when asked for, by themselves when out of balance, and uncleanly only where that is wanted."""
+"""Leader elections: on request, automatic for imbalance, and unclean only where requested."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_preferred_election_restores_preferred_leaders(cluster: Cluster) -> None
     }
     everything = elect(cluster[3])
     assert everything["orders", 2] is NONE
-    assert ("orders", 0) not in everything, "it leads already, and nobody asked about it"
+    assert ("orders", 0) not in everything, "a partition whose preferred replica leads is not reported"
     three = [1, 2, 3]
     expected = Seen(1, [1, 2, 3], three), Seen(2, [2, 3, 1], three), Seen(1, [1, 3, 2], three)
     wait_until_seen(cluster, "orders", *expected)
@@ -123,10 +123,10 @@ def test_partition_stays_offline_after_loss_of_last_disk(
         logs = "\n".join(node.log for node in cluster.nodes.values())
         return [line for line in logs.splitlines() if "partition lost-0 is offline" in line]
 
-    cluster.wait_until(lambda: None if warnings() else "no warning", "the loss in a log")
+    cluster.wait_until(lambda: None if warnings() else "no warning", "a warning in a log")
     create(victim, "other", [1, 2, 3])
     wait_until_in_sync(cluster, "other")
-    victim.restart()  # changes enough for everything to be looked at again
+    victim.restart()  # triggers another check of all partitions
     wait_until_in_sync(cluster, "other")
     wait_until_seen(cluster, "lost", offline)
     assert len(warnings()) == 1, warnings()

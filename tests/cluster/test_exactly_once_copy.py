@@ -1,5 +1,5 @@
-"""Three copiers, which consume, transform and produce in transactions, while brokers and copiers are killed, paused and
-cut off at random: every record is copied once, whichever node one reads through, and offsets tell what was copied."""
+"""Three transactional copiers under random kills, pauses and isolation of brokers and copiers: every record is copied
+once, according to every node, and the committed offsets match the copies."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 RECORDS = count(10_000, 100_000)
 STEPS = count(7, 60)
-"""Faults; a share of the records is under way when each of them begins, and when it ends."""
+"""Number of faults. A chunk of the records is in progress when each of them begins and ends."""
 
 INPUT_PARTITIONS = 6
 HOLD_SECONDS = (0.5, 6.5)
-"""Shorter and longer than a broker's session (3 s), a member's (6 s) and a transaction's timeout (5 s)."""
+"""Shorter and longer than a broker session (3 s), a member session (6 s) and a transaction timeout (5 s)."""
 
 SETTLED_SECONDS_MAX = 120.0
-"""Until what was written before is copied: elections, sessions and timeouts, on a machine that does much else."""
+"""Time limit for copying: elections, sessions and timeouts, on a busy machine."""
 
 POLL_SECONDS = 0.1
 ASK_SECONDS_MIN, ASK_SECONDS_MAX = 0.2, 5.0
@@ -48,25 +48,25 @@ def test_records_are_copied_exactly_once_under_faults(tmp_path: Path, record_pro
         make_topics(brokers)
         feed = Feed(brokers.bootstrap)
         with Copiers(brokers, tmp_path) as copiers:
-            for fault, portion in zip(chosen_faults(brokers, rng), portions(), strict=False):
-                suffer(brokers, copiers, feed, fault, portion, rng)
+            for fault, chunk in zip(chosen_faults(brokers, rng), split_numbers(), strict=False):
+                run_fault(brokers, copiers, feed, fault, chunk, rng)
             feed.wait_until_written()
             wait_until_copied(brokers, copiers, RECORDS)
         attempts = judge(brokers)
-    started_again = f"{copiers.restarts} restarts, {copiers.hung} of them because the client hung"
+    restarts_text = f"{copiers.restarts} restarts, {copiers.hung} of them because the client hung"
     record_property(
-        "summary", f"copied exactly once: {RECORDS:,} records, {STEPS} faults, {attempts:,} copies, {started_again}"
+        "summary", f"copied exactly once: {RECORDS:,} records, {STEPS} faults, {attempts:,} copies, {restarts_text}"
     )
 
 
 def chosen_faults(brokers: Brokers, rng: random.Random) -> Iterator[Fault]:
-    """Every kind comes once before one comes again."""
+    """Yield the faults. Every kind appears once before one is repeated."""
     possible = [fault for fault in FAULTS if is_possible(fault, brokers)]
     for _ in cycle([None]):
         yield from rng.sample(possible, len(possible))
 
 
-def portions() -> list[range]:
+def split_numbers() -> list[range]:
     bounds = [RECORDS * step // STEPS for step in range(STEPS + 1)]
     return [range(first, end) for first, end in pairwise(bounds)]
 
@@ -81,7 +81,7 @@ def make_topics(brokers: Brokers) -> None:
 
 
 class Feed:
-    """Numbers, written to the input once each."""
+    """A producer of consecutive numbers to the input topic."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
@@ -101,23 +101,25 @@ class Feed:
             self._failures.append(str(error))
 
 
-def suffer(brokers: Brokers, copiers: Copiers, feed: Feed, fault: Fault, portion: range, rng: random.Random) -> None:
-    """It begins and ends in the midst of the portion: it is over when its time is, or when most of that has been copied
-    in spite of it. What is left then may wait for the next one."""
-    feed.write(portion)
-    wait_until_copied(brokers, copiers, portion.start + len(portion) // 8)
+def run_fault(brokers: Brokers, copiers: Copiers, feed: Feed, fault: Fault, chunk: range, rng: random.Random) -> None:
+    """Apply a fault while a chunk is being written and copied.
+
+    The fault ends after its duration, or when most of the chunk has been copied.
+    """
+    feed.write(chunk)
+    wait_until_copied(brokers, copiers, chunk.start + len(chunk) // 8)
     with fault(brokers, copiers, rng) as what:
         hold_s, began = rng.uniform(*HOLD_SECONDS), time.monotonic()
-        wait_until_copied(brokers, copiers, portion.stop - len(portion) // 4, give_up_at=began + hold_s)
+        wait_until_copied(brokers, copiers, chunk.stop - len(chunk) // 4, give_up_at=began + hold_s)
         held_s = time.monotonic() - began
-        print(f"{what} for {held_s:.1f} of {hold_s:.1f} s, with records {portion.start} to {portion.stop}")
+        print(f"{what} for {held_s:.1f} of {hold_s:.1f} s, with records {chunk.start} to {chunk.stop}")
     brokers.wait_until_ready()
 
 
 def wait_until_copied(brokers: Brokers, copiers: Copiers, records: int, give_up_at: float | None = None) -> None:
-    """Returns at `give_up_at` at the latest; without it, what takes too long is a failure."""
+    """Wait until the records are copied, at most until `give_up_at`; without it, a timeout fails the test."""
     deadline = time.monotonic() + SETTLED_SECONDS_MAX if give_up_at is None else give_up_at
-    with consuming(brokers.bootstrap) as consumer:
+    with create_consumer(brokers.bootstrap) as consumer:
         while (copied := sum(committed(consumer, deadline).values())) < records:
             copiers.keep_up()
             if time.monotonic() > deadline:
@@ -132,20 +134,20 @@ def standing(brokers: Brokers, copiers: Copiers) -> str:
     return f"{copiers.where_they_are()}\n{how_it_stands(nodes, (INPUT, OUTPUT), GROUP)}"
 
 
-# What it all adds up to
+# Checks
 
 
 def judge(brokers: Brokers) -> int:
-    """Through every node. Returns how many copies there are, with those that were aborted."""
+    """Check the copies through every node. Return the number of copies, including aborted ones."""
     for address in brokers.addresses:
-        with consuming(address) as consumer:
+        with create_consumer(address) as consumer:
             assert committed(consumer) == ends(consumer, INPUT, INPUT_PARTITIONS), f"through {address}"
             copies = read_to_the_end(consumer)
         seen = sorted(number for numbers in copies.values() for number, _ in numbers)
         assert seen == list(range(RECORDS)), f"through {address}: {difference(seen)}"
         for partition, numbers in copies.items():
-            in_order(partition, numbers)
-    with consuming(brokers.bootstrap, "read_uncommitted") as consumer:
+            check_order(partition, numbers)
+    with create_consumer(brokers.bootstrap, "read_uncommitted") as consumer:
         return sum(map(len, read_to_the_end(consumer).values()))
 
 
@@ -155,8 +157,8 @@ def difference(seen: list[int]) -> str:
     return f"{len(missing)} missing, as {missing[:5]}; {len(doubled)} more than once, as {doubled[:5]}"
 
 
-def in_order(partition: int, numbers: list[tuple[int, int]]) -> None:
-    """What was read of one partition stands in the order in which it was read."""
+def check_order(partition: int, numbers: list[tuple[int, int]]) -> None:
+    """Check that the records of each input partition are in order."""
     by_source: dict[int, list[int]] = defaultdict(list)
     for number, source in numbers:
         by_source[source].append(number)
@@ -164,14 +166,14 @@ def in_order(partition: int, numbers: list[tuple[int, int]]) -> None:
         assert found == sorted(found), f"out of order in {OUTPUT}-{partition}: what comes from {INPUT}-{source}"
 
 
-def consuming(bootstrap: str, isolation: str = "read_committed") -> closing[Consumer]:
-    """A consumer that joins nothing and commits nothing."""
+def create_consumer(bootstrap: str, isolation: str = "read_committed") -> closing[Consumer]:
+    """Return a consumer without group membership and commits."""
     settings = {"group.id": GROUP, "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
     return closing(Consumer(settings | {"bootstrap.servers": bootstrap, "isolation.level": isolation}))
 
 
 def committed(consumer: Consumer, deadline: float = math.inf) -> dict[int, int]:
-    """By partition; of what nobody can tell at the moment, nothing."""
+    """Return the committed offsets by partition, without those that are currently unavailable."""
     seconds = min(max(deadline - time.monotonic(), ASK_SECONDS_MIN), ASK_SECONDS_MAX)
     wanted = [TopicPartition(INPUT, partition) for partition in range(INPUT_PARTITIONS)]
     try:
@@ -189,7 +191,7 @@ def ends(consumer: Consumer, topic: str, partitions: int) -> dict[int, int]:
 
 
 def read_to_the_end(consumer: Consumer) -> dict[int, list[tuple[int, int]]]:
-    """Number and source of each copy, by partition, in order."""
+    """Return number and source of each copy, by partition, in order."""
     found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(OUTPUT_PARTITIONS)}
     unread = set(found)
     consumer.assign([TopicPartition(OUTPUT, partition, 0) for partition in unread])
@@ -200,6 +202,6 @@ def read_to_the_end(consumer: Consumer) -> dict[int, list[tuple[int, int]]]:
             if message.error() is None:
                 number, source, _ = message.value().split()
                 found[message.partition()].append((int(number), int(source)))
-            else:  # the end of a partition is told as an error
+            else:  # the end of a partition is reported as an error
                 unread.discard(message.partition())
     return found

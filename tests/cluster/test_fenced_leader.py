@@ -1,4 +1,4 @@
-"""A leader of all partitions is cut off from the other nodes, and not from clients: those go to whoever leads now."""
+"""The leader of all partitions is isolated from other nodes but not from clients, which switch to the new leaders."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.xdist_group("cluster")
 PARTITIONS = 3
 PAUSE_SECONDS = 0.05
 DEADLINE_SECONDS = 40.0
-"""A session, an election, and a moment; on a machine that does much else."""
+"""Time limit for a session and an election on a busy machine."""
 
 Acknowledged = Callable[[int], None]
-"""Told the partition."""
+"""A callback with the partition of an acknowledged record."""
 
 
 def produce_with_librdkafka(bootstrap: str, acknowledged: Acknowledged, over: threading.Event) -> None:
@@ -46,7 +46,7 @@ def produce_with_librdkafka(bootstrap: str, acknowledged: Acknowledged, over: th
 
 
 def produce_with_aiokafka(bootstrap: str, acknowledged: Acknowledged, over: threading.Event) -> None:
-    async def one(producer: AIOKafkaProducer, partition: int) -> None:
+    async def send_one(producer: AIOKafkaProducer, partition: int) -> None:
         try:
             await producer.send_and_wait("topic", b"value", partition=partition)
             acknowledged(partition)
@@ -60,7 +60,7 @@ def produce_with_aiokafka(bootstrap: str, acknowledged: Acknowledged, over: thre
             async with asyncio.TaskGroup() as sending:
                 number = 0
                 while not over.is_set():
-                    sending.create_task(one(producer, number % PARTITIONS))
+                    sending.create_task(send_one(producer, number % PARTITIONS))
                     number += 1
                     await asyncio.sleep(PAUSE_SECONDS)
         finally:
@@ -73,7 +73,7 @@ def wait_for_all_partitions(cluster: Cluster, acknowledged: Counter[int]) -> Non
     def missing() -> str | None:
         return None if len(acknowledged) == PARTITIONS else f"acknowledged: {dict(acknowledged)}"
 
-    cluster.wait_until(missing, "every partition is acknowledged", DEADLINE_SECONDS)
+    cluster.wait_until(missing, "acknowledgements of every partition", DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize("produce", [produce_with_librdkafka, produce_with_aiokafka], ids=["librdkafka", "aiokafka"])
@@ -88,16 +88,16 @@ def test_producers_switch_to_new_leader_during_isolation(
     acknowledged: Counter[int] = Counter()
     over = threading.Event()
 
-    def note(partition: int) -> None:
+    def on_acknowledged(partition: int) -> None:
         acknowledged[partition] += 1
 
-    producing = threading.Thread(target=produce, args=(cluster.bootstrap, note, over))
+    producing = threading.Thread(target=produce, args=(cluster.bootstrap, on_acknowledged, over))
     producing.start()
     try:
         wait_for_all_partitions(cluster, acknowledged)
         cluster.cut_off(1)
         began = time.monotonic()
-        cluster.wait_until(lambda: None if cluster[1].status()["fenced"] else "not yet", "node 1 is fenced")
+        cluster.wait_until(lambda: None if cluster[1].status()["fenced"] else "not yet", "node 1 to be fenced")
         acknowledged.clear()
         wait_for_all_partitions(cluster, acknowledged)
         seconds = time.monotonic() - began

@@ -19,18 +19,18 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 TOPIC = "topic"
 PARTITIONS = [[1, 2, 3]] * 3
-"""Node 1 leads them all: librdkafka asks no other node while it needs no other connection."""
+"""Node 1 leads all partitions: librdkafka sends requests to no other node while it needs no other connection."""
 
 REFRESH_MS = 100
 FENCED_SECONDS = 5.0
 """Dozens of refreshes, some of which go to the fenced node."""
 
 DEADLINE_SECONDS = 150.0
-"""A fenced node disconnects a new client after 11 s, and librdkafka may choose the same node again, several times."""
+"""A fenced node disconnects a new client after 11 s, and librdkafka may choose the same node several times."""
 
 
 class Subscriber:
-    """A consumer that asks for metadata ten times a second, and notes errors and revoked partitions."""
+    """A consumer that refreshes its metadata ten times a second and records errors and revoked partitions."""
 
     def __init__(self, bootstrap: str) -> None:
         self.assigned: set[int] = set()
@@ -106,7 +106,7 @@ def test_subscriber_keeps_topic_while_node_is_fenced(chronik_cluster_factory: Cl
         cluster.heal()
     finally:
         subscriber.close()
-    assert asked > 0, "the fenced node was never asked"
+    assert asked > 0, "the fenced node got no requests"
     assert subscriber.missing_topics == []
 
 

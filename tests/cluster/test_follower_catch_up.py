@@ -1,4 +1,4 @@
-"""A node that was away for many records catches up and is in sync again, while no node's memory grows with them."""
+"""A node that missed many records catches up, while the memory of all nodes stays bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = count(100_000, 1_000_000)
 RECORD_BYTES = 1000
 PARTITIONS = 3
 GROWTH_MAX = 64 * MIB
-"""Buffers of what is under way: requests in flight, one answer to each follower. Not what a node was away for."""
+"""Buffers of requests in flight and one response to each follower, independent of the missed records."""
 
 SAMPLE_SECONDS = 0.05
 
@@ -32,11 +32,11 @@ def resident_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
-    return 0  # it is ending
+    return 0  # the process is exiting
 
 
 class Memory:
-    """The most that each node has had resident, sampled on a thread."""
+    """The maximum resident memory of each node, sampled on a thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -70,7 +70,7 @@ class Memory:
 
 
 def fill(cluster: Cluster, topic: str, records: int) -> None:
-    """Raises when one is not acknowledged."""
+    """Produce records. Raises if one is not acknowledged."""
     failures: list[str] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
     value = bytes(RECORD_BYTES)
@@ -115,7 +115,7 @@ def test_returning_node_catches_up_with_bounded_memory(
     record_property(
         "summary",
         f"a node that missed {RECORDS:,} records ({megabytes:,.0f} MB) was in sync again after {seconds:.1f} s "
-        f"({megabytes / seconds:,.0f} MB/s); most memory of the nodes {shown} MiB, "
-        f"grown by {max(memory.growth.values()) / MIB:.0f} MiB at most",
+        f"({megabytes / seconds:,.0f} MB/s); maximum memory of the nodes {shown} MiB, "
+        f"growth at most {max(memory.growth.values()) / MIB:.0f} MiB",
     )
     assert max(memory.growth.values()) < GROWTH_MAX, memory.growth

@@ -1,4 +1,4 @@
-"""All nodes are killed at once: a majority that comes back has every acknowledged record, and goes on."""
+"""All nodes are killed at the same time: a restarted majority has every acknowledged record and continues."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def test_acknowledged_records_survive_crash_of_all_nodes(
     replicated.check_replicas(cluster, places)
     record_property(
         "summary",
-        f"all nodes killed at once: {CYCLES} times, {records:,} records acknowledged, 0 lost; "
-        f"two of three went on after {replicated.median_and_most(outages)}",
+        f"all nodes killed: {CYCLES} times, {records:,} records acknowledged, 0 lost; "
+        f"two of three continued after {replicated.median_and_most(outages)}",
     )

@@ -1,4 +1,4 @@
-"""Static members restart while their coordinator dies, and many members arrive while theirs does."""
+"""Static members restart, and many members join, while their coordinator dies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def consumer(cluster: Cluster, group: str, topic: str, instance: str | None = No
 
 
 class Members:
-    """Consumers that are polled in turn, for as long as somebody waits for something."""
+    """Consumers that are polled in turn while a test waits."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Any] = {}
@@ -58,18 +58,18 @@ class Members:
             self.poll()
 
     def share(self, partitions: int) -> bool:
-        """Every partition has one owner, and every member owns something."""
+        """Return whether every partition has one owner and every member has partitions."""
         owned = [self.owned(name) for name in self.by_name]
         return all(owned) and sorted(each for own in owned for each in own) == list(range(partitions))
 
 
 @contextmanager
 def members() -> Iterator[Members]:
-    everybody = Members()
+    all_members = Members()
     try:
-        yield everybody
+        yield all_members
     finally:
-        for member in everybody.by_name.values():
+        for member in all_members.by_name.values():
             member.close()
 
 
@@ -79,29 +79,29 @@ def test_static_members_restart_without_rebalance_during_failover(
     cluster = chronik_cluster_factory()
     topic, group = make_topic(cluster, 6), unique("static")
     names = ("one", "two", "three")
-    with members() as everybody:
+    with members() as all_members:
         for name in names:
-            everybody.by_name[name] = consumer(cluster, group, topic, name)
-        everybody.poll_until("three share", lambda: everybody.share(6))
+            all_members.by_name[name] = consumer(cluster, group, topic, name)
+        all_members.poll_until("three share", lambda: all_members.share(6))
         generation, ids = generation_of(cluster, group)
-        before = {name: everybody.owned(name) for name in names}
+        before = {name: all_members.owned(name) for name in names}
 
-        everybody.by_name.pop("two").close()  # a static member says no goodbye
+        all_members.by_name.pop("two").close()  # a static member does not leave its group
         victim = coordinator_of(cluster, group)
         victim.kill()
-        everybody.by_name["two"] = consumer(cluster, group, topic, "two")
-        everybody.poll_until("all are back", lambda: {name: everybody.owned(name) for name in names} == before)
+        all_members.by_name["two"] = consumer(cluster, group, topic, "two")
+        all_members.poll_until("all are back", lambda: {name: all_members.owned(name) for name in names} == before)
         assert coordinator_of(cluster, group) is not victim
         after, new_ids = generation_of(cluster, group)
-        assert after == generation, "a rebalance, though everybody came back"
+        assert after == generation, "a rebalance although all members returned"
         assert len(set(ids) & set(new_ids)) == 2
         assert len(new_ids) == 3
 
         victim.start()
         cluster.wait_until_ready()
-        everybody.by_name.pop("three").close()
-        everybody.by_name["three"] = consumer(cluster, group, topic, "three")
-        everybody.poll_until("all are back", lambda: {name: everybody.owned(name) for name in names} == before)
+        all_members.by_name.pop("three").close()
+        all_members.by_name["three"] = consumer(cluster, group, topic, "three")
+        all_members.poll_until("all are back", lambda: {name: all_members.owned(name) for name in names} == before)
         assert generation_of(cluster, group)[0] == generation
         cluster.wait_until_agreed()
 
@@ -111,18 +111,18 @@ def test_group_stabilizes_when_members_join_during_failover(
 ) -> None:
     cluster = chronik_cluster_factory()
     topic, group = make_topic(cluster, STAGGERED_PARTITIONS), unique("staggered")
-    with members() as everybody:
+    with members() as all_members:
         for number in range(STAGGERED_MEMBERS):
-            everybody.by_name[f"member-{number}"] = consumer(cluster, group, topic)
+            all_members.by_name[f"member-{number}"] = consumer(cluster, group, topic)
             arrived_at = time.monotonic()
             if number == STAGGERED_MEMBERS // 2:
                 coordinator_of(cluster, group).kill()
             while time.monotonic() < arrived_at + STAGGER_SECONDS:
-                everybody.poll()
-        everybody.poll_until("ten share fifty", lambda: everybody.share(STAGGERED_PARTITIONS))
+                all_members.poll()
+        all_members.poll_until("ten share fifty", lambda: all_members.share(STAGGERED_PARTITIONS))
         record_property("seconds from the last arrival to the last assignment", time.monotonic() - arrived_at)
         cluster.start()
         cluster.wait_until_ready()
         wait_until_whole(cluster, topic, STAGGERED_PARTITIONS)
-        assert everybody.share(STAGGERED_PARTITIONS)
+        assert all_members.share(STAGGERED_PARTITIONS)
         assert len(generation_of(cluster, group)[1]) == STAGGERED_MEMBERS

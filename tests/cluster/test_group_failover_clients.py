@@ -1,4 +1,4 @@
-"""Stock clients whose coordinator is killed in the middle: their members go on, rebalance, commit and resume."""
+"""Stock clients whose coordinator is killed: their members continue, rebalance, commit and resume."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ RECORDS = 10
 STOCK_CLIENTS = ("confluent", "kafka-python", "aiokafka", "kafkajs", "java-3.9", "java-4")
 COOPERATIVE_CLIENTS = ("confluent", "java-3.9", "java-4")
 STATIC_CLIENTS = tuple(name for name in STOCK_CLIENTS if name != "kafkajs")
-"""KafkaJS 2.2.4 has no static members: its encoders of requests know a `groupInstanceId`, but no option of its consumer
-sets one, and what calls them passes none."""
+"""Clients with static membership. KafkaJS 2.2.4 encodes `groupInstanceId` but has no consumer option for it."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def drivers(running: Cluster) -> Iterator[Drivers]:
 
 @pytest.fixture
 def cluster(running: Cluster) -> Cluster:
-    """Whole again, whatever the test before has left."""
+    """The cluster, with all nodes running."""
     running.start()
     running.wait_until_ready()
     return running
@@ -65,7 +64,7 @@ def require(name: str) -> None:
 
 
 def kill_coordinator(cluster: Cluster, group: str, topic: str) -> int:
-    """When nothing is lost by it but the coordinator."""
+    """Kill the coordinator when all replicas are in sync."""
     wait_until_whole(cluster, topic, PARTITIONS)
     victim = coordinator_of(cluster, group)
     victim.kill()
@@ -101,7 +100,7 @@ def test_members_continue_with_new_coordinator(cluster: Cluster, drivers: Driver
             wait_until_shared(both, whole)
             assert coordinator_of(cluster, group).node_id != victim
             if name not in START_ANEW:
-                assert generation_of(cluster, group) == before, "a rebalance, though nobody came or went"
+                assert generation_of(cluster, group) == before, "a rebalance although the members have not changed"
             expected |= commit(client, both, 15, "after")
             bring_back(cluster, victim)
             wait_until_held_everywhere(cluster, group, expected)
@@ -132,14 +131,16 @@ def test_new_coordinator_expires_member_crashed_during_failover(cluster: Cluster
         wait_until_whole(cluster, topic, PARTITIONS)
         other.crash()
         victim = kill_coordinator(cluster, group, topic)
-        wait_until_shared([first], whole)  # when the session of the other has ended, counted from the election
+        wait_until_shared([first], whole)  # when the session of the other has expired, counted from the election
         bring_back(cluster, victim)
 
 
 @pytest.mark.parametrize("name", STATIC_CLIENTS)
 def test_static_members_keep_partitions_without_rebalance(cluster: Cluster, drivers: Drivers, name: str) -> None:
-    """The group's leader after it was closed in order, the other after a crash during which the coordinator died too.
-    Processes that take a place are started before it is free: it is the join that must come within a session."""
+    """The group leader restarts after a clean close, the other member after a crash during a failover.
+
+    The new processes start before the old ones stop, because only the join must happen within a session.
+    """
     require(name)
     topic, group = make_topic(cluster, PARTITIONS), unique("static")
     whole = places_of(topic, PARTITIONS)
@@ -152,12 +153,12 @@ def test_static_members_keep_partitions_without_rebalance(cluster: Cluster, driv
         joined(client, group, topic, instance="one") as first,
     ):
         assert client.capabilities["static_members"]
-        wait_until_shared([first], whole)  # alone, and so the leader, which it stays
+        wait_until_shared([first], whole)  # the only member, and thus the leader
         with joined(other, group, topic, instance="two") as second:
             wait_until_shared([first, second], whole)
-            commit(client, [first, second], 0, "settled")  # kafka-python's leader may be about to join once more
+            commit(client, [first, second], 0, "settled")  # kafka-python's leader may rejoin once more
             place = first.assignment()
-            first.leave()  # which for a static member says no goodbye
+            first.leave()  # a static member does not leave its group
             client.close()
             before, rebalances = generation_of(cluster, group), second.rebalances()
             with joined(client_again, group, topic, instance="one") as first_again:
@@ -188,9 +189,9 @@ def wait_until_back(member: GroupMember, place: set[tuple[str, int]]) -> None:
 
 
 def assert_only_an_id_changed(cluster: Cluster, group: str, before: tuple[int, tuple[str, ...]]) -> None:
-    """A member that comes back has a new id, within the same generation."""
+    """Check that the member ids have changed within the same generation."""
     generation, ids = generation_of(cluster, group)
-    assert generation == before[0], "a rebalance, though everybody came back"
+    assert generation == before[0], "a rebalance although all members returned"
     assert len(ids) == len(before[1])
     assert len(set(ids) - set(before[1])) == 1
 
@@ -222,7 +223,7 @@ def test_cooperative_group_stabilizes_after_failover_in_rebalance(
 def commit(
     client: RunningClient, members: list[GroupMember], offset: int, note: str
 ) -> dict[tuple[str, int], tuple[int, str]]:
-    """Every member for what it owns. Nothing by clients that cannot be told to."""
+    """Commit for every member the partitions that it owns, if its client supports commits."""
     if not client.capabilities["commits"]:
         return {}
     committed: dict[tuple[str, int], tuple[int, str]] = {}

@@ -1,4 +1,4 @@
-"""DeleteGroups and OffsetDelete in a cluster: only the coordinator does it, and then it is done on every node."""
+"""DeleteGroups and OffsetDelete in a cluster: only the coordinator executes them, and they apply on every node."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_only_coordinator_deletes_groups_and_offsets(chronik_cluster_factory: Cl
     assert chronik("groups", "delete", group, bootstrap=cluster.bootstrap).lines == [f"deleted {group}"]
     cluster.wait_until(
         lambda: next((repr(node) for node in cluster.live if node.group(group) is not None), None),
-        "every node has forgotten the group",
+        "every node to delete the group",
     )
     assert delete_group(coordinator_of(cluster, group), group) is ErrorCode.GROUP_ID_NOT_FOUND
 

@@ -1,4 +1,4 @@
-"""OffsetFetch in a cluster: every node tells what was committed, and one that is cut off has clients ask again."""
+"""OffsetFetch in a cluster: every node returns committed offsets, and an isolated one makes clients retry."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ VERSION_WITH_ERRORS_OF_THE_GROUP = 3
 COMMITTED = 7
 
 
-def told_by(node: ClusterNode, group: str, topic: str) -> tuple[ErrorCode, int, ErrorCode]:
-    """Error of the group, offset, and error of the partition."""
+def fetch_offset(node: ClusterNode, group: str, topic: str) -> tuple[ErrorCode, int, ErrorCode]:
+    """Return the error of the group, the offset, and the error of the partition."""
     request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])])
     with RawClient(node.bootstrap) as client:
         response = client.ask(request, VERSION_WITH_ERRORS_OF_THE_GROUP, OffsetFetchResponse)
@@ -46,22 +46,22 @@ def test_group_offsets_are_available_from_every_node(chronik_cluster_factory: Cl
     cluster = chronik_cluster_factory(links=True)
     topic, group = make_topic(cluster, 1), unique("group")
     commit(cluster, group, topic)
-    for node in cluster.live:  # at once: not only when it happens to have applied it
-        assert told_by(node, group, topic) == (ErrorCode.NONE, COMMITTED, ErrorCode.NONE)
+    for node in cluster.live:  # immediately, even if the node has not applied the commit yet
+        assert fetch_offset(node, group, topic) == (ErrorCode.NONE, COMMITTED, ErrorCode.NONE)
 
     alone = coordinator_of(cluster, group)
     cluster.cut_off(alone.node_id)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     cluster.wait_until(
         lambda: None if producer_id_error(alone) is loading else f"{alone!r} is not fenced yet",
-        "a node that is cut off fences itself",
+        "the isolated node to fence itself",
     )
-    assert told_by(alone, group, topic) == (loading, -1, loading)
+    assert fetch_offset(alone, group, topic) == (loading, -1, loading)
     cluster.heal()
     healed = (ErrorCode.NONE, COMMITTED, ErrorCode.NONE)
     cluster.wait_until(
-        lambda: None if (told := told_by(alone, group, topic)) == healed else f"{alone!r} says {told}",
-        "offsets are told again",
+        lambda: None if (told := fetch_offset(alone, group, topic)) == healed else f"{alone!r} says {told}",
+        "the node to return offsets again",
     )
 
 

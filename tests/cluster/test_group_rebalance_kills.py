@@ -1,5 +1,5 @@
-"""A group that never comes to rest: members come, leave and crash, coordinators die, and nothing is lost or doubled
-that may not be: every record is delivered, every commit stays, and nobody commits in the name of the past."""
+"""A group with permanent rebalances: members join, leave and crash, and coordinators die. Every record is delivered,
+every commit is kept, and no old generation can commit."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ FAR_AHEAD = 10**9
 REFUSALS = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-class Restless:
-    """The group, each of its members in a process of its own, and what the test knows of it."""
+class RebalancingGroup:
+    """The group, with each member in its own process, and the state that the test expects."""
 
     def __init__(self, cluster: Cluster, stack: ExitStack, seed: int) -> None:
         self.cluster = cluster
@@ -66,10 +66,10 @@ class Restless:
         self.committed: dict[tuple[str, int], tuple[int, str]] = {}
         self.kills = 0
 
-    # --- trouble ---
+    # --- faults ---
 
-    def disturb(self, number: int) -> ClusterNode | None:
-        """One thing or another that makes the group rebalance; and, every other time, the coordinator dies with it."""
+    def trigger_rebalance(self, number: int) -> ClusterNode | None:
+        """Change the members, so that the group rebalances, and kill the coordinator every other time."""
         victim = coordinator_of(self.cluster, self.group) if number % 2 else None
         if victim is not None and self.random.random() < 0.5:
             victim.kill()
@@ -103,7 +103,7 @@ class Restless:
         def delivered(error: Any, message: Any) -> None:
             if error:
                 failed.append(error)
-            elif message.offset() is not None:  # librdkafka does not know it of each
+            elif message.offset() is not None:  # librdkafka does not report the offset of every record
                 self.written.add((self.topic, message.partition(), message.offset()))
 
         for partition in range(PARTITIONS):
@@ -113,13 +113,13 @@ class Restless:
         assert failed == []
 
     def read(self) -> None:
-        """Everything written by now has been delivered to somebody, and every partition has one owner."""
+        """Wait until every record has been delivered and every partition has one owner."""
         members = [member for _, member in self.members]
         wait_until_shared(members, places_of(self.topic, PARTITIONS))
         wait_until_seen(members, self.written - self._seen)
 
     def commit(self, note: str) -> None:
-        """Each member what it has seen of what it owns; told by the coordinator's image when its answer is lost."""
+        """Commit each member's positions. If a response is lost, the coordinator's image decides."""
         for _, member in self.members:
             for topic, partition in sorted(member.assignment()):
                 seen = [offset for _, at, offset in self.written if at == partition]
@@ -136,7 +136,7 @@ class Restless:
             if held is not None:
                 self.committed[place] = held
 
-    # --- what must hold ---
+    # --- invariants ---
 
     def check_committed(self) -> None:
         wait_until_held_everywhere(self.cluster, self.group, self.committed)
@@ -145,8 +145,8 @@ class Restless:
         by_clients = {(at.topic, at.partition): (each.offset, each.metadata.rstrip("\0")) for at, each in told.items()}
         assert by_clients == self.committed
 
-    def commit_in_the_name_of(self, generation: int, member_id: str) -> ErrorCode:
-        """What a member of the past would do that was asleep. The answer of whoever coordinates now."""
+    def commit_with_old_generation(self, generation: int, member_id: str) -> ErrorCode:
+        """Send a commit of an old generation, as a paused member would, and return the coordinator's error."""
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=FAR_AHEAD)
         request = OffsetCommitRequest(
             group_id=self.group,
@@ -161,20 +161,20 @@ class Restless:
             code = ErrorCode(topic.partitions[0].error_code)
             return None if code.retriable else code
 
-        code = wait_for("an answer to a commit of the past", answer, SETTLED_SECONDS_MAX)
+        code = wait_for("a response to a commit of an old generation", answer, SETTLED_SECONDS_MAX)
         assert isinstance(code, ErrorCode)
         return code
 
 
 @contextmanager
-def restless(cluster: Cluster, seed: int) -> Iterator[Restless]:
+def rebalancing_group(cluster: Cluster, seed: int) -> Iterator[RebalancingGroup]:
     with ExitStack() as stack:
-        yield Restless(cluster, stack, seed)
+        yield RebalancingGroup(cluster, stack, seed)
 
 
 def test_groups_deliver_all_records_under_random_kills(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
-    with restless(cluster, SEED) as group:
+    with rebalancing_group(cluster, SEED) as group:
         for _ in range(2):
             group.join()
         group.write()
@@ -184,11 +184,11 @@ def test_groups_deliver_all_records_under_random_kills(chronik_cluster_factory: 
         for number in range(REBALANCES):
             wait_until_whole(cluster, group.topic, PARTITIONS)
             generation, ids = generation_of(cluster, group.group)
-            victim = group.disturb(number)
+            victim = group.trigger_rebalance(number)
             group.write()
             group.read()
             assert generation_of(cluster, group.group)[0] > generation
-            assert group.commit_in_the_name_of(generation, ids[0]) in REFUSALS
+            assert group.commit_with_old_generation(generation, ids[0]) in REFUSALS
             group.commit(f"rebalance {number}")
             group.check_committed()
             if victim is not None:

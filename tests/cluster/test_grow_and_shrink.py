@@ -1,10 +1,10 @@
-"""Three nodes become seven, two of the first three are replaced, and three are left: by operators' commands, while
-clients of four kinds write and read with stock settings. (In `make test` five, and one is replaced.)
+"""A cluster grows from three to seven nodes, replaces two of the first three, and shrinks to three, by operator
+commands and under load of four kinds of clients. (`make test` uses five nodes and replaces one.)
 
-"No moment without a quorum" is judged so. All the while somebody writes to the metadata log, twenty times a second,
-through one member after the other. An acknowledgement says that a majority of voters has agreed, so the time between
-two of them bounds the time without a quorum, and no time is longer than an election on a busy machine takes. At every
-look, twice a second, three or more vote by the leader's account, and more than half of them run.
+A quorum must exist at all times. A watch writes to the metadata log twenty times a second through all members. An
+acknowledgement proves a majority of voters, so the time between two of them bounds the time without a quorum; it must
+not exceed an election on a busy machine. Twice a second, the leader must report three or more voters, of which more
+than half are running.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ DRIVEN = ("kafkajs", "java-4") if LONG else ("kafkajs",)
 PARTY = FULL if LONG else SHORT
 SEEDS = count(1, 20)
 WITHOUT_WRITES_SECONDS_MAX = 5.0
-"""One is acknowledged after milliseconds, when a leader hands over after a third of a second, and when it is lost after
-one. The rest is for a machine that does much else."""
+"""A write takes milliseconds, a third of a second during a leadership transfer, and a second after a leader is lost.
+The rest is for a busy machine."""
 VOTERS_MIN = 3
 VOTERS_MAX = 6
-"""Five, and the successor of one of them until it has left."""
+"""Five, plus the successor of one of them until it is removed."""
 
 
 def check_quorum(travelled: Travelled) -> None:

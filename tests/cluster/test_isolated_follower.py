@@ -1,4 +1,4 @@
-"""A follower that is cut off from its leader alone, while both still reach the controller: acks=all goes on."""
+"""A follower is disconnected from its leader only, while both reach the controller: acks=all continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cut_both(cluster: Cluster, leader: int, follower: int) -> None:
     cluster.cut(follower, leader)
 
 
-def cut_answers(cluster: Cluster, leader: int, follower: int) -> None:
+def cut_responses(cluster: Cluster, leader: int, follower: int) -> None:
     cluster.cut(leader, follower)
 
 
@@ -33,7 +33,7 @@ def cut_fetches(cluster: Cluster, leader: int, follower: int) -> None:
     cluster.cut(follower, leader)
 
 
-@pytest.mark.parametrize("cut", [cut_both, cut_answers, cut_fetches])
+@pytest.mark.parametrize("cut", [cut_both, cut_responses, cut_fetches])
 def test_acks_all_continues_without_isolated_follower(
     chronik_cluster_factory: ClusterFactory,
     cut: Callable[[Cluster, int, int], None],
@@ -58,7 +58,7 @@ def test_acks_all_continues_without_isolated_follower(
                 if set(seen := standing.ask(cluster.nodes[leader], ["cut"])[place].in_sync) == {leader, controller}
                 else f"in sync are {seen}"
             ),
-            "the follower is not in sync",
+            "the follower to leave the ISR",
         )
         load.wait_until_it_goes_on()
         went_on = time.monotonic() - was_cut

@@ -1,4 +1,4 @@
-"""A node that is cut off fences itself, gives no stale success, and agrees with the others when it is back."""
+"""An isolated node fences itself, returns no stale success, and catches up after it is reconnected."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_isolated_node_fences_itself_and_catches_up_after_healing(
     assert produce(victim, "before", led_by_victim[0]) is ErrorCode.NONE
 
     cluster.cut_off(victim.status()["node_id"])
-    cluster.wait_until(lambda: None if victim.status()["fenced"] else "it serves", "the node fences itself")
+    cluster.wait_until(lambda: None if victim.status()["fenced"] else "it serves", "the node to fence itself")
     assert produce(victim, "before", led_by_victim[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     with RawClient(victim.bootstrap) as client:
         assert client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
@@ -78,21 +78,21 @@ def test_isolated_node_fences_itself_and_catches_up_after_healing(
         assert {partition.leader_id for partition in answer.partitions} == (set() if read_quorum else {-1})
     assert create(victim, "in-the-minority") in {ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT}
 
-    def majority_goes_on() -> str | None:
+    def majority_problem() -> str | None:
         code = create(others[0], "in-the-majority")
         return None if code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS} else code.name
 
-    cluster.wait_until(majority_goes_on, "the majority goes on")
+    cluster.wait_until(majority_problem, "the majority to continue")
     cluster.heal()
     cluster.wait_until_ready()
     cluster.wait_until_agreed()
 
-    def the_same() -> str | None:
+    def find_difference() -> str | None:
         names = [{topic.name for topic in topics(node).topics} for node in cluster.live]
         return None if names[0] == names[1] == names[2] and "in-the-majority" in names[0] else str(names)
 
-    cluster.wait_until(the_same, "all nodes have the same topics")
+    cluster.wait_until(find_difference, "all nodes to have the same topics")
     cluster.wait_until(
         lambda: None if produce(victim, "before", led_by_victim[0]) is ErrorCode.NONE else "not yet",
-        "the node serves its partitions again",
+        "the node to serve its partitions again",
     )

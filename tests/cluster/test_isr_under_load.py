@@ -20,11 +20,11 @@ from tests.long import LONG, count
 pytestmark = pytest.mark.xdist_group("cluster")
 
 LAG_MS = count(2000, 10_000)
-"""Usually short, so that a follower that does not count as caught up leaves within the test."""
+"""Short in `make test`, so that a follower that is not caught up leaves the ISR during the test."""
 
 ISR_CHANGE_LINES_MAX = 100
-"""For 51 partitions on three nodes that lose a follower and get it back, at most three lines for each command. A leader
-that lets a stopped follower join again logs hundreds."""
+"""For 51 partitions on three nodes that lose a follower and get it back, with at most three lines per command. A leader
+that lets a stopped follower rejoin repeatedly logs hundreds."""
 
 SECONDS = count(5, 60)
 LOADS = [(100, 1), (10_000, 1), (500_000, 1), (10_000, 64)] if LONG else [(10_000, 1)]
@@ -38,7 +38,7 @@ def test_isr_stays_complete_without_duplicates_at_full_load(
     record_property: Callable[[str, object], None],
 ) -> None:
     cluster = chronik_cluster_factory(
-        broker_session_ms=30_000,  # a busy machine that holds a node up for seconds must not fence it
+        broker_session_ms=30_000,  # a busy machine must not fence a slow node
         broker={"replica.lag.time.max.ms": LAG_MS, "log.retention.check.interval.ms": 1000},
     )
     [place] = replicated.make_topic(
@@ -46,7 +46,7 @@ def test_isr_stays_complete_without_duplicates_at_full_load(
         "loaded",
         min_insync_replicas="2",
         segment_bytes=str(64 * MIB),
-        retention_bytes=str(256 * MIB),  # a minute at full speed is 20 GB
+        retention_bytes=str(256 * MIB),  # a minute at full load is 20 GB
     )
     changes = IsrChanges(cluster)
     delivered = produce_at_full_speed(cluster.bootstrap, "loaded", size, SECONDS, producers)

@@ -1,5 +1,5 @@
-"""Kafka Streams with exactly_once_v2: words are counted by way of a topic between, with a state, while the application
-and brokers are killed in turn; every count is exact, and none was ever seen that was not."""
+"""Kafka Streams with exactly_once_v2: a stateful word count through an intermediate topic, while the application and
+brokers are killed in turn. Every count is exact, and no wrong count was ever visible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS_PER_LINE = 8
 VOCABULARY = [f"word{number}" for number in range(40)]
 WRITE_SECONDS_MAX = 60.0
 COUNT_SECONDS_MAX = 180.0
-"""A machine that starts, sessions, elections, and a state that is read anew, on a machine that does much else."""
+"""Time limit for a JVM start, sessions, elections and a state restore on a busy machine."""
 
 Summary = Callable[[str, object], None]
 
@@ -41,23 +41,23 @@ def test_kafka_streams_counts_exactly_once_under_kills(tmp_path: Path, record_pr
         with Application(brokers.bootstrap, tmp_path) as application, closing(Counted(brokers.bootstrap)) as counted:
             for number in range(KILLS):
                 expected += writer.write()
-                # In the midst of it: not all is counted yet, and what is under way is lost or repeated.
+                # In the middle of the work: pending records are lost or repeated.
                 counted.wait_for(counted.words + LINES_PER_KILL, application, COUNT_SECONDS_MAX)
-                strike(number, brokers, application, rng, lambda: counted.poll(0.5))
+                inject_kill(number, brokers, application, rng, lambda: counted.poll(0.5))
                 counted.wait_for(counted.words + LINES_PER_KILL, application, COUNT_SECONDS_MAX)
             writer.wait_until_written()
             counted.wait_for(expected.total(), application, COUNT_SECONDS_MAX)
             counted.check(expected)
         for address in brokers.addresses:
-            read_again(address, expected)
-    told = f"{expected.total():,} words, {KILLS} kills, {application.restarts} restarts by itself"
-    record_property("summary", f"streams: counted exactly once: {told}")
+            check_counts(address, expected)
+    summary = f"{expected.total():,} words, {KILLS} kills, {application.restarts} restarts by itself"
+    record_property("summary", f"streams: counted exactly once: {summary}")
 
 
-def strike(
+def inject_kill(
     number: int, brokers: Brokers, application: Application, rng: random.Random, meanwhile: Callable[[], None]
 ) -> None:
-    """The application, a broker, and every third time both."""
+    """Kill the application, a broker, or every third time both."""
     is_application = number % 3 != 1
     if is_application:
         application.kill()
@@ -85,7 +85,7 @@ class Writer:
         self._rng = rng
 
     def write(self) -> Counter[str]:
-        """Returns at once what there is to be counted."""
+        """Write words and return the expected counts immediately."""
         written: Counter[str] = Counter()
         for number in range(LINES_PER_KILL):
             words = self._rng.choices(VOCABULARY, k=WORDS_PER_LINE)
@@ -98,11 +98,11 @@ class Writer:
         assert self._producer.flush(WRITE_SECONDS_MAX) == 0
 
 
-def read_again(address: str, expected: Counter[str]) -> None:
-    """From the beginning, through one node."""
+def check_counts(address: str, expected: Counter[str]) -> None:
+    """Read all counts from the beginning through one node."""
     with closing(Counted(address)) as counted:
         while counted.words < expected.total():
             before = counted.words
             counted.poll(10.0)
-            assert counted.words > before, f"{counted.words} of {expected.total()} are there through {address}"
+            assert counted.words > before, f"{counted.words} of {expected.total()} words are readable through {address}"
         counted.check(expected)

@@ -1,4 +1,4 @@
-"""Batches as large as a topic allows are replicated like any other."""
+"""Batches of the maximum size are replicated like any other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 def test_large_batches_are_replicated_when_acknowledged(
     chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
 ) -> None:
-    # On a busy machine it takes long to write that much: a follower is not to be taken for one that is away.
+    # On a busy machine, writing that much takes long, and the follower must stay in the ISR.
     cluster = chronik_cluster_factory(broker_session_ms=20_000, broker={"replica.lag.time.max.ms": 60_000})
     largest = str(100 * MIB)
     [place] = replicated.make_topic(cluster, "large", max_message_bytes=largest, segment_bytes=str(256 * MIB))
@@ -48,7 +48,7 @@ def test_large_batches_are_replicated_when_acknowledged(
 
 
 def test_returning_follower_receives_large_batches(chronik_cluster_factory: ClusterFactory) -> None:
-    # On a busy machine the other follower takes long: it is not to be taken for one that is away, too.
+    # On a busy machine, the other follower is slow and must stay in the ISR.
     cluster = chronik_cluster_factory(broker_session_ms=20_000, broker={"replica.lag.time.max.ms": 60_000})
     largest = str(100 * MIB)
     [place] = replicated.make_topic(cluster, "large", max_message_bytes=largest, segment_bytes=str(256 * MIB))

@@ -1,5 +1,5 @@
-"""Thousands of topics, a million records and ten thousand offsets of a standalone folder, by an import that is killed
-over and over: everything that was acknowledged is in the cluster."""
+"""An import of thousands of topics, a million records and ten thousand offsets that is killed repeatedly: the cluster
+contains everything that was acknowledged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chronik.client.records import TopicPartition
 from chronik.moving import failpoints
 from chronik.testing.broker import Broker
 from chronik.testing.cluster import Cluster
-from tests.cluster.test_standalone_import import import_of, names
+from tests.cluster.test_standalone_import import names, run_import
 from tests.long import LONG, SEED, count
 from tests.moving.store import SECONDS
 
@@ -29,7 +29,7 @@ RECORDS = count(6000, 1_000_000)
 GROUPS = count(5, 100)
 OFFSETS_PER_GROUP = count(20, 100)
 SAMPLE = count(20, 200)
-"""Topics of which every record is read and compared here; the import itself compares all of them."""
+"""Topics whose records the test compares; the import itself compares all."""
 
 POINTS = (
     "begun",
@@ -41,7 +41,7 @@ POINTS = (
 
 
 def fill(bootstrap: str, rng: random.Random) -> dict[str, list[bytes]]:
-    """Returns what was acknowledged, by topic, in order."""
+    """Produce records and return the acknowledged ones by topic, in order."""
     topics = [f"topic-{number:04}" for number in range(TOPICS)]
     with Client(bootstrap) as client:
         for first in range(0, TOPICS, 500):
@@ -51,7 +51,7 @@ def fill(bootstrap: str, rng: random.Random) -> dict[str, list[bytes]]:
             {"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 2_000_000}
         )
         for number in range(RECORDS):
-            name = topics[int(rng.random() ** 3 * TOPICS)]  # most of them in a few topics
+            name = topics[int(rng.random() ** 3 * TOPICS)]  # most records go to a few topics
             value = b"%d " % number + b"." * rng.randrange(60)
             acknowledged[name].append(value)
             producer.produce(name, value, partition=0)
@@ -74,10 +74,10 @@ def test_large_import_resumes_after_kills(tmp_path: Path) -> None:
         broker.kill()
     with Cluster(3) as cluster:
         for point in POINTS:
-            killed = import_of(tmp_path / "data", cluster, point, "--timeout", "60")
+            killed = run_import(tmp_path / "data", cluster, point, "--timeout", "60")
             assert killed.returncode == failpoints.EXIT_CODE, (point, killed.stdout, killed.stderr)
             assert names(cluster) == (set(acknowledged) if point == "finished" else set()), point
-        assert "it was imported already" in import_of(tmp_path / "data", cluster).stdout
+        assert "already imported" in run_import(tmp_path / "data", cluster).stdout
         with Client(cluster.bootstrap) as client:
             assert {topic.name: topic.topic_id for topic in list_topics(client) if not topic.is_internal} == ids
             partitions = [TopicPartition(name, 0) for name in acknowledged]

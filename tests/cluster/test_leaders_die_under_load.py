@@ -1,4 +1,4 @@
-"""The Raft leader is killed again and again under metadata load: a new one takes over, and nothing answered is lost."""
+"""The Raft leader is killed repeatedly under metadata load: no acknowledged change is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILLS = count(5, 20)
 
 
 class TopicMaker:
-    """Creates topics through whichever node answers, one after the other, and remembers what was acknowledged."""
+    """Creates topics through all nodes in turn and remembers the acknowledged ones."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -82,7 +82,7 @@ def test_metadata_writes_survive_repeated_leader_kills(
         with RawClient(node.bootstrap) as client:
             names = {topic.name for topic in client.ask(MetadataRequest(topics=None), 12, MetadataResponse).topics}
         lost = [name for name in maker.acknowledged if name not in names]
-        assert not lost, f"{node!r} has lost {lost}"
+        assert not lost, f"{node!r} has lost the topics {lost}"
     record_property(
         "summary",
         f"leaders killed: {KILLS}, {len(maker.acknowledged)} topics acknowledged, none lost; "

@@ -1,8 +1,6 @@
-"""With `read_quorum`, clients of all nodes read topics and their configs as if there were one node, whatever befalls
-one of the three.
+"""With `read_quorum`, metadata reads and writes through all nodes are linearizable, whatever fault one node has.
 
-Judged is everything: what was read, what was written, and what was refused, since "exists already" and "no such topic"
-are readings too.
+All operations are checked: reads, writes, and rejections, since "already exists" and "unknown topic" are reads, too.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ pytestmark = pytest.mark.xdist_group("cluster")
 FAULTS = count(5, 50)
 
 TOPICS_AT_A_TIME = 3
-"""Few, so that clients meet; and new ones for each fault, so that the unknown outcomes of the last one do not go on
-explaining what is read."""
+"""Few topics, so that clients conflict; and new ones for each fault, so that unknown outcomes of the previous fault do
+not explain later reads."""
 
 FAULT_SECONDS = (2.0, 12.0 if LONG else 4.0)
-"""Longer than an election, and some longer than a client waits; in the long run also longer than a node tries."""
+"""Longer than an election, sometimes longer than a client timeout and, in the long run, than a node's own timeout."""
 
 OPERATIONS_AT_LEAST = 100
-"""Before a fault, so that there is something to be stale; during it, so that there is something newer; and after it,
-so that what was held up has come through."""
+"""Operations before a fault, so that reads can be stale; during it, so that there are newer values; and after it, so
+that delayed operations have completed."""
 
 
 def address(node: ClusterNode) -> Address:
@@ -46,26 +44,26 @@ def topics_of(fault_number: int) -> list[str]:
     return [f"fault-{fault_number}-topic-{number}" for number in range(TOPICS_AT_A_TIME)]
 
 
-def load_goes_on(cluster: Cluster, load: Load) -> None:
+def wait_for_operations(cluster: Cluster, load: Load) -> None:
     enough = len(load.history) + OPERATIONS_AT_LEAST
 
     def missing() -> str | None:
         load.raise_failure()
         return None if len(load.history) >= enough else f"{len(load.history)} of {enough} operations"
 
-    cluster.wait_until(missing, "clients are answered")
+    cluster.wait_until(missing, "responses to clients")
 
 
-def fault_is_felt(cluster: Cluster, load: Load, seconds: float) -> None:
-    """Returns when clients were left without an answer, and the fault has lasted so long."""
+def wait_for_effect(cluster: Cluster, load: Load, seconds: float) -> None:
+    """Wait until requests of clients have timed out and the fault has lasted long enough."""
     before, until = load.unanswered(), time.monotonic() + seconds
 
     def missing() -> str | None:
         if load.unanswered() == before:
-            return "every client was answered"
+            return "every request got a response"
         return None if time.monotonic() >= until else f"not {seconds:.1f} s yet"
 
-    cluster.wait_until(missing, "the fault is felt")
+    cluster.wait_until(missing, "an effect of the fault")
 
 
 def test_metadata_reads_are_linearizable_on_all_nodes(
@@ -74,29 +72,31 @@ def test_metadata_reads_are_linearizable_on_all_nodes(
     cluster = chronik_cluster_factory(links=True, read_quorum=True)
     randomness = random.Random(SEED)
     load = Load([address(node) for node in cluster.nodes.values()], SEED)
-    befallen = []
+    fault_names = []
     try:
         load.start(topics_of(0))
         for number, fault in enumerate(some_faults(FAULTS, randomness)):
             load.work_on(topics_of(number))
-            load_goes_on(cluster, load)
+            wait_for_operations(cluster, load)
             with fault.befall(cluster, fault.victim(cluster, randomness)):
-                fault_is_felt(cluster, load, randomness.uniform(*FAULT_SECONDS))
-                load_goes_on(cluster, load)
+                wait_for_effect(cluster, load, randomness.uniform(*FAULT_SECONDS))
+                wait_for_operations(cluster, load)
             cluster.wait_until_ready()
-            load_goes_on(cluster, load)
-            befallen.append(str(fault))
+            wait_for_operations(cluster, load)
+            fault_names.append(str(fault))
     finally:
         load.end()
-    assert len(befallen) == FAULTS
+    assert len(fault_names) == FAULTS
     violations = check(TOPICS, load.history)
     assert not violations, "\n\n".join(map(str, violations))
 
     for client in load.clients:
-        assert client.outcomes[READS], f"it has read nothing: {client}"
-        assert client.outcomes[WRITES], f"it has written nothing: {client}"
-    told = ", ".join(f"{number} {name}" for name, number in sorted(load.outcomes().items()))
-    record_property("summary", f"linearizable over {FAULTS} faults ({', '.join(sorted(set(befallen)))}): {told}")
+        assert client.outcomes[READS], f"no successful read: {client}"
+        assert client.outcomes[WRITES], f"no successful write: {client}"
+    outcomes_text = ", ".join(f"{number} {name}" for name, number in sorted(load.outcomes().items()))
+    record_property(
+        "summary", f"linearizable over {FAULTS} faults ({', '.join(sorted(set(fault_names)))}): {outcomes_text}"
+    )
 
 
 def test_checker_detects_stale_reads_of_isolated_node(
@@ -116,9 +116,9 @@ def test_checker_detects_stale_reads_of_isolated_node(
         assert check(TOPICS, history) == []
 
         def unanswered() -> str | None:
-            return "it looks for a majority" if reader.perform("topic", Get()) is None else None
+            return "the node still waits for a majority" if reader.perform("topic", Get()) is None else None
 
-        cluster.wait_until(unanswered, "it has found that there is none, and says what it knows")
+        cluster.wait_until(unanswered, "the node to respond without a majority")
         (violation,) = check(TOPICS, history)
         assert violation.unexplained is history[-1]
         assert violation.states == (2,)

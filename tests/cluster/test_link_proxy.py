@@ -12,11 +12,11 @@ from chronik.testing.ports import HOST, ReservedPorts
 
 DEADLINE_SECONDS = 20.0
 NOTHING_CAME_SECONDS = 0.1
-"""Long enough for loopback bytes that are not held back; a test that waits for nothing waits this long."""
+"""Long enough for bytes on the loopback interface; the wait time of tests that expect no data."""
 
 
 class Pair:
-    """A connection from one node to another through the links, seen from both ends."""
+    """A connection between two nodes through the links, seen from both ends."""
 
     def __init__(self, dialer: socket.socket, acceptor: socket.socket) -> None:
         self.dialer, self.acceptor = dialer, acceptor
@@ -35,8 +35,8 @@ def received(end: socket.socket, count: int) -> bytes:
     return data
 
 
-def nothing_arrives(end: socket.socket) -> bool:
-    """Neither bytes nor the end of the connection."""
+def receives_nothing(end: socket.socket) -> bool:
+    """Return whether neither data nor the end of the connection arrives."""
     end.settimeout(NOTHING_CAME_SECONDS)
     try:
         end.recv(1)
@@ -65,7 +65,7 @@ class Net:
     def accept(self, node: int) -> socket.socket:
         return self._stack.enter_context(self._listeners[node].accept()[0])
 
-    def accepts_nobody(self, node: int) -> bool:
+    def has_no_connection(self, node: int) -> bool:
         self._listeners[node].settimeout(NOTHING_CAME_SECONDS)
         try:
             self.accept(node)
@@ -104,8 +104,8 @@ def test_link_can_be_cut_in_one_direction(net: Net) -> None:
     net.links.cut([(1, 2)])
     pair.dialer.sendall(b"lost for now")
     other.acceptor.sendall(b"lost as well")
-    assert nothing_arrives(pair.acceptor)
-    assert nothing_arrives(other.dialer)
+    assert receives_nothing(pair.acceptor)
+    assert receives_nothing(other.dialer)
     pair.passes(pair.acceptor, pair.dialer, b"the other way")
     other.passes(other.dialer, other.acceptor, b"the other way")
 
@@ -114,7 +114,7 @@ def test_held_data_arrives_when_link_heals(net: Net) -> None:
     pair = net.pair(1, 2)
     net.links.cut([(1, 2), (2, 1)])
     pair.dialer.sendall(b"late")
-    assert nothing_arrives(pair.acceptor)
+    assert receives_nothing(pair.acceptor)
     net.links.heal()
     assert received(pair.acceptor, 4) == b"late"
 
@@ -122,8 +122,8 @@ def test_held_data_arrives_when_link_heals(net: Net) -> None:
 def test_new_connections_fail_while_link_is_cut(net: Net) -> None:
     net.links.cut([(2, 1)])
     waiting = net.dial(1, 2)
-    assert net.accepts_nobody(2)
-    assert nothing_arrives(waiting), "and it is not refused either"
+    assert net.has_no_connection(2)
+    assert receives_nothing(waiting), "the connection is not rejected either"
     net.links.heal()
     pair = Pair(waiting, net.accept(2))
     pair.passes(pair.dialer, pair.acceptor, b"now")
@@ -145,8 +145,8 @@ def test_added_node_has_its_own_links(net: Net) -> None:
     forth.passes(forth.dialer, forth.acceptor, b"to 4")
     back.passes(back.dialer, back.acceptor, b"from 4")
     waiting = net.dial(1, 4)
-    assert net.accepts_nobody(4)
-    assert nothing_arrives(waiting)
+    assert net.has_no_connection(4)
+    assert receives_nothing(waiting)
 
 
 def test_connection_close_passes_through_link(net: Net) -> None:
@@ -155,7 +155,7 @@ def test_connection_close_passes_through_link(net: Net) -> None:
     pair.dialer.close()
     cut.dialer.close()
     assert received(pair.acceptor, 1) == b""
-    assert nothing_arrives(cut.acceptor)
+    assert receives_nothing(cut.acceptor)
 
 
 def test_connection_to_stopped_node_is_closed(net: Net) -> None:

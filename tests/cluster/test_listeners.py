@@ -1,4 +1,4 @@
-"""Named listeners: whoever asks is told addresses of the listener that he came by, of brokers that have it."""
+"""Named listeners: responses contain the addresses of the client's own listener, and only brokers that have it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 DEADLINE_SECONDS = 60
 OUTSIDE = (1, 2)
-"""The nodes that have a listener for clients from outside; node 3 has none."""
+"""The nodes with a listener for external clients; node 3 has none."""
 EVERYWHERE = {"everywhere-1": [1, 2, 3], "everywhere-2": [2, 1, 3]}
 INSIDE_ONLY = {"inside": [3, 1, 2]}
 
 
 class ListeningCluster(Cluster):
-    """INTERNAL is the main listener of every node; `outside` are the addresses of those called EXTERNAL."""
+    """A cluster whose main listener is INTERNAL; `outside` has the addresses of the EXTERNAL listeners."""
 
     def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
         self._more = ReservedPorts(len(OUTSIDE))
@@ -100,7 +100,7 @@ def test_metadata_lists_broker_addresses_of_listener(
 
 
 def test_leader_without_listener_is_not_reported(inside: RawClient, outside: RawClient) -> None:
-    for _ in range(2):  # from the encoder, and from what it keeps
+    for _ in range(2):  # from the encoder and from its cache
         for version, code in ((5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND), (12, 72)):
             (partition,) = talk.describe(outside, "inside", version=version).partitions
             assert (partition.error_code, partition.leader_id) == (code, -1)
@@ -125,7 +125,7 @@ def test_describe_topic_partitions_uses_listener_brokers(inside: RawClient, outs
 def test_describe_cluster_uses_listener_addresses(
     cluster: ListeningCluster, inside: RawClient, outside: RawClient
 ) -> None:
-    """Who is asked for changes can be reached, whoever leads the metadata."""
+    """The reported controller is reachable, whichever node is the Raft leader."""
     for client, expected in ((inside, all_inside(cluster)), (outside, cluster.outside)):
         answer = client.ask(DescribeClusterRequest(), 1, DescribeClusterResponse)
         assert {each.broker_id: Address(each.host, each.port) for each in answer.brokers} == expected

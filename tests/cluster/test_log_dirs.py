@@ -1,4 +1,4 @@
-"""DescribeLogDirs: a replica that has not got everything yet says by how much."""
+"""DescribeLogDirs reports the lag of a replica that is catching up."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 BATCHES = 12
 BATCH_BYTES = 1_000_000
-"""A few of them fit the first answer that a follower gets; behind it, it keeps to its rate."""
+"""A few batches fit into the first response to a follower; after that, the throttle applies."""
 
 RATE = "follower.replication.throttled.rate"
 
 
 def lag(node: ClusterNode, topic: str) -> int | None:
-    """None as long as a node that has just started knows nothing of the topic."""
+    """Return the lag, or None while a restarted node does not know the topic."""
     request = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=topic, partitions=[0])])
     with RawClient(node.bootstrap) as client:
         (result,) = client.ask(request, 4, DescribeLogDirsResponse).results
@@ -46,6 +46,6 @@ def test_describe_log_dirs_reports_lag_of_throttled_replica(chronik_cluster_fact
             sent = talk.produce(client, "slow", talk.batch(b"v" * BATCH_BYTES))
             assert sent.error_code == ErrorCode.NONE
     behind.start()
-    told = replicated.wait_for("it says that it lacks some", lambda: lag(behind, "slow"))
-    assert 0 < told <= BATCHES
+    reported_lag = replicated.wait_for("a reported lag", lambda: lag(behind, "slow"))
+    assert 0 < reported_lag <= BATCHES
     assert all(lag(node, "slow") == 0 for node in cluster.live if node is not behind)

@@ -1,5 +1,5 @@
-"""Replicas that have lost their logs leave the ISR before they are filled again; when all have, nobody serves nothing
-as if it were everything."""
+"""Replicas that have lost their logs leave the ISR before they are refilled; if all have, the partition is offline
+instead of empty."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-GONE = "acct-0: offsets 0 to 299 were synced once and are gone from this disk"
+GONE = "acct-0: synced records are missing on disk: offsets 0 to 299"
 
 
-def lose(node: ClusterNode) -> None:
+def delete_log(node: ClusterNode) -> None:
     shutil.move(node.data_dir / "topics", node.data_dir / "lost")
 
 
-def bring_back(node: ClusterNode) -> None:
+def restore_log(node: ClusterNode) -> None:
     shutil.rmtree(node.data_dir / "topics", ignore_errors=True)
     shutil.move(node.data_dir / "lost", node.data_dir / "topics")
 
 
 def wait_until_offline(cluster: Cluster) -> None:
-    """All have left the ISR."""
+    """Wait until the partition has no leader and an empty ISR."""
 
     def missing() -> str | None:
         seen = standing.ask(cluster.nodes[1], [PLACE.topic])[PLACE]
@@ -43,7 +43,7 @@ def wait_until_offline(cluster: Cluster) -> None:
 
 
 def kill_all(cluster: Cluster) -> None:
-    """At once: all stay in the ISR."""
+    """Kill all nodes at the same time, so that all stay in the ISR."""
     for node in cluster.nodes.values():
         node.pause()
     for node in cluster.nodes.values():
@@ -52,14 +52,14 @@ def kill_all(cluster: Cluster) -> None:
 
 def start_without(cluster: Cluster, losers: Iterable[ClusterNode]) -> None:
     for node in losers:
-        lose(node)
+        delete_log(node)
     cluster.start()
     cluster.wait_until_ready()
 
 
 def begin_anew(cluster: Cluster) -> None:
     begun = chronik("topics", "begin-anew", PLACE.topic, "--partition", "0", bootstrap=cluster.bootstrap)
-    assert begun.lines == ["acct-0 goes on with what its replicas have"]
+    assert begun.lines == ["acct-0 continues with the records that its replicas have"]
 
 
 def test_lost_logs_are_restored_from_in_sync_replica(chronik_cluster_factory: ClusterFactory) -> None:
@@ -70,9 +70,9 @@ def test_lost_logs_are_restored_from_in_sync_replica(chronik_cluster_factory: Cl
     kill_all(cluster)
     losers = [cluster.nodes[leader], cluster.nodes[other]]
     for node in losers:
-        lose(node)
+        delete_log(node)
     for node in cluster.nodes.values():
-        if node is not losers[1]:  # two are a quorum: the third, which is missed soon, must not be the one with the log
+        if node is not losers[1]:  # two nodes are a quorum and fence the third, which must not be the one with the log
             node.start()
     cluster.wait_until_ready()
     losers[1].start()
@@ -85,7 +85,7 @@ def test_lost_logs_are_restored_from_in_sync_replica(chronik_cluster_factory: Cl
 def test_loss_of_last_in_sync_log_requires_operator(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """Who left the ISR before it may lack something: nobody but an operator can say that they are good enough."""
+    """Replicas that left the ISR earlier may lack records: only an operator can accept them."""
     cluster = chronik_cluster_factory()
     values = filled(cluster)
     last = cluster.nodes[3]
@@ -96,7 +96,7 @@ def test_loss_of_last_in_sync_log_requires_operator(
     start_without(cluster, [last])
     wait_until_offline(cluster)
     shown = chronik("topics", "describe", PLACE.topic, bootstrap=cluster.bootstrap)
-    assert shown.lines[-1].startswith("Partition 0 is lost: ")
+    assert shown.lines[-1].startswith("Partition 0 has lost records that were on ")
     begin_anew(cluster)
     assert read(cluster) == values
 
@@ -115,7 +115,7 @@ def test_partition_is_offline_until_lost_log_returns(chronik_cluster_factory: Cl
     assert consumed.code == 1
     restored = cluster.nodes[2]
     restored.stop()
-    bring_back(restored)
+    restore_log(restored)
     restored.start()
     cluster.wait_until_ready()
     begin_anew(cluster)

@@ -1,4 +1,4 @@
-"""Retention, DeleteRecords and compaction on replicated topics: all replicas come to the same, whoever leads next."""
+"""Retention, DeleteRecords and compaction of replicated topics give the same result on all replicas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.raw import RawClient
 pytestmark = pytest.mark.xdist_group("cluster")
 
 LEADERS = count(2, 3)
-"""One after the other, each by the death of the one before."""
+"""Number of consecutive leaders, each elected after the death of the previous one."""
 
 EAGER = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
 EARLIEST = -2
@@ -35,7 +35,7 @@ ALL_COMMITTED = -1
 
 
 def write(cluster: Cluster, place: Place, *values: bytes) -> None:
-    """A batch for each."""
+    """Write one batch per value."""
     with RawClient(replicated.leader_of(cluster, place).bootstrap) as client:
         for value in values:
             assert ErrorCode(produce(client, place.topic, batch(value)).error_code) is ErrorCode.NONE
@@ -59,7 +59,7 @@ def start_by(node: ClusterNode, place: Place) -> int:
 
 
 def starts_by_each_leader(cluster: Cluster, place: Place) -> list[int]:
-    """The log's start by the leader, by the one after its death, and so on."""
+    """Return the log start according to the leader, to the next one after its death, and so on."""
     starts = []
     for _ in range(LEADERS):
         starts.append(start_by(replicated.leader_of(cluster, place), place))
@@ -75,8 +75,8 @@ def test_delete_records_applies_to_all_replicas(
     write(cluster, place, *(b"%03d" % number + bytes(100) for number in range(60)))
     leader = replicated.leader_of(cluster, place)
     assert delete_records(leader, place, 25) == (ErrorCode.NONE, 25)
-    replicated.wait_for(  # a replica removes them once its new start is on disk
-        "no node keeps the files of what was deleted",
+    replicated.wait_for(  # a replica deletes files when its new log start is on disk
+        "all nodes to delete the files of deleted records",
         lambda: all(log.start > 0 for log in replicated.stored(cluster, place).values()),
     )
     assert starts_by_each_leader(cluster, place) == [25] * LEADERS
@@ -122,7 +122,7 @@ def test_retention_advances_log_start_on_all_replicas(
         starts = {log.start for log in logs}
         return starts if is_done and len(starts) == 1 else set()
 
-    [start] = replicated.wait_for("old segments gone on all replicas", starts_when_done)
+    [start] = replicated.wait_for("the deletion of old segments on all replicas", starts_when_done)
     assert starts_by_each_leader(cluster, place) == [start] * LEADERS
     offsets = [record.offset for record in replicated.read_all(cluster.bootstrap, [place])[place]]
     assert offsets == list(range(start, 100))
@@ -138,7 +138,7 @@ COMPACTED = {
 
 
 def write_keys(cluster: Cluster, place: Place, *keys: bytes) -> None:
-    """A batch for each: about eleven fill a segment."""
+    """Write one batch per key: about eleven fill a segment."""
     with RawClient(replicated.leader_of(cluster, place).bootstrap) as client:
         for key in keys:
             assert ErrorCode(produce(client, place.topic, batch(bytes(100), key=key)).error_code) is ErrorCode.NONE
@@ -149,7 +149,7 @@ def different_keys(first: int, number_of_keys: int) -> list[bytes]:
 
 
 def held(cluster: Cluster, place: Place) -> dict[int, list[tuple[int, bytes | None]]]:
-    """Offset and key of every record on disk, by replica."""
+    """Return offset and key of every record on disk, by replica."""
     return {
         node_id: [(record.offset, record.key) for stored in log.batches for record in decode_batch(stored.content)]
         for node_id, log in replicated.stored(cluster, place).items()
@@ -161,7 +161,7 @@ def wait_until_compacted(cluster: Cluster, place: Place, expected: list[tuple[in
         found = held(cluster, place)
         return None if all(each == expected for each in found.values()) else str(found)
 
-    cluster.wait_until(missing, f"on all replicas {expected}")
+    cluster.wait_until(missing, f"all replicas to contain {expected}")
 
 
 def replace_leader(cluster: Cluster, place: Place) -> None:
@@ -175,7 +175,7 @@ def replace_leader(cluster: Cluster, place: Place) -> None:
 def test_replicas_compact_to_same_records(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """What has come together as one gap on its leader, it has a part of."""
+    """A replica that was offline has a part of what is one gap on its leader."""
     cluster = chronik_cluster_factory(broker=EAGER)
     [place] = replicated.make_topic(cluster, "compacted", 1, 3, **COMPACTED)
     write_keys(cluster, place, *[b"a", b"b", b"c"] * 30)
@@ -183,10 +183,10 @@ def test_replicas_compact_to_same_records(
     late.kill()
     write_keys(cluster, place, *[b"a", b"b", b"c"] * 10)
     compacted = replicated.leader_of(cluster, place).node_id
-    replicated.wait_for("the leader has compacted", lambda: len(held(cluster, place)[compacted]) < 30)
+    replicated.wait_for("compaction by the leader", lambda: len(held(cluster, place)[compacted]) < 30)
     late.start()
     replicated.wait_until_in_sync(cluster, [place])
-    new = different_keys(0, 30)  # so that no replica has any of the old ones in the segment that it writes to
+    new = different_keys(0, 30)  # so that the active segment of no replica contains old keys
     write_keys(cluster, place, *new)
     expected = [(117, b"a"), (118, b"b"), (119, b"c"), *enumerate(new, 120)]
     wait_until_compacted(cluster, place, expected)

@@ -1,4 +1,4 @@
-"""`min.insync.replicas`: acks=all promises so many copies or says that it cannot, whatever happens meanwhile."""
+"""`min.insync.replicas`: acks=all guarantees that number of replicas or fails, even if the ISR changes meanwhile."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(node: ClusterNode, topic: str, value: bytes, acks: int, timeout_ms: int 
         return client.ask(request, 9, ProduceResponse).responses[0].partition_responses[0]
 
 
-def code(answer: PartitionProduceResponse) -> ErrorCode:
+def error_of(answer: PartitionProduceResponse) -> ErrorCode:
     return ErrorCode(answer.error_code)
 
 
@@ -62,17 +62,17 @@ def test_acks_all_is_rejected_below_min_insync_replicas(
     cluster = chronik_cluster_factory()
     [place] = replicated.make_topic(cluster, "strict", min_insync_replicas="3")
     leader = replicated.leader_of(cluster, place)
-    assert code(ask(leader, "strict", b"three copies", ACKS_ALL)) is ErrorCode.NONE
+    assert error_of(ask(leader, "strict", b"three copies", ACKS_ALL)) is ErrorCode.NONE
     gone = next(node for node in cluster.nodes.values() if node is not leader)
     gone.kill()
     wait_until_isr(cluster, leader, place, set(cluster.nodes) - {gone.node_id})
     refused = ask(leader, "strict", b"never there", ACKS_ALL)
-    assert code(refused) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert error_of(refused) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert refused.base_offset == -1
-    assert code(ask(leader, "strict", b"one copy is enough", ACKS_LEADER)) is ErrorCode.NONE
+    assert error_of(ask(leader, "strict", b"one copy is enough", ACKS_LEADER)) is ErrorCode.NONE
     gone.start()
     replicated.wait_until_in_sync(cluster, [place])
-    assert code(ask(leader, "strict", b"three copies again", ACKS_ALL)) is ErrorCode.NONE
+    assert error_of(ask(leader, "strict", b"three copies again", ACKS_ALL)) is ErrorCode.NONE
     values = [record.value for record in replicated.read_all(cluster.bootstrap, [place])[place]]
     assert values == [b"three copies", b"one copy is enough", b"three copies again"]
     replicated.check_replicas(cluster, [place])
@@ -82,7 +82,7 @@ def test_acks_all_is_rejected_below_min_insync_replicas(
 def test_waiting_produce_completes_according_to_shrunk_isr(
     chronik_cluster_factory: ClusterFactory, needed: int
 ) -> None:
-    """A follower hangs: its session is long enough for the leader to notice before the controller does."""
+    """A paused follower's session is long enough for the leader to remove it from the ISR first."""
     cluster = chronik_cluster_factory(broker_session_ms=PLENTY_MS, broker={"replica.lag.time.max.ms": LAG_MS})
     [place] = replicated.make_topic(cluster, "shrinking", min_insync_replicas=str(needed))
     leader = replicated.leader_of(cluster, place)
@@ -93,11 +93,11 @@ def test_waiting_produce_completes_according_to_shrunk_isr(
         answer = ask(leader, "shrinking", b"waits", ACKS_ALL)
         took = time.monotonic() - began
         expected = ErrorCode.NONE if needed == 2 else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        assert code(answer) is expected
-        assert took > LAG_MS / 1000 / 2, "it had to wait for the ISR to shrink"
+        assert error_of(answer) is expected
+        assert took > LAG_MS / 1000 / 2, "the request must wait for the ISR to shrink"
         wait_until_isr(cluster, leader, place, set(cluster.nodes) - {hangs.node_id})
         then = ask(leader, "shrinking", b"afterwards", ACKS_ALL)
-        assert code(then) is (ErrorCode.NONE if needed == 2 else ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert error_of(then) is (ErrorCode.NONE if needed == 2 else ErrorCode.NOT_ENOUGH_REPLICAS)
     replicated.wait_until_in_sync(cluster, [place])
     values = [record.value for record in replicated.read_all(cluster.bootstrap, [place])[place]]
     assert values == ([b"waits", b"afterwards"] if needed == 2 else [b"waits"])
@@ -107,7 +107,7 @@ def test_waiting_produce_completes_according_to_shrunk_isr(
 def test_acknowledged_records_survive_paused_followers_and_dead_leader(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """ISRs shrink and grow under load; whoever is left in one has all that was acknowledged."""
+    """The ISR shrinks and grows under load; every member has all acknowledged records."""
     cluster = chronik_cluster_factory(broker={"replica.lag.time.max.ms": LAG_MS})
     [place] = places = replicated.make_topic(cluster, "turns")
     load = replicated.ConfluentLoad(cluster.bootstrap, "turns", 1)
@@ -133,18 +133,18 @@ def test_acknowledged_records_survive_paused_followers_and_dead_leader(
 def test_acks_all_fails_without_followers_and_loses_nothing(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """The leader alone is a minority of the cluster too: it cannot shrink the ISR, and acknowledges nothing."""
+    """The leader alone is also a minority of the cluster: it cannot shrink the ISR and acknowledges nothing."""
     cluster = chronik_cluster_factory(broker={"replica.lag.time.max.ms": LAG_MS})
     [place] = replicated.make_topic(cluster, "alone")
     leader = replicated.leader_of(cluster, place)
-    replicated.wait_for(  # on a busy machine a follower may be out of sync for a moment, by itself
-        "a record is acknowledged", lambda: code(ask(leader, "alone", b"safe", ACKS_ALL)) is ErrorCode.NONE
+    replicated.wait_for(  # on a busy machine, a follower may leave the ISR for a moment
+        "an acknowledged record", lambda: error_of(ask(leader, "alone", b"safe", ACKS_ALL)) is ErrorCode.NONE
     )
     followers = [node for node in cluster.nodes.values() if node is not leader]
     answers: list[ErrorCode] = []
     with paused(*followers):
         asking = threading.Thread(
-            target=lambda: answers.append(code(ask(leader, "alone", b"unsafe", ACKS_ALL, timeout_ms=2 * LAG_MS)))
+            target=lambda: answers.append(error_of(ask(leader, "alone", b"unsafe", ACKS_ALL, timeout_ms=2 * LAG_MS)))
         )
         asking.start()
         asking.join()

@@ -1,4 +1,4 @@
-"""What consumers see of a partition never goes back: not its end, not their position, not a record, whoever leads."""
+"""Consumers never see a partition go back: neither end offsets, nor positions, nor records, whichever node leads."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ ASK_SECONDS_MAX = 5.0
 NOT_NOW = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
-"""What a node may say that does not lead, does not know yet how far all are, or has only just started."""
+"""Errors of a node that is not the leader, does not know the high watermark yet, or has just started."""
 
 
 class EndsWatcher:
-    """Asks every node where the partition ends, on a thread for each, as fast as they answer."""
+    """Requests the end offset from every node in a loop, on one thread per node."""
 
     def __init__(self, cluster: Cluster, place: Place) -> None:
         self._cluster, self._place = cluster, place
@@ -62,19 +62,19 @@ class EndsWatcher:
                     client.socket.settimeout(ASK_SECONDS_MAX)
                     while not self._ending.wait(0.002):
                         self._ask(node, client)
-            except (OSError, AssertionError, ClientError):  # it is being killed
+            except (OSError, AssertionError, ClientError):  # the node is being killed
                 self._ending.wait(0.01)
 
     def _ask(self, node: ClusterNode, client: RawClient) -> None:
         with self._lock:
-            known = self._highest  # by an answer that came before this question
+            known = self._highest  # from a response before this request
         answer = list_offset(client, self._place.topic, LATEST)
         code = ErrorCode(answer.error_code)
         with self._lock:
             self.answers[code] += 1
             if code is ErrorCode.NONE:
                 if answer.offset < known:
-                    self.went_back.append(f"node {node.node_id} said {answer.offset} when {known} was known")
+                    self.went_back.append(f"node {node.node_id} returned {answer.offset} when {known} was known")
                 self._highest = max(self._highest, answer.offset)
 
 
@@ -111,20 +111,20 @@ def test_offsets_never_decrease_when_leaders_die(
     assert not load.problems, load.problems
     offsets = [offset for offset, _ in reader.seen[0]]
     repeated = [offset for before, offset in pairwise(offsets) if offset != before + 1]
-    assert not repeated, f"the reader was set back, or ahead, to {repeated[:5]}"
+    assert not repeated, f"the reader moved back or skipped, to {repeated[:5]}"
     replicated.check_follower(cluster.bootstrap, places, reader)
     replicated.check_records(cluster.bootstrap, places, [load])
     record_property(
         "summary",
-        f"leaders killed: {KILLS}, ends asked for {sum(watcher.answers.values()):,} times, none went back "
-        f"({watcher.answers[ErrorCode.OFFSET_NOT_AVAILABLE]} times not known yet)",
+        f"leaders killed: {KILLS}, end offsets requested {sum(watcher.answers.values()):,} times, none decreased "
+        f"({watcher.answers[ErrorCode.OFFSET_NOT_AVAILABLE]} times not available yet)",
     )
 
 
 def test_new_leader_reports_correct_end_offset_immediately(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """Nothing is written any more: what it knows too little of, it must not make up for with later records."""
+    """Nothing is written, so that later records cannot hide a wrong end offset."""
     cluster = chronik_cluster_factory()
     [place] = replicated.make_topic(cluster, "unknown")
     load = replicated.ConfluentLoad(cluster.bootstrap, "unknown", 1)

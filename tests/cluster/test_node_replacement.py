@@ -1,5 +1,5 @@
-"""A node is added to a running cluster, gets a vote and what another one held, and that one leaves; drained nodes lead
-nothing. All of it under load, which notices nothing; and afterwards nodes find each other, though their files are old.
+"""A node is added to a running cluster, promoted, and takes the replicas of another one, which is removed; drained
+nodes lead nothing. All under load without errors; afterwards, nodes with outdated config files find each other.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ RATE = 100.0
 UNEXPECTED = "does not belong to cluster"
 
 
-def settle(cluster: Cluster, places: list[Place], load: replicated.Load) -> None:
+def wait_until_stable(cluster: Cluster, places: list[Place], load: replicated.Load) -> None:
     replicated.wait_until_in_sync(cluster, places)
     load.wait_until_it_goes_on()
     cluster.wait_until_agreed()
 
 
-def wait_until_it_says(cluster: Cluster, node: ClusterNode, words: str, since: int = 0) -> None:
-    cluster.wait_until(lambda: None if words in node.log[since:] else "not said", f"{node} saying {words!r}")
+def wait_until_logged(cluster: Cluster, node: ClusterNode, words: str, since: int = 0) -> None:
+    cluster.wait_until(lambda: None if words in node.log[since:] else "not logged", f"{node} to log {words!r}")
 
 
 def test_node_can_be_replaced_by_another(chronik_cluster_factory: ClusterFactory) -> None:
@@ -46,57 +46,59 @@ def test_node_can_be_replaced_by_another(chronik_cluster_factory: ClusterFactory
     with replicated.running(load):
         load.wait_until_it_goes_on()
 
-        # It is not expected, and waits; when it was added, it follows, and votes as soon as it is meant to.
+        # An unknown node waits. After it was added, it follows the log, and votes when it is promoted.
         newcomer = cluster.add_node(4, known=[2])
         newcomer.start()
-        wait_until_it_says(cluster, newcomer, UNEXPECTED)
+        wait_until_logged(cluster, newcomer, UNEXPECTED)
         assert growing.seats(cluster[1]) == "VVV"
         growing.done(cluster[1], 4, Action.ADD, cluster.raft_address(4))
         growing.wait_for_seats(cluster, "VVVo")
         cluster.wait_until_ready()
         growing.done(cluster[3], 4, Action.PROMOTE)
         growing.wait_for_seats(cluster, "VVVV")
-        settle(cluster, places, load)
+        wait_until_stable(cluster, places, load)
 
-        # The leader itself is the one that goes.
+        # The Raft leader is the node that is removed.
         leader = cluster.leader()
         kept = [node for node in cluster.live if node is not leader]
         code, message = growing.alter(kept[0], leader.node_id, Action.REMOVE)
         assert code is ErrorCode.POLICY_VIOLATION
         assert "holds replicas" in message
         growing.done(kept[0], leader.node_id, Action.DRAIN)
-        cluster.wait_until(lambda: growing.led_by(kept[0], leader.node_id), "the drained node leads nothing")
-        cluster.wait_until(lambda: None if cluster.leader() is not leader else "it leads", "another leads the metadata")
+        cluster.wait_until(lambda: growing.led_by(kept[0], leader.node_id), "the drained node to lead nothing")
+        cluster.wait_until(lambda: None if cluster.leader() is not leader else "it leads", "another Raft leader")
         growing.done(kept[1], leader.node_id, Action.DEMOTE)
         growing.wait_for_seats(cluster, "".join("o" if each == leader.node_id else "V" for each in range(1, 5)))
         spare = next(node.node_id for node in kept if growing.held_by(kept[0], node.node_id) is None)
         growing.hold_instead(cluster, kept[0], leader.node_id, spare)
         growing.done(kept[2], leader.node_id, Action.REMOVE)
         cluster.wait_until(
-            lambda: "still there" if leader.node_id in growing.nodes_of(kept[0]) else None, "no member any more"
+            lambda: "still there" if leader.node_id in growing.nodes_of(kept[0]) else None, "the removal of the node"
         )
 
-        # It cannot come back by itself, not even on another disk.
-        wait_until_it_says(cluster, leader, UNEXPECTED)
+        # A removed node cannot rejoin by itself, even with an empty disk.
+        wait_until_logged(cluster, leader, UNEXPECTED)
         leader.stop()
         shutil.rmtree(leader.data_dir)
         since = len(leader.log)
         leader.start()
-        wait_until_it_says(cluster, leader, UNEXPECTED, since)
+        wait_until_logged(cluster, leader, UNEXPECTED, since)
         assert leader.node_id not in growing.nodes_of(kept[0])
         cluster.nodes.pop(leader.node_id).kill()
         assert "registered broker" not in leader.log[since:]
         cluster.wait_until_listed([node.node_id for node in kept])
-        settle(cluster, places, load)
+        wait_until_stable(cluster, places, load)
     assert not load.problems, load.problems[:3]
     assert replicated.check_records(cluster.bootstrap, places, [load]) > 0
 
-    check_that_addresses_are_known_without_files(cluster, kept, leader)
+    check_addresses_are_stored(cluster, kept, leader)
 
 
-def check_that_addresses_are_known_without_files(cluster: Cluster, kept: list[ClusterNode], gone: ClusterNode) -> None:
-    """The files of the first nodes do not name the fourth, and name one that is gone. So two nodes of which only the
-    newer one's file may name the other find each other by what is on their disks; and one that moves is found again."""
+def check_addresses_are_stored(cluster: Cluster, kept: list[ClusterNode], gone: ClusterNode) -> None:
+    """Check that nodes find each other by the addresses on their disks.
+
+    The config files of the first nodes do not contain the fourth, but a removed one. A node that moves is found again.
+    """
     for node in kept:
         node.kill()
     first, second = next(node for node in kept if node.node_id in (1, 3)), cluster[4]
@@ -119,7 +121,8 @@ def check_that_addresses_are_known_without_files(cluster: Cluster, kept: list[Cl
         second.start()
         cluster.wait_until_ready()
         cluster.wait_until(
-            lambda: None if growing.nodes_of(first)[4].port == moved_to.port else "elsewhere", "node 4 has moved"
+            lambda: None if growing.nodes_of(first)[4].port == moved_to.port else "elsewhere",
+            "the new address of node 4",
         )
         cluster.wait_until_agreed()
         assert gone.node_id not in growing.nodes_of(second)
@@ -138,26 +141,24 @@ def test_drained_nodes_get_no_leadership_or_new_partitions(chronik_cluster_facto
         drained = cluster.leader()
         other = next(node for node in cluster.live if node is not drained)
         growing.done(other, drained.node_id, Action.DRAIN)
-        cluster.wait_until(lambda: growing.led_by(other, drained.node_id), "it leads nothing")
-        cluster.wait_until(
-            lambda: None if cluster.leader() is not drained else "it leads", "another leads the metadata"
-        )
+        cluster.wait_until(lambda: growing.led_by(other, drained.node_id), "the drained node to lead nothing")
+        cluster.wait_until(lambda: None if cluster.leader() is not drained else "it leads", "another Raft leader")
         assert growing.nodes_of(other)[drained.node_id].status == "maintenance"
         replicated.make_topic(cluster, "elsewhere", 8)
         assert "elsewhere" not in (growing.held_by(other, drained.node_id) or "")
         assert drained.node_id in other.listed_brokers()
-        settle(cluster, places, load)
+        wait_until_stable(cluster, places, load)
 
         drained.stop()
         drained.start()
         cluster.wait_until_ready()
-        assert growing.nodes_of(other)[drained.node_id].status == "maintenance", "it is drained until it is told"
-        settle(cluster, places, load)
+        assert growing.nodes_of(other)[drained.node_id].status == "maintenance", "a node stays drained across a restart"
+        wait_until_stable(cluster, places, load)
         assert growing.led_by(other, drained.node_id) is None
 
         growing.done(other, drained.node_id, Action.UNDRAIN)
         assert growing.nodes_of(other)[drained.node_id].status == "online"
-        settle(cluster, places, load)
+        wait_until_stable(cluster, places, load)
     assert not load.problems, load.problems[:3]
     assert replicated.check_records(cluster.bootstrap, places, [load]) > 0
 

@@ -1,7 +1,7 @@
-"""A node that is asked for a partition which it does not lead says who does, where the answer can also say where.
+"""A node that does not lead a partition returns the leader, if the response version has a field for its address.
 
-From Fetch 16 and Produce 10 on an answer has room for the leader's address. Told an id alone, in a version that has the
-field for it (Fetch 12), kafka-python would look for a broker that it may not have heard of, and give up.
+From Fetch 16 and Produce 10 on, the response contains the address. With an id alone (Fetch 12), kafka-python would look
+for a broker that it may not know, and fail.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def fetched_from(node: ClusterNode, version: int, epoch: int = -1) -> FetchResponse:
+def fetch_from(node: ClusterNode, version: int, epoch: int = -1) -> FetchResponse:
     with RawClient(node.bootstrap) as client:
         topic = talk.describe(client, "orders").topic_id if version >= 13 else "orders"
         request = talk.fetch_request((topic, 0, 0))
@@ -40,7 +40,7 @@ def fetched_from(node: ClusterNode, version: int, epoch: int = -1) -> FetchRespo
 
 @pytest.mark.parametrize("version", [16, 18])
 def test_follower_returns_leader_and_its_address(cluster: Cluster, version: int) -> None:
-    response = fetched_from(cluster[FOLLOWER], version)
+    response = fetch_from(cluster[FOLLOWER], version)
     (data,) = response.responses[0].partitions
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert data.current_leader.leader_id == LEADER
@@ -51,7 +51,7 @@ def test_follower_returns_leader_and_its_address(cluster: Cluster, version: int)
 
 @pytest.mark.parametrize("version", [12, 15])
 def test_response_without_address_field_contains_no_leader(cluster: Cluster, version: int) -> None:
-    (data,) = fetched_from(cluster[FOLLOWER], version).responses[0].partitions
+    (data,) = fetch_from(cluster[FOLLOWER], version).responses[0].partitions
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (-1, -1)
 
@@ -63,7 +63,7 @@ def test_leader_returns_epoch_to_outdated_client(cluster: Cluster) -> None:
     with RawClient(cluster[FOLLOWER].bootstrap) as client:
         (known,) = talk.describe(client, "orders").partitions
     assert known.leader_epoch > 0
-    response = fetched_from(cluster[known.leader_id], 16, epoch=known.leader_epoch - 1)
+    response = fetch_from(cluster[known.leader_id], 16, epoch=known.leader_epoch - 1)
     (data,) = response.responses[0].partitions
     assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (known.leader_id, known.leader_epoch)

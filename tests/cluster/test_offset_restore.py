@@ -1,4 +1,4 @@
-"""Backups with more committed offsets than one command can bring are checked, restored, and equal afterwards."""
+"""Backups with more committed offsets than one command can contain are checked and restored completely."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_backup_with_offsets_beyond_one_command_is_restored(tmp_path: Path) -> N
     assert "can be restored: run 1, " in run("backup", folder, "--check")
     with Cluster(1) as other, Client(other.bootstrap) as client:
         run("restore", folder, "-b", other.bootstrap, "--yes", fail_at="groups:7")
-        assert not [name for name in read_image(client).topics if name == "orders"], "it is not visible yet"
+        assert not [name for name in read_image(client).topics if name == "orders"], "the topic is not visible yet"
         done = run("restore", folder, "-b", other.bootstrap, "--yes")
         assert f"{count:,} committed offsets" in done.splitlines()[-1]
         assert offsets_of(read_image(client)) == before

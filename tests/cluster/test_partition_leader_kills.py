@@ -1,4 +1,4 @@
-"""The leader of a partition is killed again and again under load: clients with stock settings go on each time."""
+"""Partition leaders are killed repeatedly under load: clients with stock settings continue each time."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def test_leader_kills_lose_no_records_and_keep_order(
     replicated.check_replicas(cluster, places)
     record_property(
         "summary",
-        f"leaders of partitions killed: {KILLS}, {records:,} records acknowledged, 0 lost, 0 doubled, 0 reordered; "
+        f"leaders of partitions killed: {KILLS}, {records:,} records acknowledged, 0 lost, 0 duplicated, 0 reordered; "
         f"no acknowledgement for {replicated.median_and_most(gaps)}",
     )

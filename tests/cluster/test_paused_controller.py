@@ -1,4 +1,4 @@
-"""A leader that wakes from a long pause believes that everybody else is silent: it must not act on that."""
+"""A controller that resumes after a long pause has missed all heartbeats, and must not fence the other brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_controller_paused_beyond_session_fences_no_brokers(
         log_before = len(paused.log)
         others = [node.node_id for node in cluster.live if node is not paused]
         paused.pause()
-        cluster.wait_until_listed(others)  # they have a new leader, and know that the old one is away
+        cluster.wait_until_listed(others)  # they have elected a new leader and fenced the old one
         paused.resume()
         cluster.wait_until_ready()
         judged = [line for line in paused.log[log_before:].splitlines() if "is offline" in line]

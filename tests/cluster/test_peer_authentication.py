@@ -1,4 +1,4 @@
-"""Whoever is not a node of the cluster reads no replica: not on the clients' port, the HTTP port or the peers' own."""
+"""Clients without the cluster secret cannot read as a replica, on the client port, the HTTP port or the peer port."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SECRET = b"for followers only"
 CLOSE_SECONDS_MAX = 20.0
 
 
-class Guarded:
-    """A cluster with a record in it that only followers may fetch before it is committed."""
+class GuardedCluster:
+    """A cluster with a record that only followers may fetch before it is committed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -46,14 +46,14 @@ class Guarded:
             assert produce(client, "guarded", batch(SECRET)).error_code == ErrorCode.NONE
             self.topic_id = describe(client, "guarded").topic_id
 
-    def check_that_all_is_well(self) -> None:
+    def check_cluster_is_healthy(self) -> None:
         with RawClient(self.leader.bootstrap) as client:
             assert values(fetch(client, "guarded", 0)) == [SECRET]
         assert {node.node_id for node in self.cluster.live} == set(self.cluster.nodes)
         replicated.check_replicas(self.cluster, [Place("guarded", 0)])
 
     def follower_fetch(self) -> bytes:
-        """As a follower would ask its leader over the peers' connection."""
+        """Return the fetch request of a follower on a peer connection."""
         position = Position(self.topic_id, 0, 0, 0, -1, 0)
         request = FollowerFetch(1, NO_SESSION, 0, (position,), (), 0, 1_000_000)
         return encode_frame(FrameKind.REQUEST, struct.pack(">QH", 1, CallKind.FETCH) + msgspec.msgpack.encode(request))
@@ -72,19 +72,19 @@ class Guarded:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedCluster]:
     with Cluster(3, tmp_path_factory.mktemp("guarded")) as cluster:
-        yield Guarded(cluster)
+        yield GuardedCluster(cluster)
 
 
 @pytest.fixture
-def guarded(shared: Guarded) -> Iterator[Guarded]:
+def guarded(shared: GuardedCluster) -> Iterator[GuardedCluster]:
     yield shared
-    shared.check_that_all_is_well()
+    shared.check_cluster_is_healthy()
 
 
-def said_before_closing(address: Address, *messages: bytes) -> bytes:
-    """All that comes back until the other end closes; it must."""
+def read_until_closed(address: Address, *messages: bytes) -> bytes:
+    """Return all bytes until the other end closes the connection, which it must do."""
     with socket.create_connection(address, CLOSE_SECONDS_MAX) as stranger:
         data = b""
         try:
@@ -105,17 +105,17 @@ def peers_address(cluster: Cluster, node: ClusterNode) -> Address:
     return cluster._raft[node.node_id]
 
 
-def lines_about_strangers(node: ClusterNode) -> list[str]:
+def rejected_connection_lines(node: ClusterNode) -> list[str]:
     return [line for line in node.log.splitlines() if "unauthenticated peer connection" in line]
 
 
-def new_lines_about_strangers(node: ClusterNode, before: int) -> list[str]:
-    """Once there are some."""
-    replicated.wait_for("a line in the log", lambda: len(lines_about_strangers(node)) > before)
-    return lines_about_strangers(node)[before:]
+def new_rejected_connection_lines(node: ClusterNode, before: int) -> list[str]:
+    """Return the new log lines when there are some."""
+    replicated.wait_for("a line in the log", lambda: len(rejected_connection_lines(node)) > before)
+    return rejected_connection_lines(node)[before:]
 
 
-def test_replica_fetch_is_rejected_on_client_port(guarded: Guarded) -> None:
+def test_replica_fetch_is_rejected_on_client_port(guarded: GuardedCluster) -> None:
     for node in guarded.cluster.nodes.values():
         for version in (4, 11, 12, 13, 14, 15, 16, 17):
             for claimed in (1, 2, 3, 99):
@@ -136,8 +136,8 @@ def test_replica_fetch_is_rejected_on_client_port(guarded: Guarded) -> None:
                 assert not any(each.records for t in response.responses for each in t.partitions)
 
 
-def test_follower_offset_request_on_client_port_is_treated_as_consumer(guarded: Guarded) -> None:
-    """It asks for nothing that moves anything, and some clients say that they are replica 0."""
+def test_follower_offset_request_on_client_port_is_treated_as_consumer(guarded: GuardedCluster) -> None:
+    """The request has no side effects, and some clients send the replica id 0."""
     wanted = ListOffsetsTopic(name="guarded", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     with RawClient(guarded.leader.bootstrap) as client:
         answers = [
@@ -148,33 +148,33 @@ def test_follower_offset_request_on_client_port_is_treated_as_consumer(guarded: 
     assert answers[0].topics == answers[1].topics
 
 
-def test_peer_calls_are_rejected_on_client_and_http_ports(guarded: Guarded) -> None:
+def test_peer_calls_are_rejected_on_client_and_http_ports(guarded: GuardedCluster) -> None:
     for node in guarded.cluster.nodes.values():
         for message in (guarded.follower_fetch(), guarded.vote_of(2)):
-            for address in (kafka_address(node), node.http):  # which waits for the end of a line
-                assert SECRET not in said_before_closing(address, message + b"\r\n\r\n")
+            for address in (kafka_address(node), node.http):  # HTTP waits for the end of a line
+                assert SECRET not in read_until_closed(address, message + b"\r\n\r\n")
 
 
-def test_peer_port_closes_connection_without_secret(guarded: Guarded) -> None:
+def test_peer_port_closes_connection_without_secret(guarded: GuardedCluster) -> None:
     for message in (guarded.follower_fetch(), guarded.vote_of(2), b"GET / HTTP/1.1\r\n\r\n"):
-        before = len(lines_about_strangers(guarded.leader))
-        said = said_before_closing(peers_address(guarded.cluster, guarded.leader), message)
+        before = len(rejected_connection_lines(guarded.leader))
+        said = read_until_closed(peers_address(guarded.cluster, guarded.leader), message)
         assert said == b""
-        assert len(new_lines_about_strangers(guarded.leader, before)) == 1
+        assert len(new_rejected_connection_lines(guarded.leader, before)) == 1
 
 
-def test_peer_port_closes_connection_with_wrong_secret(guarded: Guarded) -> None:
+def test_peer_port_closes_connection_with_wrong_secret(guarded: GuardedCluster) -> None:
     leader = guarded.leader
     other = next(node_id for node_id in guarded.cluster.nodes if node_id != leader.node_id)
     wrong = make_identity("chronik", other, "not the secret of this cluster", [])
-    before = len(lines_about_strangers(leader))
-    assert not is_let_in(wrong, leader, peers_address(guarded.cluster, leader), guarded.follower_fetch())
-    [line] = new_lines_about_strangers(leader, before)
-    assert "does not know the cluster's secret" in line
+    before = len(rejected_connection_lines(leader))
+    assert not is_authenticated(wrong, leader, peers_address(guarded.cluster, leader), guarded.follower_fetch())
+    [line] = new_rejected_connection_lines(leader, before)
+    assert "authentication failed: the cluster secrets differ" in line
 
 
-def is_let_in(identity: Identity, node: ClusterNode, address: Address, then: bytes) -> bool:
-    """Shakes hands as a node would, and asks what a follower would whether welcome or not."""
+def is_authenticated(identity: Identity, node: ClusterNode, address: Address, then: bytes) -> bool:
+    """Perform the handshake of a node, then send the request of a follower, and return whether it was accepted."""
     handshake = DialerHandshake(identity, node.node_id)
     with socket.create_connection(address, CLOSE_SECONDS_MAX) as stranger:
         stranger.sendall(encode_frame(FrameKind.HANDSHAKE, handshake.begin()))

@@ -1,4 +1,4 @@
-"""A quota that is changed through any node holds on all of them within a second, and after all were killed."""
+"""A quota that is changed through any node applies on all nodes within a second, and survives a kill of all."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 SECONDS_MAX = 1.0 if long.LONG else 10.0
 NEXT_TO_NOTHING = 1e-6
-"""A share of the loop that any request exceeds."""
+"""A request quota that any request exceeds."""
 
 
 def is_throttled(node: ClusterNode, client_id: str) -> bool:
-    """Whether this very node makes the client wait."""
+    """Return whether this node throttles the client."""
     with RawClient(node.bootstrap) as client:
         client.client_id = client_id
         return client.ask(ApiVersionsRequest(), 1, ApiVersionsResponse).throttle_time_ms > 0

@@ -1,4 +1,4 @@
-"""Partitions move to other brokers with all their records, while they are written and read."""
+"""Partitions are reassigned to other brokers with all records, under load."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def whole_again(cluster: Cluster) -> Iterator[None]:
 
 
 class Writer:
-    """Writes numbers to all partitions in turn, acks=all, until told to end."""
+    """Writes numbers to all partitions in turn, with acks=all, until `end`."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5})
@@ -89,7 +89,7 @@ class Writer:
         self._thread.join()
 
 
-def written(cluster: Cluster, writer: Writer, more: int) -> None:
+def wait_until_written(cluster: Cluster, writer: Writer, more: int) -> None:
     goal = writer.count + more
     cluster.wait_until(lambda: None if writer.count >= goal else f"{writer.count} written", f"{goal} records written")
 
@@ -98,15 +98,15 @@ def test_partitions_move_with_records_under_load(cluster: Cluster) -> None:
     create(cluster[1], "moved", [1, 3], [1, 2], [2, 3], min_insync_replicas="1")
     writer = Writer(cluster.bootstrap, "moved", 3)
     try:
-        written(cluster, writer, 300)
+        wait_until_written(cluster, writer, 300)
         assert reassign(cluster[2], "moved", p0=[2], p1=[3, 2, 1], p2=[1]) == [NONE] * 3
         wait_until_settled(cluster)
         wait_until_seen(cluster, "moved", Seen(2, [2], [2]), Seen(1, [3, 2, 1], [1, 2, 3]), Seen(1, [1], [1]))
-        written(cluster, writer, 300)
+        wait_until_written(cluster, writer, 300)
         assert reassign_all(cluster[3], "moved", {0: [3, 1], 1: [2], 2: [2, 3]}, version=0) == [NONE] * 3
         wait_until_settled(cluster)
         wait_until_seen(cluster, "moved", Seen(3, [3, 1], [1, 3]), Seen(2, [2], [2]), Seen(2, [2, 3], [2, 3]))
-        written(cluster, writer, 300)
+        wait_until_written(cluster, writer, 300)
     finally:
         writer.end()
     assert not writer.failures
@@ -158,7 +158,7 @@ def test_topic_can_be_deleted_during_reassignment(cluster: Cluster) -> None:
 
 
 def test_partition_moved_away_and_back_survives_crash(cluster: Cluster) -> None:
-    """A node that starts learns again what it knew when it died, and must not do again what it did then."""
+    """A restarted node replays the reassignment and must not delete the replica again."""
     create(cluster[1], "returned", [3], min_insync_replicas="1")
     values = write_hundred(cluster, "returned")
     for home in (1, 3):
@@ -172,7 +172,7 @@ def test_partition_moved_away_and_back_survives_crash(cluster: Cluster) -> None:
 
 
 def test_partition_moved_from_offline_broker_returns_complete(cluster: Cluster) -> None:
-    """Nothing of what the broker held then may pass for what it holds now."""
+    """The broker's old replica must not be used for the new one."""
     create(cluster[1], "recalled", [3, 1], min_insync_replicas="1")
     values = write_hundred(cluster, "recalled")
     cluster[3].kill()
@@ -203,7 +203,7 @@ def test_reassignment_by_stock_client(cluster: Cluster) -> None:
         assert answers[moved] is None
         assert answers[unknown].errno == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         cluster.wait_until(
-            lambda: "under way" if admin.list_partition_reassignments() else None, "no reassignment under way"
+            lambda: "in progress" if admin.list_partition_reassignments() else None, "no reassignment in progress"
         )
         (cancelled,) = admin.alter_partition_reassignments({moved: None}).values()
         assert cancelled.errno == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS

@@ -1,4 +1,4 @@
-"""Partitions move back and forth under load while nodes are killed: nothing is lost, doubled or reordered."""
+"""Partitions are reassigned under load while nodes are killed: no record is lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_no_record_is_lost_when_nodes_die_during_reassignment(
             asked = reassign_all(cluster[randomness.randint(1, 3)], TOPIC, dict(enumerate(targets)))
             assert asked == [ErrorCode.NONE] * PARTITIONS
             victim = cluster[randomness.randint(1, 3)]
-            time.sleep(randomness.uniform(0, 0.2))  # at any moment of the moves
+            time.sleep(randomness.uniform(0, 0.2))  # at a random moment of the reassignments
             victim.kill()
             cluster.leader()
             victim.start()
-            cluster.wait_until_agreed()  # one that has just started may not have heard of the moves yet
+            cluster.wait_until_agreed()  # a restarted node may not know the reassignments yet
             wait_until_settled(cluster)
             load.wait_until_it_goes_on()
             after = [each.replicas for each in see(cluster[1], TOPIC)]
@@ -63,5 +63,5 @@ def test_no_record_is_lost_when_nodes_die_during_reassignment(
     cluster.wait_until_agreed()
     assert moved >= ROUNDS
     record_property(
-        "summary", f"{moved} moves of partitions, {ROUNDS} kills meanwhile: {records:,} records, none lost or doubled"
+        "summary", f"{moved} reassignments with {ROUNDS} kills: {records:,} records, none lost or duplicated"
     )

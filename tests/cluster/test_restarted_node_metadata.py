@@ -1,4 +1,4 @@
-"""A node that has just started says of no topic that it does not exist: it catches up first, or says that it cannot."""
+"""A restarted node never reports an existing topic as unknown: it catches up first, or returns a retriable error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAUSE_SECONDS = 0.001
 
 
 class FirstAnswers:
-    """Asks for the topic from before there is anybody at the port, and notes what it is told first."""
+    """Requests the topic before the port is open, and records the first responses."""
 
     def __init__(self, node: ClusterNode) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""All nodes are restarted one after the other, gracefully and under load: no error reaches any client's application."""
+"""A graceful rolling restart under load: no client's application gets an error."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_rolling_restart_is_invisible_to_applications(
     replicated.check_replicas(cluster, places)
     record_property(
         "summary",
-        f"rolling restart under {', '.join(load.client for load in loads)}: {records:,} records, no error, 0 lost; "
+        f"rolling restart with {', '.join(load.client for load in loads)}: {records:,} records, no errors, 0 lost; "
         f"each node's restart took {replicated.median_and_most(took)}; "
         f"no acknowledgement for {replicated.median_and_most(gaps)}",
     )

@@ -1,4 +1,4 @@
-"""SIGTERM ends a node promptly although it has no quorum and many clients wait for answers that cannot come."""
+"""SIGTERM stops a node promptly even without a quorum and with many waiting clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.raw import RawClient
 pytestmark = pytest.mark.xdist_group("cluster")
 
 STOP_SECONDS_MAX = 4.0
-"""The documented bound is two seconds; the rest is for a machine that does much else."""
+"""The documented limit is two seconds; the rest is for a busy machine."""
 
 TOPIC = "topic"
 CLIENTS_OF_EACH_KIND = 20
@@ -84,7 +84,7 @@ KINDS: list[Callable[[int], tuple[Request, int]]] = [
 
 @contextmanager
 def waiting_clients(node: ClusterNode) -> Iterator[None]:
-    """Clients of every kind that have asked the node for something."""
+    """Connect clients with a waiting request of every kind."""
     with ExitStack() as stack:
         for number in range(CLIENTS_OF_EACH_KIND):
             for kind in KINDS:
@@ -95,7 +95,7 @@ def waiting_clients(node: ClusterNode) -> Iterator[None]:
 
 @contextmanager
 def clients_that_do_not_read(node: ClusterNode) -> Iterator[None]:
-    """Clients with more unread answers than the sockets hold. Connect them while the node serves the topic."""
+    """Connect clients with more unread responses than the sockets hold, while the node serves the topic."""
     with ExitStack() as stack:
         for _ in range(CLIENTS_OF_EACH_KIND):
             client = stack.enter_context(RawClient(node.bootstrap))
@@ -140,7 +140,7 @@ def test_fenced_node_stops_promptly(
     node = cluster[1]
     with clients_that_do_not_read(node):
         cluster.cut_off(1)
-        cluster.wait_until(lambda: None if node.status()["fenced"] else "not yet", "node 1 is fenced")
+        cluster.wait_until(lambda: None if node.status()["fenced"] else "not yet", "node 1 to be fenced")
         with waiting_clients(node):
             seconds = seconds_to_stop(node)
     cluster.heal()

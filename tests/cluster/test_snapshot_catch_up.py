@@ -1,4 +1,4 @@
-"""A node that was away for longer than the log reaches back gets a snapshot, and then the rest of the log."""
+"""A node that missed more than the log retains receives a snapshot and then the rest of the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_returning_node_receives_snapshot_and_remaining_log(
     create_one_by_one(leader, [f"topic-{number}" for number in range(3 * SNAPSHOT_ENTRIES)])
     cluster.wait_until(
         lambda: None if leader.status()["first_index"] > before + 1 else f"{leader.status()['first_index']} entries",
-        "the log is cut off behind a snapshot",
+        "the log to be truncated after a snapshot",
     )
     away.start()
     cluster.wait_until_ready()

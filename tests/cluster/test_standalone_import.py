@@ -1,5 +1,5 @@
-"""A standalone folder becomes part of a cluster: all that clients saw of it they see there, and the folder stays as it
-is. An import that is killed anywhere is gone on with."""
+"""A standalone data directory is imported into a cluster: clients see the same state there, and the directory does not
+change. An import that is killed at any point can be continued."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ POINTS = (
     if LONG
     else ("begun", "topics", "request:1", "request:4", "compared", "secured:2", "finished")
 )
-"""Where an import is killed, one after the other."""
+"""The points at which an import is killed, in order."""
 
 
 def chronik(*arguments: str, fail_at: str = "") -> subprocess.CompletedProcess[str]:
@@ -48,7 +48,7 @@ def chronik(*arguments: str, fail_at: str = "") -> subprocess.CompletedProcess[s
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A folder of a node that was killed with a transaction open, and what clients saw of it."""
+    """A data directory of a node that was killed during a transaction, and the state that clients saw."""
     home = tmp_path_factory.mktemp("standalone")
     broker = Broker(home, broker=store.EAGER)
     with broker:
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
         with Client(broker.bootstrap) as client:
             set_password(client, "alice", "wonderland", ["SCRAM-SHA-256"], 4096)
             alter_quotas(client, {"user": "alice"}, {"producer_byte_rate": 1e9})
-        wait_for("compaction", lambda: "keys-0 is compacted" in broker.log)
+        wait_for("compaction", lambda: "keys-0: log compacted" in broker.log)
         hanging = store.transact(broker.bootstrap, "hangs", commit=None)
         view = store.seen(broker.bootstrap)
         view["ends"] = {name: store.ends(broker.bootstrap, name) for name in view if name != "groups"}
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     return home / "data", view
 
 
-def assert_moved(bootstrap: str, view: dict[str, Any]) -> None:
+def assert_imported(bootstrap: str, view: dict[str, Any]) -> None:
     with Client(bootstrap) as client:
         assert list(list_users(client)) == ["alice"]
         assert describe_quotas(client, {"user": "alice"}) == [({"user": "alice"}, {"producer_byte_rate": 1e9})]
@@ -75,7 +75,7 @@ def assert_moved(bootstrap: str, view: dict[str, Any]) -> None:
     for name, each in expected.items():
         assert now[name] == each, name
     for name, ends in view["ends"].items():
-        marker = 1 if name == "ended" else 0  # of the transaction that was open, in each of its partitions
+        marker = 1 if name == "ended" else 0  # of the aborted open transaction, in each of its partitions
         assert store.ends(bootstrap, name) == {key: end + marker for key, end in ends.items()}, name
 
 
@@ -85,19 +85,19 @@ def test_import_leaves_source_directory_unchanged(folder: tuple[Path, dict[str, 
     with Cluster(3, broker=store.EAGER) as cluster:
         imported = chronik("cluster", "import", str(path), "-b", cluster.bootstrap, "--yes")
         assert imported.returncode == 0, imported.stderr
-        assert "found the same" in imported.stdout
+        assert "imported and verified" in imported.stdout
         assert everything_in(path) == before
         again = chronik("cluster", "import", str(path), "-b", cluster.bootstrap, "--yes")
-        assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "it was imported already")
+        assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "already imported")
         cluster.wait_until_agreed()
         cluster.restart()
         cluster.wait_until_ready()
-        assert_moved(cluster.bootstrap, view)
+        assert_imported(cluster.bootstrap, view)
         cluster.leader().kill()
-        assert_moved(cluster.live[0].bootstrap, view)
+        assert_imported(cluster.live[0].bootstrap, view)
 
 
-def import_of(path: Path, cluster: Cluster, fail_at: str = "", *more: str) -> subprocess.CompletedProcess[str]:
+def run_import(path: Path, cluster: Cluster, fail_at: str = "", *more: str) -> subprocess.CompletedProcess[str]:
     return chronik("cluster", "import", str(path), "-b", cluster.bootstrap, "--yes", *more, fail_at=fail_at)
 
 
@@ -110,24 +110,24 @@ def test_killed_import_can_be_resumed(folder: tuple[Path, dict[str, Any]]) -> No
     path, view = folder
     with Cluster(3, broker=store.EAGER) as cluster:
         for point in POINTS:
-            killed = import_of(path, cluster, point)
+            killed = run_import(path, cluster, point)
             assert killed.returncode == failpoints.EXIT_CODE, (point, killed.stdout, killed.stderr)
             assert names(cluster) == (set(view["ends"]) if point == "finished" else set()), point
             if point != "begun":
                 with Client(cluster.bootstrap) as client, pytest.raises(KafkaError) as refused:
                     create_topics(client, [NewTopic("plain")])
                 assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
-        again = import_of(path, cluster)
-        assert again.stdout.splitlines()[-1] == "it was imported already"
-        assert_moved(cluster.bootstrap, view)
+        again = run_import(path, cluster)
+        assert again.stdout.splitlines()[-1] == "already imported"
+        assert_imported(cluster.bootstrap, view)
         cluster.wait_until_agreed()
-        # Of one that was emptied there is no segment to look into: only where it begins.
+        # An emptied partition has no segments: only its log start can be compared.
         filled = [Place(*each) for name, ends in view["ends"].items() for each in ends if name != "emptied"]
         replicated.check_replicas(cluster, filled)
 
 
 def test_import_into_running_cluster_survives_node_loss(folder: tuple[Path, dict[str, Any]]) -> None:
-    """Its own producers have ids that the folder has seen, too: nobody takes their batches for those of the folder."""
+    """The cluster's producers have ids that the directory contains, too: their batches must not be confused."""
     path, view = folder
     with Cluster(3, broker=store.EAGER) as cluster:
         with Client(cluster.bootstrap) as client:
@@ -136,9 +136,9 @@ def test_import_into_running_cluster_survives_node_loss(folder: tuple[Path, dict
         producer.produce("own", b"first")
         assert producer.flush(30) == 0
         store.commit(cluster.bootstrap, "readers", {("own", 0): 0})
-        assert import_of(path, cluster, "request:2").returncode == failpoints.EXIT_CODE
+        assert run_import(path, cluster, "request:2").returncode == failpoints.EXIT_CODE
         cluster.leader().kill()
-        imported = import_of(path, cluster)
+        imported = run_import(path, cluster)
         assert imported.returncode == 0, imported.stderr
         for node in cluster.nodes.values():
             if not node.running:
@@ -147,7 +147,7 @@ def test_import_into_running_cluster_survives_node_loss(folder: tuple[Path, dict
         groups = view["groups"] | {
             "readers": view["groups"]["readers"] | {TopicPartition("own", 0): Committed(0, "at 0\x00")}
         }
-        assert_moved(cluster.bootstrap, view | {"groups": groups})
+        assert_imported(cluster.bootstrap, view | {"groups": groups})
         before = store.ends(cluster.bootstrap, "plain")
         for index in range(3):
             for number in range(20):
@@ -157,28 +157,28 @@ def test_import_into_running_cluster_survives_node_loss(folder: tuple[Path, dict
 
 
 def test_impossible_import_is_rejected_before_any_change(folder: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    path = tmp_path / "node" / "data"  # a copy, since its node is started
+    path = tmp_path / "node" / "data"  # a copy, because the test starts its node
     shutil.copytree(folder[0], path)
     with Cluster(1) as cluster:
         with Client(cluster.bootstrap) as client:
             create_topics(client, [NewTopic("plain"), NewTopic("old.old")])
-        refused = import_of(path, cluster)
+        refused = run_import(path, cluster)
         assert refused.returncode == 1
-        assert refused.stderr == "cannot be imported: topics of these names are there already: plain\n"
+        assert refused.stderr == "import rejected: topics with these names already exist: plain\n"
         assert names(cluster) == {"plain", "old.old"}
         with Client(cluster.bootstrap) as client:
             delete_topics(client, ["plain"])
-        planned = import_of(path, cluster, "", "--dry-run")
+        planned = run_import(path, cluster, "", "--dry-run")
         assert planned.returncode == 0
         assert "7 topics, 11 partitions" in planned.stdout
-        assert import_of(path, cluster, "request").returncode == failpoints.EXIT_CODE
+        assert run_import(path, cluster, "request").returncode == failpoints.EXIT_CODE
         given_up = chronik("cluster", "import", "--give-up", "--yes", "-b", cluster.bootstrap)
-        assert given_up.stdout.startswith(f"{path} (")
+        assert given_up.stdout.startswith(f"import {path} (")
         nothing = chronik("cluster", "import", "--give-up", "-b", cluster.bootstrap, "--yes")
-        assert nothing.stdout == "no import is under way\n"
-        assert import_of(path, cluster).returncode == 0, "with the ids of topics that were deleted just now"
+        assert nothing.stdout == "there is no unfinished import\n"
+        assert run_import(path, cluster).returncode == 0, "topic ids of deleted topics can be imported again"
         assert names(cluster) == {"old.old", *folder[1]["ends"]}
         with Broker(path.parent) as running:
-            refused = import_of(path, cluster)
+            refused = run_import(path, cluster)
             assert (refused.returncode, refused.stderr) == (1, f"chronik: {path} is in use: stop the node first\n")
             del running

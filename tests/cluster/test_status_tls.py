@@ -1,4 +1,4 @@
-"""Nodes whose HTTP port has TLS: commands and tests find their way in, and files that are renewed are followed."""
+"""Nodes whose HTTP port uses TLS: commands can connect, and renewed certificates are reloaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT_S = 10.0
 
 
 def local_folder(folder: Path, http: Address, kafka: str, **more: str) -> Path:
-    """A folder as `chronik cluster up` makes it, of a node that runs already."""
+    """Create a directory like that of `chronik cluster up` for a running node."""
     folder.mkdir()
     lines = {"node_id": 1, "kafka": kafka, "http": str(http), **more}
     (folder / "node1.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items()))
@@ -36,7 +36,7 @@ def status_in(folder: Path, *more: str) -> str:
     return str(json.loads(told.stdout)["nodes"][0]["status"])
 
 
-def is_told(address: Address, tls: ssl.SSLContext) -> bool:
+def can_connect(address: Address, tls: ssl.SSLContext) -> bool:
     try:
         return ask(address, "/healthz", TIMEOUT_S, None, tls)[0] == 200
     except NodeSilent:
@@ -56,17 +56,17 @@ def test_status_over_tls_requires_authentication(tmp_path: Path) -> None:
         assert ask(node.http, "/healthz", TIMEOUT_S, None, anybody)[0] == 200
         assert ask(node.http, "/metrics", TIMEOUT_S, None, anybody)[0] == 401
         folder = local_folder(tmp_path / "local", node.http, node.bootstrap, http_keystore=keystore, http_truststore=ca)
-        assert status_in(folder) == "online", "by the node's own file"
+        assert status_in(folder) == "online", "with the node's own config file"
         settings = tmp_path / "operator.properties"
         settings.write_text(f"ssl.truststore.location={ca}\nssl.keystore.location={client}\n")
         assert status_in(folder, "--client-config", str(settings)) == "online"
         settings.write_text(f"ssl.truststore.location={ca}\n")
-        assert status_in(folder, "--client-config", str(settings)) == "down", "nobody says who asks"
+        assert status_in(folder, "--client-config", str(settings)) == "down", "no client certificate"
 
         written(Path(keystore), issued("CN=renewed").both)
         renewed = context_of_own(Path(keystore), shows_itself=False)
-        wait_for("the new certificate", lambda: is_told(node.http, renewed))
-        assert "the HTTP port has loaded its certificates anew" in node.log
+        wait_for("the new certificate", lambda: can_connect(node.http, renewed))
+        assert "the HTTP port: certificate reloaded" in node.log
 
 
 def test_node_rejects_invalid_certificate_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is created through any node is on every node, at once and after restarts; system topics are the same for all."""
+"""Topics created through any node exist on every node, also after restarts; system topics are the same on all nodes."""
 
 from __future__ import annotations
 
@@ -72,8 +72,10 @@ def test_system_topics_have_same_leaders_on_every_node(
 def test_topics_created_through_every_node_survive_restart(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """Send CreateTopics to all three nodes, while admin clients send it to the controller alone (see
-    `test_many_topics.py`): in one request, over ten connections, and over a hundred."""
+    """CreateTopics goes to all three nodes, in one request, over ten connections, and over a hundred.
+
+    Admin clients send it to the controller only (see `test_many_topics.py`).
+    """
     cluster = chronik_cluster_factory(replication_factor=3)
     made = [name for threads in (1, 10, 100) for name in make_topics(cluster, threads)]
     assert len(made) == 3 * TOPICS

@@ -1,4 +1,4 @@
-"""Clients that bootstrap from a node which is not admitted to the cluster yet go on to another one."""
+"""Clients that bootstrap from a node which is not admitted to the cluster yet switch to another node."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def cluster_with_newcomer(factory: ClusterFactory) -> tuple[Cluster, ClusterNode
     newcomer = cluster.add_node(4)
     newcomer.start()
     waits = "does not belong to cluster"
-    cluster.wait_until(lambda: None if waits in newcomer.log else "not said", "the new node waits to be admitted")
+    cluster.wait_until(lambda: None if waits in newcomer.log else "not logged", "the new node to wait for admission")
     return cluster, newcomer
 
 

@@ -1,4 +1,4 @@
-"""Users of a cluster: one that is changed through any node is changed on all, and all outlive the death of all."""
+"""SCRAM users of a cluster: a change through any node applies on all nodes and survives a kill of all."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 KNOWN_SECONDS_MAX = 1.0 if long.LONG else 10.0
 
 
-class AskingNode(ClusterNode):
-    """Its own port asks nobody; `asking` is a second one, which does."""
+class AuthenticatingNode(ClusterNode):
+    """A node with a second listener, `asking`, that requires authentication."""
 
     def __init__(self, folder: Path, kafka: Address, http: Address, **config: Any) -> None:
         self.reserved = ReservedPorts(1)
@@ -37,13 +37,13 @@ class AskingNode(ClusterNode):
         super().__init__(folder, kafka, http, **config, broker=broker)
 
 
-class AskingCluster(Cluster):
+class AuthenticatingCluster(Cluster):
     def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
-        return AskingNode(folder, kafka, http, **config)
+        return AuthenticatingNode(folder, kafka, http, **config)
 
     @property
-    def asking(self) -> list[AskingNode]:
-        return [node for node in self.nodes.values() if isinstance(node, AskingNode)]
+    def asking(self) -> list[AuthenticatingNode]:
+        return [node for node in self.nodes.values() if isinstance(node, AuthenticatingNode)]
 
     def close(self) -> None:
         super().close()
@@ -52,22 +52,22 @@ class AskingCluster(Cluster):
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[AskingCluster]:
-    with AskingCluster(3) as running:
-        assert isinstance(running, AskingCluster)
+def cluster() -> Iterator[AuthenticatingCluster]:
+    with AuthenticatingCluster(3) as running:
+        assert isinstance(running, AuthenticatingCluster)
         yield running
 
 
-def is_let_in(node: AskingNode, user: str, password: str) -> bool:
+def can_log_in(node: AuthenticatingNode, user: str, password: str) -> bool:
     with RawClient(node.asking) as client:
         return authenticate(client, "SCRAM-SHA-256", user, password).error_code == ErrorCode.NONE
 
 
-def all_let_in(cluster: AskingCluster, user: str, password: str) -> bool:
-    return all(is_let_in(node, user, password) for node in cluster.asking)
+def can_log_in_everywhere(cluster: AuthenticatingCluster, user: str, password: str) -> bool:
+    return all(can_log_in(node, user, password) for node in cluster.asking)
 
 
-def salt_of(node: AskingNode, user: str) -> bytes:
+def salt_of(node: AuthenticatingNode, user: str) -> bytes:
     with RawClient(node.asking) as client:
         client.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1, SaslHandshakeResponse)
         message = SaslAuthenticateRequest(auth_bytes=b"n,,n=%b,r=abc" % user.encode())
@@ -76,23 +76,26 @@ def salt_of(node: AskingNode, user: str) -> bytes:
 
 
 def test_user_change_applies_on_all_nodes_and_survives_kills(
-    cluster: AskingCluster, record_property: Callable[[str, object], None]
+    cluster: AuthenticatingCluster, record_property: Callable[[str, object], None]
 ) -> None:
     stopwatch = Stopwatch(KNOWN_SECONDS_MAX)
     for number, node in enumerate(cluster.asking):
         password = f"password {number}"
         with RawClient(node.bootstrap) as client:
             put_user(client, f"user {number}", "its own")
-            with stopwatch.change(partial(all_let_in, cluster, "alice", password)):
+            with stopwatch.change(partial(can_log_in_everywhere, cluster, "alice", password)):
                 put_user(client, "alice", password)
-        assert not is_let_in(cluster.asking[0], "alice", f"password {number - 1}")
+        assert not can_log_in(cluster.asking[0], "alice", f"password {number - 1}")
     record_property("summary", stopwatch.summary("users' passwords"))
     before = {salt_of(node, "nobody") for node in cluster.asking}
-    assert len(before) == 1, "nobody's salt is the same everywhere"
+    assert len(before) == 1, "a user's salt is the same on all nodes"
     for node in cluster.asking:
         node.kill()
     with Stopwatch(60).change(
-        lambda: all_let_in(cluster, "alice", "password 2") and all_let_in(cluster, "user 1", "its own")
+        lambda: (
+            can_log_in_everywhere(cluster, "alice", "password 2")
+            and can_log_in_everywhere(cluster, "user 1", "its own")
+        )
     ):
         for node in cluster.asking:
             node.start()

@@ -12,7 +12,7 @@ NAMES_SHOWN = 3
 
 
 def metadata_of(node: ClusterNode) -> MetadataResponse:
-    """Return this node's answer to a Metadata request for all topics."""
+    """Return this node's response to a Metadata request for all topics."""
     with RawClient(node.bootstrap) as client:
         return client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
 

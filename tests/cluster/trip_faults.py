@@ -1,4 +1,4 @@
-"""What happens to the nodes, the network and the commands of a trip, by seed: one thing at a time."""
+"""Faults of the nodes, the network and the commands of a trip, determined by a seed, one at a time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from chronik.testing.control import BrokerFailed
 REST_SECONDS = (0.2, 1.5)
 FAULT_SECONDS = (0.3, 4.0)
 BACK_SECONDS_MAX = 30.0
-"""A node that was hit comes back by then; one that has just been removed does not."""
+"""Time limit for an affected node to recover, unless it has just been removed."""
 
 CHANCE_OF_SUBJECT = 0.4
-"""That what is hit is the node that the command is about."""
+"""Probability that the fault affects the node of the current command."""
 CHANCE_OF_LEADER = 0.5
-"""Otherwise, that it is who leads the metadata log."""
+"""Otherwise, the probability that it affects the Raft leader."""
 
 
 class Traveller(Protocol):
@@ -36,6 +36,8 @@ class Traveller(Protocol):
 
 
 class Trouble:
+    """Injects faults during a trip."""
+
     KINDS = ("kill", "kill", "pause", "cut off", "deaf", "mute", "link", "stop command")
 
     def __init__(self, trip: Traveller, randomness: random.Random, say: Callable[[str], None]) -> None:
@@ -134,7 +136,7 @@ class Trouble:
             command.kill()
 
     def _wait_until_back(self, victim: ClusterNode) -> None:
-        """So that nobody else is hit before."""
+        """Wait for the node, so that no other one is affected before."""
         deadline = time.monotonic() + BACK_SECONDS_MAX
         while time.monotonic() < deadline:
             with suppress(NodeSilent, BrokerFailed):
@@ -146,7 +148,7 @@ class Trouble:
         self._say(f"  node {victim.node_id} is not ready after {BACK_SECONDS_MAX:g} s")
 
     def _is_out(self, victim: ClusterNode) -> bool:
-        """Whether the others do not count on it: it was removed, or has not been let in yet."""
+        """Return whether the other nodes do not count on the node: it was removed or is not admitted yet."""
         others = [node for node in self._trip.cluster.live if node is not victim]
         for node in others:
             with suppress(NodeSilent):

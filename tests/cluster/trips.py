@@ -1,5 +1,5 @@
-"""A trip: three nodes become seven, two of the first three are replaced, and three are left; or a shorter one. It is
-done by operators' own commands, on real processes, while clients of every kind write and read; or also under faults.
+"""A trip: a cluster grows from three to seven nodes, two of the first three are replaced, and it shrinks to three; or a
+shorter variant. Operator commands change real processes while clients of every kind write and read, also under faults.
 
     .venv/bin/python -m tests.cluster.trips --seed 7              # a trip under faults
     .venv/bin/python -m tests.cluster.trips --seed 1 --seeds 20
@@ -37,13 +37,15 @@ Say = Callable[[str], None]
 
 FIRST = (1, 2, 3)
 VOTERS_ADDED = 2
-"""Five vote when all have come."""
+"""Added voters, so that the full cluster has five."""
 
 
 class Party(NamedTuple):
+    """The nodes that join during a trip."""
+
     added: tuple[int, ...]
     heirs: tuple[int, ...]
-    """Each of them replaces one of the first."""
+    """Nodes that replace one of the first each."""
 
     @property
     def coming(self) -> tuple[int, ...]:
@@ -57,44 +59,46 @@ TOPIC, WATCHED = "travelling", "watched"
 PARTITIONS = 3
 RATE = 40.0
 PAUSE_SECONDS = 0.5
-"""Between the calls of clients that are driven: a JVM would take a processor for itself."""
+"""Pause between the calls of driven clients. A JVM would use a whole core without it."""
 
 COMMAND_SECONDS = 60
 STEP_SECONDS_MAX = 240.0
-"""For one step under faults, with all its repetitions."""
+"""Time limit for one step under faults, with all its repetitions."""
 SETTLED_SECONDS_MAX = 120.0
 CLIENT_SECONDS_MAX = 200.0
 
 HANGING_READERS = ("kafka-python",)
-"""A member that rejoins because the metadata has changed, and whose poll ends before it has, forgets that it rejoins if
-the metadata is as before by then: kafka-python 3.0.12 waits forever then, out of its group. The metadata of a node that
-is cut off, and of the next one, is such a change."""
+"""Clients that may hang: if the metadata changes and changes back during a rejoin whose poll ends early, kafka-python
+3.0.12 forgets to rejoin and waits forever. The metadata of an isolated node, and of the next one, is such a change."""
 
-GONE = "there is no node"
-"""What a command says that is run again when its work is done."""
+GONE = "is not in this cluster"
+"""The error of a repeated command whose work is already done."""
 
 
 class Step(NamedTuple):
+    """One command of a trip."""
+
     words: tuple[str, ...]
     starts: int | None = None
     stops: int | None = None
 
     @property
     def subject(self) -> int | None:
-        """Which node it is about."""
+        """The node that the command is about."""
         return self.stops or self.starts
 
 
 class Itinerary(NamedTuple):
+    """The steps of a trip."""
+
     steps: list[Step]
     survivors: list[int]
-    """Of the first three."""
+    """The nodes of the first three that stay."""
     left: list[int]
 
 
 def itinerary(cluster: Cluster, party: Party, randomness: random.Random) -> Itinerary:
-    """Who votes and who leaves, by chance; what is done is the same in every one. The leader of the metadata log is
-    replaced first."""
+    """Choose voters and leaving nodes at random. The steps are the same, and the Raft leader is replaced first."""
 
     def raft(node_id: int) -> tuple[str, str]:
         return "--raft", str(cluster.raft_address(node_id))
@@ -120,19 +124,21 @@ def itinerary(cluster: Cluster, party: Party, randomness: random.Random) -> Itin
 
 
 class Trip:
+    """A running trip."""
+
     def __init__(self, cluster: Cluster, itinerary: Itinerary, spare: dict[int, ClusterNode], say: Say) -> None:
-        """`spare` are nodes that are made, and not started."""
+        """`spare` are nodes that have been created but not started."""
         self.cluster, self.itinerary, self.spare = cluster, itinerary, spare
         self._say = say
         self.hands = threading.RLock()
-        """Held by whoever starts or stops a node, or does something to it."""
+        """A lock for starting, stopping and otherwise affecting nodes."""
         first = sorted(FIRST, key=lambda each: each not in itinerary.survivors)
         self.bootstrap = ",".join(cluster[each].bootstrap for each in first)
-        """What clients are given: the first three, one that stays before the others."""
+        """The bootstrap addresses of the clients: the first three nodes, a staying one first."""
         self.step: Step | None = None
         self.command: subprocess.Popen[bytes] | None = None
         self.repeated: list[str] = []
-        """What commands said that had to be run again."""
+        """The errors of commands that had to be repeated."""
 
     @property
     def subject(self) -> int | None:
@@ -143,7 +149,7 @@ class Trip:
         return self.step.stops if self.step is not None else None
 
     def whereabouts(self) -> str:
-        return " ".join(self.step.words[:2]) if self.step is not None else "on the way"
+        return " ".join(self.step.words[:2]) if self.step is not None else "between steps"
 
     def take(self, step: Step, *, may_repeat: bool) -> None:
         self.step = step
@@ -151,15 +157,15 @@ class Trip:
         if step.starts is not None:
             with self.hands:
                 self._start(step.starts)
-        self._carry_out(step, began + STEP_SECONDS_MAX, may_repeat)
+        self._run_until_done(step, began + STEP_SECONDS_MAX, may_repeat)
         if step.stops is not None:
             with self.hands:
                 self._stop(step.stops)
         self._say(f"{time.monotonic() - began:6.1f} s  {' '.join(step.words[:2])}")
         self.step = None
 
-    def _carry_out(self, step: Step, deadline: float, may_repeat: bool) -> None:
-        """Runs the command until it ends well. Run again, it may find that all is done."""
+    def _run_until_done(self, step: Step, deadline: float, may_repeat: bool) -> None:
+        """Run the command until it succeeds. A repeated command may find that its work is done."""
         outcome = self._run(step)
         while outcome.code != 0:
             told = f"{' '.join(step.words[:2])}: {outcome.err.strip() or 'killed'}"
@@ -168,11 +174,11 @@ class Trip:
             self.repeated.append(told)
             self._say(f"  again: {told}")
             outcome = self._run(step)
-            if outcome.err.startswith(f"chronik: {GONE}"):
+            if GONE in outcome.err:
                 return
 
     def _run(self, step: Step) -> Outcome:
-        """Through whichever nodes an operator names: those that are in, or were when it began."""
+        """Run the command through random nodes of the cluster."""
         asked = [node.bootstrap for node_id, node in self.cluster.nodes.items() if node_id != step.starts]
         random.shuffle(asked)
         words = ["cluster", *step.words, "--yes", "--wait", str(COMMAND_SECONDS)]
@@ -182,7 +188,7 @@ class Trip:
             out, err = self.command.communicate()
             return Outcome(self.command.returncode, out.decode(), err.decode())
 
-    # Others look at the nodes meanwhile: so there is another dictionary each time.
+    # Other threads read the nodes concurrently, so the dictionary is replaced, not changed.
 
     def _start(self, node_id: int) -> None:
         node = self.spare.pop(node_id)
@@ -194,33 +200,33 @@ class Trip:
         node.stop()
         self.cluster.nodes = {each: node for each, node in self.cluster.nodes.items() if each != node_id}
 
-    # When it is over
+    # The end of the trip
 
     def check(self) -> None:
-        """All is as it was meant to be: who is there, who votes, who holds what, and nothing is under way."""
+        """Check the final nodes, voters and replicas, and that no reassignment is in progress."""
         left = self.itinerary.left
         assert sorted(self.cluster.nodes) == left
         self.cluster.wait_until_ready(SETTLED_SECONDS_MAX)
         self.cluster.wait_until_listed(left)
-        self.cluster.wait_until(self._missing, "all three vote, and nothing is under way", SETTLED_SECONDS_MAX)
+        self.cluster.wait_until(self._missing, "all three to vote, and no reassignments", SETTLED_SECONDS_MAX)
 
     def _missing(self) -> str | None:
         for node in self.cluster.live:
             told = growing.nodes_of(node)
             if sorted(told) != self.itinerary.left:
-                return f"node {node.node_id} says that there are {sorted(told)}"
+                return f"node {node.node_id} lists the nodes {sorted(told)}"
             if odd := [each for each in told.values() if not each.is_voter or each.draining or each.status != "online"]:
-                return f"node {node.node_id} tells {odd}"
+                return f"node {node.node_id} reports {odd}"
         with self.cluster.live[0].cluster() as client:
             moves = list_reassignments(client)
-        return f"{len(moves)} moves under way" if moves else None
+        return f"{len(moves)} reassignments in progress" if moves else None
 
 
 @contextmanager
 def prepared(
     folder: Path, party: Party, randomness: random.Random, say: Say, *, links: bool = False
 ) -> Iterator[tuple[Trip, list[Place]]]:
-    """A cluster of three that is ready, with a topic, and nodes that nobody has heard of."""
+    """Run a cluster of three with a topic, and create nodes that the cluster does not know."""
     with closing(Cluster(len(FIRST), folder, links=links)) as cluster:
         for node_id in party.added:
             cluster.add_node(node_id, known=FIRST)
@@ -236,6 +242,8 @@ def prepared(
 
 
 class Travelled(NamedTuple):
+    """The result of a trip."""
+
     records: int
     watch: QuorumWatch
     problems: dict[str, list[str]]
@@ -244,10 +252,10 @@ class Travelled(NamedTuple):
     clients: list[str]
 
     def told(self) -> str:
-        done = f"{self.records:,} records of {', '.join(self.clients)}, 0 lost, 0 doubled"
+        done = f"{self.records:,} records of {', '.join(self.clients)}, 0 lost, 0 duplicated"
         errors = sum(map(len, self.problems.values()))
         faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
-        troubles = f"; {sum(self.faults.values())} faults ({faults}), {len(self.repeated)} commands run again"
+        troubles = f"; {sum(self.faults.values())} faults ({faults}), {len(self.repeated)} commands repeated"
         return f"{done}, {errors or 'no'} errors{troubles if self.faults else ''}; {self.watch.told()}"
 
 
@@ -260,8 +268,10 @@ def travel(
     with_faults: bool = False,
     say: Say = lambda line: None,
 ) -> Travelled:
-    """Raises AssertionError when anything is lost, doubled or not as it was meant; what clients say is for the caller
-    to judge."""
+    """Run a trip. Raises AssertionError on lost or duplicated records or a wrong final state.
+
+    The caller judges the errors of the clients.
+    """
     randomness = random.Random(seed)
     with prepared(folder, party, randomness, say, links=with_faults) as (trip, places):
         cluster = trip.cluster
@@ -302,8 +312,10 @@ def travel(
 
 
 def see_it_go_on(client: replicated.Load | replicated.Follower, cluster: Cluster) -> None:
-    """A member that a group has lost may have to wait until its place is given up, which takes as long as its session:
-    45 s, or several of them. If it does not go on, tells how everything stands."""
+    """Wait until a client continues. A lost group member may have to wait for several sessions of 45 s.
+
+    On failure, the state of the cluster is reported.
+    """
     try:
         client.wait_until_it_goes_on(seconds=CLIENT_SECONDS_MAX)
     except AssertionError as stuck:
@@ -315,19 +327,19 @@ def see_it_go_on(client: replicated.Load | replicated.Follower, cluster: Cluster
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=1, help="how many, from --seed on")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, starting at --seed")
     parser.add_argument("--no-faults", action="store_true")
-    parser.add_argument("--driven", default="java-4", help="clients beside those of Python, with commas")
-    parser.add_argument("--keep", type=Path, help="where folders of the nodes are left")
+    parser.add_argument("--driven", default="java-4", help="comma-separated clients in addition to the Python ones")
+    parser.add_argument("--keep", type=Path, help="directory in which the nodes' data is kept")
     arguments = parser.parse_args()
-    logging.disable(logging.CRITICAL)  # clients tell of every node that they lose
+    logging.disable(logging.CRITICAL)  # clients log every lost node
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-    failed = [seed for seed in seeds if not _goes_well(seed, arguments)]
-    print(f"{len(seeds) - len(failed)} of {len(seeds)} seeds went well" + f", not {failed}" * bool(failed), flush=True)
+    failed = [seed for seed in seeds if not _run_seed(seed, arguments)]
+    print(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed" + f", failed: {failed}" * bool(failed), flush=True)
     return bool(failed)
 
 
-def _goes_well(seed: int, arguments: argparse.Namespace) -> bool:
+def _run_seed(seed: int, arguments: argparse.Namespace) -> bool:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="chronik-trip-") as temporary:
         folder = arguments.keep / f"seed{seed}" if arguments.keep else Path(temporary)

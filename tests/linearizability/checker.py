@@ -1,18 +1,18 @@
-"""Whether a history is linearizable: whether its operations can stand in one order that a sequential object would
-answer in the same way, and in which none stands before one that had returned before it was called.
+"""A linearizability checker.
 
-The search is Wing and Gong's with memory, carried out in the order of time (as Lowe's just-in-time linearization): all
-that the object may be at a moment is a set of configurations, a call adds to what may take effect, and a return keeps
-those configurations in which the operation has taken effect. When none is left, the history is illegal, and the
-operation that just returned is the one that nothing explains. Keys are objects of their own and judged one by one.
+A history is linearizable if its operations can be ordered so that a sequential object gives the same responses, and no
+operation precedes one that had returned before it was called.
 
-What keeps the set small, each without changing the verdict:
-- A read takes effect as soon as it answers as recorded: any later place in a legal order can be moved to this one. (Not
-  so a write that happens to change nothing: later it might.)
-- An operation of unknown outcome takes effect only where it changes the state: elsewhere it may as well never happen.
-- Of those with the same input only the first is tried: from its call on, each can stand for any other.
-- Of configurations that differ only in the unknown ones that took effect, the supersets are dropped: who has more left
-  that may happen, and need not, can do all that the other can.
+The search is Wing and Gong's with memoization, in time order (like Lowe's just-in-time linearization): the possible
+states of the object are a set of configurations. A call adds an operation that may take effect; a return keeps the
+configurations in which the operation has taken effect. If none is left, the history is not linearizable, and the
+operation that just returned is the unexplained one. Each key is a separate object.
+
+Reductions that keep the set small without changing the verdict:
+- A read takes effect as soon as its recorded response is possible. (Invalid for a write that changes nothing.)
+- An operation of unknown outcome takes effect only where it changes the state.
+- Among unknown operations with the same input, only the first is tried.
+- Of configurations that differ only in the unknown operations that took effect, supersets are dropped.
 """
 
 from __future__ import annotations
@@ -29,40 +29,42 @@ InputT = TypeVar("InputT", bound=Hashable)
 OutputT = TypeVar("OutputT")
 
 CONFIGURATIONS_MAX: Final = 1_000_000
-"""Per key, over its whole history: a minute's work. Beyond it there is no verdict, which is not a good one."""
+"""Configurations per key over its whole history, about a minute of work. Beyond that, there is no verdict."""
 
 OPERATIONS_SHOWN_MAX: Final = 25
-"""Before the one that nothing explains: the cause is rarely further back."""
+"""Operations shown before the unexplained one."""
 
 
 class Undecided(Exception):
-    """The search was given up: neither legal nor illegal."""
+    """The search was abandoned without a verdict."""
 
 
 @dataclass(frozen=True)
 class Model(Generic[StateT, InputT, OutputT]):
-    """An object that does one thing after the other: what it is at first, and what an input makes of it and answers."""
+    """A sequential object: its initial state, and the next state and response for an input."""
 
     initial: StateT
     apply: Callable[[StateT, InputT], tuple[StateT, OutputT]]
     only_reads: Callable[[InputT], bool] = lambda _: False
-    """Whether the input never changes the object."""
+    """Whether the input never changes the state."""
 
 
 @dataclass(frozen=True)
 class Violation(Generic[StateT, InputT, OutputT]):
+    """A key whose operations are not linearizable."""
+
     unexplained: Operation[InputT, OutputT]
     states: tuple[StateT, ...]
-    """What the object may have been, as far as all that returned before can tell."""
+    """The possible states before the unexplained operation."""
     story: tuple[Operation[InputT, OutputT], ...]
-    """The key's operations that were called before the unexplained one returned, by their calls."""
+    """The operations of the key that were called before the unexplained one returned, in call order."""
 
     def __str__(self) -> str:
         shown = self.story[-OPERATIONS_SHOWN_MAX:]
         return "\n  ".join(
             [
-                f"nothing explains: {self.unexplained}",
-                f"before, the state was one of {list(self.states)}",
+                f"unexplained operation: {self.unexplained}",
+                f"possible states before it: {list(self.states)}",
                 f"the last {len(shown)} of {len(self.story)} operations:",
                 *map(str, shown),
             ]
@@ -72,7 +74,7 @@ class Violation(Generic[StateT, InputT, OutputT]):
 def check(
     model: Model[StateT, InputT, OutputT], history: Iterable[Operation[InputT, OutputT]]
 ) -> list[Violation[StateT, InputT, OutputT]]:
-    """One violation for each key whose operations are not linearizable. Raises Undecided."""
+    """Return a violation for each key whose operations are not linearizable. Raises Undecided."""
     by_key: dict[str, list[Operation[InputT, OutputT]]] = defaultdict(list)
     for operation in history:
         by_key[operation.key].append(operation)
@@ -81,13 +83,13 @@ def check(
 
 
 class _Configuration(NamedTuple, Generic[StateT]):
-    """One way in which it may have been so far. Operations are numbers: places in the key's history."""
+    """A possible state so far. Operations are numbered by their position in the key's history."""
 
     state: StateT
     ahead: frozenset[int]
-    """Have taken effect and not returned."""
+    """Operations that have taken effect and not returned."""
     spent: frozenset[int]
-    """Of unknown outcome, and have taken effect."""
+    """Operations of unknown outcome that have taken effect."""
 
 
 class _Search(Generic[StateT, InputT, OutputT]):
@@ -96,7 +98,7 @@ class _Search(Generic[StateT, InputT, OutputT]):
         self._operations = sorted(operations, key=lambda operation: operation.called_ns)
         self._pending: set[int] = set()
         self._unknown: dict[InputT, list[int]] = defaultdict(list)
-        """The calls without a return so far, by what they asked for."""
+        """Calls without a return so far, by input."""
         self._frontier = {_Configuration(model.initial, frozenset[int](), frozenset[int]())}
         self._visited = 0
 
@@ -112,7 +114,7 @@ class _Search(Generic[StateT, InputT, OutputT]):
         return None
 
     def _events(self) -> Iterator[tuple[int, bool]]:
-        """In the order of time; at the same moment calls come first, so that such operations overlap."""
+        """Yield calls and returns in time order. At the same time, calls come first, so that the operations overlap."""
         events = []
         for number, operation in enumerate(self._operations):
             events.append((operation.called_ns, False, number))
@@ -125,7 +127,7 @@ class _Search(Generic[StateT, InputT, OutputT]):
         operation = self._operations[number]
         if operation.is_known:
             self._pending.add(number)
-            self._frontier = {self._settled(configuration) for configuration in self._frontier}
+            self._frontier = {self._with_reads_applied(configuration) for configuration in self._frontier}
         else:
             self._unknown[operation.input].append(number)
 
@@ -136,7 +138,7 @@ class _Search(Generic[StateT, InputT, OutputT]):
         self._frontier = {each for each in (_without(number, one) for one in _least_first(reached)) if left.add(each)}
 
     def _configurations_with(self, number: int) -> list[_Configuration[StateT]]:
-        """All that follow from the frontier and end where this operation has taken effect."""
+        """Return all configurations reachable from the frontier in which this operation has taken effect."""
         reached: list[_Configuration[StateT]] = []
         seen = _Undominated[StateT]()
         waiting = deque(each for each in _least_first(self._frontier) if seen.add(each))
@@ -152,21 +154,21 @@ class _Search(Generic[StateT, InputT, OutputT]):
         return reached
 
     def _followers(self, configuration: _Configuration[StateT]) -> Iterator[_Configuration[StateT]]:
-        """Where one more operation has taken effect. Reads that answer as recorded have done so already."""
+        """Yield the configurations in which one more operation has taken effect, except reads."""
         state, ahead, spent = configuration
         for number in self._pending - ahead:
             operation = self._operations[number]
             following, output = self._model.apply(state, operation.input)
             if output == operation.output:
-                yield self._settled(_Configuration(following, ahead | {number}, spent))
+                yield self._with_reads_applied(_Configuration(following, ahead | {number}, spent))
         for asked, numbers in self._unknown.items():
             first = next((number for number in numbers if number not in spent), None)
             if first is not None:
                 following, _ = self._model.apply(state, asked)
                 if following != state:
-                    yield self._settled(_Configuration(following, ahead, spent | {first}))
+                    yield self._with_reads_applied(_Configuration(following, ahead, spent | {first}))
 
-    def _settled(self, configuration: _Configuration[StateT]) -> _Configuration[StateT]:
+    def _with_reads_applied(self, configuration: _Configuration[StateT]) -> _Configuration[StateT]:
         state, ahead, _ = configuration
         at_once = [number for number in self._pending - ahead if self._is_read_of(state, number)]
         return configuration._replace(ahead=ahead.union(at_once)) if at_once else configuration
@@ -186,13 +188,13 @@ class _Search(Generic[StateT, InputT, OutputT]):
 
 
 class _Undominated(Generic[StateT]):
-    """The configurations met so far that no other one makes needless."""
+    """Configurations that no other configuration makes redundant."""
 
     def __init__(self) -> None:
         self._spent: dict[tuple[StateT, frozenset[int]], list[frozenset[int]]] = defaultdict(list)
 
     def add(self, configuration: _Configuration[StateT]) -> bool:
-        """Whether it can do anything that those before it cannot."""
+        """Add a configuration and return whether it is not redundant."""
         alike = self._spent[configuration.state, configuration.ahead]
         if any(fewer <= configuration.spent for fewer in alike):
             return False
@@ -202,7 +204,7 @@ class _Undominated(Generic[StateT]):
 
 
 def _least_first(configurations: Iterable[_Configuration[StateT]]) -> list[_Configuration[StateT]]:
-    """So that those come first that make others needless."""
+    """Return the configurations sorted so that those that make others redundant come first."""
     return sorted(configurations, key=lambda configuration: len(configuration.spent))
 
 

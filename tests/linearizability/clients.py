@@ -1,4 +1,4 @@
-"""Clients of real nodes that write down every request: what they asked for, when, and what came of it."""
+"""Clients of real nodes that record every request with its time and outcome."""
 
 from __future__ import annotations
 
@@ -46,17 +46,16 @@ from tests.linearizability.topics import (
 )
 
 IMPATIENT_SECONDS = 1.0
-"""Hundreds of times what an answer takes, and shorter than any fault: these clients leave requests behind, and what
-becomes of them when the fault is over, nobody waits for."""
+"""A timeout much longer than a response and shorter than any fault: these clients abandon requests."""
 
 PATIENT_SECONDS = 15.0
-"""Longer than a node tries: these clients hear what it says when it gives up."""
+"""A timeout longer than a node tries: these clients receive the node's error."""
 
 UNREACHABLE_SECONDS = 0.05
-"""Until another try, when a node refuses connections: it is down."""
+"""Delay before the next attempt when a node refuses connections."""
 
 REGISTER = "retention.ms"
-"""The config that serves as a register: any whole number, and nothing depends on it in an empty topic."""
+"""The topic config that serves as a register. It has no effect in an empty topic."""
 
 TOPIC_RESOURCE = 2
 VALUES_PER_CLIENT_MAX = 1_000_000
@@ -68,21 +67,21 @@ MEANINGS = {
 }
 
 NOTHING_DONE = {
-    ErrorCode.NOT_CONTROLLER,  # it knew of no leader
-    ErrorCode.BROKER_NOT_AVAILABLE,  # the broker chosen for a new topic went away meanwhile
-    ErrorCode.INVALID_REPLICATION_FACTOR,  # there was none to choose
+    ErrorCode.NOT_CONTROLLER,  # the node knew no leader
+    ErrorCode.BROKER_NOT_AVAILABLE,  # the broker chosen for a new topic was lost
+    ErrorCode.INVALID_REPLICATION_FACTOR,  # no broker was available
 }
-"""Answers that promise that nothing was changed. A promise that is broken shows as a value that nobody wrote."""
+"""Error codes which guarantee that nothing was changed."""
 
 READS, WRITES = "reads", "writes"
 UNKNOWN_WRITES, UNANSWERED_READS, UNREACHABLE = "unknown writes", "unanswered reads", "unreachable"
-"""How requests end; those that certainly changed nothing end under the name of their error."""
+"""Outcomes of requests. Requests that definitely changed nothing are counted by their error."""
 
 WEIGHTS = {Get: 30, Look: 20, Set: 25, Create: 15, Delete: 10}
 
 
 class TopicClient:
-    """Of one node, on one thread. Its operations go to `history`, which many clients may share."""
+    """A client of one node, on one thread, that appends its operations to a shared history."""
 
     def __init__(
         self, number: int, node: Address, history: list[TopicOperation], patience_s: float = IMPATIENT_SECONDS
@@ -104,16 +103,19 @@ class TopicClient:
             self._connection = None
 
     def new_value(self) -> int:
-        """That no other write has."""
+        """Return a value that no other write has."""
         return next(self._values)
 
     def perform(self, topic: str, action: Action) -> Output | None:
-        """None when nothing is known about it, or when certainly nothing came of it. Raises KafkaError when a node
-        answers what it never should."""
+        """Execute an operation. Return None if its outcome is unknown or it definitely had no effect.
+
+        Raises:
+            KafkaError: A node returned an unexpected error.
+        """
         called_ns = time.monotonic_ns()
         try:
             output = _exchange(self._connected(), topic, action)
-        except BrokerUnreachable:  # so it was never sent
+        except BrokerUnreachable:  # the request was not sent
             self.close()
             self.outcomes[UNREACHABLE] += 1
         except ConnectionLost:
@@ -139,7 +141,7 @@ class TopicClient:
         return self._connection
 
     def _unknown(self, topic: str, action: Action, called_ns: int) -> None:
-        if isinstance(action, Read):  # which changes nothing, and told nothing
+        if isinstance(action, Read):  # changed nothing and returned nothing
             self.outcomes[UNANSWERED_READS] += 1
             return
         self.outcomes[UNKNOWN_WRITES] += 1
@@ -147,7 +149,7 @@ class TopicClient:
 
 
 def _exchange(connection: Connection, topic: str, action: Action) -> Output:
-    """Raises ClientError or KafkaError."""
+    """Send a request and return its result. Raises ClientError or KafkaError."""
     match action:
         case Create(value):
             register = CreatableTopicConfig(name=REGISTER, value=str(value))
@@ -187,7 +189,7 @@ def _meaning(code: int, done: Output) -> Output:
 
 
 class Load:
-    """Two clients of each node, one patient and one not, that work on the same few topics until `end`."""
+    """Two clients of each node, one with a short and one with a long timeout, that use the same topics until `end`."""
 
     def __init__(self, nodes: Sequence[Address], seed: int) -> None:
         self.history: list[TopicOperation] = []
@@ -209,11 +211,11 @@ class Load:
             thread.start()
 
     def work_on(self, topics: Sequence[str]) -> None:
-        """From the next request of each client on."""
+        """Use these topics from the next request on."""
         self._topics = topics
 
     def end(self) -> None:
-        """Raises what went wrong first, if anything did."""
+        """Stop the clients and raise the first error, if any."""
         self._ending.set()
         for thread in self._threads:
             thread.join()
@@ -237,7 +239,7 @@ class Load:
                 client.perform(randomness.choice(self._topics), _some_action(client, randomness))
                 if client.outcomes[UNREACHABLE] > unreachable:
                     self._ending.wait(UNREACHABLE_SECONDS)
-        except Exception as failure:  # for the thread that waits for this one
+        except Exception as failure:  # raised again by end
             self._failures.append(failure)
         finally:
             client.close()

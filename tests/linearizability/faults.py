@@ -1,4 +1,4 @@
-"""What befalls one node of a cluster for a while, as context managers: at their end the node is as it was."""
+"""Faults of one node of a cluster, as context managers that restore the node at their end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cut_off(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
 
 @contextmanager
 def mute(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
-    """It hears the others; they do not hear it."""
+    """Cut the links from the node to the others, but not to it."""
     for other in _others(cluster, victim):
         cluster.cut(victim.node_id, other)
     yield
@@ -42,7 +42,7 @@ def mute(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
 
 @contextmanager
 def deaf(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
-    """The others hear it; it does not hear them."""
+    """Cut the links from the others to the node, but not from it."""
     for other in _others(cluster, victim):
         cluster.cut(other, victim.node_id)
     yield
@@ -74,7 +74,7 @@ WORST = (
     Fault(mute, of_leader=True),
     Fault(cut_off, of_leader=False),
 )
-"""Each can make a node believe that it knows how things are."""
+"""Faults that can make a node believe that its state is current."""
 
 OTHERS = (
     Fault(deaf, of_leader=True),
@@ -86,7 +86,7 @@ OTHERS = (
 
 
 def some_faults(count: int, randomness: random.Random) -> Iterator[Fault]:
-    """The worst first, in any order; then any, so that all have come when there are enough."""
+    """Yield the worst faults first, in random order, and then random ones."""
     while count > 0:
         turn = [*randomness.sample(WORST, len(WORST)), *randomness.sample(OTHERS, len(OTHERS))][:count]
         yield from turn

@@ -1,4 +1,4 @@
-"""What clients did and saw, and when: the evidence that a checker judges."""
+"""Operations of clients, with times: the input of the checker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ OutputT = TypeVar("OutputT")
 
 @dataclass(frozen=True)
 class Operation(Generic[InputT, OutputT]):
-    """It takes effect at one moment between call and return. Without a return its outcome is unknown: it may take
-    effect at any moment after the call, however late, or never."""
+    """An operation that takes effect at one moment between its call and its return.
+
+    Without a return, its outcome is unknown: it may take effect at any time after the call, or never.
+    """
 
     client: int
     key: str

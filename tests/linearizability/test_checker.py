@@ -1,4 +1,4 @@
-"""The checker on histories written by hand: each kind of error is found, and what merely looks odd is not."""
+"""The checker on hand-written histories: every kind of violation is found, and unusual valid histories pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def unknown(called: int, action: Action, key: str = "a") -> TopicOperation:
 
 
 def verdict(*history: TopicOperation) -> Violation[State, Action, Output] | None:
-    """The same in whatever order operations were written down."""
+    """Return the violation, which must not depend on the order of the history."""
     violations = check(TOPICS, history)
     assert [each.unexplained for each in check(TOPICS, history[::-1])] == [each.unexplained for each in violations]
     assert len(violations) <= 1
@@ -183,7 +183,7 @@ def test_violation_contains_operation_and_possible_states() -> None:
     assert found.unexplained is stale
     assert found.states == (2,)
     assert len(found.story) == 4
-    assert "nothing explains: client 7: a: Get() gave 1, 7 to 8" in str(found)
+    assert "unexplained operation: client 7: a: Get() gave 1, 7 to 8" in str(found)
     assert "client 5: a: Set(value=3) called at 5, outcome unknown" in str(found)
 
 

@@ -1,4 +1,4 @@
-"""The checker's shortcuts against a judge that has none, on many small histories."""
+"""The checker compared with an exhaustive search on many small histories."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def is_legal(history: Sequence[TopicOperation]) -> bool:
     known = [operation for operation in history if operation.is_known]
     unknown = [operation for operation in history if not operation.is_known]
     subsets = chain.from_iterable(combinations(unknown, size) for size in range(len(unknown) + 1))
-    return any(_answers_as_recorded(order) for some in subsets for order in permutations([*known, *some]))
+    return any(_matches_recorded_responses(order) for some in subsets for order in permutations([*known, *some]))
 
 
-def _answers_as_recorded(order: Sequence[TopicOperation]) -> bool:
+def _matches_recorded_responses(order: Sequence[TopicOperation]) -> bool:
     state = TOPICS.initial
     for place, operation in enumerate(order):
         for later in order[place + 1 :]:
@@ -79,7 +79,7 @@ A_WRITE_THAT_CHANGES_NOTHING_AT_FIRST = [
     TopicOperation(0, "a", Set(2), 0, 0, Answer.DONE),
     TopicOperation(0, "a", Create(2), 0),
 ]
-"""Create, Set(1), Set(2), Get. After Create, Set(2) would change nothing, and must not be taken as done."""
+"""Create, Set(1), Set(2), Get. After Create, Set(2) would change nothing, but must not be considered complete."""
 
 
 @pytest.mark.slow

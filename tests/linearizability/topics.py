@@ -1,6 +1,6 @@
-"""A topic as its clients see it: it is there or not, and where it is, one config of it holds a value.
+"""A topic as a sequential object: it exists or not, and one of its configs holds a value.
 
-Values are written once in a history, at a topic's creation too, so that a value read tells which write it came from.
+Values are unique within a history, so that a read value identifies its write.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Whether it is there."""
+    """Return whether the topic exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Its value."""
+    """Return the value of the topic's config."""
 
 
 Read = Look | Get
@@ -52,7 +52,7 @@ Write = Create | Delete | Set
 Action = Read | Write
 Output = Answer | int
 State = int | None
-"""The value; None where there is no topic."""
+"""The value, or None if the topic does not exist."""
 
 TopicOperation = Operation[Action, Output]
 
