@@ -67,13 +67,13 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
     async def join(self, request: JoinRequest) -> JoinResult:
         """Handle a JoinGroup request. A join of a new group creates its state machine."""
-        tenure = self._custody.claim(request.group_id)
-        if isinstance(tenure, ErrorCode):
-            return JoinResult(tenure, request.member_id)
+        term = self._custody.claim(request.group_id)
+        if isinstance(term, ErrorCode):
+            return JoinResult(term, request.member_id)
         error_code = refusal_of_join(request, self._config)
         if error_code is not None:
             return JoinResult(error_code, request.member_id)
-        group = self._custody.get(request.group_id, tenure)
+        group = self._custody.get(request.group_id, term)
         if group is None and len(request.group_id) > GROUP_ID_CHARACTERS_MAX:
             return JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id)
         if group is None and request.member_id != UNKNOWN_MEMBER:
@@ -82,7 +82,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         if not self._has_capacity(growth) or (group is None and is_full(self._custody, self._store.image)):
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         if group is None:
-            group = ClassicGroup(request.group_id, self._config, tenure.epoch)
+            group = ClassicGroup(request.group_id, self._config, term.epoch)
             self._custody.add(group)
         return await self._custody.ask(group, JoinResult, events.JoinAsked, request, str(uuid.uuid4()))
 
@@ -126,12 +126,12 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
     def _find(self, group_id: str, missing: ErrorCode) -> GroupMachine | ErrorCode:
         """Return the group's state machine, or `missing` if there is none, or why this node cannot serve the group."""
-        tenure = self._custody.claim(group_id)
-        if isinstance(tenure, ErrorCode):
-            return tenure
+        term = self._custody.claim(group_id)
+        if isinstance(term, ErrorCode):
+            return term
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
-        return self._custody.get(group_id, tenure) or missing
+        return self._custody.get(group_id, term) or missing
 
     # --- administration ---
 
@@ -159,8 +159,8 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
         The empty group id is legal here and in `delete`, as in Kafka: offsets may have been committed under it.
         """
-        tenure = self._custody.claim(group_id)
-        found = tenure if isinstance(tenure, ErrorCode) else self._custody.get(group_id, tenure)
+        term = self._custody.claim(group_id)
+        found = term if isinstance(term, ErrorCode) else self._custody.get(group_id, term)
         if found is None or isinstance(found, ErrorCode):
             return DescribedGroup(group_id, GroupState.DEAD, "", "", (), found or ErrorCode.GROUP_ID_NOT_FOUND)
         return found.describe()
@@ -196,12 +196,12 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         return {key: group if isinstance(group, ErrorCode) else errors[key] for key, group in found.items()}
 
     def _find_for_deletion(self, group_id: str) -> GroupMachine | ErrorCode:
-        tenure = self._custody.claim(group_id)
-        if isinstance(tenure, ErrorCode):
-            return tenure
+        term = self._custody.claim(group_id)
+        if isinstance(term, ErrorCode):
+            return term
         if self._custody.forget_if_gone(group_id):
             return ErrorCode.NONE  # an earlier request, whose response was lost, has deleted the group
-        return self._custody.get(group_id, tenure) or ErrorCode.GROUP_ID_NOT_FOUND
+        return self._custody.get(group_id, term) or ErrorCode.GROUP_ID_NOT_FOUND
 
     async def _delete(self, group: GroupMachine) -> ErrorCode:
         return await self._custody.ask(group, ErrorCode, events.DeletionAsked)

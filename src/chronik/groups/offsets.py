@@ -74,14 +74,14 @@ class Offsets:
         store: ImageStore,
         clock: Clock,
         config: GroupConfig,
-        custody: Custody[GroupMachine],
+        host: Custody[GroupMachine],
         proposals: Proposals,
         acks: Acks,
     ) -> None:
         self._store = store
         self._clock = clock
         self._config = config
-        self._custody = custody
+        self._custody = host
         self._proposals = proposals
         self._acks = acks
 
@@ -99,17 +99,17 @@ class Offsets:
         The empty group id is legal here, as in Kafka. With a `retention_time_ms` of -1, `offsets.retention.minutes`
         applies.
         """
-        tenure = self._custody.claim(group_id)
-        if isinstance(tenure, ErrorCode):
-            return [tenure] * len(offsets)
-        error_code = await self._commit_error(group_id, tenure, generation, member_id, group_instance_id)
+        term = self._custody.claim(group_id)
+        if isinstance(term, ErrorCode):
+            return [term] * len(offsets)
+        error_code = await self._commit_error(group_id, term, generation, member_id, group_instance_id)
         error_code = error_code or refusal_of_growth(self._store.image, group_id, offsets)
         if error_code:
             return [error_code] * len(offsets)
         errors = [refusal_of_offset(offset, self._config) for offset in offsets]
         accepted = [offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE]
         # The commit carries the epoch of the term that accepted it: later terms reject it.
-        commands = commands_of_commit(group_id, accepted, self._clock.now_ms(), retention_time_ms, tenure.epoch)
+        commands = commands_of_commit(group_id, accepted, self._clock.now_ms(), retention_time_ms, term.epoch)
         waiters = [self._propose(command, size_bytes) for command, size_bytes in commands]
         outcomes = iter([error for waiter in waiters for error in await waiter])
         return [error or next(outcomes) for error in errors]
@@ -129,11 +129,11 @@ class Offsets:
         `began_index` is the index of the metadata log at which the transaction started. Returns an error code for each
         offset, in order.
         """
-        tenure = self._custody.claim(group_id)
-        if isinstance(tenure, ErrorCode):
-            return [tenure] * len(offsets)
+        term = self._custody.claim(group_id)
+        if isinstance(term, ErrorCode):
+            return [term] * len(offsets)
         error_code = await self._commit_error(
-            group_id, tenure, generation, member_id, group_instance_id, is_transactional=True
+            group_id, term, generation, member_id, group_instance_id, is_transactional=True
         ) or refusal_of_growth(self._store.image, group_id, offsets)
         if not error_code and self._store.image.staged_count + len(offsets) > STAGED_OFFSETS_MAX:
             error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -143,24 +143,24 @@ class Offsets:
         accepted = tuple(offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE)
         if not accepted:
             return errors
-        command = StageOffsets(group_id, transactional_id, began_index, accepted, self._clock.now_ms(), tenure.epoch)
+        command = StageOffsets(group_id, transactional_id, began_index, accepted, self._clock.now_ms(), term.epoch)
         outcomes = iter(await self._proposals.outcomes(group_id, command, len(accepted)))
         return [error or next(outcomes) for error in errors]
 
     async def _commit_error(
         self,
         group_id: str,
-        tenure: Tenure,
+        term: Tenure,
         generation: int,
         member_id: str,
         group_instance_id: str | None,
         *,
         is_transactional: bool = False,
     ) -> ErrorCode | None:
-        custody = self._custody
-        group = custody.get(group_id, tenure)
+        host = self._custody
+        group = host.get(group_id, term)
         if group is not None:
-            return await custody.ask(
+            return await host.ask(
                 group, ErrorCode, CommitAsked, generation, member_id, group_instance_id, is_transactional
             )
         if generation >= 0:
@@ -168,7 +168,7 @@ class Offsets:
         if len(group_id) > GROUP_ID_CHARACTERS_MAX:
             return ErrorCode.INVALID_GROUP_ID
         # The commit creates a group without members.
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_full(custody, self._store.image) else None
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_full(host, self._store.image) else None
 
     def _propose(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
         """Add a commit to the batch that waits to be proposed, or start a new batch."""
@@ -200,10 +200,10 @@ class Offsets:
     async def _expire_batch(self, group_id: str) -> bool:
         """Expire one batch of a group's offsets. Return whether there may be more."""
         stored = self._store.image.groups.get(group_id)
-        tenure = self._custody.claim(group_id)
-        if stored is None or isinstance(tenure, ErrorCode):
+        term = self._custody.claim(group_id)
+        if stored is None or isinstance(term, ErrorCode):
             return False
-        group_machine = self._custody.peek(group_id, tenure)
+        group_machine = self._custody.peek(group_id, term)
         assert group_machine is not None, "a stored group can be loaded"
         image = self._store.image
         stays = bool(image.staged(group_id))
@@ -354,8 +354,8 @@ def plan_expiry(
 ) -> ExpireOffsets | None:
     """Return a command that expires the group's offsets past `offsets.retention.minutes` (KIP-211), or None.
 
-    The group is deleted with its last offset unless `keep_group` is set because of a transaction. One command expires a limited
-    number of offsets.
+    The group is deleted with its last offset unless `keep_group` is set because of a transaction. One command expires
+    a limited number of offsets.
 
     The retention starts when the group becomes empty, so that members that are absent for a while keep their offsets.
     For a group that never had members, and for topics that the members no longer subscribe to, it starts at the commit.

@@ -152,9 +152,9 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
     def _new_id_error(self, transactional_id: str, client: Client | None) -> ErrorCode | None:
         if len(transactional_id) > TRANSACTIONAL_ID_CHARACTERS_MAX:
             return ErrorCode.INVALID_REQUEST
-        tenure = self._custody.claim(transactional_id)
-        if isinstance(tenure, ErrorCode):
-            return tenure
+        term = self._custody.claim(transactional_id)
+        if isinstance(term, ErrorCode):
+            return term
         if len(self._store.image.transactions) >= TRANSACTIONAL_IDS_MAX:
             logger.warning(
                 "transactional id %r rejected: the cluster has the maximum of %d ids; lower "
@@ -238,12 +238,12 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         """Return the state machine of a transactional id, or the error if this node has none."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        tenure = self._custody.claim(transactional_id)
-        if isinstance(tenure, ErrorCode):
-            return tenure
-        machine = self._custody.get(transactional_id, tenure)
+        term = self._custody.claim(transactional_id)
+        if isinstance(term, ErrorCode):
+            return term
+        machine = self._custody.get(transactional_id, term)
         if machine is None and may_be_new:
-            machine = self._transactions.make(transactional_id, tenure.epoch, self._custody.now_ms())
+            machine = self._transactions.make(transactional_id, term.epoch, self._custody.now_ms())
             self._custody.add(machine)
         return machine or ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
@@ -271,9 +271,9 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
 
     def describe(self, transactional_id: str) -> Transaction | ErrorCode:
         """Return the transaction of a transactional id that this node coordinates, or an error."""
-        tenure = self._custody.claim(transactional_id)
-        if isinstance(tenure, ErrorCode):
-            return tenure
+        term = self._custody.claim(transactional_id)
+        if isinstance(term, ErrorCode):
+            return term
         return self._store.image.transactions.get(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     def list_in_steps(self) -> Iterator[Transaction | None]:
@@ -318,10 +318,10 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         if machine is not None:
             self._custody.wake(machine)
             return
-        tenure = self._custody.claim(transactional_id)
-        if not isinstance(tenure, ErrorCode):
-            self._custody.get(transactional_id, tenure)
-        elif tenure is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        term = self._custody.claim(transactional_id)
+        if not isinstance(term, ErrorCode):
+            self._custody.get(transactional_id, term)
+        elif term is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._custody.has_left_some = True
 
     # --- actions of state machines ---
@@ -354,10 +354,10 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         """Delete the transactional ids that have not been used for `transactional.id.expiration.ms`."""
         for transactional_id in list(self._store.image.transactions):
             await asyncio.sleep(0)
-            tenure = self._custody.claim(transactional_id)
+            term = self._custody.claim(transactional_id)
             stored = self._store.image.transactions.get(transactional_id)
-            if isinstance(tenure, ErrorCode) or stored is None or not stored.state.is_at_rest:
+            if isinstance(term, ErrorCode) or stored is None or not stored.state.is_at_rest:
                 continue
             if self._clock.now_ms() - stored.time_ms >= self._config.expiration_ms:
-                command = ExpireTransaction(transactional_id, stored.index, tenure.epoch)
+                command = ExpireTransaction(transactional_id, stored.index, term.epoch)
                 await self._proposals.outcome(transactional_id, command)

@@ -59,27 +59,27 @@ WAIT: Final = Wait()
 Outcome = Given | Write | Wait
 
 
-def decide(asked: Asked, transaction: Transaction | None) -> Outcome:
+def decide(request: Asked, transaction: Transaction | None) -> Outcome:
     """Decide a request, given the current transaction of its transactional id."""
-    if transaction is not None and _uses_next_producer_id(asked, transaction):
+    if transaction is not None and _uses_next_producer_id(request, transaction):
         return WAIT
-    match asked:
+    match request:
         case InitAsked():
-            return _init(asked, transaction)
+            return _init(request, transaction)
         case AddAsked():
-            return _add(asked, transaction)
+            return _add(request, transaction)
         case EndAsked():
-            return _end(asked, transaction)
+            return _end(request, transaction)
 
 
-def _uses_next_producer_id(asked: Asked, transaction: Transaction) -> bool:
+def _uses_next_producer_id(request: Asked, transaction: Transaction) -> bool:
     """Return whether the request uses the next producer id of a transaction that is being completed.
 
     The producer received the new id when the transaction was decided. The transaction's record has it only when the
     markers, which carry the old id, are written.
     """
     has_next_id = transaction.state.is_prepared and transaction.next_producer_id != NO_PRODUCER
-    return has_next_id and (asked.producer_id, asked.producer_epoch) == transaction.given
+    return has_next_id and (request.producer_id, request.producer_epoch) == transaction.given
 
 
 def fence(transaction: Transaction, *, remember: bool = False) -> EndTransaction:
@@ -111,12 +111,12 @@ def is_exhausted(epoch: int) -> bool:
 # --- InitProducerId ---------------------------------------------------------------------------------------------------
 
 
-def _init(asked: InitAsked, transaction: Transaction | None) -> Outcome:
+def _init(request: InitAsked, transaction: Transaction | None) -> Outcome:
     if transaction is None:
-        return _assign_producer(asked, None)
-    has_epoch = asked.producer_id != NO_PRODUCER
-    is_current = (asked.producer_id, asked.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
-    is_repeated = has_epoch and (asked.producer_id, asked.producer_epoch) == _last_producer(transaction)
+        return _assign_producer(request, None)
+    has_epoch = request.producer_id != NO_PRODUCER
+    is_current = (request.producer_id, request.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
+    is_repeated = has_epoch and (request.producer_id, request.producer_epoch) == _last_producer(transaction)
     if has_epoch and not is_current and not is_repeated:
         return Given(ErrorCode.PRODUCER_FENCED)
     if transaction.state.is_prepared:
@@ -126,28 +126,28 @@ def _init(asked: InitAsked, transaction: Transaction | None) -> Outcome:
         return Given(ErrorCode.PRODUCER_FENCED) if is_repeated else Write(fence(transaction, remember=has_epoch), None)
     if is_repeated and transaction.producer_epoch < EPOCH_MAX:
         return Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
-    return _assign_producer(asked, transaction)
+    return _assign_producer(request, transaction)
 
 
-def _assign_producer(asked: InitAsked, transaction: Transaction | None) -> Outcome:
+def _assign_producer(request: InitAsked, transaction: Transaction | None) -> Outcome:
     """Assign the next epoch, or epoch 0 of a new producer id."""
     remember = transaction is not None
     if transaction is not None and not is_exhausted(transaction.producer_epoch):
         given = Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch + 1)
-    elif asked.fresh_producer_id == NO_PRODUCER:
+    elif request.fresh_producer_id == NO_PRODUCER:
         return NEEDS_PRODUCER_ID
     else:
-        given = Given(ErrorCode.NONE, asked.fresh_producer_id, 0)
+        given = Given(ErrorCode.NONE, request.fresh_producer_id, 0)
     return Write(
         InitTransaction(
             "" if transaction is None else transaction.transactional_id,
             NOT_SEEN if transaction is None else transaction.index,
             given.producer_id,
             given.producer_epoch,
-            asked.timeout_ms,
+            request.timeout_ms,
             UNTOLD_MS,
-            asked.producer_id if remember else NO_PRODUCER,
-            asked.producer_epoch if remember else NO_PRODUCER,
+            request.producer_id if remember else NO_PRODUCER,
+            request.producer_epoch if remember else NO_PRODUCER,
         ),
         given,
     )
@@ -160,14 +160,14 @@ def _last_producer(transaction: Transaction) -> tuple[int, int]:
 # --- AddPartitionsToTxn, AddOffsetsToTxn ------------------------------------------------------------------------------
 
 
-def _add(asked: AddAsked, transaction: Transaction | None) -> Outcome:
-    error_code = _producer_error(asked, transaction)
+def _add(request: AddAsked, transaction: Transaction | None) -> Outcome:
+    error_code = _producer_error(request, transaction)
     if transaction is None or error_code is not None:
         return Given(error_code or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.state.is_prepared:
         return WAIT
     done = Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
-    partitions, groups = asked.partitions, asked.groups
+    partitions, groups = request.partitions, request.groups
     if transaction.state is TransactionState.ONGOING:
         known = set(transaction.partitions)
         partitions = tuple(each for each in partitions if each not in known)
@@ -182,63 +182,63 @@ def _add(asked: AddAsked, transaction: Transaction | None) -> Outcome:
     return Write(change, done)
 
 
-def _producer_error(asked: AddAsked | EndAsked, transaction: Transaction | None) -> ErrorCode | None:
+def _producer_error(request: AddAsked | EndAsked, transaction: Transaction | None) -> ErrorCode | None:
     """Return the error of a request with the wrong producer id or epoch, or None."""
-    if transaction is None or asked.producer_id != transaction.producer_id:
+    if transaction is None or request.producer_id != transaction.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    return None if asked.producer_epoch == transaction.producer_epoch else ErrorCode.PRODUCER_FENCED
+    return None if request.producer_epoch == transaction.producer_epoch else ErrorCode.PRODUCER_FENCED
 
 
 # --- EndTxn -----------------------------------------------------------------------------------------------------------
 
 
-def _end(asked: EndAsked, transaction: Transaction | None) -> Outcome:
+def _end(request: EndAsked, transaction: Transaction | None) -> Outcome:
     # In transactions version 2, the previous epoch distinguishes a repeated EndTxn from one of the next transaction.
-    if transaction is not None and asked.bump and _is_repeated(asked, transaction):
-        return _repeat_result(asked, transaction)
-    error_code = _producer_error(asked, transaction)
+    if transaction is not None and request.bump and _is_repeated(request, transaction):
+        return _repeat_result(request, transaction)
+    error_code = _producer_error(request, transaction)
     if transaction is None or error_code is not None:
         return Given(error_code or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.state is TransactionState.ONGOING:
-        return _end_ongoing(asked, transaction)
-    if not asked.bump:
-        return _repeat_result(asked, transaction)
-    if asked.commit:
+        return _end_ongoing(request, transaction)
+    if not request.bump:
+        return _repeat_result(request, transaction)
+    if request.commit:
         return Given(ErrorCode.INVALID_TXN_STATE)
-    return WAIT if transaction.state.is_prepared else _end_ongoing(asked, transaction)
+    return WAIT if transaction.state.is_prepared else _end_ongoing(request, transaction)
 
 
-def _is_repeated(asked: EndAsked, transaction: Transaction) -> bool:
-    return _is_decided(transaction) and (asked.producer_id, asked.producer_epoch) == _last_producer(transaction)
+def _is_repeated(request: EndAsked, transaction: Transaction) -> bool:
+    return _is_decided(transaction) and (request.producer_id, request.producer_epoch) == _last_producer(transaction)
 
 
 def _is_decided(transaction: Transaction) -> bool:
     return transaction.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
 
 
-def _repeat_result(asked: EndAsked, transaction: Transaction) -> Given:
+def _repeat_result(request: EndAsked, transaction: Transaction) -> Given:
     """Return the result of the first EndTxn for a repeated one."""
-    if not _is_decided(transaction) or transaction.state.commits != asked.commit:
+    if not _is_decided(transaction) or transaction.state.commits != request.commit:
         return Given(ErrorCode.INVALID_TXN_STATE)
     return Given(ErrorCode.NONE, *transaction.given)
 
 
-def _end_ongoing(asked: EndAsked, transaction: Transaction) -> Outcome:
+def _end_ongoing(request: EndAsked, transaction: Transaction) -> Outcome:
     """Commit or abort the transaction; with `bump_epoch`, also assign the producer its next epoch."""
     change = EndTransaction(
         transaction.transactional_id,
         transaction.index,
-        asked.commit,
+        request.commit,
         transaction.producer_epoch,
         UNTOLD_MS,
         transaction.last_producer_id,
         transaction.last_epoch,
     )
-    if not asked.bump:
+    if not request.bump:
         return Write(change, Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch))
     new_producer_id = NO_PRODUCER
     if is_exhausted(transaction.producer_epoch):
-        new_producer_id = asked.fresh_producer_id
+        new_producer_id = request.fresh_producer_id
         if new_producer_id == NO_PRODUCER:
             return NEEDS_PRODUCER_ID
     change = replace(

@@ -46,7 +46,7 @@ class _PendingStore(NamedTuple):
     """A change that is being stored, and the request that it belongs to, if any."""
 
     write: Write
-    asked: Asked | None
+    request: Asked | None
 
 
 class TransactionMachine:
@@ -55,7 +55,10 @@ class TransactionMachine:
     def __init__(
         self, key: str, epoch: int, look: Callable[[], Transaction | None], now_ms: int, deadline_ms: int | None
     ) -> None:
-        """`read_transaction` reads the transaction from the image; `deadline_ms` is the timeout of an open transaction."""
+        """Create the machine of a transactional id.
+
+        `read_transaction` reads the transaction from the image; `deadline_ms` is when an open one times out.
+        """
         self.key = key
         self.epoch = epoch
         self._read_transaction = look
@@ -118,23 +121,23 @@ class TransactionMachine:
 
     def _on_stored(self, event: Stored) -> list[Instruction]:
         """Reply to the request whose change has been stored."""
-        write, asked = self._take_pending_store(event.ticket)
+        write, request = self._take_pending_store(event.ticket)
         self._retry_at_ms = None
-        if asked is None or write.answer is None:
+        if request is None or write.answer is None:
             return []
         self._queue.popleft()
-        return [Reply(asked.waiter, write.answer)]
+        return [Reply(request.waiter, write.answer)]
 
     def _on_store_failed(self, event: StoreFailed) -> list[Instruction]:
         """Reject the request whose change could not be stored, or decide it again after a conflict."""
-        _, asked = self._take_pending_store(event.ticket)
+        _, request = self._take_pending_store(event.ticket)
         if event.error is ErrorCode.CONCURRENT_TRANSACTIONS:
             return []  # another command changed the transaction first: decide the request again
         self._retry_at_ms = event.now_ms + RETRY_MS
-        if asked is None:
+        if request is None:
             return []
         self._queue.popleft()
-        return [Reply(asked.waiter, Given(event.error))]
+        return [Reply(request.waiter, Given(event.error))]
 
     def _take_pending_store(self, ticket: int) -> _PendingStore:
         pending = self._pending_store
@@ -153,7 +156,7 @@ class TransactionMachine:
     def _unload(self, error: ErrorCode) -> list[Instruction]:
         """Reject all waiting requests and unload the machine."""
         self._is_dead = True
-        return [*(Reply(asked.waiter, Given(error)) for asked in self._queue), Forget()]
+        return [*(Reply(request.waiter, Given(error)) for request in self._queue), Forget()]
 
     # --- the next step ---
 
@@ -167,16 +170,16 @@ class TransactionMachine:
                 instructions += self._do_own_work(transaction, now_ms)
             if self._pending_store is not None or not self._queue:
                 break
-            asked = self._queue[0]
+            request = self._queue[0]
             is_marked = transaction is not None and self._has_markers(transaction)
-            outcome = decide(asked, transaction.completed() if transaction is not None and is_marked else transaction)
+            outcome = decide(request, transaction.completed() if transaction is not None and is_marked else transaction)
             if isinstance(outcome, Wait):
                 break
             if isinstance(outcome, Write):
-                instructions.append(self._store(outcome.after_markers() if is_marked else outcome, asked))
+                instructions.append(self._store(outcome.after_markers() if is_marked else outcome, request))
             else:
                 self._queue.popleft()
-                instructions.append(Reply(asked.waiter, outcome))
+                instructions.append(Reply(request.waiter, outcome))
         if self.is_idle and self._is_transaction_idle():
             instructions += self._unload(ErrorCode.NONE)  # the image has the complete state
         return instructions
@@ -214,9 +217,9 @@ class TransactionMachine:
         transaction = self._read_transaction()
         return transaction is None or transaction.state.is_at_rest
 
-    def _store(self, write: Write, asked: Asked | None) -> Store:
+    def _store(self, write: Write, request: Asked | None) -> Store:
         if isinstance(write.change, InitTransaction):
             write = write._replace(change=replace(write.change, transactional_id=self.key))
-        self._pending_store = _PendingStore(write, asked)
+        self._pending_store = _PendingStore(write, request)
         self._ticket += 1
         return Store(self._ticket, write)

@@ -130,27 +130,27 @@ class GroupCore:
     def move(self, target: GroupState, reason: str) -> None:
         self.lifecycle.move(target, self.generation, reason)
 
-    def reply(self, waiter: int | None, answer: GroupReply) -> None:
+    def reply(self, waiter: int | None, result: GroupReply) -> None:
         """Send a reply to a waiting request, if there is one."""
         if waiter is not None:
-            self.outbox.append(Reply(waiter, answer))
+            self.outbox.append(Reply(waiter, result))
 
-    def answer_join(self, member: Member, answer: JoinResult) -> None:
-        self.reply(self.roster.set_join_waiter(member, None), answer)
+    def answer_join(self, member: Member, result: JoinResult) -> None:
+        self.reply(self.roster.set_join_waiter(member, None), result)
 
-    def answer_sync(self, member: Member, answer: SyncResult) -> None:
-        self.reply(member.sync_waiter, answer)
+    def answer_sync(self, member: Member, result: SyncResult) -> None:
+        self.reply(member.sync_waiter, result)
         member.sync_waiter = None
 
-    def store(self, awaited: Awaited, what: Storable) -> None:
+    def store(self, pending: Awaited, what: Storable) -> None:
         """Send a change to the store and remember what to do when the store confirms it."""
         self._last_ticket += 1
-        self.awaited[self._last_ticket] = awaited
+        self.awaited[self._last_ticket] = pending
         self.outbox.append(Store(self._last_ticket, what))
 
-    def store_group(self, awaited: Awaited, assignments: dict[str, bytes] | None = None) -> None:
+    def store_group(self, pending: Awaited, assignments: dict[str, bytes] | None = None) -> None:
         """Store a snapshot of the group, with new `assignments` in place of the current ones if given."""
-        self._store_snapshot(awaited, self.snapshot(assignments))
+        self._store_snapshot(pending, self.snapshot(assignments))
 
     def store_new_id(self, member: Member) -> None:
         """Store the new member id of a static member that rejoins during a rebalance, in the last stored generation.
@@ -183,12 +183,12 @@ class GroupCore:
 
     @property
     def is_storing_ids(self) -> bool:
-        return any(isinstance(awaited, _MEMBER_ID_WRITES) for awaited in self.awaited.values())
+        return any(isinstance(pending, _MEMBER_ID_WRITES) for pending in self.awaited.values())
 
-    def _store_snapshot(self, awaited: Awaited, group: StoredGroup) -> None:
+    def _store_snapshot(self, pending: Awaited, group: StoredGroup) -> None:
         self.sent = group
-        self.ids_are_behind |= isinstance(awaited, _MEMBER_ID_WRITES)
-        self.store(awaited, group)
+        self.ids_are_behind |= isinstance(pending, _MEMBER_ID_WRITES)
+        self.store(pending, group)
 
     def snapshot(self, assignments: dict[str, bytes] | None = None) -> StoredGroup:
         """Return the persistent state of the group, with `assignments` in place of the current ones if given."""
