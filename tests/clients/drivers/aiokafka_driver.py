@@ -21,9 +21,9 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from .aiokafka_secured import SecuredClient
 from .aiokafka_transactions import TransactionalProducer
+from .command_loop import serve
 from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount
 from .secured import WriteAndReadCommand
-from .serving import serve
 from .transactions import Transactions
 from .wire import ExpectedRecords, Received, Record
 

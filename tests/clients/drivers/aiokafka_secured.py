@@ -26,7 +26,7 @@ class SecuredClient:
             try:
                 self._producer = run(_start_client(AIOKafkaProducer, **self._settings))
             except KafkaError as error:
-                raise log_capture.refused(error) from error
+                raise log_capture.to_rejection(error) from error
         self._sent: list[Any] = []
         self._consumer: Any = None
 

@@ -10,7 +10,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, OffsetAndMetadata, TopicPartition
 from aiokafka.errors import BrokerResponseError, ProducerFenced
 
-from .serving import CommandRejected
+from .command_loop import CommandRejected
 from .transactions import END_TIMEOUT_S, Offset, ProducerSettings
 from .wire import Record
 

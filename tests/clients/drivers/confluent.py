@@ -17,12 +17,12 @@ from confluent_kafka import (
     version,
 )
 
+from .command_loop import serve
 from .confluent_admin import Admin
 from .confluent_secured import SecuredClient
 from .confluent_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership
 from .secured import WriteAndReadCommand
-from .serving import serve
 from .transactions import Transactions
 from .wire import ExpectedRecords, Received, Record
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from .serving import CommandRejected
+from .command_loop import CommandRejected
 
 REQUEST_TIMEOUT_S = 30
 # Errors for which librdkafka has its own names.

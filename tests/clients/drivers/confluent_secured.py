@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from .command_loop import CommandRejected
 from .secured import FLUSH_TIMEOUT_S, LOGIN_REJECTED, AccessSettings, encode_number, fetch_token
-from .serving import CommandRejected
 
 REJECTION_CODES = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._ALL_BROKERS_DOWN)
 BATCH_MAX = 500

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from .serving import CommandRejected
+from .command_loop import CommandRejected
 from .transactions import END_TIMEOUT_S, Offset, ProducerSettings
 from .wire import Record
 

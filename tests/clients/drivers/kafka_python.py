@@ -17,12 +17,12 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaConnectionError, RebalanceInProgressError
 from kafka.version import __version__
 
+from .command_loop import serve
 from .kafka_python_admin import Admin
 from .kafka_python_secured import SecuredClient
 from .kafka_python_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount, RetryAfterPoll
 from .secured import WriteAndReadCommand
-from .serving import serve
 from .transactions import Transactions
 from .wire import ExpectedRecords, Received, Record
 

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition, errors
 from kafka.admin import ConfigResource, OffsetSpec
 from kafka.errors import BrokerResponseError, for_code
 
-from .serving import CommandRejected
+from .command_loop import CommandRejected
 
 KAFKA_NAMES = {"INVALID_TOPIC": "INVALID_TOPIC_EXCEPTION"}  # errors for which kafka-python has its own names
 OFFSET_SPECS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST, "max_timestamp": OffsetSpec.MAX_TIMESTAMP}

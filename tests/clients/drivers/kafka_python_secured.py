@@ -24,7 +24,7 @@ class SecuredClient:
             try:
                 self._producer = KafkaProducer(**self._settings, bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
             except KafkaError as error:
-                raise log_capture.refused(error) from error
+                raise log_capture.to_rejection(error) from error
         self._sent: list[Any] = []
         self._consumer: Any = None
 

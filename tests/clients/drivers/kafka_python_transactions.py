@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import BrokerResponseError
 
-from .serving import CommandRejected
+from .command_loop import CommandRejected
 from .transactions import END_TIMEOUT_S, Offset, ProducerSettings
 from .wire import Record
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
+from .command_loop import serve
 from .members import HEARTBEAT_MS, Members, Membership
-from .serving import serve
 from .wire import ExpectedRecords, Header, Received, Record
 
 KEY_END = b"<~key~>"

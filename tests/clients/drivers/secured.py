@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from .serving import CommandRejected
+from .command_loop import CommandRejected
 
 LOGIN_REJECTED = "LOGIN_REJECTED"
 """The error name of a rejected login; the message comes from the client."""
@@ -133,6 +133,6 @@ class LogCapture(logging.Handler):
     def __exit__(self, *_: object) -> None:
         self._logger.removeHandler(self)
 
-    def refused(self, error: Exception) -> CommandRejected:
+    def to_rejection(self, error: Exception) -> CommandRejected:
         reason = next((line for line in self._lines if "AuthenticationFailed" in line), repr(error))
         return CommandRejected(LOGIN_REJECTED, reason)
