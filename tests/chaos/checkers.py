@@ -36,11 +36,11 @@ def misplaced(evidence: Evidence) -> Iterator[Finding]:
     promised_at: dict[tuple[Place, int], RecordId] = {}
     for ack in evidence.placed:
         promised_at.setdefault((ack.place, ack.offset), ack.id)
-    told: set[tuple[Place, int]] = set()
+    reported: set[tuple[Place, int]] = set()
     for event in evidence.consumed:
         expected = promised_at.get((event.place, event.offset))
-        if expected is not None and expected != event.id and (event.place, event.offset) not in told:
-            told.add((event.place, event.offset))
+        if expected is not None and expected != event.id and (event.place, event.offset) not in reported:
+            reported.add((event.place, event.offset))
             where = f"{event.place}@{event.offset}"
             yield Finding("inconsistent", f"{expected} was acknowledged at {where}, but {event.reader} read {event.id}")
 
@@ -119,11 +119,11 @@ def scattered_keys(evidence: Evidence) -> Iterator[Finding]:
 
 def phantoms(evidence: Evidence) -> Iterator[Finding]:
     """A record was read that no client sent there, or whose send had definitely failed."""
-    told: set[tuple[Place, int, RecordId]] = set()
+    reported: set[tuple[Place, int, RecordId]] = set()
     for event in evidence.consumed:
         why = _why_phantom(evidence, event)
-        if why is not None and (event.place, event.offset, event.id) not in told:
-            told.add((event.place, event.offset, event.id))
+        if why is not None and (event.place, event.offset, event.id) not in reported:
+            reported.add((event.place, event.offset, event.id))
             yield Finding("phantom", f"{event.reader} read {why} at {event.place}@{event.offset}")
 
 
@@ -213,7 +213,7 @@ def truncated(evidence: Evidence) -> Iterator[Finding]:
         key = (event.place, f"{event.reader} read")
         seen[key] = max(seen.get(key, 0), event.offset + 1)
     for seen_end in evidence.ends_seen:
-        key = (seen_end.place, f"{seen_end.reader} was told an end of")
+        key = (seen_end.place, f"{seen_end.reader} got an end offset of")
         seen[key] = max(seen.get(key, 0), seen_end.end)
     for committed in evidence.committed:
         seen[committed.place, f"group {committed.group} committed"] = committed.offset

@@ -351,11 +351,11 @@ class _Run:
 
     def _compare_replicas(self, ranges: Mapping[Place, Range]) -> None:
         anyone = self.cluster.nodes[1]
-        ids, told = standing.topic_ids(anyone, self._topics), standing.ask(anyone, self._topics)
+        ids, states = standing.topic_ids(anyone, self._topics), standing.ask(anyone, self._topics)
         for place, (_, end) in ranges.items():
             folders = {
                 node_id: partition_folder(self.cluster.nodes[node_id].data_dir, ids[place.topic], place.partition)
-                for node_id in told[place].replicas
+                for node_id in states[place].replicas
             }
             logs = {node_id: read_log(folder) for node_id, folder in folders.items()}
             self.findings += compare(place, logs, end)

@@ -60,9 +60,9 @@ def run_seed(parsed: argparse.Namespace, kinds: tuple[str, ...], seed: int, *, h
     for step in planned_steps(options):
         say(str(step))
     outcome = run_chaos(options, say)
-    told = "\n".join(report(outcome))
-    (folder / REPORT).write_text(told + "\n", encoding="utf-8")
-    say(f"\n{told}")
+    report_text = "\n".join(report(outcome))
+    (folder / REPORT).write_text(report_text + "\n", encoding="utf-8")
+    say(f"\n{report_text}")
     _leave(folder, outcome, _command(parsed, seed))
     return outcome
 

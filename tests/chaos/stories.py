@@ -36,9 +36,9 @@ COPYING = (
 class Story:
     """A history builder with one event per second."""
 
-    def __init__(self, promises: tuple[Promised, ...] = PROMISES) -> None:
-        self._promises = promises
-        self.events: list[AnyEvent] = [*promises]
+    def __init__(self, topic_guarantees: tuple[Promised, ...] = PROMISES) -> None:
+        self._promises = topic_guarantees
+        self.events: list[AnyEvent] = [*topic_guarantees]
         self._clock = 0.0
         self._ended: set[Place] = set()
 

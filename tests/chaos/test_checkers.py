@@ -454,18 +454,18 @@ def test_checkers_accept_valid_history(story: Story) -> None:
 
 def test_history_survives_round_trip_to_disk(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
-    told: list[AnyEvent] = []
+    all_events: list[AnyEvent] = []
     for history in BAD:
         story = Story()
         history(story)
-        told += story.finished()
+        all_events += story.finished()
     for _, story in valid_histories():
-        told += story.finished()
-    for event in told:
+        all_events += story.finished()
+    for event in all_events:
         journal.add(event)
     journal.close()
-    assert read_journal(journal.path) == told == journal.events()
-    assert {type(event) for event in told} == set(AnyEvent.__args__) - TYPES_OF_SINGLE_NODES
+    assert read_journal(journal.path) == all_events == journal.events()
+    assert {type(event) for event in all_events} == set(AnyEvent.__args__) - TYPES_OF_SINGLE_NODES
 
 
 @pytest.mark.parametrize("key", [None, "", "a key"])

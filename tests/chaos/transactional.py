@@ -15,11 +15,11 @@ from tests.chaos.history import Place, RecordId
 
 def aborted_reads(evidence: Evidence) -> Iterator[Finding]:
     """A record of an aborted transaction was read as committed (G1a)."""
-    told: set[RecordId] = set()
+    reported: set[RecordId] = set()
     for event in evidence.consumed:
         sent, failed = evidence.sent.get(event.id), evidence.failed.get(event.id)
-        if sent is not None and sent.transaction is not None and failed is not None and event.id not in told:
-            told.add(event.id)
+        if sent is not None and sent.transaction is not None and failed is not None and event.id not in reported:
+            reported.add(event.id)
             where = f"{event.place}@{event.offset}"
             yield Finding("aborted read", f"{event.reader} read {event.id} at {where}, which was {failed.error}")
 

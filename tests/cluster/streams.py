@@ -20,9 +20,9 @@ _LIBRARY = TOOLS / "streams" / "lib"
 
 
 def require_streams() -> None:
-    told = TOOLS / "missing" / "streams"
-    if told.exists():
-        pytest.skip(f"streams: {told.read_text().strip()}")
+    missing_note = TOOLS / "missing" / "streams"
+    if missing_note.exists():
+        pytest.skip(f"streams: {missing_note.read_text().strip()}")
     if not (_LIBRARY / "word-count-1.jar").exists():
         pytest.skip("streams: not set up; run tools/clients/setup")
 

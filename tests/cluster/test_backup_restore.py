@@ -130,8 +130,8 @@ def test_backup_under_load_contains_all_acknowledged_records(tmp_path: Path) -> 
                 backup(cluster, folder, point)
             writer.wait_for(writer.committed + 5)
             transactions, plain = writer.committed, writer.plain
-            told = backup(cluster, folder)
-            assert "updated incrementally" in told
+            output = backup(cluster, folder)
+            assert "updated incrementally" in output
             writer.wait_for(writer.committed + 1)
         checked = chronik("backup", str(folder), "--check")
         assert checked.returncode == 0, checked.stderr

@@ -60,7 +60,7 @@ def test_group_offsets_are_available_from_every_node(chronik_cluster_factory: Cl
     cluster.heal()
     healed = (ErrorCode.NONE, COMMITTED, ErrorCode.NONE)
     cluster.wait_until(
-        lambda: None if (told := fetch_offset(alone, group, topic)) == healed else f"{alone!r} says {told}",
+        lambda: None if (fetched := fetch_offset(alone, group, topic)) == healed else f"{alone!r} says {fetched}",
         "the node to return offsets again",
     )
 

@@ -141,8 +141,10 @@ class RebalancingGroup:
     def check_committed(self) -> None:
         wait_until_held_everywhere(self.cluster, self.group, self.committed)
         with self.cluster.live[0].cluster() as client:
-            told = committed_offsets(client, self.group)
-        by_clients = {(at.topic, at.partition): (each.offset, each.metadata.rstrip("\0")) for at, each in told.items()}
+            stored_offsets = committed_offsets(client, self.group)
+        by_clients = {
+            (at.topic, at.partition): (each.offset, each.metadata.rstrip("\0")) for at, each in stored_offsets.items()
+        }
         assert by_clients == self.committed
 
     def commit_with_old_generation(self, generation: int, member_id: str) -> ErrorCode:

@@ -29,13 +29,13 @@ class FirstAnswers:
 
     def __init__(self, node: ClusterNode) -> None:
         self._node = node
-        self.told: list[ErrorCode] = []
+        self.error_codes: list[ErrorCode] = []
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         deadline = time.monotonic() + replicated.DEADLINE_SECONDS
-        while len(self.told) < ANSWERS and time.monotonic() < deadline:
+        while len(self.error_codes) < ANSWERS and time.monotonic() < deadline:
             try:
                 self._ask()
             except (OSError, ClientError):
@@ -44,9 +44,9 @@ class FirstAnswers:
     def _ask(self) -> None:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
         with RawClient(self._node.bootstrap) as client:
-            while len(self.told) < ANSWERS:
+            while len(self.error_codes) < ANSWERS:
                 answer = client.ask(request, 12, MetadataResponse)
-                self.told.append(ErrorCode(answer.topics[0].error_code))
+                self.error_codes.append(ErrorCode(answer.topics[0].error_code))
 
     def close(self) -> None:
         self._thread.join()
@@ -60,6 +60,6 @@ def test_restarted_node_never_reports_existing_topic_as_unknown(chronik_cluster_
             node.stop()
             with closing(FirstAnswers(node)) as answers:
                 node.start()
-            assert len(answers.told) == ANSWERS
-            assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION not in answers.told
+            assert len(answers.error_codes) == ANSWERS
+            assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION not in answers.error_codes
         cluster.wait_until_ready()

@@ -31,9 +31,9 @@ def local_folder(folder: Path, http: Address, kafka: str, **more: str) -> Path:
 
 
 def status_in(folder: Path, *more: str) -> str:
-    told = chronik("cluster", "status", "--dir", str(folder), "--json", *more)
-    assert told.returncode == 0, told.stderr
-    return str(json.loads(told.stdout)["nodes"][0]["status"])
+    output = chronik("cluster", "status", "--dir", str(folder), "--json", *more)
+    assert output.returncode == 0, output.stderr
+    return str(json.loads(output.stdout)["nodes"][0]["status"])
 
 
 def can_connect(address: Address, tls: ssl.SSLContext) -> bool:

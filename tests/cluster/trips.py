@@ -71,7 +71,7 @@ HANGING_READERS = ("kafka-python",)
 """Clients that may hang: if the metadata changes and changes back during a rejoin whose poll ends early, kafka-python
 3.0.12 forgets to rejoin and waits forever. The metadata of an isolated node, and of the next one, is such a change."""
 
-GONE = "is not in this cluster"
+GONE = "in this cluster; its nodes are"
 """The error of a repeated command whose work is already done."""
 
 

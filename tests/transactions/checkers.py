@@ -95,13 +95,15 @@ def intermediate_reads(evidence: Evidence) -> Iterator[Found]:
 
 def torn_transactions(evidence: Evidence) -> Iterator[Found]:
     """G1b at the end: some records of a transaction are visible and others are not, in any partition."""
-    for told in evidence.transactions.values():
-        kept = [sent for sent in told.sent if evidence.is_kept(sent.place)]
+    for client_transaction in evidence.transactions.values():
+        kept = [sent for sent in client_transaction.sent if evidence.is_kept(sent.place)]
         there = [sent for sent in kept if sent.id in evidence.shown]
         if there and len(there) < len(kept):
             missing = next(sent for sent in kept if sent.id not in evidence.shown)
-            what = f"{there[0].id} of {told.id} is in {there[0].place}, but {missing.id} is not in {missing.place}"
-            yield _found("intermediate read (G1b)", f"at the end {what}", told.id)
+            what = f"{there[0].id} is in {there[0].place}, but {missing.id} is not in {missing.place}"
+            yield _found(
+                "intermediate read (G1b)", f"{client_transaction.id} at the end: {what}", client_transaction.id
+            )
 
 
 def unstable_reads(evidence: Evidence) -> Iterator[Found]:
@@ -131,11 +133,11 @@ def passed_over(evidence: Evidence) -> Iterator[Found]:
 def never_seen(evidence: Evidence) -> Iterator[Found]:
     """A committed record is in the log but cannot be read at the end."""
     standing = evidence.stands_at()
-    for told in _committed(evidence):
-        kept = [sent for sent in told.sent if sent.id in standing and evidence.is_kept(sent.place)]
+    for client_transaction in _committed(evidence):
+        kept = [sent for sent in client_transaction.sent if sent.id in standing and evidence.is_kept(sent.place)]
         if kept and not any(sent.id in evidence.shown for sent in kept):
-            what = f"{told.id} was committed, but {kept[0].id} cannot be read in {kept[0].place}"
-            yield _found("committed and never seen", what, told.id)
+            what = f"{client_transaction.id} was committed, but {kept[0].id} cannot be read in {kept[0].place}"
+            yield _found("committed and never seen", what, client_transaction.id)
 
 
 # Contents of the log
@@ -143,19 +145,21 @@ def never_seen(evidence: Evidence) -> Iterator[Found]:
 
 def lost_writes(evidence: Evidence) -> Iterator[Found]:
     standing = evidence.stands_at()
-    for told in _committed(evidence):
-        for sent in told.sent:
+    for client_transaction in _committed(evidence):
+        for sent in client_transaction.sent:
             if sent.id not in standing and evidence.is_kept(sent.place):
                 yield _found(
-                    "lost write", f"{sent.id} of {told.id}, which was committed, is not in {sent.place}", told.id
+                    "lost write",
+                    f"{sent.id} of {client_transaction.id}, which was committed, is not in {sent.place}",
+                    client_transaction.id,
                 )
 
 
 def duplicates(evidence: Evidence) -> Iterator[Found]:
     for record, where in evidence.stands_at().items():
         if len(where) > 1:
-            told = " and ".join(f"{place}@{offset}" for place, offset in where)
-            yield _found("duplicate", f"{record} stands at {told}", evidence.transaction_of(record))
+            where_text = " and ".join(f"{place}@{offset}" for place, offset in where)
+            yield _found("duplicate", f"{record} is at {where_text}", evidence.transaction_of(record))
 
 
 def reordered(evidence: Evidence) -> Iterator[Found]:
@@ -172,12 +176,12 @@ def reordered(evidence: Evidence) -> Iterator[Found]:
 
 
 def phantoms(evidence: Evidence) -> Iterator[Found]:
-    told: set[tuple[Place, RecordId]] = set()
+    client_transaction: set[tuple[Place, RecordId]] = set()
     for read in evidence.reads:
         for offset, record in read.records:
             sent = evidence.sent.get(record)
-            if (sent is None or sent.place != read.place) and (read.place, record) not in told:
-                told.add((read.place, record))
+            if (sent is None or sent.place != read.place) and (read.place, record) not in client_transaction:
+                client_transaction.add((read.place, record))
                 what = f"{_reader_name(read)} read {record} at {read.place}@{offset}, which no client sent there"
                 yield _found("phantom", what, evidence.transaction_of(record))
 
@@ -244,9 +248,9 @@ def lost_offsets(evidence: Evidence) -> Iterator[Found]:
     """An offset that was committed with a transaction was not returned afterwards."""
     acknowledged = Floors(
         (
-            ((staged.group, staged.place), told.ended_at, staged.offset)
-            for told in _committed(evidence)
-            for staged in told.staged
+            ((staged.group, staged.place), client_transaction.ended_at, staged.offset)
+            for client_transaction in _committed(evidence)
+            for staged in client_transaction.staged
         ),
         lowest=UNTOLD,
     )
@@ -320,7 +324,11 @@ CHECKERS: tuple[Checker, ...] = (
 
 
 def _committed(evidence: Evidence) -> Iterator[Told]:
-    return (told for told in evidence.transactions.values() if told.outcome is Outcome.COMMITTED)
+    return (
+        client_transaction
+        for client_transaction in evidence.transactions.values()
+        if client_transaction.outcome is Outcome.COMMITTED
+    )
 
 
 def _visible_records(evidence: Evidence) -> Iterator[tuple[Read, int, RecordId]]:

@@ -52,8 +52,8 @@ class Evidence:
         for staged in _of_type(events, OffsetStaged):
             self.transactions[staged.transaction].staged.append(staged)
         for ended in _of_type(events, Ended):
-            told = self.transactions[ended.transaction]
-            told.outcome, told.ended_at = ended.outcome, ended.at
+            client_transaction = self.transactions[ended.transaction]
+            client_transaction.outcome, client_transaction.ended_at = ended.outcome, ended.at
         self.stragglers = list(_of_type(events, Straggled))
         self.reads = list(_of_type(events, Read))
         self.stable_seen = list(_of_type(events, StableSeen))
@@ -79,15 +79,17 @@ class Evidence:
                 found[read.place].update(read.records)
         return {place: dict(sorted(records.items())) for place, records in found.items()}
 
-    def _infer_outcome(self, told: Told) -> Outcome:
-        if told.outcome is not Outcome.UNKNOWN:
-            return told.outcome
-        if any(sent.id in self.shown for sent in told.sent):
+    def _infer_outcome(self, client_transaction: Told) -> Outcome:
+        if client_transaction.outcome is not Outcome.UNKNOWN:
+            return client_transaction.outcome
+        if any(sent.id in self.shown for sent in client_transaction.sent):
             return Outcome.COMMITTED
-        if not told.sent and any(self.positions.get((each.group, each.place)) == each.offset for each in told.staged):
+        if not client_transaction.sent and any(
+            self.positions.get((each.group, each.place)) == each.offset for each in client_transaction.staged
+        ):
             return Outcome.COMMITTED
         # No record is visible. If some should be, the effect is the same as an abort.
-        return Outcome.ABORTED if any(self.is_kept(sent.place) for sent in told.sent) else Outcome.UNKNOWN
+        return Outcome.ABORTED if any(self.is_kept(sent.place) for sent in client_transaction.sent) else Outcome.UNKNOWN
 
     def fate(self, transaction: TransactionId) -> Outcome:
         """Return the outcome that the client was told, or else the one that is visible at the end."""
@@ -114,7 +116,7 @@ class Evidence:
         return (read for read in self.reads if read.is_committed)
 
     def staged(self) -> Iterator[OffsetStaged]:
-        return (staged for told in self.transactions.values() for staged in told.staged)
+        return (staged for client_transaction in self.transactions.values() for staged in client_transaction.staged)
 
 
 def _of_type(events: Iterable[Event], kind: type[E]) -> Iterator[E]:

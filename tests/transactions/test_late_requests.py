@@ -28,10 +28,10 @@ OF_V1 = pytest.mark.parametrize("versions", [OLD, V1], ids=["old", "v1"])
 Story = Callable[[Stage], Coroutine[Any, Any, None]]
 
 
-def play(story: Story, *, epoch_max: int = EPOCH_MAX) -> Stage:
+def play(script: Story, *, epoch_max: int = EPOCH_MAX) -> Stage:
     """Run a scripted test in a cluster that violates no guarantee."""
     stage = Stage(epoch_max)
-    assert stage.play(story) == ([], [])
+    assert stage.play(script) == ([], [])
     return stage
 
 
@@ -59,7 +59,7 @@ def is_open(stage: Stage, producer: TransactionalProducer, index: int = 0) -> bo
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_late_end_txn_does_not_end_next_transaction(commit: bool) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, V2)
         await producer.send(stage.output, 0)
         end = requests.end(producer.who, V2.end, commit=commit)
@@ -72,12 +72,12 @@ def test_late_end_txn_does_not_end_next_transaction(commit: bool) -> None:
         await producer.send(stage.output, 1)
         await (producer.abort() if commit else producer.commit())
 
-    assert play(story).outcomes(FIRST, SECOND) == [commit, not commit]
+    assert play(script).outcomes(FIRST, SECOND) == [commit, not commit]
 
 
 @ALL
 def test_repeated_end_txn_returns_first_result(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         end = requests.end(producer.who, versions.end, commit=True)
@@ -90,7 +90,7 @@ def test_repeated_end_txn_returns_first_result(versions: Versions) -> None:
         if versions is not V2:
             assert (await stage.let_come(stage.coordinator, other)).code is ErrorCode.INVALID_TXN_STATE
 
-    assert play(story).outcomes(FIRST) == [True]
+    assert play(script).outcomes(FIRST) == [True]
 
 
 # Markers
@@ -102,7 +102,7 @@ def test_repeated_end_txn_returns_first_result(versions: Versions) -> None:
 def test_late_marker_does_not_end_next_transaction(versions: Versions, commit: bool, is_replaced: bool) -> None:
     """The old coordinator or a new one has sent the marker again."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         leader = stage.leader(0)
@@ -122,12 +122,12 @@ def test_late_marker_does_not_end_next_transaction(versions: Versions, commit: b
         assert is_open(stage, producer)
         await (producer.abort() if commit else producer.commit())
 
-    assert play(story).outcomes(FIRST, SECOND) == [commit, not commit]
+    assert play(script).outcomes(FIRST, SECOND) == [commit, not commit]
 
 
 @ALL
 def test_duplicate_marker_is_appended_once(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         leader = stage.leader(0)
@@ -144,7 +144,7 @@ def test_duplicate_marker_is_appended_once(versions: Versions) -> None:
         await stage.soon(lambda: stage.waiting == 0, "the marker to arrive")
         assert stage.leading(0).log.log_end_offset == end
 
-    assert play(story).outcomes(FIRST) == [True]
+    assert play(script).outcomes(FIRST) == [True]
 
 
 # Records
@@ -159,7 +159,7 @@ REFUSALS = {
 
 @ALL
 def test_late_record_without_open_transaction_does_not_hang(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 1)
         if versions is not V2:
@@ -173,12 +173,12 @@ def test_late_record_without_open_transaction_does_not_hang(versions: Versions) 
         assert stage.leading(0).log.log_end_offset == end
         assert not is_open(stage, producer)
 
-    play(story)
+    play(script)
 
 
 @ALL
 def test_late_record_is_not_part_of_later_transaction_on_other_partition(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         if versions is not V2:
             await producer.add(stage.output, 0)
@@ -190,11 +190,11 @@ def test_late_record_is_not_part_of_later_transaction_on_other_partition(version
         assert answer.code is REFUSALS[versions]
         await producer.commit()
 
-    assert play(story).outcomes(SECOND) == [True]
+    assert play(script).outcomes(SECOND) == [True]
 
 
 def test_late_record_is_not_part_of_next_transaction_on_same_partition() -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, V2)
         await producer.send(stage.output, 0)
         record = producer.prepare(stage.output, 0)
@@ -205,13 +205,13 @@ def test_late_record_is_not_part_of_next_transaction_on_same_partition() -> None
         assert answer.code is ErrorCode.INVALID_PRODUCER_EPOCH
         await producer.commit()
 
-    assert play(story).outcomes(FIRST, SECOND) == [False, True]
+    assert play(script).outcomes(FIRST, SECOND) == [False, True]
 
 
 def test_late_record_on_outdated_leader_does_not_start_transaction() -> None:
     """The leader does not know the producer, because the partition has no records."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, V2)
         await producer.send(stage.output, 1)
         record = producer.prepare(stage.output, 0)
@@ -222,23 +222,23 @@ def test_late_record_on_outdated_leader_does_not_start_transaction() -> None:
         assert answer.code is ErrorCode.INVALID_PRODUCER_EPOCH
         await producer.commit()
 
-    assert play(story).outcomes(SECOND) == [True]
+    assert play(script).outcomes(SECOND) == [True]
 
 
 # Effects that remain possible with one epoch for many transactions
 
 
-def kinds_of_v1(story: Story) -> set[str]:
+def kinds_of_v1(script: Story) -> set[str]:
     """Return the kinds of violations by late v1 requests. There must be no other violations."""
     stage = Stage()
-    verdict = stage.play(story)
+    verdict = stage.play(script)
     assert verdict.violations == []
     return {finding.kind for finding in verdict.of_v1}
 
 
 @OF_V1
 def test_v1_late_end_txn_ends_next_transaction(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         end, look = requests.end(producer.who, versions.end, commit=True), producer.looked_at("EndTxn")
@@ -251,12 +251,12 @@ def test_v1_late_end_txn_ends_next_transaction(versions: Versions) -> None:
         await producer.send(stage.output, 1)
         await producer.abort()
 
-    assert "aborted read (G1a)" in kinds_of_v1(story)
+    assert "aborted read (G1a)" in kinds_of_v1(script)
 
 
 @OF_V1
 def test_v1_late_record_becomes_part_of_next_transaction(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.add(stage.output, 0)
         record, look = producer.prepare(stage.output, 0), producer.looked_at("Produce")
@@ -267,13 +267,13 @@ def test_v1_late_record_becomes_part_of_next_transaction(versions: Versions) -> 
         await producer.send(stage.output, 0)
         await producer.commit()
 
-    assert kinds_of_v1(story) == {"aborted read (G1a)"}
+    assert kinds_of_v1(script) == {"aborted read (G1a)"}
 
 
 def test_v1_late_record_is_rejected_after_epoch_bump() -> None:
     """As with the Java client and librdkafka, for which only retried requests can be late."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, V1)
         await producer.add(stage.output, 0)
         record = producer.prepare(stage.output, 0)
@@ -284,12 +284,12 @@ def test_v1_late_record_is_rejected_after_epoch_bump() -> None:
         assert answer.code is ErrorCode.INVALID_PRODUCER_EPOCH
         await producer.commit()
 
-    assert play(story).outcomes(SECOND) == [True]
+    assert play(script).outcomes(SECOND) == [True]
 
 
 @OF_V1
 def test_v1_late_add_partitions_starts_transaction_that_times_out(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         addition = requests.add_partition(producer.who, stage.output, 0, versions.add_partitions)
@@ -298,4 +298,4 @@ def test_v1_late_add_partitions_starts_transaction_that_times_out(versions: Vers
         assert not stage.transaction.state.is_at_rest
         await stage.soon(lambda: stage.transaction.state.is_at_rest, "the timeout")
 
-    assert play(story).outcomes(FIRST) == [True]
+    assert play(script).outcomes(FIRST) == [True]

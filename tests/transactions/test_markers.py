@@ -79,12 +79,12 @@ class Desk:
         assert given.error is ErrorCode.NONE
 
 
-def told(story: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
+def told(script: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
     async def run_with_desk() -> None:
         desk = Desk()
         await desk.coordinator.start()
         try:
-            await story(desk)
+            await script(desk)
         finally:
             await desk.coordinator.close()
 
@@ -92,7 +92,7 @@ def told(story: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
 
 
 def test_rejected_markers_are_sent_again() -> None:
-    async def story(desk: Desk) -> None:
+    async def script(desk: Desk) -> None:
         desk.takes_markers = False
         await desk.decide()
         await until(lambda: desk.refused > 1)
@@ -100,13 +100,13 @@ def test_rejected_markers_are_sent_again() -> None:
         desk.takes_markers = True
         await until(lambda: desk.state is TransactionState.COMPLETE_COMMIT)
 
-    told(story)
+    told(script)
 
 
 def test_briefly_fenced_coordinator_resumes_sending_markers() -> None:
     """The fencing is so short that it is over before anything checks for it."""
 
-    async def story(desk: Desk) -> None:
+    async def script(desk: Desk) -> None:
         desk.takes_markers = False
         await desk.decide()
         await until(lambda: desk.refused > 0)
@@ -115,14 +115,14 @@ def test_briefly_fenced_coordinator_resumes_sending_markers() -> None:
         desk.is_fenced, desk.takes_markers = False, True
         await until(lambda: desk.state is TransactionState.COMPLETE_COMMIT)
 
-    told(story)
+    told(script)
 
 
 @pytest.mark.parametrize("others", [0, CHANGES_AT_ONCE_MAX])
 def test_markers_are_sent_for_decision_with_unknown_outcome(others: int) -> None:
     """By a command whose outcome was unknown, or by a snapshot with many other transactions."""
 
-    async def story(desk: Desk) -> None:
+    async def script(desk: Desk) -> None:
         await desk.begin()
         await desk.store.propose(EndTransaction("t", desk.store.image.transactions["t"].index, True, 0, 0))
         for number in range(others):
@@ -131,13 +131,13 @@ def test_markers_are_sent_for_decision_with_unknown_outcome(others: int) -> None
         desk.coordinator.follow(Delta(desk.store.image.applied_index, transactions=tuple(changes)))
         await until(lambda: desk.state is TransactionState.COMPLETE_COMMIT)
 
-    told(story)
+    told(script)
 
 
 def test_slow_node_does_not_delay_markers_for_other_nodes() -> None:
     markers = Markers(FIRST_PRODUCER, 0, 0, 1, True, (TransactionPartition(b"t" * 16, 0),))
 
-    async def story() -> None:
+    async def script() -> None:
         silent = SilentNode(2)
         calls = TransactionCalls(cast(PeerCalls, silent))
         waiting = [asyncio.ensure_future(calls.tell(2, markers, 60.0)) for _ in range(MARKERS_UNDER_WAY_MAX + 1)]
@@ -147,7 +147,7 @@ def test_slow_node_does_not_delay_markers_for_other_nodes() -> None:
             each.cancel()
         await asyncio.wait(waiting)
 
-    run(story)
+    run(script)
 
 
 class SilentNode:
@@ -166,7 +166,7 @@ class SilentNode:
 
 @pytest.mark.parametrize("count", [1, 1_001])
 def test_leader_appends_each_due_marker_once(count: int) -> None:
-    async def story(rig: Rig) -> None:
+    async def script(rig: Rig) -> None:
         markers = decide_transaction(rig, count)
         appender = MarkerAppender(rig.store, rig.replicas, SystemClock(), lambda: False)
         assert await appender.append(markers) == [ErrorCode.NONE] * count
@@ -175,11 +175,11 @@ def test_leader_appends_each_due_marker_once(count: int) -> None:
         assert await appender.append(markers) == [ErrorCode.NONE] * count
         assert rig.replicas.by_id(MANY, count - 1).log.log_end_offset == 1
 
-    Rig().run(story)
+    Rig().run(script)
 
 
 def test_record_with_later_epoch_does_not_block_completion() -> None:
-    async def story(rig: Rig) -> None:
+    async def script(rig: Rig) -> None:
         markers = decide_transaction(rig, 1)
         replica = rig.replicas.by_id(MANY, 0)
         records = [Record(0, 0, None, b"outside of transactions")]
@@ -189,7 +189,7 @@ def test_record_with_later_epoch_does_not_block_completion() -> None:
         assert await appender.append(markers) == [ErrorCode.NONE]
         assert replica.log.log_end_offset == 1, "a marker of an old epoch has no effect"
 
-    Rig().run(story)
+    Rig().run(script)
 
 
 def decide_transaction(rig: Rig, count: int) -> Markers:

@@ -37,7 +37,7 @@ OTHER = TransactionId("q", 0)
 
 @ALL
 def test_second_instance_fences_first_and_aborts_its_transaction(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         zombie = await begin(stage, versions)
         await zombie.send(stage.output, 0)
         other = stage.producer(versions, "q")
@@ -53,14 +53,14 @@ def test_second_instance_fences_first_and_aborts_its_transaction(versions: Versi
         await other.send(stage.output, 0)
         await other.commit()
 
-    assert play(story).outcomes(FIRST, OTHER) == [False, True]
+    assert play(script).outcomes(FIRST, OTHER) == [False, True]
 
 
 @ALL
 def test_second_instance_waits_for_pending_commit_of_first(versions: Versions) -> None:
     """The commit stands; the new instance only waits for the markers."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         first = await begin(stage, versions)
         await first.send(stage.output, 0)
         stage.move_coordinator(next(node for node in stage.hosts if node != stage.leader(0)))
@@ -77,12 +77,12 @@ def test_second_instance_waits_for_pending_commit_of_first(versions: Versions) -
         await other.send(stage.output, 0)
         await other.commit()
 
-    assert play(story).outcomes(FIRST, OTHER) == [True, True]
+    assert play(script).outcomes(FIRST, OTHER) == [True, True]
 
 
 @ALL
 def test_producer_is_fenced_after_transaction_timeout(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         await asyncio.sleep(TIMEOUT_MS / 1000 + 1)
@@ -91,14 +91,14 @@ def test_producer_is_fenced_after_transaction_timeout(versions: Versions) -> Non
             await producer.commit()
         producer.leave()
 
-    assert play(story).outcomes(FIRST) == [False]
+    assert play(script).outcomes(FIRST) == [False]
 
 
 @BOTH
 def test_init_with_current_epoch_returns_next_epoch(versions: Versions) -> None:
     """KIP-360: the producer need not fence itself."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         before = producer.who
@@ -116,14 +116,14 @@ def test_init_with_current_epoch_returns_next_epoch(versions: Versions) -> None:
         await producer.send(stage.output, 0)
         await producer.commit()
 
-    assert play(story).outcomes(FIRST, SECOND, TransactionId("p", 2)) == [False, True, True]
+    assert play(script).outcomes(FIRST, SECOND, TransactionId("p", 2)) == [False, True, True]
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_producer_with_exhausted_epochs_gets_new_producer_id(commit: bool) -> None:
     count = 12
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = stage.producer(V2)
         await producer.init()
         ids = {producer.who.id}
@@ -134,13 +134,13 @@ def test_producer_with_exhausted_epochs_gets_new_producer_id(commit: bool) -> No
             ids.add(producer.who.id)
         assert len(ids) > 2
 
-    stage = play(story, epoch_max=5)
+    stage = play(script, epoch_max=5)
     assert stage.outcomes(*(TransactionId("p", number) for number in range(count))) == [commit] * count
 
 
 @ALL
 def test_instances_fence_each_other_across_epoch_exhaustion(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         for number in range(8):
             zombie = stage.producer(versions, f"zombie-{number}")
             await zombie.init()
@@ -155,7 +155,7 @@ def test_instances_fence_each_other_across_epoch_exhaustion(versions: Versions) 
             await other.send(stage.output, 0)
             await other.commit()
 
-    stage = play(story, epoch_max=5)
+    stage = play(script, epoch_max=5)
     assert stage.outcomes(*(TransactionId(f"zombie-{number}", 0) for number in range(8))) == [False] * 8
     assert stage.outcomes(*(TransactionId(f"other-{number}", 0) for number in range(8))) == [True] * 8
 
@@ -166,7 +166,7 @@ def test_instances_fence_each_other_across_epoch_exhaustion(versions: Versions) 
 @ALL
 @pytest.mark.parametrize("commit", [True, False])
 def test_new_coordinator_writes_markers_after_crash(versions: Versions, commit: bool) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         await producer.send(stage.output, 1)
@@ -183,12 +183,12 @@ def test_new_coordinator_writes_markers_after_crash(versions: Versions, commit: 
         await stage.soon(lambda: stage.transaction.state.is_at_rest, "the new coordinator to write the markers")
         stage.start(host)
 
-    assert play(story).outcomes(FIRST) == [commit]
+    assert play(script).outcomes(FIRST) == [commit]
 
 
 @BOTH
 def test_briefly_fenced_coordinator_writes_its_markers(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         stage.move_leader(0, 1)
@@ -204,14 +204,14 @@ def test_briefly_fenced_coordinator_writes_its_markers(versions: Versions) -> No
         stage.network.heal()
         await stage.soon(lambda: stage.transaction.state.is_at_rest, "the markers")
 
-    assert play(story).outcomes(FIRST) == [True]
+    assert play(script).outcomes(FIRST) == [True]
 
 
 @ALL
 def test_replaced_coordinator_cannot_decide(versions: Versions) -> None:
     """Neither the replaced coordinator nor its client knows of the new term."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         stage.move_coordinator(3)
@@ -224,7 +224,7 @@ def test_replaced_coordinator_cannot_decide(versions: Versions) -> None:
         await producer.abort()
         stage.isolate_node(3, is_cut_off=False)
 
-    assert play(story).outcomes(FIRST) == [False]
+    assert play(script).outcomes(FIRST) == [False]
 
 
 @BOTH
@@ -234,7 +234,7 @@ def test_replaced_coordinator_cannot_decide(versions: Versions) -> None:
 def test_late_applied_command_is_completed(versions: Versions, kind: type) -> None:
     """The client has disconnected by then, and no other request concerns the id."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = stage.producer(versions)
         stage.hold_commands(kind)
 
@@ -254,14 +254,14 @@ def test_late_applied_command_is_completed(versions: Versions, kind: type) -> No
         await asyncio.sleep(4.0)
         stage.let_commands()
 
-    play(story)
+    play(script)
 
 
 @ALL
 def test_late_applied_decision_does_not_end_next_instances_transaction(versions: Versions) -> None:
     """It does not restore the old producer's epoch either. Its proposer is no longer the coordinator."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         first = await begin(stage, versions)
         await first.send(stage.output, 0)
         stage.hold_commands(EndTransaction)
@@ -281,7 +281,7 @@ def test_late_applied_decision_does_not_end_next_instances_transaction(versions:
         await other.abort()
         first.leave()
 
-    assert play(story).outcomes(FIRST, OTHER) == [False, False]
+    assert play(script).outcomes(FIRST, OTHER) == [False, False]
 
 
 # Leaders
@@ -289,7 +289,7 @@ def test_late_applied_decision_does_not_end_next_instances_transaction(versions:
 
 @ALL
 def test_outdated_leader_accepts_records_once_image_catches_up(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = stage.producer(versions, timeout_ms=30_000)
         await producer.init()
         producer.begin()
@@ -305,12 +305,12 @@ def test_outdated_leader_accepts_records_once_image_catches_up(versions: Version
         await task
         await producer.commit()
 
-    assert play(story).outcomes(FIRST) == [True]
+    assert play(script).outcomes(FIRST) == [True]
 
 
 @ALL
 def test_open_transaction_survives_leader_change(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         stage.move_leader(0, next(node for node in stage.hosts if node != stage.leader(0)))
@@ -320,13 +320,13 @@ def test_open_transaction_survives_leader_change(versions: Versions) -> None:
         assert stage.leading(0).last_stable_offset == 0
         await producer.commit()
 
-    assert play(story).outcomes(FIRST) == [True]
+    assert play(script).outcomes(FIRST) == [True]
 
 
 def test_last_stable_offset_waits_for_committed_marker() -> None:
     """A marker that only the leader has may be lost with the leader."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, V2)
         await producer.send(stage.output, 0)
         leader = stage.leader(0)
@@ -340,7 +340,7 @@ def test_last_stable_offset_waits_for_committed_marker() -> None:
         assert (replica.high_watermark, replica.last_stable_offset) == (1, 0)
         stage.network.heal()
 
-    assert play(story).outcomes(FIRST) == [True]
+    assert play(script).outcomes(FIRST) == [True]
 
 
 # Topics
@@ -348,7 +348,7 @@ def test_last_stable_offset_waits_for_committed_marker() -> None:
 
 @ALL
 def test_recreated_topic_gets_no_records_or_markers_of_old_transaction(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         topic = stage.create("passing")
         await stage.soon(stage._is_in_sync)
         producer = await begin(stage, versions)
@@ -368,12 +368,12 @@ def test_recreated_topic_gets_no_records_or_markers_of_old_transaction(versions:
         assert stage.leading(0, "passing").log.log_end_offset == 0
         stage.gone(topic)
 
-    play(story)
+    play(script)
 
 
 @ALL
 def test_transaction_with_only_deleted_topics_completes(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         topic = stage.create("passing")
         await stage.soon(stage._is_in_sync)
         producer = await begin(stage, versions)
@@ -386,7 +386,7 @@ def test_transaction_with_only_deleted_topics_completes(versions: Versions) -> N
         late.set()
         await stage.soon(lambda: stage.transaction.state.is_at_rest)
 
-    play(story)
+    play(script)
 
 
 # Offsets
@@ -395,7 +395,7 @@ def test_transaction_with_only_deleted_topics_completes(versions: Versions) -> N
 @ALL
 @pytest.mark.parametrize("commit", [True, False])
 def test_transactional_offsets_become_visible_with_commit(versions: Versions, commit: bool) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         await producer.stage("g", INPUT, 7)
@@ -406,12 +406,12 @@ def test_transactional_offsets_become_visible_with_commit(versions: Versions, co
         for node in stage.hosts:
             assert await stage.let_come(node, ask) == (ErrorCode.NONE, 7 if commit else -1)
 
-    assert play(story).outcomes(FIRST) == [commit]
+    assert play(script).outcomes(FIRST) == [commit]
 
 
 @BOTH
 def test_late_offsets_are_not_part_of_later_transaction(versions: Versions) -> None:
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         await producer.stage("g", INPUT, 7)
@@ -424,14 +424,14 @@ def test_late_offsets_are_not_part_of_later_transaction(versions: Versions) -> N
         await producer.commit()
         assert await stage.let_come(1, requests.position("g", INPUT)) == (ErrorCode.NONE, 7)
 
-    assert play(story).outcomes(FIRST, SECOND) == [True, True]
+    assert play(script).outcomes(FIRST, SECOND) == [True, True]
 
 
 @OF_V1
 def test_offsets_applied_after_transaction_end_are_dropped(versions: Versions) -> None:
     """Even if the next transaction contains the same group."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         stage.hold_commands(StageOffsets)
@@ -446,7 +446,7 @@ def test_offsets_applied_after_transaction_end_are_dropped(versions: Versions) -
         await producer.commit()
         assert (await stage.let_come(1, requests.position("g", INPUT)))[1] == -1
 
-    assert play(story).outcomes(FIRST, SECOND) == [False, True]
+    assert play(script).outcomes(FIRST, SECOND) == [False, True]
 
 
 @BOTH
@@ -455,7 +455,7 @@ def test_group_coordinator_with_outdated_image_accepts_offsets(
 ) -> None:
     """The next transaction has the same producer id, epoch and group. A v1 producer must not get an error."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         producer = await begin(stage, versions)
         behind = stage.coordinator_of(OFFSETS_TOPIC, "g")
         other = next(node for node in stage.hosts if node != behind)
@@ -476,13 +476,13 @@ def test_group_coordinator_with_outdated_image_accepts_offsets(
         await producer.commit()
         assert await stage.let_come(1, requests.position("g", INPUT)) == (ErrorCode.NONE, 8)
 
-    assert play(story).outcomes(FIRST, SECOND) == [True, True]
+    assert play(script).outcomes(FIRST, SECOND) == [True, True]
 
 
 def test_transaction_without_faults_becomes_visible() -> None:
     """A transaction without faults, which checks the test bench itself."""
 
-    async def story(stage: Stage) -> None:
+    async def script(stage: Stage) -> None:
         await written(stage, V2)
 
-    assert play(story).outcomes(FIRST) == [True]
+    assert play(script).outcomes(FIRST) == [True]

@@ -30,19 +30,19 @@ def partitions(count: int) -> list[TransactionPartition]:
 def test_transactional_ids_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinating, "TRANSACTIONAL_IDS_MAX", 1)
 
-    async def story(desk: Desk) -> None:
+    async def script(desk: Desk) -> None:
         assert (await desk.coordinator.init("t", 60_000)).error is ErrorCode.NONE
         assert (await desk.coordinator.init("t", 60_000)).error is ErrorCode.NONE, "existing ids are accepted"
         assert (await desk.coordinator.init("other", 60_000)).error is ErrorCode.POLICY_VIOLATION
 
-    told(story)
+    told(script)
 
 
 def test_transactional_id_above_the_length_limit_is_rejected_unless_it_exists() -> None:
     longest = "x" * TRANSACTIONAL_ID_CHARACTERS_MAX
     stored = "y" * 30_000
 
-    async def story(desk: Desk) -> None:
+    async def script(desk: Desk) -> None:
         assert (await desk.coordinator.init(longest, 60_000)).error is ErrorCode.NONE
         assert (await desk.coordinator.init(longest + "x", 60_000)).error is ErrorCode.INVALID_REQUEST
         assert longest + "x" not in desk.store.image.transactions
@@ -50,14 +50,14 @@ def test_transactional_id_above_the_length_limit_is_rejected_unless_it_exists() 
         assert (await desk.coordinator.init(stored, 60_000)).error is ErrorCode.NONE
         assert desk.store.image.transactions[stored].producer_epoch == 1
 
-    told(story)
+    told(script)
 
 
 def test_transactional_ids_above_the_limit_of_a_client_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinating, "TRANSACTIONAL_IDS_PER_CLIENT_MAX", 2)
     greedy, other = ("User:greedy", "10.0.0.1"), ("User:other", "10.0.0.2")
 
-    async def story(desk: Desk) -> None:
+    async def script(desk: Desk) -> None:
         numbers = count(FIRST_PRODUCER)
 
         async def next_number() -> int:
@@ -72,7 +72,7 @@ def test_transactional_ids_above_the_limit_of_a_client_are_rejected(monkeypatch:
         assert await init("c", other) is ErrorCode.NONE
         assert await init("c", greedy) is ErrorCode.NONE, "it exists"
 
-    told(story)
+    told(script)
 
 
 def test_default_limit_of_a_client_leaves_transactional_ids_for_others() -> None:
@@ -91,19 +91,19 @@ def test_partitions_per_transaction_are_limited(monkeypatch: pytest.MonkeyPatch)
 def test_partitions_of_all_transactions_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinating, "PARTITIONS_MAX", 3)
 
-    async def story(desk: Desk) -> None:
+    async def script(desk: Desk) -> None:
         await desk.coordinator.init("t", 60_000)
         add = desk.coordinator.add
         assert await add("t", FIRST_PRODUCER, 0, partitions(4)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await add("t", FIRST_PRODUCER, 0, partitions(3)) is ErrorCode.NONE
 
-    told(story)
+    told(script)
 
 
 def test_staged_offsets_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_offsets, "STAGED_OFFSETS_MAX", 2)
 
-    async def story(desk: Desk) -> None:
+    async def script(desk: Desk) -> None:
         await desk.coordinator.init("t", 60_000)
         assert await desk.coordinator.add("t", FIRST_PRODUCER, 0, groups=["g"]) is ErrorCode.NONE
         groups = GroupCoordinator(desk.store, SystemClock())
@@ -114,4 +114,4 @@ def test_staged_offsets_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
             assert await groups.offsets.stage("g", "t", began_index, offsets[:sent]) == [code] * sent
         await groups.close()
 
-    told(story)
+    told(script)

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn and EndTxn, of producers that keep their epoch (v1), and of those that change it (v2)."""
+"""AddPartitionsToTxn and EndTxn of producers that keep their epoch (v1) and that change it per transaction (v2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OK = ErrorCode.NONE
 INVALID = Given(ErrorCode.INVALID_TXN_STATE)
 
 
-def begun() -> Lab:
+def harness_with_transaction() -> Lab:
     lab = Lab()
     lab.init()
     assert lab.add(0, 0, 1) is OK
@@ -25,16 +25,16 @@ def begun() -> Lab:
 
 
 def test_repeated_add_partitions_changes_nothing() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     index = lab.transaction.index
     assert lab.add(0, 1, 0) is OK
-    assert lab.transaction.index == index, "there was nothing to store"
+    assert lab.transaction.index == index, "a repeated request stores nothing"
     assert lab.add(0, 1, 2) is OK
     assert lab.transaction.partitions == lab.parts(0, 1, 2)
 
 
 def test_add_and_end_require_current_producer() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     assert lab.add(0, 0, producer_id=5) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert lab.add(1, 0) is ErrorCode.PRODUCER_FENCED
     assert lab.end(0, producer_id=5) == Given(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -51,17 +51,17 @@ def test_unknown_transactional_id_is_rejected() -> None:
 @pytest.mark.parametrize("bump", [False, True], ids=["v1", "v2"])
 @pytest.mark.parametrize("commit", [True, False])
 def test_end_txn_returns_before_markers_are_written(commit: bool, bump: bool) -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     producer_id = lab.transaction.producer_id
     waiter = lab.begin_end(0, commit=commit, bump=bump)
-    assert waiter not in lab.answers, "it is not stored yet"
+    assert waiter not in lab.answers, "the change is not stored yet"
     lab.apply()
     given = Given(OK, producer_id, 1 if bump else 0)
     assert lab.answers[waiter] == given
     (decided,) = lab.markers
     assert (decided.state.commits, decided.producer_epoch) == (commit, given.producer_epoch)
     assert decided.partitions == lab.parts(0, 1)
-    # The answer was lost, so it is asked for again: before the markers are written, and after.
+    # The response was lost, and the producer retries: before the markers are written, and after.
     assert lab.answers[lab.begin_end(0, commit=commit, bump=bump)] == given
     lab.settle()
     assert lab.transaction.state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
@@ -71,20 +71,20 @@ def test_end_txn_returns_before_markers_are_written(commit: bool, bump: bool) ->
 
 
 def test_next_transaction_waits_for_previous_markers() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     lab.begin_end(0)
     lab.apply()
     waiter = lab.begin_add(0, 2)
     assert waiter not in lab.answers
     lab.mark()
     lab.apply()
-    assert lab.answers[waiter].error is OK, "one command completes the last and begins the next"
+    assert lab.answers[waiter].error is OK, "one command completes the previous transaction and starts the next"
     assert lab.transaction.partitions == lab.parts(2)
     assert lab.transaction.state is TransactionState.ONGOING
 
 
 def test_prompt_next_transaction_completes_previous_one_in_same_command() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     lab.begin_end(0)
     lab.apply()
     lab.mark()
@@ -99,7 +99,7 @@ def test_prompt_next_transaction_completes_previous_one_in_same_command() -> Non
 
 
 def test_transaction_without_successor_is_completed_by_own_command() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     lab.begin_end(0)
     lab.apply()
     lab.mark()
@@ -121,13 +121,13 @@ def test_v2_abort_without_transaction_bumps_epoch() -> None:
     lab = Lab()
     producer_id = lab.init().producer_id
     assert lab.end(0, commit=False, bump=True) == Given(OK, producer_id, 1)
-    assert lab.end(0, commit=False, bump=True) == Given(OK, producer_id, 1), "the answer was lost"
+    assert lab.end(0, commit=False, bump=True) == Given(OK, producer_id, 1), "a retry gets the same result"
     assert lab.end(1, commit=False, bump=True) == Given(OK, producer_id, 2)
     assert lab.end(0, commit=False, bump=True) == Given(ErrorCode.PRODUCER_FENCED)
 
 
 def test_v2_late_end_txn_does_not_affect_next_transaction() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     lab.end(0, bump=True)
     assert lab.add(1, 2) is OK
     assert lab.end(0, bump=True) == Given(ErrorCode.PRODUCER_FENCED)
@@ -145,12 +145,12 @@ def test_v2_exhausted_epoch_returns_new_producer_id() -> None:
     assert lab.answers[waiter] == Given(OK, 500, 0)
     assert (lab.markers[0].producer_id, lab.markers[0].producer_epoch) == (old, 32767)
     lab.settle()
-    assert lab.end(32766, bump=True, producer_id=old) == Given(OK, 500, 0), "the answer was lost"
+    assert lab.end(32766, bump=True, producer_id=old) == Given(OK, 500, 0), "a retry gets the same result"
     assert lab.add(0, 1, producer_id=500) is OK
 
 
 def test_v2_request_with_new_producer_id_waits_for_old_markers() -> None:
-    """It was answered when the transaction was decided, and goes on at once."""
+    """The producer got its new id when the transaction was decided, and continues immediately."""
     lab = Lab()
     old = lab.init().producer_id
     lab.world.accept(InitTransaction(ID, lab.transaction.index, old, 32766, TIMEOUT_MS, 1))
@@ -177,7 +177,7 @@ def test_v2_producer_can_reinitialize_with_its_new_id() -> None:
 
 
 def test_timed_out_transaction_is_aborted_and_producer_fenced() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     lab.pass_time(TIMEOUT_MS - 1)
     assert not lab.stores
     lab.pass_time(1)
@@ -190,7 +190,7 @@ def test_timed_out_transaction_is_aborted_and_producer_fenced() -> None:
 
 
 def test_timeout_restarts_with_each_transaction() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     lab.pass_time(TIMEOUT_MS - 10)
     lab.begin_end(0)
     lab.apply()
@@ -202,7 +202,7 @@ def test_timeout_restarts_with_each_transaction() -> None:
 
 
 def test_failed_store_rejects_request_and_retries_own_work() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     waiter = lab.begin_end(0)
     lab.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert lab.answers[waiter] == Given(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -219,8 +219,8 @@ def test_failed_store_rejects_request_and_retries_own_work() -> None:
 
 
 def test_conflicting_change_is_reread_before_retry() -> None:
-    """A command of this very term whose outcome was not known, and which is applied late."""
-    lab = begun()
+    """A command of the same term with an unknown outcome is applied late."""
+    lab = harness_with_transaction()
     waiter = lab.begin_end(0, bump=True)
     lab.world.accept(lab.stores[0].what.as_command(-1, 5))
     lab.apply()
@@ -228,7 +228,7 @@ def test_conflicting_change_is_reread_before_retry() -> None:
 
 
 def test_transaction_started_with_unknown_outcome_times_out() -> None:
-    """The outcome of the command was not known in time, and it was applied later."""
+    """The command's outcome was unknown, and it was applied later."""
     lab = Lab()
     lab.init()
     lab.begin_add(0, 0)
@@ -242,7 +242,7 @@ def test_transaction_started_with_unknown_outcome_times_out() -> None:
 
 
 def test_new_coordinator_continues_transaction() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     lab.begin_end(0)
     lab.apply()
     waiting = lab.begin_add(0, 1)
@@ -252,13 +252,13 @@ def test_new_coordinator_continues_transaction() -> None:
     lab.markers.clear()
     lab.taken_up()
     lab.pass_time(0)
-    assert len(lab.markers) == 1, "nobody had to ask"
+    assert len(lab.markers) == 1, "markers are written without another request"
     lab.settle()
     assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
 
 
 def test_unloaded_machine_ignores_store_events() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     lab.begin_end(0)
     machine, (store,) = lab.machine, lab.stores
     lab.feed(TakenOver(lab.now_ms))
@@ -266,7 +266,7 @@ def test_unloaded_machine_ignores_store_events() -> None:
 
 
 def test_transaction_without_remaining_partitions_completes() -> None:
-    lab = begun()
+    lab = harness_with_transaction()
     lab.begin_end(0)
     lab.apply()
     lab.world.accept(DeleteTopic(lab.world.image.topics["orders"].id))

@@ -141,7 +141,7 @@ class TransactionMachine:
 
     def _take_pending_store(self, ticket: int) -> _PendingStore:
         pending = self._pending_store
-        invariant(pending is not None and ticket == self._ticket, f"ticket {ticket} of {self.key!r} is not under way")
+        invariant(pending is not None and ticket == self._ticket, f"ticket {ticket} of {self.key!r} is not pending")
         assert pending is not None
         self._pending_store = None
         return pending

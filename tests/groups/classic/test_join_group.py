@@ -42,13 +42,13 @@ def test_only_leader_receives_member_list() -> None:
 
 def test_join_returns_member_id_required_for_new_member() -> None:
     lab = Lab()
-    told = lab.joined(lab.join(require_known_member_id=True))
-    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
-    assert told.member_id.startswith("client-")
+    required = lab.joined(lab.join(require_known_member_id=True))
+    assert required.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert required.member_id.startswith("client-")
     assert lab.state() is GroupState.EMPTY
-    waiter = lab.join(told.member_id, require_known_member_id=True)
+    waiter = lab.join(required.member_id, require_known_member_id=True)
     lab.pass_time(0)
-    assert lab.joined(waiter).member_id == told.member_id
+    assert lab.joined(waiter).member_id == required.member_id
 
 
 def test_join_with_unknown_member_id_is_rejected() -> None:
@@ -197,17 +197,17 @@ def test_duplicate_protocol_name_counts_once() -> None:
 def test_follower_rejoin_with_same_metadata_does_not_rebalance() -> None:
     lab = Lab()
     leader, follower = lab.stable(None, None)
-    told = lab.joined(lab.join(follower))
-    assert (told.error, told.generation, told.leader, told.members) == (ErrorCode.NONE, 1, leader, ())
+    required = lab.joined(lab.join(follower))
+    assert (required.error, required.generation, required.leader, required.members) == (ErrorCode.NONE, 1, leader, ())
     assert lab.state() is GroupState.STABLE
 
 
 def test_leader_rejoin_before_sync_returns_members_again() -> None:
     lab = Lab()
     leader = lab.first_member()
-    told = lab.joined(lab.join(leader))
-    assert told.generation == 1
-    assert [member.member_id for member in told.members] == [leader]
+    required = lab.joined(lab.join(leader))
+    assert required.generation == 1
+    assert [member.member_id for member in required.members] == [leader]
     assert lab.state() is GroupState.COMPLETING_REBALANCE
 
 

@@ -62,9 +62,9 @@ class Stage(TransactionWorld):
         patched.arrive = self._deliver_when_released
         self._story_told: Callable[[Stage], Coroutine[Any, Any, None]]
 
-    def play(self, story: Callable[[Stage], Coroutine[Any, Any, None]]) -> Verdict:
+    def play(self, script: Callable[[Stage], Coroutine[Any, Any, None]]) -> Verdict:
         """Run a scripted test and return the verdict of the checkers when all transactions have ended."""
-        self._story_told = story
+        self._story_told = script
         self.run()
         return self.verdict
 

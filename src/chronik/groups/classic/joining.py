@@ -221,8 +221,8 @@ def _restarted_member_result(
 ) -> JoinResult:
     """Return the JoinGroup result for a restarted static member.
 
-    A restarted leader must not assign partitions again. Clients before JoinGroup 9 cannot be told to skip the
-    assignment: their result names the leader's old member id, so that they act as followers.
+    A restarted leader must not assign partitions again. Clients before JoinGroup 9 do not support `skip_assignment`:
+    their result names the leader's old member id, so that they act as followers.
     """
     result = group.joined(member)
     if request.supports_skip_assignment:

@@ -65,7 +65,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class IllegalTransition(InvariantBroken):
-    """A group was asked to make a transition that the table does not allow. The message has the recent history."""
+    """An illegal state transition of a group. The message contains the recent transitions."""
 
     def __init__(self, group_id: str, refused: Step, history: list[Step]) -> None:
         self.refused = refused
