@@ -42,7 +42,7 @@ def _one_node(name: str, folder: Path) -> Iterator[Running]:
 
 @contextmanager
 def _three_nodes(flush: str, folder: Path) -> Iterator[Running]:
-    plan = Plan(folder=folder, rounds=1, seconds=0.0, idle_seconds=0.0, topics=0, offsets=0, megabytes=0)
+    plan = Plan(directory=folder, rounds=1, seconds=0.0, idle_seconds=0.0, topics=0, offsets=0, megabytes=0)
     with fresh_cluster(plan, flush=flush) as cluster:
         started = time.perf_counter()
         start(cluster)

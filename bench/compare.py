@@ -123,7 +123,7 @@ class Comparison:
                 self._record(name, f"{what}idle memory, MB", idle_mb)
 
     def _start_once(self, name: str, with_http: bool) -> tuple[float, float]:
-        with Server(name, self._plan.folder, tells_status=with_http) as server:
+        with Server(name, self._plan.directory, tells_status=with_http) as server:
             time.sleep(SETTLED_SECONDS)
             return 1000 * server.first_answer_seconds, resident_bytes(server.pid) / MEGABYTE
 
@@ -135,7 +135,7 @@ class Comparison:
             servers = {}
             for name in CONTESTANTS:
                 self._register_command(name, flush)
-                servers[name] = stack.enter_context(Server(name, self._plan.folder))
+                servers[name] = stack.enter_context(Server(name, self._plan.directory))
             for rotated in self._rounds(f"one node, {flush}"):
                 for size in SIZES:
                     for name in rotated:

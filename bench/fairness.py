@@ -120,29 +120,29 @@ def produce_forever(bootstrap: str, topics: Sequence[str]) -> None:
     while not all(counts):
         time.sleep(0.01)
     seconds = wait_for_start()
-    before, began = list(counts), time.monotonic()
+    before, attempt_started = list(counts), time.monotonic()
     time.sleep(seconds)
-    elapsed = time.monotonic() - began
+    elapsed = time.monotonic() - attempt_started
     finish([(after - count) / elapsed for after, count in zip(counts, before, strict=True)])
 
 
 def probe_forever(bootstrap: str, topic: str) -> None:
     """Produce one record at a time; after a line on stdin, measure and print the latencies."""
-    began: float | None = None
+    attempt_started: float | None = None
     latencies: list[tuple[float, float]] = []
 
     def run() -> None:
-        nonlocal began
+        nonlocal attempt_started
         with Cluster(bootstrap, client_id="probe", timeout_s=REQUEST_SECONDS_MAX) as cluster:
             producer = Producer(cluster, acks=-1)
             while True:
-                began = time.monotonic()
+                attempt_started = time.monotonic()
                 try:
                     producer.send(topic, [OutgoingRecord(b"x" * RECORD_BYTES)])
                 except (ClientError, KafkaError):
                     continue  # the latency includes failed attempts
-                latencies.append((began, time.monotonic()))
-                began = None
+                latencies.append((attempt_started, time.monotonic()))
+                attempt_started = None
                 time.sleep(PROBE_EVERY_SECONDS)
 
     threading.Thread(target=run, daemon=True).start()
@@ -151,7 +151,7 @@ def probe_forever(bootstrap: str, topic: str) -> None:
     seconds = wait_for_start()
     started = time.monotonic()
     time.sleep(seconds)
-    now, pending = time.monotonic(), began
+    now, pending = time.monotonic(), attempt_started
     in_period = [end - start for start, end in list(latencies) if end > started]
     finish([*in_period, *([] if pending is None else [now - pending])])
 
@@ -301,12 +301,14 @@ def wait_until_calm(server: Running) -> float:
     deadline = started + CALM_SECONDS_MAX
     fast_responses = 0
     while fast_responses < CALM_ANSWERS:
-        began = time.monotonic()
+        attempt_started = time.monotonic()
         try:
             is_responding = answers_api_versions(port_of(server))
         except TimeoutError:
             is_responding = False
-        fast_responses = fast_responses + 1 if is_responding and time.monotonic() - began < CALM_SECONDS else 0
+        fast_responses = (
+            fast_responses + 1 if is_responding and time.monotonic() - attempt_started < CALM_SECONDS else 0
+        )
         if time.monotonic() > deadline:
             raise BenchFailed(f"{server.bootstrap} is still slow {CALM_SECONDS_MAX:g} s after the attack")
         time.sleep(CALM_SECONDS)

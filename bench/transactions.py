@@ -83,11 +83,11 @@ def subjects(*, with_kafka: bool) -> list[Subject]:
         Subject("Chronik, three nodes, os", NODES, three_nodes("os"), Goal(0.7, 1.5)),
         Subject("Chronik, three nodes, group", NODES, three_nodes("group")),
     ]
-    beside = [
+    references = [
         Subject("Apache Kafka, one node", 1, kafka(1), is_kafka=True),
         Subject("Apache Kafka, three nodes", NODES, kafka(NODES), is_kafka=True),
     ]
-    return [*chronik, *(beside if with_kafka else ())]
+    return [*chronik, *(references if with_kafka else ())]
 
 
 def measure(measured: Sequence[Subject], rounds: int, seconds: float, folder: Path) -> None:

@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
     arguments = parser.parse_args(argv)
     plan = Plan(
-        folder=arguments.folder.resolve(),
+        directory=arguments.folder.resolve(),
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         idle_seconds=arguments.idle_seconds or (IDLE_SECONDS_LONG if arguments.long else IDLE_SECONDS),
@@ -78,11 +78,11 @@ def main(argv: list[str]) -> int:
 
 def _run(plan: Plan, sections: list[str]) -> bool:
     """Run the sections and return whether all succeeded. A failed section does not affect the others."""
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    plan.directory.mkdir(parents=True, exist_ok=True)
     load_before = os.getloadavg()[0]
     figures: list[Figure] = []
     failed: list[str] = []
-    with _bytecode_cache(plan.folder), _errors_only():
+    with _bytecode_cache(plan.directory), _errors_only():
         for number, section in enumerate(sections):
             print(f"== {section} ({number + 1} of {len(sections)})", file=sys.stderr, flush=True)
             try:
@@ -100,7 +100,7 @@ def _report(plan: Plan, figures: list[Figure], load_before: float) -> None:
         "load_before": load_before,
         "figures": [figure.as_json() for figure in figures],
     }
-    (plan.folder / "bench-cluster.json").write_text(json.dumps(report_json, indent=2) + "\n", encoding="utf-8")
+    (plan.directory / "bench-cluster.json").write_text(json.dumps(report_json, indent=2) + "\n", encoding="utf-8")
     print(f"Nodes and their clients on {machine()}; load before: {load_before:.2f}.\n")
     print(figures_table(figures))
 

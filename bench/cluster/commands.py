@@ -32,7 +32,7 @@ POLL_SECONDS: Final = 0.05
 
 
 def measure_commands(plan: Plan) -> list[Figure]:
-    with _three_stores(plan.folder) as stores:
+    with _three_stores(plan.directory) as stores:
         leader = stores[_leader(stores)]
         follower = next(store for store in stores.values() if store is not leader)
         leader.request("found")

@@ -15,7 +15,7 @@ from chronik.bench.rounds import MISSED, Spread, Target, at_least, below, markdo
 class Plan:
     """Parameters of a run."""
 
-    folder: Path
+    directory: Path
     """Directory for data and results."""
     rounds: int
     seconds: float

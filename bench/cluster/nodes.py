@@ -52,10 +52,10 @@ class PlainNode(ClusterNode):
 def fresh_cluster(plan: Plan, nodes: int = NODES, **config: Any) -> Iterator[Cluster]:
     """Create a cluster without starting it. `config` is added to the configuration of every node.
 
-    Data is on the disk of `plan.folder`, because a temporary directory may be in memory, where syncs are free.
+    Data is on the disk of `plan.directory`, because a temporary directory may be in memory, where syncs are free.
     """
     os.sync()  # earlier measurements' dirty pages must not slow this one
-    with tempfile.TemporaryDirectory(prefix="cluster-", dir=plan.folder, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="cluster-", dir=plan.directory, ignore_cleanup_errors=True) as folder:
         cluster = Cluster(nodes, Path(folder), **config)
         cluster.nodes = {node_id: PlainNode(node) for node_id, node in cluster.nodes.items()}
         try:

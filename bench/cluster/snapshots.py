@@ -86,7 +86,7 @@ async def _open_standalone_store(
 ) -> AsyncIterator[tuple[RaftStore, RaftDriver]]:
     reserved = ReservedPorts(1)
     try:
-        with tempfile.TemporaryDirectory(prefix="snapshots-", dir=plan.folder) as folder:
+        with tempfile.TemporaryDirectory(prefix="snapshots-", dir=plan.directory) as folder:
             async with open_store(Path(folder), 1, {1: reserved.ports[0]}, snapshot_entries) as (store, driver):
                 await found(store)
                 yield store, driver

@@ -14,10 +14,10 @@ from chronik.bench.cluster_pipes import run_on_best_loop
 from chronik.node.run import THREAD_SWITCH_SECONDS
 
 
-async def _serve(folder: str, node_id: int, ports: dict[str, int]) -> None:
+async def _serve(directory: str, node_id: int, ports: dict[str, int]) -> None:
     loop = asyncio.get_running_loop()
     raft_ports = {int(peer): port for peer, port in ports.items()}
-    async with open_store(Path(folder), node_id, raft_ports) as (store, driver):
+    async with open_store(Path(directory), node_id, raft_ports) as (store, driver):
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             request: dict[str, Any] = json.loads(line)
             match request["command"]:

@@ -33,7 +33,7 @@ def _fail(error: BaseException) -> NoReturn:
 
 @asynccontextmanager
 async def open_store(
-    folder: Path, node_id: int, raft_ports: Mapping[int, int], snapshot_entries: int = 100_000
+    directory: Path, node_id: int, raft_ports: Mapping[int, int], snapshot_entries: int = 100_000
 ) -> AsyncIterator[tuple[RaftStore, RaftDriver]]:
     """Open the store of one of the nodes with the given ports. It has no leader yet, unless it is alone."""
     addresses = {peer: Address(HOST, port) for peer, port in raft_ports.items()}
@@ -48,7 +48,7 @@ async def open_store(
             snapshot_entries=snapshot_entries,
             snapshot_bytes=1 << 40,  # so that only the entries trigger snapshots
         ),
-        RealFiles(folder),
+        RealFiles(directory),
         store.machine,
         transport,
         on_fatal=_fail,

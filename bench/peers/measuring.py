@@ -44,15 +44,15 @@ class Plan:
     starts: int
 
 
-def measure(measured: Sequence[Subject], plan: Plan, folder: Path) -> list[Measured]:
+def measure(measured: Sequence[Subject], plan: Plan, directory: Path) -> list[Measured]:
     figures = {subject.name: Measured(subject.server, subject.nodes, {}) for subject in measured}
     by_name = {subject.name: subject for subject in measured}
-    _measure_starts(by_name, plan, folder, figures)
+    _measure_starts(by_name, plan, directory, figures)
     with ExitStack() as stack:
         running: dict[str, Running] = {}
         for name, subject in by_name.items():
             say(f"starting {name}")
-            running[name] = stack.enter_context(subject.start(folder))
+            running[name] = stack.enter_context(subject.start(directory))
         counts = {name: _warm_up(running[name], by_name[name].nodes, plan) for name in by_name}
         for round_number in range(plan.rounds):
             for name in in_turn(list(by_name), round_number):
@@ -61,12 +61,12 @@ def measure(measured: Sequence[Subject], plan: Plan, folder: Path) -> list[Measu
     return list(figures.values())
 
 
-def _measure_starts(by_name: dict[str, Subject], plan: Plan, folder: Path, figures: dict[str, Measured]) -> None:
+def _measure_starts(by_name: dict[str, Subject], plan: Plan, directory: Path, figures: dict[str, Measured]) -> None:
     """Measure start times one by one. The first start, which compiles Chronik's modules, is not counted."""
     for round_number in range(-1, plan.starts):
         for name in in_turn(list(by_name), round_number % max(1, plan.starts)):
             say(f"start {round_number + 1} of {plan.starts}: {name}")
-            with by_name[name].start(folder) as server:
+            with by_name[name].start(directory) as server:
                 if round_number < 0:
                     continue
                 figures[name].add("start", server.first_answer_seconds)

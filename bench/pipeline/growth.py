@@ -53,7 +53,7 @@ def _ratios(values: list[float], bases: list[float]) -> list[float]:
 def _land(plan: Plan, records: int) -> tuple[float, int]:
     """Land a topic and return the rows per second and the peak memory of all processes. Raises BenchFailed."""
     topics = [plan.topic(WARM_UP_RECORDS), plan.topic(records)]
-    folder = plan.folder / "tables"
+    folder = plan.directory / "tables"
     shutil.rmtree(folder, ignore_errors=True)
     os.sync()
     command = [sys.executable, "-m", "bench.pipeline.lander", plan.bootstrap, str(folder), *topics]

@@ -17,13 +17,13 @@ READY = "ready"
 
 
 def main(arguments: list[str]) -> int:
-    bootstrap, folder, warm_up, topic = arguments
+    bootstrap, directory, warm_up, topic = arguments
     with landing_session() as spark:
-        run(bootstrap, folder, [warm_up], once=True, spark=spark)
+        run(bootstrap, directory, [warm_up], once=True, spark=spark)
         print(READY, flush=True)
         sys.stdin.readline()
         started = time.perf_counter()
-        summary = run(bootstrap, folder, [topic], once=True, spark=spark)
+        summary = run(bootstrap, directory, [topic], once=True, spark=spark)
         print(json.dumps({"rows": summary.rows[topic], "seconds": time.perf_counter() - started}), flush=True)
     return 0
 

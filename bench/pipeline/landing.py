@@ -74,7 +74,7 @@ class Contest:
     def measure(self, method: str, records: int) -> Measured:
         """Land the topic in one way and check the rows and files. Raises BenchFailed."""
         topic = self._plan.topic(records)
-        folder = self._plan.folder / "tables"
+        folder = self._plan.directory / "tables"
         shutil.rmtree(folder, ignore_errors=True)
         os.sync()  # an earlier run's dirty pages must not slow this one
         try:

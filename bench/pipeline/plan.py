@@ -32,7 +32,7 @@ TEMPLATE: Final = (
 class Plan:
     """Parameters of a run."""
 
-    folder: Path
+    directory: Path
     """Directory for data and results."""
     bootstrap: str
     rounds: int

@@ -30,7 +30,7 @@ STATEMENTS: Final = {
 
 def measure_queries(plan: Plan) -> list[Figure]:
     topic = plan.topic(plan.records, "queried")
-    tables = plan.folder / "queried-tables"
+    tables = plan.directory / "queried-tables"
     shutil.rmtree(tables, ignore_errors=True)
     run(plan.bootstrap, str(tables), [topic], once=True)
     fill(plan.bootstrap, topic, TAIL_RECORDS)
@@ -82,7 +82,7 @@ def _time_command(plan: Plan, tables: Path, statement: str, *options: str) -> fl
 def _run_chronik(plan: Plan, *command_arguments: str) -> str:
     """Run `chronik pipeline` with its own Spark server, separate from the user's."""
     command = [str(Path(sys.executable).with_name("chronik")), "pipeline", *command_arguments]
-    environment = os.environ | {"XDG_CACHE_HOME": str(plan.folder.resolve() / "cache")}
+    environment = os.environ | {"XDG_CACHE_HOME": str(plan.directory.resolve() / "cache")}
     completed = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, env=environment)
     if completed.returncode != 0:
         raise BenchFailed(f"chronik pipeline {command_arguments[0]}: {completed.stderr.strip()}")

@@ -27,7 +27,7 @@ def trips(*milliseconds: float) -> list[Span]:
 
 
 def subject(*milliseconds: float, nodes: int = 1, is_kafka: bool = False, slow: tuple[Span, ...] = ()) -> Subject:
-    def start(folder: Path) -> AbstractContextManager[Running]:
+    def start(directory: Path) -> AbstractContextManager[Running]:
         raise AssertionError("not started here")
 
     name = "Kafka" if is_kafka else "Chronik"

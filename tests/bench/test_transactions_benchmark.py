@@ -19,7 +19,7 @@ def subject(
 ) -> Subject:
     """Return a subject with that many transactions in each of two rounds of one second."""
 
-    def start(folder: Path) -> AbstractContextManager[Running]:
+    def start(directory: Path) -> AbstractContextManager[Running]:
         raise AssertionError("not started here")
 
     rounds = [Round([commit_ms / 1000] * transactions, 1.0) for _ in range(2)]

@@ -17,9 +17,9 @@ from joserfc.jwk import KeySet, RSAKey
 class Issuer:
     """Signs JSON Web Tokens, and serves them over HTTP while entered. Brokers read its keys from a JWKS file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self._key = RSAKey.generate_key(2048, {"kid": "issuer", "use": "sig"})
-        self.file = folder / "jwks.json"
+        self.file = directory / "jwks.json"
         self.file.write_text(json.dumps(KeySet([self._key]).as_dict(private=False)))
         self._server: ThreadingHTTPServer
         self._thread: threading.Thread

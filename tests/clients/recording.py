@@ -105,13 +105,13 @@ def version_of(client: str) -> str:
     if client in PACKAGES:
         return version(PACKAGES[client])
     if client == "kcat":
-        told = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=True).stdout
-        return re.sub(r".*\bVersion (\S+).*", r"\1", told, flags=re.DOTALL)
+        output = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=True).stdout
+        return re.sub(r".*\bVersion (\S+).*", r"\1", output, flags=re.DOTALL)
     if client == "kafkajs":
         pinned = json.loads((DRIVERS_SOURCES / "node" / "package.json").read_text())
         return str(pinned["dependencies"]["kafkajs"])
-    folder, jar = JARS.get(client, ("", ""))
-    found = sorted((TOOLS / folder).glob(f"{jar}-[0-9]*.jar")) if folder else []
+    directory, jar = JARS.get(client, ("", ""))
+    found = sorted((TOOLS / directory).glob(f"{jar}-[0-9]*.jar")) if directory else []
     if found:
         return found[0].stem.removeprefix(f"{jar}-")
     spoken = re.fullmatch(r"kafka-python-(.*)", client)

@@ -42,13 +42,13 @@ MUTUAL listeners require client certificates. SASL_SHORT requires frequent reaut
 class GuardedBroker(Broker):
     """A broker that requires authentication on all listeners but PLAINTEXT."""
 
-    def __init__(self, folder: Path, issuer: Issuer) -> None:
-        self.keystore = folder / "node.pem"
-        self.ca = written(folder / "ca.pem", authority().certificate)
-        self._client_pem = written(folder / "client.pem", issued("CN=client,OU=x,O=y").both)
+    def __init__(self, directory: Path, issuer: Issuer) -> None:
+        self.keystore = directory / "node.pem"
+        self.ca = written(directory / "ca.pem", authority().certificate)
+        self._client_pem = written(directory / "client.pem", issued("CN=client,OU=x,O=y").both)
         listeners = {name: "127.0.0.1:0" if name == "PLAINTEXT" else "localhost:0" for name in LISTENER_PROTOCOLS}
         super().__init__(
-            folder,
+            directory,
             broker={
                 "listeners": ",".join(f"{name}://{address}" for name, address in listeners.items()),
                 "listener.security.protocol.map": ",".join(
@@ -95,13 +95,13 @@ def write_and_check(client: RunningClient, access: AccessSettings, until: Path |
 
 @contextmanager
 def writing_and_reading(
-    broker: GuardedBroker, client: RunningClient, access: AccessSettings, folder: Path
+    broker: GuardedBroker, client: RunningClient, access: AccessSettings, directory: Path
 ) -> Iterator[Future[int]]:
     """Write and read records during the `with` block; the future then has the result of `write_and_check`.
 
     The future is done earlier only if writing or reading fails.
     """
-    stop_file, started_at = folder / "enough", time.time()
+    stop_file, started_at = directory / "enough", time.time()
 
     def is_reading() -> bool:
         return any(each.api == "Fetch" and each.answered_at > started_at for each in broker.last_requests())

@@ -74,10 +74,10 @@ def write_and_read_until(
     broker: GuardedBroker,
     client: RunningClient,
     access: AccessSettings,
-    folder: Path,
+    directory: Path,
 ) -> None:
     connections = Connections(broker)
-    with writing_and_reading(broker, client, access, folder) as load:
+    with writing_and_reading(broker, client, access, directory) as load:
         wait_for("several sessions", lambda: load.done() or state(connections))
     assert load.result() > 0
 

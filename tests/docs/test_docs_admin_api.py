@@ -29,10 +29,10 @@ def blocks() -> tuple[list[str], list[str]]:
     return [text for text in page if "wonderland" in text], [text for text in page if "wonderland" not in text]
 
 
-def run_commands(commands: list[str], http: str, folder: Path) -> str:
+def run_commands(commands: list[str], http: str, directory: Path) -> str:
     script = CURL_FUNCTION + "\n".join(commands).replace(DOCUMENTED_ADDRESS, http)
     completed = subprocess.run(
-        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", script], cwd=directory, capture_output=True, text=True, timeout=60, check=False
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
     return completed.stdout

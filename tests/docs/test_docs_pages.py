@@ -67,15 +67,15 @@ def blocks_to_run(page: str) -> list[Block]:
     return wanted[1:] if page == SECURITY else wanted  # the first block has its own test
 
 
-def build_script(blocks: list[Block], folder: Path, ports: dict[int, int]) -> str:
+def build_script(blocks: list[Block], directory: Path, ports: dict[int, int]) -> str:
     parts = ["set -eo pipefail"]
     for number, block in enumerate(blocks):
         text = replace_ports(block.text, ports)
         if name := block.mark(FILE):
-            (folder / name).write_text(text, encoding="utf-8")
+            (directory / name).write_text(text, encoding="utf-8")
             continue
         if block.language == "python":
-            (folder / f"test_block_{number}.py").write_text(text, encoding="utf-8")
+            (directory / f"test_block_{number}.py").write_text(text, encoding="utf-8")
             runner = "-m pytest -q -p no:cacheprovider" if "def test_" in text else ""
             parts.append(f"{shlex.quote(sys.executable)} {runner} test_block_{number}.py")
         elif block.mark(BACKGROUND) is not None:
@@ -86,16 +86,16 @@ def build_script(blocks: list[Block], folder: Path, ports: dict[int, int]) -> st
     return "\n".join(parts)
 
 
-def run(script: str, folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run(script: str, directory: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run the script with output to files, because background processes may keep them open."""
-    output, errors = folder.parent / "output", folder.parent / "errors"
+    output, errors = directory.parent / "output", directory.parent / "errors"
     with output.open("w") as stdout_file, errors.open("w") as stderr_file:
         shell = subprocess.Popen(
             ["bash", "--norc", "--noprofile", "-c", script],
             stdin=subprocess.DEVNULL,
             stdout=stdout_file,
             stderr=stderr_file,
-            cwd=folder,
+            cwd=directory,
             env=environ,
             start_new_session=True,
         )
@@ -136,8 +136,8 @@ def wait_until_gone(group: int) -> bool:
 def test_page_commands_succeed_with_shown_outputs(page: str, tmp_path: Path) -> None:
     blocks = blocks_to_run(page)
     assert any(block.language in ("sh", "python") for block in blocks)
-    folder, tools = tmp_path / "reader", tmp_path / "bin"
-    folder.mkdir()
+    directory, tools = tmp_path / "reader", tmp_path / "bin"
+    directory.mkdir()
     tools.mkdir()
     (tools / "chronik").write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
     (tools / "chronik").chmod(0o755)
@@ -147,12 +147,12 @@ def test_page_commands_succeed_with_shown_outputs(page: str, tmp_path: Path) -> 
         if (config := RUN_HERE[page]) is not None:
             bootstrap = stack.enter_context(Broker(tmp_path / "broker", **config)).bootstrap
         environ = environment(bootstrap) | {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-        stack.callback(end_all, folder / "cluster")
-        completed = run(build_script(blocks, folder, ports), folder, environ)
+        stack.callback(end_all, directory / "cluster")
+        completed = run(build_script(blocks, directory, ports), directory, environ)
     outputs = completed.stdout.split(f"\n{SEPARATOR}")
     commands = [block for block in blocks if not block.mark(FILE)]
     where = commands[min(len(outputs) - 1, len(commands) - 1)]
-    log = folder / "background.log"
+    log = directory / "background.log"
     background = log.read_text()[-2000:] if log.exists() else ""
     assert completed.returncode == 0, f"{where}: {outputs[-1][-2000:]}{completed.stderr[-3000:]}{background}"
     for block, output in zip(commands, outputs[:-1], strict=True):

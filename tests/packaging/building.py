@@ -55,14 +55,14 @@ def done(words: Sequence[str], *, cwd: Path | None = None, stdin: str = "") -> s
     return completed.stdout
 
 
-def built(folder: Path) -> tuple[Path, Path]:
+def built(directory: Path) -> tuple[Path, Path]:
     """Build the wheel and the source distribution from a copy, because builds leave files in the source tree."""
-    source, out = folder / "source", folder / "dist"
+    source, out = directory / "source", directory / "dist"
     shutil.copytree(ROOT, source, ignore=NOT_COPIED, symlinks=True)
     left_over = source / "build" / "lib" / "chronik" / "left_over.py"
     left_over.parent.mkdir(parents=True)
     left_over.write_text("# from an earlier build; must not be packaged\n")
-    done([python_of(TOOLS), "-m", "build", "--no-isolation", "--outdir", str(out), str(source)], cwd=folder)
+    done([python_of(TOOLS), "-m", "build", "--no-isolation", "--outdir", str(out), str(source)], cwd=directory)
     (wheel,), (archive,) = out.glob("*.whl"), out.glob("*.tar.gz")
     return wheel, archive
 
@@ -77,19 +77,19 @@ def pip(environment: Path, *words: str) -> str:
     return done([python_of(TOOLS), "-m", "pip", "--python", python_of(environment), *words, *common])
 
 
-def fresh(folder: Path) -> Path:
+def fresh(directory: Path) -> Path:
     """Create an empty virtual environment, without pip."""
-    done([sys.executable, "-m", "venv", "--without-pip", str(folder)])
-    return folder
+    done([sys.executable, "-m", "venv", "--without-pip", str(directory)])
+    return directory
 
 
 @contextmanager
-def node(environment: Path, folder: Path) -> Iterator[str]:
+def node(environment: Path, directory: Path) -> Iterator[str]:
     """Run a node with the installed command, yield its address, and require exit code 0."""
-    log = folder / "log"
+    log = directory / "log"
     words = [str(environment / "bin" / "chronik"), "start", "--kafka", "127.0.0.1:0"]
     with log.open("wb") as stderr:
-        process = subprocess.Popen(words, stderr=stderr, cwd=folder, env=clean_environment())
+        process = subprocess.Popen(words, stderr=stderr, cwd=directory, env=clean_environment())
     try:
         yield address_in(log, process)
         process.terminate()
@@ -109,9 +109,9 @@ def address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
     return log_text.split("answers Kafka clients on ")[1].split(",")[0]
 
 
-def greeted(environment: Path, folder: Path) -> str:
+def greeted(environment: Path, directory: Path) -> str:
     """Produce a record and return what is consumed, with the installed command."""
     command = str(environment / "bin" / "chronik")
-    with node(environment, folder) as address:
-        done([command, "produce", "greetings", "-b", address], cwd=folder, stdin="hello\n")
-        return done([command, "consume", "greetings", "-n", "1", "-b", address], cwd=folder)
+    with node(environment, directory) as address:
+        done([command, "produce", "greetings", "-b", address], cwd=directory, stdin="hello\n")
+        return done([command, "consume", "greetings", "-n", "1", "-b", address], cwd=directory)

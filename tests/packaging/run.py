@@ -20,15 +20,15 @@ def main() -> int:
     return 0
 
 
-def make_packages(folder: Path) -> None:
+def make_packages(directory: Path) -> None:
     print("== building")
-    packages = built(folder)
+    packages = built(directory)
     print("== twine check")
     print(check(packages), end="")
     print("== node in a clean environment (PyPI)")
-    environment = fresh(folder / "fresh")
+    environment = fresh(directory / "fresh")
     pip(environment, "install", "--quiet", str(packages[0]))
-    print(f"produced and consumed: {greeted(environment, folder)}", end="")
+    print(f"produced and consumed: {greeted(environment, directory)}", end="")
     (ROOT / "dist").mkdir(exist_ok=True)
     for package in packages:
         print(f"dist/{Path(shutil.copy(package, ROOT / 'dist')).name}")

@@ -11,11 +11,11 @@ from tests.cli.running import COMMAND, environment
 
 
 @contextmanager
-def running(words: Sequence[str], folder: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(words: Sequence[str], directory: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run chronik with the given arguments; its log is folder/log."""
-    with (folder / "log").open("wb") as stderr:
+    with (directory / "log").open("wb") as stderr:
         process = subprocess.Popen(
-            [*COMMAND, *words], stderr=stderr, cwd=folder, env=environment(None) | dict(variables)
+            [*COMMAND, *words], stderr=stderr, cwd=directory, env=environment(None) | dict(variables)
         )
     try:
         yield process
