@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from bench.idle import measure_idle
-from bench.loads import Figures, Plan, run_once, run_round
+from bench.report_tables import evaluate_targets, format_report, to_json
 from bench.servers import ROOT
-from bench.tables import as_json, markdown, targets
-from chronik.bench.measures import MEGABYTE
+from bench.workloads import WorkloadPlan, WorkloadResults, run_round, run_single_measurements
+from chronik.bench.statistics import MEGABYTE
 from chronik.errors import ChronikError
 
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     )
     arguments = parser.parse_args(argv)
     bytes_written = arguments.megabytes * MEGABYTE
-    plan = Plan(arguments.rounds, bytes_written, arguments.trips, arguments.topics, 5 * arguments.topics)
+    plan = WorkloadPlan(arguments.rounds, bytes_written, arguments.trips, arguments.topics, 5 * arguments.topics)
     try:
         _run(plan, arguments.folder, arguments.starts, arguments.idle_seconds)
     except ChronikError as error:
@@ -41,21 +41,21 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _run(plan: Plan, folder: Path, starts: int, idle_seconds: float) -> None:
+def _run(plan: WorkloadPlan, folder: Path, starts: int, idle_seconds: float) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     load_before = os.getloadavg()[0]
     _print_progress(f"{starts} starts, then idle for {idle_seconds:g} s")
     idle = measure_idle(folder, starts, idle_seconds)
-    figures = Figures()
+    figures = WorkloadResults()
     for number in range(plan.rounds):
         _print_progress(f"round {number + 1} of {plan.rounds}")
         run_round(plan, number, folder, figures)
     _print_progress("topics and metadata")
-    run_once(plan, folder, figures)
-    target_results = targets(figures, idle)
-    json_text = json.dumps(as_json(figures, idle, target_results, load_before), indent=2)
+    run_single_measurements(plan, folder, figures)
+    target_results = evaluate_targets(figures, idle)
+    json_text = json.dumps(to_json(figures, idle, target_results, load_before), indent=2)
     (folder / "bench.json").write_text(json_text + "\n", encoding="utf-8")
-    print(markdown(figures, idle, target_results, load_before))
+    print(format_report(figures, idle, target_results, load_before))
 
 
 def _print_progress(progress: str) -> None:

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from bench.servers import ROOT, answers_api_versions
-from chronik.bench.errors import BenchFailed
+from bench.servers import ROOT, responds_to_api_versions
+from chronik.bench.errors import BenchmarkError
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster
-from chronik.client.connection import Connection
+from chronik.client.cluster import ClusterClient
+from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ClientError
 from chronik.config import Address
 from chronik.pipeline.spark.java import find_java
@@ -41,10 +41,10 @@ NAME: Final = "apache-kafka"
 TOOLS: Final = "kafka-tools"
 
 QUIET: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-SMALL: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", QUIET)
+FAST_START_OPTIONS: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", QUIET)
 """JVM options for a fast start rather than high throughput."""
 
-AS_SHIPPED: Final = (
+DEFAULT_JVM_OPTIONS: Final = (
     "-Xms1g",
     "-Xmx1g",
     "-server",
@@ -83,7 +83,7 @@ SETTINGS: Final[dict[str, object]] = {
 REPLICATED: Final = tuple(name for name in SETTINGS if name.endswith("replication.factor"))
 
 
-def why_missing() -> str | None:
+def kafka_unavailable_reason() -> str | None:
     """Return why Apache Kafka is not available, or None if its jars are installed."""
     if _jars():
         return None
@@ -99,11 +99,11 @@ def run_tool(main: str, *arguments: str) -> str:
     """Run one of Kafka's command-line tools and return its output. Raises BenchFailed."""
     jars = sorted((ROOT / ".tools" / "jars" / TOOLS).glob("*.jar"))
     if not jars:
-        raise BenchFailed(f"Kafka's tools are not installed; run tools/clients/setup {TOOLS}")
+        raise BenchmarkError(f"Kafka's tools are not installed; run tools/clients/setup {TOOLS}")
     command = [str(find_java().home / "bin" / "java"), "-Xmx512m", "-cp", os.pathsep.join(map(str, jars)), main]
     completed = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     if completed.returncode:
-        raise BenchFailed(f"{main} failed:\n{completed.stderr[-LOG_BYTES_SHOWN:]}")
+        raise BenchmarkError(f"{main} failed:\n{completed.stderr[-LOG_BYTES_SHOWN:]}")
     return completed.stdout
 
 
@@ -114,7 +114,7 @@ class ApacheKafka:
         self,
         folder: Path,
         nodes: int = 1,
-        jvm_options: tuple[str, ...] = SMALL,
+        jvm_options: tuple[str, ...] = FAST_START_OPTIONS,
         keystore: Path | None = None,
         cipher: str = "",
     ) -> None:
@@ -128,7 +128,7 @@ class ApacheKafka:
         self._tls_ports = self._reserved.ports[2 * nodes :]
         self._log_path = folder / "kafka.log"
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.first_answer_seconds = 0.0
+        self.first_response_seconds = 0.0
         """Time from starting the processes until each has responded."""
 
     @property
@@ -148,7 +148,7 @@ class ApacheKafka:
         """Return the host of a node. Subclasses may run it in another network namespace."""
         return HOST
 
-    def own_settings(self, index: int) -> dict[str, object]:
+    def extra_settings(self, index: int) -> dict[str, object]:
         """Return additional settings of a node. Subclasses override it."""
         return {}
 
@@ -172,7 +172,7 @@ class ApacheKafka:
             started = time.perf_counter()
             self._processes = [self._start_node(index) for index in range(len(self._ports))]
             self._wait_for_responses()
-            self.first_answer_seconds = time.perf_counter() - started
+            self.first_response_seconds = time.perf_counter() - started
             self.wait_until_ready()
         except BaseException:
             self.close()
@@ -198,7 +198,7 @@ class ApacheKafka:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(STOP_SECONDS_MAX)
 
-    def start_again(self, index: int) -> None:
+    def restart(self, index: int) -> None:
         """Start a node again without waiting for it."""
         self._processes[index] = self._start_node(index)
 
@@ -208,16 +208,16 @@ class ApacheKafka:
     def resume(self, index: int) -> None:
         os.killpg(self._processes[index].pid, signal.SIGCONT)
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         """Return a Chronik client of this cluster."""
-        return Cluster(self.bootstrap, client_id=CLIENT_ID)
+        return ClusterClient(self.bootstrap, client_id=CLIENT_ID)
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
         """Create a topic and wait until its partitions have leaders. Config keys use underscores for dots."""
         topic = NewTopic(name, partitions, configs={key.replace("_", "."): value for key, value in configs.items()})
         with self.cluster() as cluster:
             create_topics(cluster, [topic])
-            assert len(cluster.retrying(lambda: cluster.partitions(name))) == partitions
+            assert len(cluster.retry(lambda: cluster.partitions(name))) == partitions
         return name
 
     def _settings_path(self, index: int) -> Path:
@@ -239,13 +239,13 @@ class ApacheKafka:
                 node_settings |= self._tls_listener_settings(index, node_settings)
             if len(self._ports) > 1:
                 node_settings |= dict.fromkeys(REPLICATED, len(self._ports)) | {"transaction.state.log.min.isr": 2}
-            node_settings |= self.own_settings(index)
+            node_settings |= self.extra_settings(index)
             lines = [f"{name}={value}" for name, value in {**SETTINGS, **node_settings}.items()]
             self._settings_path(index).write_text("\n".join(lines) + "\n")
             # In one argument, because an id may start with a dash.
             arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(self._settings_path(index)))
             if self._start(FORMATTER, *arguments).wait(START_SECONDS_MAX) != 0:
-                raise BenchFailed(f"Kafka's data directory could not be formatted:\n{self._log_tail()}")
+                raise BenchmarkError(f"Kafka's data directory could not be formatted:\n{self._log_tail()}")
 
     def _tls_listener_settings(self, index: int, node_settings: dict[str, object]) -> dict[str, object]:
         tls_listener = f",SSL://{HOST}:{self._tls_ports[index]}"
@@ -275,30 +275,30 @@ class ApacheKafka:
 
     def _wait_for_responses(self) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not all(answers_api_versions(port, self.host(index)) for index, port in enumerate(self._ports)):
+        while not all(responds_to_api_versions(port, self.host(index)) for index, port in enumerate(self._ports)):
             self._raise_if_exited()
             if time.monotonic() > deadline:
-                raise BenchFailed(f"Kafka does not respond:\n{self._log_tail()}")
+                raise BenchmarkError(f"Kafka does not respond:\n{self._log_tail()}")
             time.sleep(FIRST_ANSWER_POLL_SECONDS)
 
     def _raise_if_exited(self) -> None:
         if any(process.poll() is not None for process in self._processes):
-            raise BenchFailed(f"Kafka exited:\n{self._log_tail()}")
+            raise BenchmarkError(f"Kafka exited:\n{self._log_tail()}")
 
     def wait_until_ready(self) -> None:
         """Wait until every node lists all nodes. Raises BenchFailed."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while not all(map(self._lists_all, range(len(self._ports)))):
             if any(process.poll() is not None for process in self._processes):
-                raise BenchFailed(f"Kafka exited:\n{self._log_tail()}")
+                raise BenchmarkError(f"Kafka exited:\n{self._log_tail()}")
             if time.monotonic() > deadline:
-                raise BenchFailed(f"Kafka does not respond:\n{self._log_tail()}")
+                raise BenchmarkError(f"Kafka does not respond:\n{self._log_tail()}")
             time.sleep(POLL_SECONDS)
 
     def _lists_all(self, index: int) -> bool:
         """Return whether the node lists all nodes. Before that, topics cannot be created with replicas."""
         try:
-            connection = Connection(self._address(index), client_id=CLIENT_ID, timeout_s=ASK_SECONDS_MAX)
+            connection = BrokerConnection(self._address(index), client_id=CLIENT_ID, timeout_s=ASK_SECONDS_MAX)
             try:
                 request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
                 return len(connection.request(request, MetadataResponse).brokers) == len(self._ports)

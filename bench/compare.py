@@ -24,27 +24,27 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
 
-from bench.cluster.figures import Plan
+from bench.cluster.figures import ClusterBenchmarkPlan
 from bench.cluster.nodes import running_cluster
 from bench.cluster.replicas import replicated_topic
-from bench.servers import COMMANDS, HOST, ROOT, Server
-from bench.tables import machine
+from bench.report_tables import describe_machine
+from bench.servers import COMMANDS, HOST, ROOT, BenchmarkServer
 from chronik.bench import acks, consume, produce, round_trip
 from chronik.bench.arguments import CLIENT_ID
-from chronik.bench.clients import ensure_topic, unique_name
 from chronik.bench.consume import ConsumeLoad
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import MEGABYTE, MILLION, Latency, cpu_seconds, resident_bytes
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka_config import ensure_topic, generate_name
 from chronik.bench.produce import ProduceLoad
-from chronik.bench.report import number
-from chronik.bench.rounds import MISSED, in_turn, markdown_table
+from chronik.bench.report import format_number
+from chronik.bench.rounds import MISSED_LABEL, format_markdown_table, rotate
+from chronik.bench.statistics import MEGABYTE, MILLION, Latency, read_cpu_seconds, read_resident_bytes
 from chronik.client.admin import delete_topics
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
 from chronik.testing.cluster import Cluster as Nodes
 
-BEFORE, ITSELF, NOW = "before", "before, again", "now"
-CONTESTANTS: Final = (BEFORE, ITSELF, NOW)
+BASE, BASE_AGAIN, CURRENT = "before", "before, again", "now"
+CONTESTANTS: Final = (BASE, BASE_AGAIN, CURRENT)
 FLUSHES: Final = ("group", "os")
 SIZES: Final = (100, 1000)
 PARTITIONS: Final = 6
@@ -57,7 +57,7 @@ Values = dict[str, dict[str, list[float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """A figure of both versions, their ratio, and the noise (the base compared with itself)."""
 
     what: str
@@ -70,15 +70,15 @@ class Row:
     is_worse: bool
 
 
-def row_of(what: str, values: dict[str, list[float]], limit: float) -> Row:
-    ratios = _ratios(what, values[NOW], values[BEFORE])
-    itself = _ratios(what, values[ITSELF], values[BEFORE])
+def compare_values(what: str, values: dict[str, list[float]], limit: float) -> ComparisonRow:
+    ratios = _ratios(what, values[CURRENT], values[BASE])
+    itself = _ratios(what, values[BASE_AGAIN], values[BASE])
     low, _, high = quantiles(itself, n=4) if len(itself) > 1 else itself * 3
     ratio = median(ratios)
-    return Row(
+    return ComparisonRow(
         what,
-        median(values[BEFORE]),
-        median(values[NOW]),
+        median(values[BASE]),
+        median(values[CURRENT]),
         ratio,
         median(itself),
         low,
@@ -96,10 +96,12 @@ def _ratios(what: str, values: Sequence[float], base: Sequence[float]) -> list[f
 class Comparison:
     """Measures the contestants round by round."""
 
-    def __init__(self, trees: dict[str, Path], plan: Plan, trips: int, more_now: Sequence[str] = ()) -> None:
+    def __init__(
+        self, trees: dict[str, Path], plan: ClusterBenchmarkPlan, trips: int, more_now: Sequence[str] = ()
+    ) -> None:
         """Store the settings. `more_now` are additional arguments for the nodes of this source."""
         self._trees = trees
-        self._more_arguments = {NOW: more_now}
+        self._more_arguments = {CURRENT: more_now}
         self._plan = plan
         self._trips = trips
         self.values: Values = defaultdict(lambda: defaultdict(list))
@@ -110,7 +112,7 @@ class Comparison:
 
     # One node
 
-    def starts(self, *, with_http: bool = False) -> None:
+    def measure_starts(self, *, with_http: bool = False) -> None:
         """Measure start time and idle memory. `with_http` passes an HTTP address instead of the default."""
         for name in CONTESTANTS:
             self._register_command(name, "group")
@@ -123,19 +125,19 @@ class Comparison:
                 self._record(name, f"{what}idle memory, MB", idle_mb)
 
     def _start_once(self, name: str, with_http: bool) -> tuple[float, float]:
-        with Server(name, self._plan.directory, tells_status=with_http) as server:
+        with BenchmarkServer(name, self._plan.directory, with_http=with_http) as server:
             time.sleep(SETTLED_SECONDS)
-            return 1000 * server.first_answer_seconds, resident_bytes(server.pid) / MEGABYTE
+            return 1000 * server.first_response_seconds, read_resident_bytes(server.pid) / MEGABYTE
 
     def _register_command(self, name: str, flush: str) -> None:
         COMMANDS[name] = _command(self._trees[name], flush, self._more_arguments.get(name, ()))
 
-    def one_node(self, flush: str) -> None:
+    def measure_one_node(self, flush: str) -> None:
         with ExitStack() as stack:
             servers = {}
             for name in CONTESTANTS:
                 self._register_command(name, flush)
-                servers[name] = stack.enter_context(Server(name, self._plan.directory))
+                servers[name] = stack.enter_context(BenchmarkServer(name, self._plan.directory))
             for rotated in self._rounds(f"one node, {flush}"):
                 for size in SIZES:
                     for name in rotated:
@@ -145,9 +147,9 @@ class Comparison:
                     self._record(name, f"one node, {flush}, round trip, p50, ms", latency.p50_ms)
                     self._record(name, f"one node, {flush}, round trip, p99, ms", latency.p99_ms)
 
-    def _load(self, name: str, server: Server, flush: str, size: int) -> None:
-        topic, what = unique_name("load"), f"one node, {flush}, {size} B"
-        with Cluster(server.bootstrap, client_id=CLIENT_ID) as cluster:
+    def _load(self, name: str, server: BenchmarkServer, flush: str, size: int) -> None:
+        topic, what = generate_name("load"), f"one node, {flush}, {size} B"
+        with ClusterClient(server.bootstrap, client_id=CLIENT_ID) as cluster:
             ensure_topic(cluster, topic, partitions=1)
             os.sync()  # an earlier load's dirty pages must not slow this one
             records = self._plan.megabytes * MEGABYTE // size
@@ -160,9 +162,9 @@ class Comparison:
         self._record(name, f"{what}, consumed, records/s", consumed.records_per_second)
         self._record(name, f"{what}, consumed, CPU, s/M", consumed.broker_cpu_s_per_million)
 
-    def _round_trips(self, server: Server) -> Latency:
-        topic = unique_name("trips")
-        with Cluster(server.bootstrap, client_id=CLIENT_ID) as cluster:
+    def _round_trips(self, server: BenchmarkServer) -> Latency:
+        topic = generate_name("trips")
+        with ClusterClient(server.bootstrap, client_id=CLIENT_ID) as cluster:
             ensure_topic(cluster, topic, partitions=1)
             latency_result = round_trip.measure(server.bootstrap, topic, self._trips).latency
             delete_topics(cluster, [topic])
@@ -170,7 +172,7 @@ class Comparison:
 
     # Three nodes
 
-    def three_nodes(self, flush: str) -> None:
+    def measure_three_nodes(self, flush: str) -> None:
         with ExitStack() as stack:
             clusters = {}
             for name in CONTESTANTS:
@@ -199,11 +201,11 @@ class Comparison:
     def _rounds(self, what: str) -> Iterator[list[str]]:
         for round_number in range(self._plan.rounds):
             print(f"== {what}: round {round_number + 1} of {self._plan.rounds}", file=sys.stderr, flush=True)
-            yield in_turn(CONTESTANTS, round_number)
+            yield rotate(CONTESTANTS, round_number)
 
 
 def _cpu_seconds(nodes: Nodes) -> float:
-    return sum(cpu_seconds(node.pid) for node in nodes.live)
+    return sum(read_cpu_seconds(node.pid) for node in nodes.live_nodes)
 
 
 def _command(tree: Path, flush: str, more_arguments: Sequence[str]) -> Callable[[Path, int], list[str]]:
@@ -232,7 +234,7 @@ def _with_python_path(tree: Path) -> Iterator[None]:
 
 
 @contextmanager
-def worktree(commit: str, parent: Path) -> Iterator[Path]:
+def checkout_worktree(commit: str, parent: Path) -> Iterator[Path]:
     """Check out a commit in a temporary git worktree. Raises BenchFailed."""
     with tempfile.TemporaryDirectory(prefix="before-", dir=parent) as folder:
         tree = Path(folder) / "tree"
@@ -246,33 +248,35 @@ def worktree(commit: str, parent: Path) -> Iterator[Path]:
 def _git(*git_arguments: str) -> None:
     completed = subprocess.run(["git", "-C", str(ROOT), *git_arguments], capture_output=True, text=True, check=False)
     if completed.returncode:
-        raise BenchFailed(f"git {git_arguments[0]}: {completed.stderr.strip()}")
+        raise BenchmarkError(f"git {git_arguments[0]}: {completed.stderr.strip()}")
 
 
 SECTIONS: Final[dict[str, Callable[[Comparison], None]]] = {
-    "start": Comparison.starts,
-    "start-http": partial(Comparison.starts, with_http=True),
-    **{f"one-{flush}": partial(Comparison.one_node, flush=flush) for flush in FLUSHES},
-    **{f"three-{flush}": partial(Comparison.three_nodes, flush=flush) for flush in FLUSHES},
+    "start": Comparison.measure_starts,
+    "start-http": partial(Comparison.measure_starts, with_http=True),
+    **{f"one-{flush}": partial(Comparison.measure_one_node, flush=flush) for flush in FLUSHES},
+    **{f"three-{flush}": partial(Comparison.measure_three_nodes, flush=flush) for flush in FLUSHES},
 }
 
 
-def markdown(rows: Sequence[Row], base: str, rounds: int, load_before: float) -> str:
+def format_comparison(rows: Sequence[ComparisonRow], base: str, rounds: int, load_before: float) -> str:
     head = ["", base, "now", "ratio", f"{base} compared with itself", "its quartiles", ""]
     lines = [
         [
             row.what,
-            number(row.before),
-            number(row.now),
+            format_number(row.before),
+            format_number(row.now),
             f"{row.ratio:.3f}",
             f"{row.itself:.3f}",
             f"{row.itself_low:.3f} to {row.itself_high:.3f}",
-            MISSED if row.is_worse else "met",
+            MISSED_LABEL if row.is_worse else "met",
         ]
         for row in rows
     ]
-    summary = f"Measured on {machine()}; load before: {load_before:.2f}. Medians of {rounds} interleaved rounds."
-    return f"{summary} More than 1 is better.\n\n{markdown_table(head, lines)}"
+    summary = (
+        f"Measured on {describe_machine()}; load before: {load_before:.2f}. Medians of {rounds} interleaved rounds."
+    )
+    return f"{summary} More than 1 is better.\n\n{format_markdown_table(head, lines)}"
 
 
 def main(argv: list[str]) -> int:
@@ -299,22 +303,22 @@ def _run(arguments: argparse.Namespace) -> int:
     """Run the comparison and return the exit code: 0 if no figure has regressed."""
     folder: Path = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    plan = Plan(folder, arguments.rounds, 0, 0, 0, 0, arguments.megabytes)
+    plan = ClusterBenchmarkPlan(folder, arguments.rounds, 0, 0, 0, 0, arguments.megabytes)
     load_before = os.getloadavg()[0]
-    with worktree(arguments.base, folder) as before:
+    with checkout_worktree(arguments.base, folder) as before:
         comparison = Comparison(
-            {BEFORE: before, ITSELF: before, NOW: ROOT}, plan, arguments.trips, arguments.more_now.split()
+            {BASE: before, BASE_AGAIN: before, CURRENT: ROOT}, plan, arguments.trips, arguments.more_now.split()
         )
         for section in arguments.only or SECTIONS:
             SECTIONS[section](comparison)
-    rows = [row_of(what, values, arguments.limit) for what, values in comparison.values.items()]
+    rows = [compare_values(what, values, arguments.limit) for what, values in comparison.values.items()]
     report_json: dict[str, Any] = {
         "base": arguments.base,
         "rows": [asdict(row) for row in rows],
         "values": comparison.values,
     }
     (folder / "compare.json").write_text(json.dumps(report_json, indent=2) + "\n", encoding="utf-8")
-    print(markdown(rows, arguments.base, plan.rounds, load_before))
+    print(format_comparison(rows, arguments.base, plan.rounds, load_before))
     return 1 if any(row.is_worse for row in rows) else 0
 
 

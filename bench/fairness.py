@@ -33,25 +33,25 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from bench.apache_kafka import why_missing
-from bench.beside_kafka import Running, Start, kafka, one_node, say
-from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT, answers_api_versions
-from bench.tables import machine
-from chronik.bench.clients import client_config, temporary_topics, unique_name
-from chronik.bench.errors import BenchFailed
-from chronik.bench.librdkafka import Producer as LibrdkafkaProducer
-from chronik.bench.measures import MEGABYTE, Latency
-from chronik.bench.report import number
-from chronik.bench.rounds import MISSED, in_turn, markdown_table, median_ratio
+from bench.apache_kafka import kafka_unavailable_reason
+from bench.kafka_comparison import RunningServer, ServerFactory, apache_kafka_cluster, chronik_node, print_progress
+from bench.report_tables import describe_machine
+from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT, responds_to_api_versions
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka import LibrdkafkaProducer as LibrdkafkaProducer
+from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
+from chronik.bench.report import format_number
+from chronik.bench.rounds import MISSED_LABEL, format_markdown_table, median_ratio, rotate
+from chronik.bench.statistics import MEGABYTE, Latency
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.errors import ChronikError
 from chronik.protocol.errors import KafkaError
-from tests.abuse.floods import launch
-from tests.abuse.floods.attacker import Done, Spec
+from tests.abuse.floods import flood_process
+from tests.abuse.floods.attacker import FloodSpec, FloodTotals
 from tests.abuse.floods.requests import topic_name
 
 ROUNDS: Final = 3
@@ -99,7 +99,7 @@ def produce_forever(bootstrap: str, topics: Sequence[str]) -> None:
     counts = [0] * len(topics)
 
     def run(index: int) -> None:
-        config = client_config(
+        config = build_client_config(
             bootstrap,
             client_id=f"honest-{index}",
             acks="all",
@@ -123,7 +123,7 @@ def produce_forever(bootstrap: str, topics: Sequence[str]) -> None:
     before, attempt_started = list(counts), time.monotonic()
     time.sleep(seconds)
     elapsed = time.monotonic() - attempt_started
-    finish([(after - count) / elapsed for after, count in zip(counts, before, strict=True)])
+    report_and_exit([(after - count) / elapsed for after, count in zip(counts, before, strict=True)])
 
 
 def probe_forever(bootstrap: str, topic: str) -> None:
@@ -133,7 +133,7 @@ def probe_forever(bootstrap: str, topic: str) -> None:
 
     def run() -> None:
         nonlocal attempt_started
-        with Cluster(bootstrap, client_id="probe", timeout_s=REQUEST_SECONDS_MAX) as cluster:
+        with ClusterClient(bootstrap, client_id="probe", timeout_s=REQUEST_SECONDS_MAX) as cluster:
             producer = Producer(cluster, acks=-1)
             while True:
                 attempt_started = time.monotonic()
@@ -153,7 +153,7 @@ def probe_forever(bootstrap: str, topic: str) -> None:
     time.sleep(seconds)
     now, pending = time.monotonic(), attempt_started
     in_period = [end - start for start, end in list(latencies) if end > started]
-    finish([*in_period, *([] if pending is None else [now - pending])])
+    report_and_exit([*in_period, *([] if pending is None else [now - pending])])
 
 
 def burn(fraction: float) -> None:
@@ -173,7 +173,7 @@ def wait_for_start() -> float:
     return float(sys.stdin.readline())
 
 
-def finish(result: list[float]) -> None:
+def report_and_exit(result: list[float]) -> None:
     """Print the result and exit without flushing queued records."""
     print(json.dumps(result), flush=True)
     os._exit(0)
@@ -207,7 +207,7 @@ class Worker:
     def wait_until_ready(self) -> None:
         """Wait until the worker's clients have produced. Raises BenchFailed."""
         if self._read_line() != "ready":
-            raise BenchFailed("an honest client could not produce")
+            raise BenchmarkError("an honest client could not produce")
 
     def start(self, seconds: float) -> None:
         assert self._process.stdin is not None
@@ -218,7 +218,7 @@ class Worker:
         """Return the worker's result. Raises BenchFailed."""
         line = self._read_line()
         if not line:
-            raise BenchFailed("an honest client failed during the measurement")
+            raise BenchmarkError("an honest client failed during the measurement")
         found: list[float] = json.loads(line)
         return found
 
@@ -231,7 +231,7 @@ class Worker:
 
 
 @dataclass(slots=True)
-class Measured:
+class PhaseResult:
     """Rates and latencies of the honest clients in one phase of one round."""
 
     rates: list[float]
@@ -241,61 +241,64 @@ class Measured:
 
 
 @dataclass(slots=True)
-class Subject:
+class FairnessSubject:
     """A server under test and its results."""
 
     name: str
-    start: Start
+    start: ServerFactory
     is_kafka: bool = False
-    phases: dict[str, list[Measured]] = field(default_factory=dict)
+    phases: dict[str, list[PhaseResult]] = field(default_factory=dict)
     attacker_cpu: list[float] = field(default_factory=list)
     """Cores that the attacker used, by round."""
     responses: dict[str, list[float]] = field(default_factory=dict)
     """Responses per second that the attacker received, by phase and round."""
-    calm_after: list[float] = field(default_factory=list)
+    recovery_seconds: list[float] = field(default_factory=list)
     """Seconds from the end of the attack until small requests are fast again, by round."""
 
     def totals(self, phase: str) -> list[float]:
         return [sum(each.rates) for each in self.phases[phase]]
 
     @property
-    def share(self) -> float:
+    def retained_throughput(self) -> float:
         return median_ratio(self.totals(ATTACKED), self.totals(BURNED))
 
     @property
-    def equality(self) -> float:
+    def fairness_ratio(self) -> float:
         """The rate of the slowest of ten producers divided by that of the fastest."""
         ratios = (min(each.rates) / max(each.rates) if max(each.rates) else 0.0 for each in self.phases[ATTACKED_TEN])
         return median(ratios)
 
     def latency(self, phase: str) -> Latency:
-        return Latency.of(seconds for each in self.phases[phase] for seconds in each.latencies)
+        return Latency.from_seconds(seconds for each in self.phases[phase] for seconds in each.latencies)
 
 
-def subjects(*, with_group: bool, with_kafka: bool) -> list[Subject]:
-    chronik = [Subject("Chronik, os", one_node(CHRONIK_OS))]
+def create_subjects(*, with_group: bool, with_kafka: bool) -> list[FairnessSubject]:
+    chronik = [FairnessSubject("Chronik, os", chronik_node(CHRONIK_OS))]
     if with_group:
-        chronik.append(Subject("Chronik, group", one_node(CHRONIK_GROUP)))
-    return [*chronik, *([Subject("Apache Kafka", kafka(1), is_kafka=True)] if with_kafka else ())]
+        chronik.append(FairnessSubject("Chronik, group", chronik_node(CHRONIK_GROUP)))
+    return [
+        *chronik,
+        *([FairnessSubject("Apache Kafka", apache_kafka_cluster(1), is_kafka=True)] if with_kafka else ()),
+    ]
 
 
-def port_of(server: Running) -> int:
+def parse_port(server: RunningServer) -> int:
     return int(server.bootstrap.rpartition(":")[2])
 
 
-def populate(server: Running) -> None:
+def populate(server: RunningServer) -> None:
     """Create the topics and transactional ids that the attacker requests."""
-    with Cluster(server.bootstrap) as cluster:
+    with ClusterClient(server.bootstrap) as cluster:
         create_topics(cluster, [NewTopic(topic_name(index), 1, 1) for index in range(TOPICS)])
-        cluster.retrying(lambda: cluster.transaction_coordinator("flood"))
-    address = ("127.0.0.1", port_of(server))
-    spec = Spec(["short-ids"], [address], connections=64, seconds=launch.PREPARE_SECONDS_MAX, requests=IDS)
-    done = launch.wait(launch.start(spec), spec.seconds)
+        cluster.retry(lambda: cluster.transaction_coordinator("flood"))
+    address = ("127.0.0.1", parse_port(server))
+    spec = FloodSpec(["short-ids"], [address], connections=64, seconds=flood_process.PREPARE_SECONDS_MAX, requests=IDS)
+    done = flood_process.wait_for_flood(flood_process.start_flood(spec), spec.seconds)
     if done.responses < IDS:
-        raise BenchFailed(f"{server.bootstrap}: only {done.responses} of {IDS} transactional ids were created")
+        raise BenchmarkError(f"{server.bootstrap}: only {done.responses} of {IDS} transactional ids were created")
 
 
-def wait_until_calm(server: Running) -> float:
+def wait_until_responsive(server: RunningServer) -> float:
     """Wait until the server responds to small requests quickly again, and return the seconds. Raises BenchFailed."""
     started = time.monotonic()
     deadline = started + CALM_SECONDS_MAX
@@ -303,43 +306,43 @@ def wait_until_calm(server: Running) -> float:
     while fast_responses < CALM_ANSWERS:
         attempt_started = time.monotonic()
         try:
-            is_responding = answers_api_versions(port_of(server))
+            is_responding = responds_to_api_versions(parse_port(server))
         except TimeoutError:
             is_responding = False
         fast_responses = (
             fast_responses + 1 if is_responding and time.monotonic() - attempt_started < CALM_SECONDS else 0
         )
         if time.monotonic() > deadline:
-            raise BenchFailed(f"{server.bootstrap} is still slow {CALM_SECONDS_MAX:g} s after the attack")
+            raise BenchmarkError(f"{server.bootstrap} is still slow {CALM_SECONDS_MAX:g} s after the attack")
         time.sleep(CALM_SECONDS)
     return time.monotonic() - started
 
 
 @contextmanager
-def attacking(server: Running, options: argparse.Namespace, totals: list[Done]) -> Iterator[None]:
-    spec = Spec(
+def run_attack(server: RunningServer, options: argparse.Namespace, totals: list[FloodTotals]) -> Iterator[None]:
+    spec = FloodSpec(
         KINDS,
-        [("127.0.0.1", port_of(server))],
+        [("127.0.0.1", parse_port(server))],
         connections=options.connections,
         sources=options.sources,
         seconds=READY_SECONDS_MAX,
         names=NAMES,
     )
-    process = launch.start(spec)
+    process = flood_process.start_flood(spec)
     try:
         yield
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        totals.append(launch.wait(process, spec.seconds))
+        totals.append(flood_process.wait_for_flood(process, spec.seconds))
 
 
-def measure_phase(subject: Subject, server: Running, phase: str, options: argparse.Namespace) -> None:
+def measure_phase(subject: FairnessSubject, server: RunningServer, phase: str, options: argparse.Namespace) -> None:
     clients = CLIENTS if phase == ATTACKED_TEN else 1
-    topics = [unique_name(f"fairness-{index}") for index in range(clients + 1)]
-    totals: list[Done] = []
+    topics = [generate_name(f"fairness-{index}") for index in range(clients + 1)]
+    totals: list[FloodTotals] = []
     with ExitStack() as stack:
-        cluster = stack.enter_context(Cluster(server.bootstrap, timeout_s=REQUEST_SECONDS_MAX))
+        cluster = stack.enter_context(ClusterClient(server.bootstrap, timeout_s=REQUEST_SECONDS_MAX))
         stack.enter_context(temporary_topics(cluster, topics))
         producers = stack.enter_context(Worker("produce", server.bootstrap, *topics[1:]))
         probe = stack.enter_context(Worker("probe", server.bootstrap, topics[0]))
@@ -349,45 +352,45 @@ def measure_phase(subject: Subject, server: Running, phase: str, options: argpar
             if phase == BURNED:
                 attack_stack.enter_context(Worker("burn", str(subject.attacker_cpu[-1])))
             else:
-                attack_stack.enter_context(attacking(server, options, totals))
+                attack_stack.enter_context(run_attack(server, options, totals))
             time.sleep(SETTLE_SECONDS)
             producers.start(options.seconds)
             probe.start(options.seconds)
-            measured = Measured(producers.result(), probe.result())
+            measured = PhaseResult(producers.result(), probe.result())
         producers.stop()
         probe.stop()
         # Requests of the attacker may still keep the server busy.
-        seconds = wait_until_calm(server)
+        seconds = wait_until_responsive(server)
     subject.phases.setdefault(phase, []).append(measured)
     for done in totals:
         subject.responses.setdefault(phase, []).append(done.responses / done.seconds)
         if phase == ATTACKED:
             subject.attacker_cpu.append(done.cpu_seconds / done.seconds)
-            subject.calm_after.append(seconds)
+            subject.recovery_seconds.append(seconds)
 
 
-def measure(measured: Sequence[Subject], options: argparse.Namespace) -> None:
+def measure(measured: Sequence[FairnessSubject], options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         running = {}
         for subject in measured:
-            say(f"starting {subject.name}")
+            print_progress(f"starting {subject.name}")
             running[subject.name] = stack.enter_context(subject.start(options.folder.resolve()))
             populate(running[subject.name])
         for subject in measured:
-            say(f"warming up {subject.name}")
-            measure_phase(Subject(subject.name, subject.start), running[subject.name], ATTACKED, options)
+            print_progress(f"warming up {subject.name}")
+            measure_phase(FairnessSubject(subject.name, subject.start), running[subject.name], ATTACKED, options)
         by_name = {subject.name: subject for subject in measured}
         for round_number in range(options.rounds):
             for phase in (ATTACKED, BURNED, ATTACKED_TEN):
-                for name in in_turn(list(by_name), round_number):
-                    say(f"round {round_number + 1} of {options.rounds}, {phase}: {name}")
+                for name in rotate(list(by_name), round_number):
+                    print_progress(f"round {round_number + 1} of {options.rounds}, {phase}: {name}")
                     measure_phase(by_name[name], running[name], phase, options)
 
 
 # Report
 
 
-def throughput_table(measured: Sequence[Subject]) -> str:
+def format_throughput(measured: Sequence[FairnessSubject]) -> str:
     headings = ["", "attacked, MB/s", "burner, MB/s", "share kept", "ten producers, MB/s", "slowest / fastest"]
     headings += ["attacker's cores", "its responses/s", "with ten producers", "calm after s"]
     rows = []
@@ -398,18 +401,18 @@ def throughput_table(measured: Sequence[Subject]) -> str:
                 subject.name,
                 f"{rates[0]:.2f}",
                 f"{rates[1]:.2f}",
-                f"{subject.share:.1%}",
+                f"{subject.retained_throughput:.1%}",
                 f"{rates[2]:.2f}",
-                f"{subject.equality:.2f}",
+                f"{subject.fairness_ratio:.2f}",
                 f"{median(subject.attacker_cpu):.2f}",
-                *(number(median(subject.responses[phase])) for phase in (ATTACKED, ATTACKED_TEN)),
-                f"{median(subject.calm_after):.1f}",
+                *(format_number(median(subject.responses[phase])) for phase in (ATTACKED, ATTACKED_TEN)),
+                f"{median(subject.recovery_seconds):.1f}",
             ]
         )
-    return markdown_table(headings, rows)
+    return format_markdown_table(headings, rows)
 
 
-def latency_table(measured: Sequence[Subject]) -> str:
+def format_latencies(measured: Sequence[FairnessSubject]) -> str:
     headings = ["honest probe", "alongside", "records", "p50 ms", "p99 ms", "p99.9 ms", "max ms"]
     rows = []
     for subject in measured:
@@ -417,26 +420,31 @@ def latency_table(measured: Sequence[Subject]) -> str:
             latency = subject.latency(phase)
             records = sum(len(each.latencies) for each in subject.phases[phase])
             figures = (latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms)
-            rows.append([subject.name, phase, str(records), *map(number, figures)])
-    return markdown_table(headings, rows)
+            rows.append([subject.name, phase, str(records), *map(format_number, figures)])
+    return format_markdown_table(headings, rows)
 
 
-def verdicts(measured: Sequence[Subject]) -> list[tuple[str, bool]]:
+def evaluate_goals(measured: Sequence[FairnessSubject]) -> list[tuple[str, bool]]:
     found = []
     peer = next((subject for subject in measured if subject.is_kafka), None)
     for subject in measured:
         if subject.is_kafka:
             continue
-        share, equality, p99_ms = subject.share, subject.equality, subject.latency(ATTACKED).p99_ms
+        share, equality, p99_ms = subject.retained_throughput, subject.fairness_ratio, subject.latency(ATTACKED).p99_ms
         found.append((f"{subject.name}: keeps {share:.1%} (at least {SHARE_LEAST:.0%})", share >= SHARE_LEAST))
         summary = (
             f"{subject.name}: slowest of ten producers {equality:.2f} of the fastest (at least {EQUALITY_LEAST:g})"
         )
         found.append((summary, equality >= EQUALITY_LEAST))
         if peer is not None:
-            found.append((f"{subject.name}: share {share:.1%}, Kafka's {peer.share:.1%}", share >= peer.share))
+            found.append(
+                (
+                    f"{subject.name}: share {share:.1%}, Kafka's {peer.retained_throughput:.1%}",
+                    share >= peer.retained_throughput,
+                )
+            )
             limit_ms = peer.latency(ATTACKED).p99_ms
-            summary = f"{subject.name}: probe p99 {number(p99_ms)} ms, Kafka's {number(limit_ms)} ms"
+            summary = f"{subject.name}: probe p99 {format_number(p99_ms)} ms, Kafka's {format_number(limit_ms)} ms"
             found.append((summary, p99_ms <= limit_ms))
     return found
 
@@ -454,9 +462,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
     options = parser.parse_args(argv)
     options.folder.mkdir(parents=True, exist_ok=True)
-    missing = "as requested" if options.without_kafka else why_missing()
+    missing = "as requested" if options.without_kafka else kafka_unavailable_reason()
     load_before = os.getloadavg()[0]
-    measured = subjects(with_group=options.with_group, with_kafka=missing is None)
+    measured = create_subjects(with_group=options.with_group, with_kafka=missing is None)
     try:
         measure(measured, options)
     except ChronikError as error:
@@ -464,11 +472,11 @@ def main(argv: list[str]) -> int:
         return 1
     left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
     setting = f"{options.connections:,} hostile connections from {options.sources} addresses, {options.rounds} rounds"
-    print(f"Measured on {machine()}; load before: {load_before:.2f}. {setting}.{left_out}")
-    print(f"\n{throughput_table(measured)}\n\n{latency_table(measured)}\n")
-    found = verdicts(measured)
+    print(f"Measured on {describe_machine()}; load before: {load_before:.2f}. {setting}.{left_out}")
+    print(f"\n{format_throughput(measured)}\n\n{format_latencies(measured)}\n")
+    found = evaluate_goals(measured)
     for summary, is_met in found:
-        print(f"- {summary}: {'met' if is_met else MISSED}")
+        print(f"- {summary}: {'met' if is_met else MISSED_LABEL}")
     return 0 if all(is_met for _, is_met in found) else 1
 
 

@@ -25,25 +25,25 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from bench.apache_kafka import AS_SHIPPED, ApacheKafka, run_tool, why_missing
-from bench.beside_kafka import say
+from bench.apache_kafka import DEFAULT_JVM_OPTIONS, ApacheKafka, kafka_unavailable_reason, run_tool
+from bench.kafka_comparison import print_progress
+from bench.report_tables import describe_machine
 from bench.servers import ROOT
-from bench.tables import machine
 from chronik.bench import consume, produce
-from chronik.bench.clients import temporary_topics, unique_name
 from chronik.bench.consume import ConsumeLoad
+from chronik.bench.librdkafka_config import generate_name, temporary_topics
 from chronik.bench.produce import ProduceLoad
-from chronik.bench.report import number
-from chronik.bench.rounds import MISSED, markdown_table
-from chronik.client.access.settings import Access, parse_security
-from chronik.client.cluster import Cluster
+from chronik.bench.report import format_number
+from chronik.bench.rounds import MISSED_LABEL, format_markdown_table
+from chronik.client.access.settings import BootstrapAccess, parse_security
+from chronik.client.cluster import ClusterClient
 from chronik.client.security.acls import AclBinding, AclFilter, add_acls, list_acls
 from chronik.client.security.users import set_password
-from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
+from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN
 from chronik.testing import Broker
 from chronik.testing.ports import HOST
-from chronik.tls.issuing import Authority
+from chronik.tls.certificate_authority import CertificateAuthority
 
 PLAIN, AGAIN, TLS, LOGIN, WITH_ACLS = "no security", "no security, again", "TLS", "login, no TLS", "10,000 ACLs"
 KAFKA, KAFKA_TLS = "Apache Kafka, no security", "Apache Kafka, TLS"
@@ -76,14 +76,14 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 LITERAL, PREFIXED, ALLOW = 3, 4, 3
 AUTHORIZER: Final = {"authorizer.class.name": "standard"}
 OWN_ACLS: Final = [
-    AclBinding(ResourceType.TOPIC, "chronik-bench-", PREFIXED, ANONYMOUS, "*", Operation.ALL, ALLOW),
-    AclBinding(ResourceType.CLUSTER, CLUSTER_NAME, LITERAL, ANONYMOUS, "*", Operation.CREATE, ALLOW),
-    AclBinding(ResourceType.GROUP, "*", LITERAL, ANONYMOUS, "*", Operation.ALL, ALLOW),
+    AclBinding(AclResourceType.TOPIC, "chronik-bench-", PREFIXED, ANONYMOUS, "*", AclOperation.ALL, ALLOW),
+    AclBinding(AclResourceType.CLUSTER, CLUSTER_NAME, LITERAL, ANONYMOUS, "*", AclOperation.CREATE, ALLOW),
+    AclBinding(AclResourceType.GROUP, "*", LITERAL, ANONYMOUS, "*", AclOperation.ALL, ALLOW),
 ]
 
 
 @dataclass(frozen=True)
-class Way:
+class ListenerBenchmark:
     """A server listener to produce to and consume from, and its results."""
 
     name: str
@@ -93,11 +93,11 @@ class Way:
     figures: dict[str, list[float]] = field(default_factory=dict)
     """One value per round, by figure."""
 
-    def cluster(self) -> Cluster:
-        return Cluster(Access(self.bootstrap, parse_security(self.security)))
+    def cluster(self) -> ClusterClient:
+        return ClusterClient(BootstrapAccess(self.bootstrap, parse_security(self.security)))
 
     def measure(self, records: int, size: int) -> None:
-        topic = unique_name("security")
+        topic = generate_name("security")
         with self.cluster() as cluster, temporary_topics(cluster, [topic]):
             written = produce.measure(
                 ProduceLoad(self.bootstrap, topic, records, size, broker_pid=self.pid, security=self.security)
@@ -116,7 +116,7 @@ class Way:
 
     def measure_java(self, folder: Path, records: int, size: int) -> None:
         """Measure Kafka's ProducerPerformance tool, whose first second includes the JVM's start."""
-        topic, file = unique_name("security"), folder / "java.properties"
+        topic, file = generate_name("security"), folder / "java.properties"
         file.write_text("\n".join(f"{name}={value}" for name, value in self._java_settings().items()))
         tool_arguments = [
             "--topic",
@@ -144,7 +144,7 @@ class Way:
 
 
 @contextmanager
-def _broker_with_three_listeners(folder: Path, security: dict[str, str]) -> Iterator[list[Way]]:
+def _broker_with_three_listeners(folder: Path, security: dict[str, str]) -> Iterator[list[ListenerBenchmark]]:
     """Start a broker with three listeners. The plaintext listener is yielded twice, to measure the noise."""
     listeners = {
         "listeners": f"PLAINTEXT://{HOST}:0,TLS://{HOST}:0,LOGIN://{HOST}:0",
@@ -157,18 +157,22 @@ def _broker_with_three_listeners(folder: Path, security: dict[str, str]) -> Iter
     login |= {"sasl.username": USER, "sasl.password": PASSWORD}
     with _create_broker(folder / "three-ports", listeners) as broker:
         plain, tls, asks = (_listener_address(broker, name) for name in ("PLAINTEXT", "TLS", "LOGIN"))
-        with Cluster(plain) as cluster:
+        with ClusterClient(plain) as cluster:
             set_password(cluster, USER, PASSWORD, [MECHANISM], ITERATIONS_MIN)
         pid = broker.pid
         assert pid is not None
-        ways = [Way(PLAIN, plain, pid), Way(AGAIN, plain, pid), Way(TLS, tls, pid, security)]
-        yield [*ways, Way(LOGIN, asks, pid, login)]
+        ways = [
+            ListenerBenchmark(PLAIN, plain, pid),
+            ListenerBenchmark(AGAIN, plain, pid),
+            ListenerBenchmark(TLS, tls, pid, security),
+        ]
+        yield [*ways, ListenerBenchmark(LOGIN, asks, pid, login)]
 
 
 def _create_broker(folder: Path, config: dict[str, str]) -> Broker:
     """Return a broker as users run it, without the tests' recording of requests."""
     broker = Broker(folder, flush="os", broker=config)
-    broker.keeps_requests = False
+    broker.records_requests = False
     return broker
 
 
@@ -179,14 +183,16 @@ def _listener_address(broker: Broker, listener: str) -> str:
 
 
 @contextmanager
-def _broker_with_acls(folder: Path) -> Iterator[list[Way]]:
+def _broker_with_acls(folder: Path) -> Iterator[list[ListenerBenchmark]]:
     """Create the ACLs while everything is allowed, then restart the broker with the authorizer's rules."""
     others = [
-        AclBinding(ResourceType.TOPIC, f"t{each}", LITERAL + each % 2, f"User:u{each}", "*", Operation.READ, ALLOW)
+        AclBinding(
+            AclResourceType.TOPIC, f"t{each}", LITERAL + each % 2, f"User:u{each}", "*", AclOperation.READ, ALLOW
+        )
         for each in range(ACLS - len(OWN_ACLS))
     ]
     with Broker(folder / "guarded", flush="os", broker={**AUTHORIZER, "super.users": ANONYMOUS}) as broker:
-        with Cluster(broker.bootstrap) as cluster:
+        with ClusterClient(broker.bootstrap) as cluster:
             for first in range(0, len(others), ACLS_PER_REQUEST):
                 add_acls(cluster, others[first : first + ACLS_PER_REQUEST])
             add_acls(cluster, OWN_ACLS)
@@ -194,21 +200,26 @@ def _broker_with_acls(folder: Path) -> Iterator[list[Way]]:
         broker.stop()
     with _create_broker(folder / "guarded", AUTHORIZER) as broker:
         assert broker.pid is not None
-        yield [Way(WITH_ACLS, broker.bootstrap, broker.pid)]
+        yield [ListenerBenchmark(WITH_ACLS, broker.bootstrap, broker.pid)]
 
 
 @contextmanager
-def _kafka(folder: Path, security: dict[str, str]) -> Iterator[list[Way]]:
+def _kafka(folder: Path, security: dict[str, str]) -> Iterator[list[ListenerBenchmark]]:
     (folder / "kafka").mkdir()
-    with ApacheKafka(folder / "kafka", jvm_options=AS_SHIPPED, keystore=folder / "node.pem", cipher=CIPHER) as kafka:
-        yield [Way(KAFKA, kafka.bootstrap, kafka.pid), Way(KAFKA_TLS, kafka.tls_bootstrap, kafka.pid, security)]
+    with ApacheKafka(
+        folder / "kafka", jvm_options=DEFAULT_JVM_OPTIONS, keystore=folder / "node.pem", cipher=CIPHER
+    ) as kafka:
+        yield [
+            ListenerBenchmark(KAFKA, kafka.bootstrap, kafka.pid),
+            ListenerBenchmark(KAFKA_TLS, kafka.tls_bootstrap, kafka.pid, security),
+        ]
 
 
 @contextmanager
-def running(folder: Path, *, with_kafka: bool) -> Iterator[list[Way]]:
-    authority = Authority("bench")
-    (folder / "node.pem").write_bytes(authority.issue("CN=bench", [HOST]).both)
-    (folder / "ca.pem").write_bytes(authority.certificate)
+def run_servers(folder: Path, *, with_kafka: bool) -> Iterator[list[ListenerBenchmark]]:
+    authority = CertificateAuthority("bench")
+    (folder / "node.pem").write_bytes(authority.issue("CN=bench", [HOST]).keystore_pem)
+    (folder / "ca.pem").write_bytes(authority.certificate_pem)
     (folder / "openssl.cnf").write_text(OPENSSL)
     os.environ["OPENSSL_CONF"] = str(folder / "openssl.cnf")  # for the broker process
     security = {"security.protocol": "ssl", "ssl.ca.location": str(folder / "ca.pem")}
@@ -223,7 +234,7 @@ def running(folder: Path, *, with_kafka: bool) -> Iterator[list[Way]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SecurityComparison:
     """The ratios of one comparison and its minimum, if any."""
 
     what: str
@@ -236,30 +247,37 @@ class Verdict:
 
     def row(self) -> list[str]:
         low, middle, high = quantiles(self.ratios, n=4) if len(self.ratios) > 1 else self.ratios * 3
-        wanted = "" if self.least is None else f"at least {self.least:.2f}: {'met' if self.is_met else MISSED}"
+        wanted = "" if self.least is None else f"at least {self.least:.2f}: {'met' if self.is_met else MISSED_LABEL}"
         return [self.what, f"{middle:.2f}", f"{low:.2f} to {high:.2f}", wanted]
 
 
-def verdicts(ways: Sequence[Way]) -> list[Verdict]:
+def compare_listeners(ways: Sequence[ListenerBenchmark]) -> list[SecurityComparison]:
     by_name = {way.name: way.figures for way in ways}
     found = []
     for what in by_name[AGAIN]:
         is_rate, compare = what.endswith("/s"), partial(_ratios, by_name, what=what)
         itself = compare(AGAIN, PLAIN)
         same = min(SAME_LEAST, quantiles(itself, n=4)[0]) if len(itself) > 1 else 0.0
-        found.append(Verdict(f"{AGAIN} compared with itself: {what}", itself))
+        found.append(SecurityComparison(f"{AGAIN} compared with itself: {what}", itself))
         found.append(
-            Verdict(f"{TLS} compared with {PLAIN}: {what}", compare(TLS, PLAIN), TLS_LEAST if is_rate else None)
+            SecurityComparison(
+                f"{TLS} compared with {PLAIN}: {what}", compare(TLS, PLAIN), TLS_LEAST if is_rate else None
+            )
         )
         found += [
-            Verdict(f"{name} compared with {PLAIN}: {what}", compare(name, PLAIN), same) for name in (LOGIN, WITH_ACLS)
+            SecurityComparison(f"{name} compared with {PLAIN}: {what}", compare(name, PLAIN), same)
+            for name in (LOGIN, WITH_ACLS)
         ]
         if KAFKA in by_name:
-            found.append(Verdict(f"{KAFKA_TLS} compared with without: {what}", compare(KAFKA_TLS, KAFKA)))
-            found.append(Verdict(f"{TLS} compared with {KAFKA_TLS}: {what}", compare(TLS, KAFKA_TLS), 1.0))
+            found.append(SecurityComparison(f"{KAFKA_TLS} compared with without: {what}", compare(KAFKA_TLS, KAFKA)))
+            found.append(SecurityComparison(f"{TLS} compared with {KAFKA_TLS}: {what}", compare(TLS, KAFKA_TLS), 1.0))
     if JAVA in by_name[TLS]:
-        found.append(Verdict(f"{TLS} compared with {PLAIN}: {JAVA}", _ratios(by_name, TLS, PLAIN, JAVA), TLS_LEAST))
-        found.append(Verdict(f"{TLS} compared with {KAFKA_TLS}: {JAVA}", _ratios(by_name, TLS, KAFKA_TLS, JAVA), 1.0))
+        found.append(
+            SecurityComparison(f"{TLS} compared with {PLAIN}: {JAVA}", _ratios(by_name, TLS, PLAIN, JAVA), TLS_LEAST)
+        )
+        found.append(
+            SecurityComparison(f"{TLS} compared with {KAFKA_TLS}: {JAVA}", _ratios(by_name, TLS, KAFKA_TLS, JAVA), 1.0)
+        )
     return found
 
 
@@ -267,8 +285,8 @@ def _ratios(by_name: Mapping[str, Mapping[str, list[float]]], name: str, other: 
     return [value / base for value, base in zip(by_name[name][what], by_name[other][what], strict=True)]
 
 
-def _format_median(way: Way, what: str) -> str:
-    return number(median(way.figures[what])) if what in way.figures else ""
+def _format_median(way: ListenerBenchmark, what: str) -> str:
+    return format_number(median(way.figures[what])) if what in way.figures else ""
 
 
 def main(argv: list[str]) -> int:
@@ -281,35 +299,37 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
     arguments = parser.parse_args(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    missing = "--without-kafka" if arguments.without_kafka else why_missing()
+    missing = "--without-kafka" if arguments.without_kafka else kafka_unavailable_reason()
     load_before = os.getloadavg()[0]
     with (
         TemporaryDirectory(prefix="security-", dir=arguments.folder.resolve(), ignore_cleanup_errors=True) as folder,
-        running(Path(folder), with_kafka=missing is None) as ways,
+        run_servers(Path(folder), with_kafka=missing is None) as ways,
     ):
         by_name = {way.name: way for way in ways}
         for way in ways:
             way.measure(arguments.records, arguments.size)  # warm-up: Java compiles hot code
             way.figures.clear()
         for round_number in range(arguments.rounds):
-            say(f"round {round_number + 1} of {arguments.rounds}")
+            print_progress(f"round {round_number + 1} of {arguments.rounds}")
             for name in Random(round_number).sample(
                 list(by_name), len(by_name)
             ):  # random order, to avoid order effects
                 by_name[name].measure(arguments.records, arguments.size)
         for round_number in range(arguments.java_rounds if missing is None else 0):
-            say(f"Java's client: round {round_number + 1} of {arguments.java_rounds}")
+            print_progress(f"Java's client: round {round_number + 1} of {arguments.java_rounds}")
             for name in Random(round_number).sample([PLAIN, TLS, KAFKA, KAFKA_TLS], 4):
                 by_name[name].measure_java(Path(folder), JAVA_TIMES * arguments.records, arguments.size)
     left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
     print(
-        f"Measured on {machine()}; load before: {load_before:.2f}. {arguments.rounds} interleaved rounds.{left_out}\n"
+        f"Measured on {describe_machine()}; load before: {load_before:.2f}. {arguments.rounds} interleaved rounds.{left_out}\n"
     )
     figure_names = list(ways[0].figures)
     rows = [[way.name, *(_format_median(way, what) for what in figure_names)] for way in ways]
-    print(markdown_table(["median", *figure_names], rows))
-    results = verdicts(ways)
-    print(f"\n{markdown_table(['comparison', 'ratio', 'quartiles', ''], [verdict.row() for verdict in results])}")
+    print(format_markdown_table(["median", *figure_names], rows))
+    results = compare_listeners(ways)
+    print(
+        f"\n{format_markdown_table(['comparison', 'ratio', 'quartiles', ''], [verdict.row() for verdict in results])}"
+    )
     return 0 if all(verdict.is_met for verdict in results) else 1
 
 

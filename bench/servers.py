@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from chronik.bench.errors import BenchFailed
+from chronik.bench.errors import BenchmarkError
 from chronik.config import Address
 
 HOST: Final = "127.0.0.1"
@@ -23,12 +23,12 @@ START_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 30.0
 RETRY_SECONDS: Final = 0.001
 
-FLOOR, CHRONIK_OS, CHRONIK_GROUP = "floor", "Chronik, os", "Chronik, group"
+MINIMAL_SERVER, CHRONIK_OS, CHRONIK_GROUP = "floor", "Chronik, os", "Chronik, group"
 ROOT: Final = Path(__file__).parents[1]
 
 
 def _floor(folder: Path, port: int) -> list[str]:
-    return [sys.executable, "-m", "bench.floor", str(folder), str(port)]
+    return [sys.executable, "-m", "bench.minimal_server", str(folder), str(port)]
 
 
 def _chronik(flush: str) -> Callable[[Path, int], list[str]]:
@@ -42,7 +42,7 @@ def _chronik(flush: str) -> Callable[[Path, int], list[str]]:
 
 
 COMMANDS: Final[dict[str, Callable[[Path, int], list[str]]]] = {
-    FLOOR: _floor,
+    MINIMAL_SERVER: _floor,
     CHRONIK_OS: _chronik("os"),
     CHRONIK_GROUP: _chronik("group"),
 }
@@ -54,20 +54,20 @@ def _environment(parent: Path) -> dict[str, str]:
     return variables | {"PYTHONPYCACHEPREFIX": str(parent.resolve() / "bytecode")}
 
 
-class Server:
+class BenchmarkServer:
     """A running server that has responded to its first request. On exit, it is stopped and its data is deleted."""
 
-    def __init__(self, name: str, parent: Path, *, tells_status: bool = False) -> None:
+    def __init__(self, name: str, parent: Path, *, with_http: bool = False) -> None:
         """Reserve a port and a data directory; with `tells_status`, also an HTTP address (`http`)."""
         self._name = name
-        self.http = Address(HOST, _free_port()) if tells_status else None
+        self.http = Address(HOST, _free_port()) if with_http else None
         self._environment = _environment(parent)
         self._directory = Path(tempfile.mkdtemp(prefix="chronik-bench-", dir=parent))
         self._port = _free_port()
-        self.first_answer_seconds = 0.0
+        self.first_response_seconds = 0.0
         self._process: subprocess.Popen[bytes]
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> BenchmarkServer:
         started = time.perf_counter()
         command = COMMANDS[self._name](self._directory, self._port)
         if self.http is not None:
@@ -78,7 +78,7 @@ class Server:
         except BaseException:
             self._stop()
             raise
-        self.first_answer_seconds = time.perf_counter() - started
+        self.first_response_seconds = time.perf_counter() - started
         return self
 
     def __exit__(
@@ -96,11 +96,11 @@ class Server:
 
     def _wait_for_response(self) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not answers_api_versions(self._port):
+        while not responds_to_api_versions(self._port):
             if self._process.poll() is not None:
-                raise BenchFailed(f"{self._name} exited with code {self._process.returncode} before it responded")
+                raise BenchmarkError(f"{self._name} exited with code {self._process.returncode} before it responded")
             if time.monotonic() > deadline:
-                raise BenchFailed(f"{self._name} did not respond within {START_SECONDS_MAX:g} s")
+                raise BenchmarkError(f"{self._name} did not respond within {START_SECONDS_MAX:g} s")
             time.sleep(RETRY_SECONDS)
 
     def _stop(self) -> None:
@@ -123,7 +123,7 @@ _API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 7, -1)  # version 0, cor
 _RESPONSE: Final = struct.Struct(">iih")  # size, correlation id, error code
 
 
-def answers_api_versions(port: int, host: str = HOST) -> bool:
+def responds_to_api_versions(port: int, host: str = HOST) -> bool:
     """Return whether an ApiVersions request succeeds. It uses a socket, because a client library adds start-up time."""
     try:
         with socket.create_connection((host, port), timeout=START_SECONDS_MAX) as connection:

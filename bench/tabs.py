@@ -18,16 +18,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from bench.beside_kafka import say
-from bench.servers import CHRONIK_OS, ROOT, Server
-from bench.tables import machine
-from chronik.bench.clients import ensure_topic
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import MEGABYTE, Latency, cpu_seconds, resident_bytes
-from chronik.bench.report import number
-from chronik.bench.round_trip import WARM_UP_TRIPS, Span, traveller
-from chronik.bench.rounds import below, in_turn, markdown_table, target_rows
-from chronik.client.cluster import Cluster
+from bench.kafka_comparison import print_progress
+from bench.report_tables import describe_machine
+from bench.servers import CHRONIK_OS, ROOT, BenchmarkServer
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka_config import ensure_topic
+from chronik.bench.report import format_number
+from chronik.bench.round_trip import WARM_UP_TRIPS, TimeSpan, open_round_trip
+from chronik.bench.rounds import below, format_markdown_table, format_target_rows, rotate
+from chronik.bench.statistics import MEGABYTE, Latency, read_cpu_seconds, read_resident_bytes
+from chronik.client.cluster import ClusterClient
 from chronik.config import Address
 from chronik.errors import ChronikError
 
@@ -51,19 +51,19 @@ GROWTH_MB_MAX: Final = 1.0
 
 
 @dataclass(slots=True)
-class Subject:
+class TabsSubject:
     """A node under test and its samples."""
 
-    server: Server
-    trip: Callable[[], Span]
+    server: BenchmarkServer
+    trip: Callable[[], TimeSpan]
     trips: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     """CPU seconds at the start and after each minute; `memory` has the resident bytes at the same times."""
     memory: list[int] = field(default_factory=list)
 
-    def look(self) -> None:
-        self.cpu.append(cpu_seconds(self.server.pid))
-        self.memory.append(resident_bytes(self.server.pid))
+    def sample(self) -> None:
+        self.cpu.append(read_cpu_seconds(self.server.pid))
+        self.memory.append(read_resident_bytes(self.server.pid))
 
     def cpu_percent(self, seconds: float) -> float:
         return 100 * (self.cpu[-1] - self.cpu[0]) / seconds
@@ -74,14 +74,14 @@ class Subject:
 
 
 @contextmanager
-def browser() -> Iterator[Any]:
+def start_browser() -> Iterator[Any]:
     path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
         path = None
     if path is None:
-        raise BenchFailed("chromium or playwright is missing: run tools/clients/setup browser")
+        raise BenchmarkError("chromium or playwright is missing: run tools/clients/setup browser")
     with sync_playwright() as running:
         started = running.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         try:
@@ -105,27 +105,27 @@ def wait_until_live(tabs: list[Any]) -> None:
 
 
 @contextmanager
-def subject(folder: Path) -> Iterator[Subject]:
-    with Server(CHRONIK_OS, folder, tells_status=True) as server:
-        with Cluster(server.bootstrap) as cluster:
+def start_subject(folder: Path) -> Iterator[TabsSubject]:
+    with BenchmarkServer(CHRONIK_OS, folder, with_http=True) as server:
+        with ClusterClient(server.bootstrap) as cluster:
             ensure_topic(cluster, TOPIC, 1)
-        with traveller(server.bootstrap, TOPIC) as trip:
+        with open_round_trip(server.bootstrap, TOPIC) as trip:
             for _ in range(WARM_UP_TRIPS):
                 trip()
-            yield Subject(server, trip)
+            yield TabsSubject(server, trip)
 
 
-def measure(minutes: int, folder: Path) -> tuple[dict[str, Subject], float]:
+def measure(minutes: int, folder: Path) -> tuple[dict[str, TabsSubject], float]:
     """Run the load and return both subjects and the elapsed seconds."""
     with ExitStack() as stack:
-        subjects = {name: stack.enter_context(subject(folder)) for name in (WITH, WITHOUT)}
+        subjects = {name: stack.enter_context(start_subject(folder)) for name in (WITH, WITHOUT)}
         http = subjects[WITH].server.http
         assert http is not None
-        tabs = open_tabs(stack.enter_context(browser()), http)
+        tabs = open_tabs(stack.enter_context(start_browser()), http)
         start_time = time.monotonic()
         _sample(subjects)
         for minute in range(1, minutes + 1):
-            say(f"minute {minute} of {minutes}")
+            print_progress(f"minute {minute} of {minutes}")
             _make_round_trips(subjects, tabs[0], start_time + 60 * minute)
             _sample(subjects)
         seconds = time.monotonic() - start_time
@@ -133,27 +133,27 @@ def measure(minutes: int, folder: Path) -> tuple[dict[str, Subject], float]:
         return subjects, seconds
 
 
-def _sample(subjects: dict[str, Subject]) -> None:
+def _sample(subjects: dict[str, TabsSubject]) -> None:
     for each in subjects.values():
-        each.look()
+        each.sample()
 
 
-def _make_round_trips(subjects: dict[str, Subject], tab: Any, until: float) -> None:
+def _make_round_trips(subjects: dict[str, TabsSubject], tab: Any, until: float) -> None:
     for iteration in count():
         if time.monotonic() > until:
             return
-        for name in in_turn(list(subjects), iteration):  # the first in an iteration has cold caches
+        for name in rotate(list(subjects), iteration):  # the first in an iteration has cold caches
             subjects[name].trips += (subjects[name].trip().seconds for _ in range(TRIPS_AT_ONCE))
         tab.wait_for_timeout(1000 * PAUSE_SECONDS)  # lets Playwright process browser events
 
 
-def report(subjects: dict[str, Subject], seconds: float) -> tuple[str, bool]:
+def report(subjects: dict[str, TabsSubject], seconds: float) -> tuple[str, bool]:
     rows = []
     for name, each in subjects.items():
-        trips = Latency.of(each.trips)
+        trips = Latency.from_seconds(each.trips)
         figures = (each.cpu_percent(seconds), each.memory[-1] / MEGABYTE, each.growth_mb())
         times = (trips.p50_ms, trips.p99_ms, trips.p999_ms, trips.max_ms)
-        rows.append([name, *map(number, figures), f"{len(each.trips):,}", *map(number, times)])
+        rows.append([name, *map(format_number, figures), f"{len(each.trips):,}", *map(format_number, times)])
     headings = (
         "node",
         "CPU, % of a core",
@@ -171,8 +171,8 @@ def report(subjects: dict[str, Subject], seconds: float) -> tuple[str, bool]:
         below("cost of the tabs, % of a core", cost, CPU_PERCENT_MAX),
         below("memory growth beyond that of the other node, MB", growth, GROWTH_MB_MAX),
     ]
-    table = markdown_table(("target", "wanted", "measured", ""), target_rows(goals))
-    return f"{markdown_table(headings, rows)}\n\n{table}", all(goal.met for goal in goals)
+    table = format_markdown_table(("target", "wanted", "measured", ""), format_target_rows(goals))
+    return f"{format_markdown_table(headings, rows)}\n\n{table}", all(goal.met for goal in goals)
 
 
 def main(argv: list[str]) -> int:
@@ -186,7 +186,7 @@ def main(argv: list[str]) -> int:
     except ChronikError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    print(f"Ten tabs for {arguments.minutes} minutes, on {machine()}.\n\n{table}")
+    print(f"Ten tabs for {arguments.minutes} minutes, on {describe_machine()}.\n\n{table}")
     return 0 if met else 1
 
 

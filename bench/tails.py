@@ -18,16 +18,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench.apache_kafka import why_missing
-from bench.beside_kafka import Running, Start, kafka, one_node, say, three_nodes
+from bench.apache_kafka import kafka_unavailable_reason
 from bench.cluster.nodes import NODES
+from bench.kafka_comparison import (
+    RunningServer,
+    ServerFactory,
+    apache_kafka_cluster,
+    chronik_cluster,
+    chronik_node,
+    print_progress,
+)
+from bench.report_tables import describe_machine
 from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT
-from bench.tables import machine
-from chronik.bench.clients import temporary_topics, unique_name
-from chronik.bench.report import number
-from chronik.bench.round_trip import RoundTripResult, Span, make_trips, result_of, slow_syncs
-from chronik.bench.rounds import MISSED, in_turn, markdown_table
-from chronik.client.cluster import Cluster
+from chronik.bench.librdkafka_config import generate_name, temporary_topics
+from chronik.bench.report import format_number
+from chronik.bench.round_trip import RoundTripResult, TimeSpan, list_slow_syncs, measure_trips, summarize_trips
+from chronik.bench.rounds import MISSED_LABEL, format_markdown_table, rotate
+from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
 
 TRIPS: Final = 20_000
@@ -42,36 +49,36 @@ LONGEST_MS: Final = 100.0
 
 
 @dataclass(slots=True)
-class Subject:
+class TailsSubject:
     """A server under test and its round trips."""
 
     name: str
     nodes: int
-    start: Start
+    start: ServerFactory
     is_kafka: bool = False
-    trips: list[Span] = field(default_factory=list)
-    slow_syncs: dict[Span, None] = field(default_factory=dict)
+    trips: list[TimeSpan] = field(default_factory=list)
+    slow_syncs: dict[TimeSpan, None] = field(default_factory=dict)
 
     def result(self) -> RoundTripResult:
-        return result_of(self.trips, RECORD_BYTES, None if self.is_kafka else list(self.slow_syncs))
+        return summarize_trips(self.trips, RECORD_BYTES, None if self.is_kafka else list(self.slow_syncs))
 
 
-def subjects(*, with_kafka: bool) -> list[Subject]:
+def create_subjects(*, with_kafka: bool) -> list[TailsSubject]:
     chronik = [
-        Subject("Chronik, one node, os", 1, one_node(CHRONIK_OS)),
-        Subject("Chronik, one node, group", 1, one_node(CHRONIK_GROUP)),
-        Subject("Chronik, three nodes, os", NODES, three_nodes("os")),
-        Subject("Chronik, three nodes, group", NODES, three_nodes("group")),
+        TailsSubject("Chronik, one node, os", 1, chronik_node(CHRONIK_OS)),
+        TailsSubject("Chronik, one node, group", 1, chronik_node(CHRONIK_GROUP)),
+        TailsSubject("Chronik, three nodes, os", NODES, chronik_cluster("os")),
+        TailsSubject("Chronik, three nodes, group", NODES, chronik_cluster("group")),
     ]
     references = [
-        Subject("Apache Kafka, one node", 1, kafka(1), is_kafka=True),
-        Subject("Apache Kafka, three nodes", NODES, kafka(NODES), is_kafka=True),
+        TailsSubject("Apache Kafka, one node", 1, apache_kafka_cluster(1), is_kafka=True),
+        TailsSubject("Apache Kafka, three nodes", NODES, apache_kafka_cluster(NODES), is_kafka=True),
     ]
     return [*chronik, *(references if with_kafka else ())]
 
 
 @contextmanager
-def busy(processes: int) -> Iterator[None]:
+def run_busy_processes(processes: int) -> Iterator[None]:
     """Run busy processes that use all CPU they can get."""
     started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
@@ -82,31 +89,31 @@ def busy(processes: int) -> Iterator[None]:
             process.wait()
 
 
-def measure(measured: Sequence[Subject], trips: int, rounds: int, others: int, folder: Path) -> None:
+def measure(measured: Sequence[TailsSubject], trips: int, rounds: int, others: int, folder: Path) -> None:
     with ExitStack() as stack:
         running = {}
         for subject in measured:
-            say(f"starting {subject.name}")
+            print_progress(f"starting {subject.name}")
             running[subject.name] = stack.enter_context(subject.start(folder))
         for subject in measured:
             _trips(running[subject.name], subject.nodes, WARM_UP_TRIPS)
-        stack.enter_context(busy(others))
+        stack.enter_context(run_busy_processes(others))
         by_name = {subject.name: subject for subject in measured}
         for round_number in range(rounds):
-            for name in in_turn(list(by_name), round_number):
-                say(f"round {round_number + 1} of {rounds}: {name}")
+            for name in rotate(list(by_name), round_number):
+                print_progress(f"round {round_number + 1} of {rounds}: {name}")
                 subject, server = by_name[name], running[name]
                 subject.trips += _trips(server, subject.nodes, trips // rounds)
-                subject.slow_syncs.update(dict.fromkeys(slow_syncs(server.http)))
+                subject.slow_syncs.update(dict.fromkeys(list_slow_syncs(server.http)))
 
 
-def _trips(server: Running, nodes: int, count: int) -> list[Span]:
-    topic = unique_name("tails")
-    with Cluster(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
-        return make_trips(server.bootstrap, topic, count, RECORD_BYTES)
+def _trips(server: RunningServer, nodes: int, count: int) -> list[TimeSpan]:
+    topic = generate_name("tails")
+    with ClusterClient(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
+        return measure_trips(server.bootstrap, topic, count, RECORD_BYTES)
 
 
-def allowed_ms(subject: Subject, measured: Sequence[Subject]) -> float:
+def allowed_ms(subject: TailsSubject, measured: Sequence[TailsSubject]) -> float:
     """Return the longest trip of a Kafka with as many nodes, or 100 ms if that is more."""
     peers = [each.result().latency.max_ms for each in measured if each.is_kafka and each.nodes == subject.nodes]
     return max([LONGEST_MS, *peers])
@@ -116,24 +123,24 @@ def longest_ms(result: RoundTripResult) -> float:
     return result.latency.max_ms if result.max_ms_of_others is None else result.max_ms_of_others
 
 
-def is_met(subject: Subject, measured: Sequence[Subject]) -> bool:
+def is_met(subject: TailsSubject, measured: Sequence[TailsSubject]) -> bool:
     return subject.is_kafka or longest_ms(subject.result()) <= allowed_ms(subject, measured)
 
 
-def table(measured: Sequence[Subject]) -> str:
+def format_table(measured: Sequence[TailsSubject]) -> str:
     headings = ["", "trips", "p50 ms", "p99 ms", "p99.9 ms", "longest ms", "over 50 ms", "over 100 ms"]
     headings += ["during a slow sync", "longest of the others ms", "allowed ms", ""]
-    return markdown_table(headings, [_row(subject, measured) for subject in measured])
+    return format_markdown_table(headings, [_row(subject, measured) for subject in measured])
 
 
-def _row(subject: Subject, measured: Sequence[Subject]) -> list[str]:
+def _row(subject: TailsSubject, measured: Sequence[TailsSubject]) -> list[str]:
     result = subject.result()
     latency = result.latency
     cells: list[float | int | None] = [result.trips, latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms]
     cells += [result.over_50_ms, result.over_100_ms, result.beside_slow_syncs, result.max_ms_of_others]
     cells.append(None if subject.is_kafka else allowed_ms(subject, measured))
-    verdict = "" if subject.is_kafka else "met" if is_met(subject, measured) else MISSED
-    return [subject.name, *("" if cell is None else number(cell) for cell in cells), verdict]
+    verdict = "" if subject.is_kafka else "met" if is_met(subject, measured) else MISSED_LABEL
+    return [subject.name, *("" if cell is None else format_number(cell) for cell in cells), verdict]
 
 
 def main(argv: list[str]) -> int:
@@ -145,17 +152,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
     arguments = parser.parse_args(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    missing = "--without-kafka" if arguments.without_kafka else why_missing()
+    missing = "--without-kafka" if arguments.without_kafka else kafka_unavailable_reason()
     load_before = os.getloadavg()[0]
-    measured = subjects(with_kafka=missing is None)
+    measured = create_subjects(with_kafka=missing is None)
     try:
         measure(measured, arguments.trips, arguments.rounds, arguments.busy, arguments.folder.resolve())
     except ChronikError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
-    print(f"Measured on {machine()}; load before: {load_before:.2f}; {arguments.busy} busy processes.{left_out}\n")
-    print(table(measured))
+    print(
+        f"Measured on {describe_machine()}; load before: {load_before:.2f}; {arguments.busy} busy processes.{left_out}\n"
+    )
+    print(format_table(measured))
     return 0 if all(is_met(subject, measured) for subject in measured) else 1
 
 

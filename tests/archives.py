@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from chronik.pipeline.spark.home import PySparkMissing, private_spark_home, pyspark_folder
-from chronik.pipeline.spark.java import JavaMissing, find_java
+from chronik.pipeline.spark.java import JavaNotFoundError, find_java
+from chronik.pipeline.spark.spark_home import PySparkNotFoundError, private_spark_home, pyspark_directory
 
 TOOLS: Final = Path(__file__).parents[1] / ".tools"
 FOLDER: Final = TOOLS / "archives"
@@ -34,54 +34,61 @@ NO_CONF: Final = FOLDER / "no-conf"
 SPARK_SECONDS_MAX: Final = 600.0
 
 
-def archive_of(name: str, jars: Iterable[Path]) -> Path | None:
+def archive_path(name: str, jars: Iterable[Path]) -> Path | None:
     """Return the path of the archive for these jars (by size and time) and the current Java; None without Java."""
     try:
         release = (find_java().home / "release").read_bytes()
-    except (JavaMissing, OSError):
+    except (JavaNotFoundError, OSError):
         return None
     files = "".join(f"{jar.resolve()} {(stat := jar.stat()).st_size} {stat.st_mtime_ns}\n" for jar in sorted(jars))
     return FOLDER / f"{name}-{hashlib.sha256(release + files.encode()).hexdigest()[:12]}.jsa"
 
 
-def using(archive: Path | None) -> tuple[str, ...]:
+def archive_options(archive: Path | None) -> tuple[str, ...]:
     """Return the JVM options that use an archive; none if it does not exist."""
     return (f"-XX:SharedArchiveFile={archive}", SILENT) if archive is not None and archive.exists() else ()
 
 
-def making(archive: Path) -> tuple[str, ...]:
+def archive_creation_options(archive: Path) -> tuple[str, ...]:
     """Return the JVM options that create an archive at exit."""
     return (f"-XX:ArchiveClassesAtExit={archive}", SILENT)
 
 
 def kafka_tools_archive() -> Path | None:
     """Return the path of the archive for Kafka's command-line tools."""
-    return archive_of("kafka-tools", KAFKA_TOOLS.glob("*.jar"))
+    return archive_path("kafka-tools", KAFKA_TOOLS.glob("*.jar"))
 
 
 def java_client_archive(library: Path) -> Path | None:
     """Return the path of the archive for one version of Kafka's Java client with the tests' driver."""
-    return archive_of(library.parent.name, library.glob("*.jar"))
+    return archive_path(library.parent.name, library.glob("*.jar"))
 
 
 def spark_archive() -> Path | None:
     """Return the path of the archive for Spark; drivers, masters, workers and executors have the same class path."""
     try:
-        return archive_of("spark", (pyspark_folder() / "jars").glob("*.jar"))
-    except PySparkMissing:
+        return archive_path("spark", (pyspark_directory() / "jars").glob("*.jar"))
+    except PySparkNotFoundError:
         return None
 
 
 def spark_logging() -> str:
     """Return the JVM option for logging of Spark if its configuration directory is empty."""
-    return f"-Dlog4j2.configurationFile={private_spark_home(pyspark_folder()) / 'conf' / 'log4j2.properties'}"
+    return f"-Dlog4j2.configurationFile={private_spark_home(pyspark_directory()) / 'conf' / 'log4j2.properties'}"
 
 
 def make_kafka_tools(archive: Path, options: tuple[str, ...]) -> None:
     """Create the archive of Kafka's tools by running one of them."""
     from chronik.testing import Broker
 
-    command = ["java", *options, *making(archive), "-cp", f"{KAFKA_TOOLS}/*", "kafka.admin.ConfigCommand"]
+    command = [
+        "java",
+        *options,
+        *archive_creation_options(archive),
+        "-cp",
+        f"{KAFKA_TOOLS}/*",
+        "kafka.admin.ConfigCommand",
+    ]
     with Broker() as broker:
         asked = ("--bootstrap-server", broker.bootstrap, "--describe", "--entity-type", "users")
         subprocess.run([*command, *asked], capture_output=True, check=True)
@@ -90,19 +97,20 @@ def make_kafka_tools(archive: Path, options: tuple[str, ...]) -> None:
 def make_java_client(name: str, archive: Path, options: tuple[str, ...]) -> None:
     """Create the archive of a Java client by running its driver through the operations that tests use."""
     from chronik.testing import Broker
-    from tests.clients.catalogue import CLIENTS
+    from tests.clients.client_catalog import CLIENTS
+    from tests.clients.client_process import ClientProcess, wait_for
     from tests.clients.drivers.wire import Record
-    from tests.clients.running import RunningClient, wait_for
 
     java, *rest = CLIENTS[name].command
     with Broker() as broker:
         broker.create_topic("archived")
-        driver = RunningClient(
-            replace(CLIENTS[name], command=(java, *options, *making(archive), *rest)), broker.bootstrap
+        driver = ClientProcess(
+            replace(CLIENTS[name], command=(java, *options, *archive_creation_options(archive), *rest)),
+            broker.bootstrap,
         )
         driver.produce("archived", [Record(b"key", b"value", partition=0)], idempotent=True)
         member = driver.join("archived", ["archived"])
-        wait_for("a record", member.seen)
+        wait_for("a record", member.received_offsets)
         member.leave()
         driver.close()  # the JVM exits and writes the archive
 
@@ -110,7 +118,7 @@ def make_java_client(name: str, archive: Path, options: tuple[str, ...]) -> None
 def make_spark(archive: Path, options: tuple[str, ...]) -> None:
     """Create the archive of Spark by running a query."""
     os.environ["SPARK_CONF_DIR"] = str(NO_CONF)
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join((*options, spark_logging(), *making(archive)))
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join((*options, spark_logging(), *archive_creation_options(archive)))
     from chronik.pipeline.spark.runtime import session
 
     spark = session("local[2]")
@@ -123,7 +131,7 @@ def make_spark(archive: Path, options: tuple[str, ...]) -> None:
         raise subprocess.CalledProcessError(code, "Spark")
 
 
-def make_once(archive: Path | None, make: Callable[[Path, tuple[str, ...]], None], options: tuple[str, ...]) -> None:
+def create_once(archive: Path | None, make: Callable[[Path, tuple[str, ...]], None], options: tuple[str, ...]) -> None:
     """Create an archive unless it exists, and remove older versions of it."""
     if archive is None or archive.exists():
         return
@@ -139,14 +147,14 @@ def make_once(archive: Path | None, make: Callable[[Path, tuple[str, ...]], None
 
 def main() -> None:
     """Create all archives."""
-    from tests.jvms import QUICK_TO_START
+    from tests.jvm_options import QUICK_TO_START
 
     NO_CONF.mkdir(parents=True, exist_ok=True)
     if KAFKA_TOOLS.exists():
-        make_once(kafka_tools_archive(), make_kafka_tools, QUICK_TO_START)
+        create_once(kafka_tools_archive(), make_kafka_tools, QUICK_TO_START)
     for library in sorted((TOOLS / "java").glob("*/lib")):
-        make_once(java_client_archive(library), partial(make_java_client, library.parent.name), QUICK_TO_START)
-    make_once(spark_archive(), make_spark, QUICK_TO_START)
+        create_once(java_client_archive(library), partial(make_java_client, library.parent.name), QUICK_TO_START)
+    create_once(spark_archive(), make_spark, QUICK_TO_START)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests import retries, tiers
-from tests.jvms import make_spark_short_lived
-from tests.lanes import (  # noqa: F401 - hooks
-    pytest_collection_modifyitems,
-    pytest_runtest_setup,
-    pytest_sessionstart,
-    pytest_xdist_make_scheduler,
-)
+from tests import quick, retries
+from tests.jvm_options import make_spark_short_lived
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background job; child processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,12 +20,12 @@ make_spark_short_lived()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    tiers.pytest_addoption(parser)
+    quick.pytest_addoption(parser)
     retries.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    tiers.pytest_configure(config)
+    quick.pytest_configure(config)
     retries.pytest_configure(config)
 
 

@@ -21,7 +21,7 @@ from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 from chronik.testing import Broker
 from tests.protocol.messages import fuzz_decoder
 from tests.raw import RawClient
-from tests.security.fuzz import asked, said
+from tests.security.fuzz import fuzz_broker, fuzz_functions
 
 ANSWER_SECONDS_MAX = 10.0
 RESIDENT_BYTES_MAX = 1 << 30
@@ -29,7 +29,7 @@ PROGRESS_EVERY = 10_000
 
 
 @dataclass(slots=True)
-class Tally:
+class FuzzCounts:
     """Outcomes of the frames sent to a broker."""
 
     answered: int = 0
@@ -54,15 +54,15 @@ def main(arguments: list[str] | None = None) -> int:
             f"socket: {options.socket} frames, seed {options.seed}: {tally.answered} answered, {tally.closed} closed, "
             f"slowest {tally.slowest_seconds * 1000:.0f} ms; the broker is healthy"
         )
-    for told in chain(said(options.seed, options.security), asked(options.seed, options.logins)):
+    for told in chain(fuzz_functions(options.seed, options.security), fuzz_broker(options.seed, options.logins)):
         print(told, flush=True)
     return 0
 
 
-def fuzz_socket(broker: Broker, seed: int, count: int) -> Tally:
+def fuzz_socket(broker: Broker, seed: int, count: int) -> FuzzCounts:
     """Raise AssertionError if the broker does not respond or close in time, dies, or uses too much memory."""
     rng = random.Random(seed)
-    tally = Tally()
+    tally = FuzzCounts()
     pid = broker.pid
     for number in range(count):
         data = _malformed(rng)
@@ -112,7 +112,7 @@ def _malformed(rng: random.Random) -> bytes:
 def _check_health(broker: Broker, pid: int) -> None:
     assert broker.pid == pid, "the broker died"
     with RawClient(broker.bootstrap) as client:
-        assert client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
+        assert client.request(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
     if sys.platform == "linux":
         with open(f"/proc/{pid}/statm") as statm:
             resident = int(statm.read().split()[1]) * 4096

@@ -15,7 +15,7 @@ R = TypeVar("R", bound=Response)
 TIMEOUT_SECONDS = 30.0
 
 
-class Disconnected(AssertionError):
+class ConnectionClosed(AssertionError):
     """The broker has closed the connection instead of sending a response."""
 
 
@@ -39,22 +39,22 @@ class RawClient:
     def close(self) -> None:
         self.socket.close()
 
-    def ask(self, request: Request, version: int, answer: type[R]) -> R:
+    def request(self, request: Request, version: int, response_type: type[R]) -> R:
         self.send(request, version)
-        return self.receive(request, version, answer)
+        return self.receive(request, version, response_type)
 
     def send(self, request: Request, version: int) -> None:
         self._correlation_id += 1
         header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, self.client_id)
         self.send_bytes(encode_request(header, request))
 
-    def receive(self, request: Request, version: int, answer: type[R]) -> R:
+    def receive(self, request: Request, version: int, response_type: type[R]) -> R:
         frame = self.read_frame()
         if frame is None:
-            raise Disconnected("the broker closed the connection")
+            raise ConnectionClosed("the broker closed the connection")
         correlation_id, response = decode_response(request.__schema__.api_key, version, memoryview(frame))
         assert correlation_id <= self._correlation_id
-        assert isinstance(response, answer)
+        assert isinstance(response, response_type)
         return response
 
     def send_frame(self, payload: bytes) -> None:
@@ -68,7 +68,7 @@ class RawClient:
         size = self._read(4)
         return None if size is None else self._read(struct.unpack(">i", size)[0])
 
-    def is_closed_by_broker(self) -> bool:
+    def wait_for_close(self) -> bool:
         """Wait until the broker closes the connection; fail if it sends a response instead."""
         return self.read_frame() is None
 

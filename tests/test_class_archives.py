@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import archives, jvms
+from tests import archives, jvm_options
 
 
 @pytest.fixture
@@ -30,26 +30,26 @@ def jar(tmp_path: Path) -> Path:
 
 
 def test_archive_path_depends_on_java_version_and_jars(java: Path, jar: Path) -> None:
-    first = archives.archive_of("some", [jar])
-    assert first == archives.archive_of("some", [jar])
+    first = archives.archive_path("some", [jar])
+    assert first == archives.archive_path("some", [jar])
     jar.write_bytes(b"more classes")
-    second = archives.archive_of("some", [jar])
+    second = archives.archive_path("some", [jar])
     (java / "release").write_text('JAVA_VERSION="17.0.2"\n')
-    third = archives.archive_of("some", [jar])
+    third = archives.archive_path("some", [jar])
     assert None not in {first, second, third}
     assert len({first, second, third}) == 3
 
 
 def test_missing_archive_adds_no_jvm_options(tmp_path: Path) -> None:
     archive = tmp_path / "some.jsa"
-    assert archives.using(None) == archives.using(archive) == ()
+    assert archives.archive_options(None) == archives.archive_options(archive) == ()
     archive.touch()
-    assert f"-XX:SharedArchiveFile={archive}" in archives.using(archive)
+    assert f"-XX:SharedArchiveFile={archive}" in archives.archive_options(archive)
 
 
 @pytest.mark.slow
 def test_java_does_not_warn_about_unsuitable_archive(tmp_path: Path) -> None:
-    options = archives.using(archives.kafka_tools_archive())
+    options = archives.archive_options(archives.kafka_tools_archive())
     if not options:
         pytest.skip("no class archive; run .venv/bin/python -m tests.archives")
     command = ["java", *options, "-cp", str(tmp_path / "another.jar"), "--version"]
@@ -69,22 +69,22 @@ def test_failed_archive_creation_leaves_no_archive_and_older_ones_are_removed(tm
     older, wanted = tmp_path / "some-1.jsa", tmp_path / "some-2.jsa"
     older.touch()
     with pytest.raises(RuntimeError, match="no space left"):
-        archives.make_once(wanted, fail, ())
+        archives.create_once(wanted, fail, ())
     assert not wanted.exists()
-    archives.make_once(wanted, write, ("-Xmx1g",))
-    archives.make_once(wanted, fail, ())
+    archives.create_once(wanted, write, ("-Xmx1g",))
+    archives.create_once(wanted, fail, ())
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"some-2.jsa": "-Xmx1g"}
 
 
 def test_user_defined_spark_settings_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "spark.jsa"
     archive.touch()
-    monkeypatch.setattr(jvms, "spark_archive", lambda: archive)
-    for name in (jvms.SPARK_LAUNCHER, *jvms.SPARK_JVMS):
+    monkeypatch.setattr(jvm_options, "spark_archive", lambda: archive)
+    for name in (jvm_options.SPARK_LAUNCHER, *jvm_options.SPARK_JVMS):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
-    assert jvms.spark_options() == jvms.SHORT_LIVED
+    assert jvm_options.spark_options() == jvm_options.SHORT_LIVED
     monkeypatch.delenv("SPARK_CONF_DIR")
-    jvms.make_spark_short_lived()
-    assert set(archives.using(archive)) < set(jvms.spark_options())
+    jvm_options.make_spark_short_lived()
+    assert set(archives.archive_options(archive)) < set(jvm_options.spark_options())

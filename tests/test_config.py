@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chronik.config import VALUE_CHARACTERS_MAX, Address, first_voters, load_config
+from chronik.config import VALUE_CHARACTERS_MAX, Address, initial_voters, load_config
 from chronik.errors import ConfigError
-from chronik.peers.handshake import make_identity
+from chronik.peers.handshake import derive_identity
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -100,7 +100,7 @@ def test_repr_of_config_and_identity_contains_no_secret() -> None:
     config = load_config(None, {"CHRONIK_CLUSTER_SECRET": SECRET})
     assert config.cluster_secret == SECRET
     assert "horse" not in repr(config)
-    identity = make_identity("chronik", 1, SECRET, [])
+    identity = derive_identity("chronik", 1, SECRET, [])
     assert repr(identity.key) not in repr(identity)
 
 
@@ -135,7 +135,7 @@ def peers(*flags: bool | None) -> list[dict[str, object]]:
 )
 def test_initial_voters_are_configured_or_derived_from_peer_count(flags: list[bool | None], voters: set[int]) -> None:
     config = load_config(None, {}, peers=peers(*flags))
-    assert first_voters(config.peers) == voters
+    assert initial_voters(config.peers) == voters
 
 
 def test_config_without_voter_is_rejected() -> None:

@@ -10,46 +10,54 @@ from typing import TextIO, cast
 
 import pytest
 
-from chronik.logs import (
+from chronik.escaping import (
+    EscapingStream,
+    escape,
+    escape_except_line_breaks,
+    escape_output,
+    raw_stream,
+    to_json_text,
+    truncate_text,
+)
+from chronik.log_output import (
     ARGUMENT_CHARACTERS_MAX,
     BURST_LINES_MAX,
     BURST_SECONDS,
-    KINDS_MAX,
     LINE_CHARACTERS_MAX,
+    MESSAGE_TEMPLATES_MAX,
     TRACEBACK_CHARACTERS_MAX,
     TRACEBACK_LINE_CHARACTERS_MAX,
     LogFormatter,
-    ModeratingHandler,
+    RateLimitedHandler,
 )
-from chronik.shown import EscapingStream, escaped, escaped_lines, escaping_output, json_text, shortened, unescaped
 
 HOSTILE = "x\n2026-01-01 CRITICAL all is lost\r\x1b[31m\x9b2J\x07\u202e\u2028\x00\ud800\x7f"
 ESCAPED = r"x\n2026-01-01 CRITICAL all is lost\r\x1b[31m\x9b2J\x07\u202e\u2028\x00\ud800\x7f"
 
 
 def test_control_characters_are_escaped_as_in_python() -> None:
-    assert escaped(HOSTILE) == ESCAPED
-    assert escaped("Grüße, 世界, naïve 👩‍💻 café") == "Grüße, 世界, naïve 👩‍💻 café"
-    assert escaped_lines("a\tb\n\x1b[1m") == "a\tb\n\\x1b[1m"
+    assert escape(HOSTILE) == ESCAPED
+    assert escape("Grüße, 世界, naïve 👩‍💻 café") == "Grüße, 世界, naïve 👩‍💻 café"
+    assert escape_except_line_breaks("a\tb\n\x1b[1m") == "a\tb\n\\x1b[1m"
 
 
 def test_long_text_is_truncated_with_a_note() -> None:
-    assert shortened("x" * 10, 10) == "x" * 10
-    assert shortened("x" * 1_234, 10) == "x" * 10 + "… (1,224 characters more)"
+    assert truncate_text("x" * 10, 10) == "x" * 10
+    assert truncate_text("x" * 1_234, 10) == "x" * 10 + "… (1,224 characters more)"
 
 
 def test_escaped_json_decodes_to_original_value() -> None:
-    text = json_text({HOSTILE: ["Grüße"]}, indent=2)
+    text = to_json_text({HOSTILE: ["Grüße"]}, indent=2)
     assert json.loads(text) == {HOSTILE: ["Grüße"]}
     assert "Grüße" in text
-    assert escaped_lines(text) == text
+    assert escape_except_line_breaks(text) == text
 
 
 class Log:
     def __init__(self) -> None:
         self.stream = io.StringIO()
         self.now = 0.0
-        self.handler = ModeratingHandler(self.stream, lambda: self.now)
+        self.handler = RateLimitedHandler(self.stream, lambda: self.now)
         self.handler.setFormatter(LogFormatter())
         self.logger = logging.Logger("chronik.test")
         self.logger.addHandler(self.handler)
@@ -173,10 +181,10 @@ def test_debug_lines_are_not_suppressed(log: Log) -> None:
 
 
 def test_number_of_counted_message_templates_is_limited(log: Log) -> None:
-    for number in range(3 * KINDS_MAX):
+    for number in range(3 * MESSAGE_TEMPLATES_MAX):
         log.logger.info(f"kind {number}")
-    assert len(log.handler._counts) == KINDS_MAX
-    assert len(log.lines) == 3 * KINDS_MAX
+    assert len(log.handler._counts) == MESSAGE_TEMPLATES_MAX
+    assert len(log.lines) == 3 * MESSAGE_TEMPLATES_MAX
 
 
 def test_printed_text_is_escaped_but_bytes_are_not() -> None:
@@ -184,7 +192,7 @@ def test_printed_text_is_escaped_but_bytes_are_not() -> None:
     stream = EscapingStream(out)
     print(f"a\tb\n{HOSTILE}", file=stream)
     stream.buffer.write(b"\x1b[1m")
-    unescaped(cast(TextIO, stream)).write("\x1b[2m")
+    raw_stream(cast(TextIO, stream)).write("\x1b[2m")
     stream.flush()
     written = out.buffer.getvalue()
     assert written.count(b"\x1b") == 2
@@ -193,7 +201,7 @@ def test_printed_text_is_escaped_but_bytes_are_not() -> None:
 
 def test_escaped_output_is_restored_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout
-    with escaping_output():
+    with escape_output():
         print("\x1b[1m")
         print("\x1b[1m", file=sys.stderr)
     assert sys.stdout is before

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.addresses import network_of, normalized
+from chronik.ip_addresses import client_network, normalize_host
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from chronik.addresses import network_of, normalized
     ],
 )
 def test_ip_addresses_are_normalized(host: str, expected: str) -> None:
-    assert normalized(host) == expected
+    assert normalize_host(host) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_ip_addresses_are_normalized(host: str, expected: str) -> None:
     ],
 )
 def test_ipv6_clients_are_counted_by_their_64_bit_network(host: str, expected: str) -> None:
-    assert network_of(host) == expected
+    assert client_network(host) == expected

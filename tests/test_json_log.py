@@ -17,21 +17,21 @@ from typing import Any
 
 import pytest
 
-from chronik.client.cluster import Cluster
-from chronik.exchange import Peer
-from chronik.logs import (
+from chronik.client.cluster import ClusterClient
+from chronik.log_output import (
     ARGUMENT_CHARACTERS_MAX,
-    IS_JSON,
+    JSON_MESSAGE,
     LINE_CHARACTERS_MAX,
     TRACEBACK_CHARACTERS_MAX,
     JsonFormatter,
-    say,
+    print_notice,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import ConnectedClient
 from chronik.security import audit
 from chronik.testing.plugin import BrokerFactory
-from tests.cli.running import COMMAND, TIMEOUT_S, environment
-from tests.cluster.replicated import wait_for
+from tests.cli.command_line import COMMAND, TIMEOUT_S, environment
+from tests.cluster.replication_helpers import wait_for
 
 OWN = {"time", "level", "logger", "message"}
 HOSTILE = 'x"\n{"level": "info"}\r\x1b[31m\u2028\ud800'
@@ -104,9 +104,9 @@ def audited(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
 
 
 def test_audit_event_is_merged_into_one_json_object(audited: Log) -> None:
-    peer = Peer("10.0.0.7", 4711, 12)
-    audit.refused(peer, "Fetch", Operation.READ, ResourceType.TOPIC, HOSTILE)
-    audit.changed(peer, "CreateTopics", ["orders", HOSTILE], 3, 1)
+    peer = ConnectedClient("10.0.0.7", 4711, 12)
+    audit.log_denied(peer, "Fetch", AclOperation.READ, AclResourceType.TOPIC, HOSTILE)
+    audit.log_changes(peer, "CreateTopics", ["orders", HOSTILE], 3, 1)
     denied, changed = audited.lines
     assert (denied["message"], denied["event"]) == ("refused", "refused")
     assert (denied["api"], denied["operation"], denied["resource"]) == ("Fetch", "Read", "Topic")
@@ -117,20 +117,20 @@ def test_audit_event_is_merged_into_one_json_object(audited: Log) -> None:
     assert {*changed} >= OWN
 
 
-@pytest.mark.parametrize("text", [audit.REFUSED, audit.CHANGED])
+@pytest.mark.parametrize("text", [audit.DENIED_TEMPLATE, audit.CHANGED_TEMPLATE])
 def test_audit_fields_do_not_clash_with_log_fields(text: str) -> None:
     fields = json.loads(text.replace("%s", "0").replace("%d", "0"))
     assert OWN.isdisjoint(fields)
 
 
 def test_invalid_json_message_is_logged_as_text(log: Log) -> None:
-    log.logger.info('{"event": %s', "x", extra=IS_JSON)
+    log.logger.info('{"event": %s', "x", extra=JSON_MESSAGE)
     assert [line["message"] for line in log.lines] == ['{"event": x']
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_process_notice_uses_the_log_format(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
-    say(HOSTILE, log_format)
+    print_notice(HOSTILE, log_format)
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     if log_format == "json":
@@ -170,7 +170,7 @@ def test_node_writes_only_json_lines_from_start_to_stop(tmp_path: Path) -> None:
 
     with started(tmp_path, "--kafka", "127.0.0.1:0", "--log-format", "json") as (process, log):
         wait_for("it answers", address)
-        with Cluster(address() or "") as cluster:
+        with ClusterClient(address() or "") as cluster:
             assert cluster.metadata([]).brokers
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0

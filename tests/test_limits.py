@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from chronik import limits
-from chronik.api.fetch import patience_seconds
-from chronik.broker.requests.fetch_sessions import FetchPartition, FetchSessions
-from chronik.files import FileCache, RealFiles
+from chronik.api.fetch import fetch_timeout_seconds
+from chronik.broker.requests.fetch_sessions import FetchSessionCache, SessionPartition
+from chronik.files import DiskFileSystem, FileCache
 from chronik.principals import ANONYMOUS
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.compression import Codec, compress, decompress
@@ -19,7 +19,7 @@ from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    TopicRequest,
+    DescribeTopicPartitionsTopic,
 )
 from chronik.protocol.messages.produce import (
     PartitionProduceData,
@@ -41,7 +41,7 @@ def test_listener_limits_default_to_global_limits() -> None:
     assert default.connections == limits.CONNECTIONS_MAX
     assert default.idle_seconds == limits.CONNECTION_IDLE_SECONDS_MAX
     assert default.responses_bytes == limits.RESPONSES_BYTES_MAX
-    assert default.response_stuck_seconds == limits.RESPONSE_STUCK_SECONDS_MAX
+    assert default.response_stalled_seconds == limits.RESPONSE_STALLED_SECONDS_MAX
     assert default.unauthenticated_frame_bytes == limits.UNAUTHENTICATED_FRAME_BYTES_MAX
     assert default.authentication_seconds == limits.AUTHENTICATION_SECONDS_MAX
 
@@ -73,21 +73,21 @@ def test_request_of_maximum_size_is_answered_and_larger_one_disconnects(
         assert response.responses[0].partition_responses[0].error_code != ErrorCode.NONE
     with RawClient(chronik_broker.bootstrap) as client:
         client.socket.sendall(struct.pack(">i", limits.FRAME_BYTES_MAX + 1))
-        assert client.is_closed_by_broker()
+        assert client.wait_for_close()
 
 
 def test_fetch_sessions_are_limited() -> None:
-    sessions = FetchSessions()
-    wanted = [FetchPartition("topic", 0, 0, 1)]
+    sessions = FetchSessionCache()
+    wanted = [SessionPartition("topic", 0, 0, 1)]
     for _ in range(limits.FETCH_SESSIONS_MAX):
-        assert sessions.begin(wanted, now=0, by_id=False, owner=("h", ANONYMOUS)) is not None
-    assert sessions.begin(wanted, now=0, by_id=False, owner=("h", ANONYMOUS)) is None
+        assert sessions.create(wanted, now=0, uses_topic_ids=False, owner=("h", ANONYMOUS)) is not None
+    assert sessions.create(wanted, now=0, uses_topic_ids=False, owner=("h", ANONYMOUS)) is None
 
 
 def test_partitions_in_fetch_sessions_are_limited() -> None:
-    wanted = [FetchPartition("topic", index, 0, 1) for index in range(limits.FETCH_SESSION_PARTITIONS_MAX + 1)]
-    assert FetchSessions().begin(wanted[:-1], now=0, by_id=False, owner=("h", ANONYMOUS)) is not None
-    assert FetchSessions().begin(wanted, now=0, by_id=False, owner=("h", ANONYMOUS)) is None
+    wanted = [SessionPartition("topic", index, 0, 1) for index in range(limits.FETCH_SESSION_PARTITIONS_MAX + 1)]
+    assert FetchSessionCache().create(wanted[:-1], now=0, uses_topic_ids=False, owner=("h", ANONYMOUS)) is not None
+    assert FetchSessionCache().create(wanted, now=0, uses_topic_ids=False, owner=("h", ANONYMOUS)) is None
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_decompressed_batch_size_is_limited(codec: Codec) -> None:
 def test_partitions_of_one_topic_are_limited(chronik_broker: Broker, partitions: int, code: ErrorCode) -> None:
     wanted = CreatableTopic(name="large", num_partitions=partitions, replication_factor=1)
     with RawClient(chronik_broker.bootstrap) as client:
-        response = client.ask(CreateTopicsRequest(topics=[wanted], validate_only=True), 7, CreateTopicsResponse)
+        response = client.request(CreateTopicsRequest(topics=[wanted], validate_only=True), 7, CreateTopicsResponse)
     assert response.topics[0].error_code == code
 
 
@@ -118,7 +118,7 @@ def test_partitions_created_by_one_request_are_limited(chronik_broker: Broker) -
     wanted = [CreatableTopic(name=name, num_partitions=half, replication_factor=1) for name in ("one", "two")]
     wanted.append(CreatableTopic(name="three", num_partitions=1, replication_factor=1))
     with RawClient(chronik_broker.bootstrap) as client:
-        response = client.ask(CreateTopicsRequest(topics=wanted, validate_only=True), 7, CreateTopicsResponse)
+        response = client.request(CreateTopicsRequest(topics=wanted, validate_only=True), 7, CreateTopicsResponse)
     codes = {topic.name: topic.error_code for topic in response.topics}
     assert codes == {"one": 0, "two": 0, "three": ErrorCode.POLICY_VIOLATION}
 
@@ -126,13 +126,14 @@ def test_partitions_created_by_one_request_are_limited(chronik_broker: Broker) -
 @pytest.mark.chronik_topic(partitions=limits.PARTITIONS_PER_PAGE_MAX + 1)
 def test_partitions_per_describe_topic_partitions_page_are_limited(chronik_broker: Broker, chronik_topic: str) -> None:
     request = DescribeTopicPartitionsRequest(
-        topics=[TopicRequest(name=chronik_topic)], response_partition_limit=limits.PARTITIONS_PER_PAGE_MAX + 1
+        topics=[DescribeTopicPartitionsTopic(name=chronik_topic)],
+        response_partition_limit=limits.PARTITIONS_PER_PAGE_MAX + 1,
     )
     with RawClient(chronik_broker.bootstrap) as client:
-        first = client.ask(request, 0, DescribeTopicPartitionsResponse)
+        first = client.request(request, 0, DescribeTopicPartitionsResponse)
         assert len(first.topics[0].partitions) == limits.PARTITIONS_PER_PAGE_MAX
         request.cursor = first.next_cursor
-        second = client.ask(request, 0, DescribeTopicPartitionsResponse)
+        second = client.request(request, 0, DescribeTopicPartitionsResponse)
         assert [partition.partition_index for partition in second.topics[0].partitions] == [
             limits.PARTITIONS_PER_PAGE_MAX
         ]
@@ -140,7 +141,7 @@ def test_partitions_per_describe_topic_partitions_page_are_limited(chronik_broke
 
 
 def test_open_segment_files_are_limited(tmp_path: Path) -> None:
-    cache = FileCache(RealFiles(tmp_path), limits.OPEN_FILES_MAX)
+    cache = FileCache(DiskFileSystem(tmp_path), limits.OPEN_FILES_MAX)
     for number in range(limits.OPEN_FILES_MAX + 50):
         cache.create(f"file-{number}")
         assert len(cache) <= limits.OPEN_FILES_MAX
@@ -150,6 +151,6 @@ def test_open_segment_files_are_limited(tmp_path: Path) -> None:
 
 def test_fetch_wait_time_is_limited() -> None:
     longest_ms = int(limits.FETCH_WAIT_SECONDS_MAX * 1000)
-    assert patience_seconds(longest_ms) == limits.FETCH_WAIT_SECONDS_MAX
-    assert patience_seconds(longest_ms + 1) == limits.FETCH_WAIT_SECONDS_MAX
-    assert patience_seconds(500) == 0.5
+    assert fetch_timeout_seconds(longest_ms) == limits.FETCH_WAIT_SECONDS_MAX
+    assert fetch_timeout_seconds(longest_ms + 1) == limits.FETCH_WAIT_SECONDS_MAX
+    assert fetch_timeout_seconds(500) == 0.5

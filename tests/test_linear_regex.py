@@ -7,7 +7,14 @@ import re
 
 import pytest
 
-from chronik.patterns import CHARACTERS_MAX, DEPTH_MAX, PARTS_MAX, REPEATED_MAX, Pattern, PatternError
+from chronik.linear_regex import (
+    DEPTH_MAX,
+    EXPRESSION_CHARACTERS_MAX,
+    EXPRESSION_NODES_MAX,
+    REPETITIONS_MAX,
+    Pattern,
+    PatternError,
+)
 
 ALPHABET = "abcdxyzA09-_.]^* \n"
 TEXTS = 2_000
@@ -82,14 +89,14 @@ def test_unsupported_expression_is_rejected(expression: str) -> None:
 
 
 def test_expression_above_a_limit_is_rejected() -> None:
-    Pattern("a" * CHARACTERS_MAX)
+    Pattern("a" * EXPRESSION_CHARACTERS_MAX)
     Pattern("(" * (DEPTH_MAX - 1) + ")" * (DEPTH_MAX - 1))
-    Pattern(f"a{{{REPEATED_MAX}}}")
+    Pattern(f"a{{{REPETITIONS_MAX}}}")
     for expression in (
-        "a" * (CHARACTERS_MAX + 1),
+        "a" * (EXPRESSION_CHARACTERS_MAX + 1),
         "(" * DEPTH_MAX + ")" * DEPTH_MAX,
-        f"a{{{REPEATED_MAX + 1}}}",
-        f"(a{{{REPEATED_MAX}}}){{{PARTS_MAX // REPEATED_MAX}}}",
+        f"a{{{REPETITIONS_MAX + 1}}}",
+        f"(a{{{REPETITIONS_MAX}}}){{{EXPRESSION_NODES_MAX // REPETITIONS_MAX}}}",
         "(((((){1000}){1000}){1000}){1000}){1000}",
     ):
         with pytest.raises(PatternError):

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from chronik.api.api_versions import _SOFTWARE
-from chronik.configs.checks import _WHOLE
-from chronik.configs.known import _OF_LISTENER
-from chronik.console.http import names_this_machine
+from chronik.configs.broker_key_lookup import _LISTENER_PREFIX
+from chronik.configs.validators import _WHOLE
+from chronik.console.http import is_loopback_host
+from chronik.escaping import escape, escape_except_line_breaks
+from chronik.linear_regex import Pattern
 from chronik.listeners import _HOST_PORT
-from chronik.metadata.names import name_fault
-from chronik.patterns import Pattern
-from chronik.shown import escaped, escaped_lines
+from chronik.metadata.names import find_name_error
 
 LETTERS = 25_000
 SECONDS_MAX = 0.2
@@ -23,13 +23,13 @@ SECONDS_MAX = 0.2
 PATTERNS: dict[str, Callable[[str], object]] = {
     "software": _SOFTWARE.fullmatch,
     "whole numbers": _WHOLE.fullmatch,
-    "configs of listeners": _OF_LISTENER.fullmatch,
-    "hosts": names_this_machine,
+    "configs of listeners": _LISTENER_PREFIX.fullmatch,
+    "hosts": is_loopback_host,
     "addresses": _HOST_PORT.fullmatch,
-    "topics": name_fault,
+    "topics": find_name_error,
     "client patterns": Pattern(r"((a+)+|(.-?)*|(a|aa)*)+[!x]").matches,
-    "a line": escaped,
-    "lines": escaped_lines,
+    "a line": escape,
+    "lines": escape_except_line_breaks,
 }
 REPEATED = ("a", "-", " ", "1", ":", ":1", ".", "a-", "\n", "\x1b", "[", "a.")
 FIRST_AND_LAST = (("", ""), ("a", "!"), ("+", "x"), ("listener.name.", "\n"), (":", "x"), ("1", " x"))

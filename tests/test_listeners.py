@@ -43,12 +43,12 @@ def test_config_file_uses_kafka_listener_configs(tmp_path: Path) -> None:
     (only,) = config.listeners
     assert only == ListenerConfig("PLAINTEXT", Address("0.0.0.0", 0), Address("::1", 0))
     assert config.kafka == only.address
-    assert only.told(Address("0.0.0.0", 4711)) == Address("::1", 4711)
+    assert only.advertised_address(Address("0.0.0.0", 4711)) == Address("::1", 4711)
 
 
 def test_unadvertised_listener_has_no_advertised_address() -> None:
     found = listeners(listeners=TWO, advertised_listeners="INTERNAL://a:1", listener_security_protocol_map=MAP)
-    assert [(listener.name, listener.told(listener.address)) for listener in found] == [
+    assert [(listener.name, listener.advertised_address(listener.address)) for listener in found] == [
         ("INTERNAL", Address("a", 1)),
         ("EXTERNAL", None),
     ]

@@ -8,30 +8,30 @@ from typing import Any
 
 import pytest
 
-from chronik.news import News
+from chronik.notifier import Notifier
 from tests.replication.virtual_loop import VirtualLoop
 
 
-def run_scenario(scenario: Callable[[VirtualLoop, News], Coroutine[Any, Any, None]]) -> None:
+def run_scenario(scenario: Callable[[VirtualLoop, Notifier], Coroutine[Any, Any, None]]) -> None:
     loop = VirtualLoop()
-    loop.run(scenario(loop, News()), [])
+    loop.run(scenario(loop, Notifier()), [])
     assert not loop.failures
 
 
 def test_notification_before_wait_ends_it_immediately() -> None:
-    async def scenario(loop: VirtualLoop, news: News) -> None:
-        generation = news.count
-        news.tell()
-        assert await news.since(generation, 1.0)
+    async def scenario(loop: VirtualLoop, news: Notifier) -> None:
+        generation = news.generation
+        news.notify()
+        assert await news.wait(generation, 1.0)
         assert loop.time() == 0.0
 
     run_scenario(scenario)
 
 
 def test_notification_before_waiting_task_starts_ends_its_wait() -> None:
-    async def scenario(loop: VirtualLoop, news: News) -> None:
-        waiting = loop.create_task(news.since(news.count, 1.0))
-        news.tell()
+    async def scenario(loop: VirtualLoop, news: Notifier) -> None:
+        waiting = loop.create_task(news.wait(news.generation, 1.0))
+        news.notify()
         assert await waiting
         assert loop.time() == 0.0
 
@@ -39,23 +39,23 @@ def test_notification_before_waiting_task_starts_ends_its_wait() -> None:
 
 
 def test_notification_during_slow_state_check_ends_the_wait() -> None:
-    async def scenario(loop: VirtualLoop, news: News) -> None:
-        generation = news.count
-        loop.call_later(0.2, news.tell)
+    async def scenario(loop: VirtualLoop, news: Notifier) -> None:
+        generation = news.generation
+        loop.call_later(0.2, news.notify)
         await asyncio.sleep(0.3)
-        assert await news.since(generation)
+        assert await news.wait(generation)
         assert loop.time() == pytest.approx(0.3)
 
     run_scenario(scenario)
 
 
 def test_notification_wakes_all_waiters_but_not_later_waits() -> None:
-    async def scenario(loop: VirtualLoop, news: News) -> None:
-        waiting = [loop.create_task(news.since(news.count)) for _ in range(3)]
+    async def scenario(loop: VirtualLoop, news: Notifier) -> None:
+        waiting = [loop.create_task(news.wait(news.generation)) for _ in range(3)]
         await asyncio.sleep(0.1)
-        news.tell()
+        news.notify()
         assert await asyncio.gather(*waiting) == [True] * 3
-        assert not await news.since(news.count, 0.5)
+        assert not await news.wait(news.generation, 0.5)
         assert loop.time() == pytest.approx(0.6)
 
     run_scenario(scenario)
@@ -63,13 +63,13 @@ def test_notification_wakes_all_waiters_but_not_later_waits() -> None:
 
 @pytest.mark.parametrize("is_timer_first", [True, False])
 def test_notification_in_same_iteration_as_timeout_is_not_lost(is_timer_first: bool) -> None:
-    async def scenario(loop: VirtualLoop, news: News) -> None:
+    async def scenario(loop: VirtualLoop, news: Notifier) -> None:
         if not is_timer_first:
-            loop.call_at(0.5, news.tell)
-        waiting = loop.create_task(news.since(news.count, 0.5))
+            loop.call_at(0.5, news.notify)
+        waiting = loop.create_task(news.wait(news.generation, 0.5))
         await asyncio.sleep(0)
         if is_timer_first:
-            loop.call_at(0.5, news.tell)
+            loop.call_at(0.5, news.notify)
         assert await waiting
 
     run_scenario(scenario)
@@ -77,11 +77,11 @@ def test_notification_in_same_iteration_as_timeout_is_not_lost(is_timer_first: b
 
 @pytest.mark.parametrize("is_notified", [True, False])
 def test_cancelled_waiter_is_removed(is_notified: bool) -> None:
-    async def scenario(loop: VirtualLoop, news: News) -> None:
-        waiting = loop.create_task(news.since(news.count, 0.5))
+    async def scenario(loop: VirtualLoop, news: Notifier) -> None:
+        waiting = loop.create_task(news.wait(news.generation, 0.5))
         await asyncio.sleep(0.1)
         if is_notified:
-            news.tell()
+            news.notify()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

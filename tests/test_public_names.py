@@ -18,26 +18,26 @@ import pytest
 
 from chronik.bench import acks, commits, consume, metadata, produce, round_trip, topics, transactions
 from chronik.bench.main import MEASUREMENTS
-from chronik.bench.main import parser_of as bench_parser_of
-from chronik.cli.main import COMMANDS, parser_of
+from chronik.bench.main import create_parser as bench_parser_of
+from chronik.cli.main import COMMANDS, build_parser
 from chronik.client.groups import GroupSummary
-from chronik.config import NodeConfig, Peer
+from chronik.config import NodeConfig, PeerConfig
+from chronik.configs.broker_key_lookup import all_broker_keys
 from chronik.configs.group_keys import GROUP_KEYS
 from chronik.configs.keys import TOPIC_KEYS
-from chronik.configs.known import all_broker_keys
-from chronik.console.metrics.table import SECTIONS
-from chronik.console.rest.openapi import document
-from chronik.moving.backup.manifest import FileEntry, Manifest, PartitionEntry, Piece
-from chronik.node.identity import Identity, Mode
+from chronik.console.metrics.families import SECTIONS
+from chronik.console.rest.openapi import build_document
+from chronik.migration.backup.manifest import BackupChunk, BackupFile, BackupManifest, BackupPartition
+from chronik.node.identity import DirectoryIdentity, DirectoryMode
 from chronik.pipeline.audit import findings as audit_findings
-from chronik.pipeline.journal import journal
-from chronik.pipeline.journal.reporting import Column, TopicReport
-from chronik.pipeline.journal.status import PartitionStatus, TopicStatus
-from chronik.pipeline.spark import doctor
-from chronik.pipeline.spark.connect import Server
-from chronik.pipeline.upkeep.compact import Compacted
-from chronik.pipeline.upkeep.dead_letters import DeadLetter, Retried
-from chronik.pipeline.upkeep.replay import Replayed
+from chronik.pipeline.journal import pipeline_journal
+from chronik.pipeline.journal.pipeline_status import PartitionStatus, TopicStatus
+from chronik.pipeline.journal.reports import ColumnInfo, TopicReport
+from chronik.pipeline.maintenance.compaction import CompactionStats
+from chronik.pipeline.maintenance.dead_letters import DeadLetterRecord, RetryResult
+from chronik.pipeline.maintenance.replay import ReplayResult
+from chronik.pipeline.spark import environment_checks
+from chronik.pipeline.spark.connect_server import ConnectServer
 
 GOLDEN: Final = Path(__file__).parent / "golden" / "public_names.json"
 
@@ -45,8 +45,23 @@ PROSE_KEYS: Final = frozenset({"description", "summary"})
 """Keys of the OpenAPI document whose values are texts."""
 
 PRINTED_AS_JSON: Final = (
-    *(GroupSummary, TopicReport, TopicStatus, PartitionStatus, Server, Compacted, DeadLetter, Retried, Replayed),
-    *(audit_findings.Finding, audit_findings.Place, doctor.Finding, journal.Place),
+    *(
+        GroupSummary,
+        TopicReport,
+        TopicStatus,
+        PartitionStatus,
+        ConnectServer,
+        CompactionStats,
+        DeadLetterRecord,
+        RetryResult,
+        ReplayResult,
+    ),
+    *(
+        audit_findings.Finding,
+        audit_findings.ReplicaId,
+        environment_checks.CheckResult,
+        pipeline_journal.PipelineTopicKey,
+    ),
     *(acks.AcksResult, commits.CommitsResult, consume.ConsumeResult, metadata.MetadataResult, produce.ProduceResult),
     *(round_trip.RoundTripResult, topics.TopicsResult, transactions.TransactionsResult),
 )
@@ -80,37 +95,39 @@ def command_line() -> dict[str, list[str]]:
             for measurement in MEASUREMENTS:
                 found.update(options(bench_parser_of(measurement), f"bench {measurement}"))
         else:
-            found.update(options(parser_of(word), word))
+            found.update(options(build_parser(word), word))
     return found
 
 
-def sample_manifest() -> Manifest:
-    file = FileEntry("logs/a", 3, "00")
-    partition = PartitionEntry("AAAAAAAAAAAAAAAAAAAAAQ", 0, 1, 5, 2, 7, False, (Piece(file, 1, 5),))
-    return Manifest(1, "cluster", 4, 1_700_000_000_000, 12, file, (partition,))
+def sample_manifest() -> BackupManifest:
+    file = BackupFile("logs/a", 3, "00")
+    partition = BackupPartition("AAAAAAAAAAAAAAAAAAAAAQ", 0, 1, 5, 2, 7, False, (BackupChunk(file, 1, 5),))
+    return BackupManifest(1, "cluster", 4, 1_700_000_000_000, 12, file, (partition,))
 
 
 def sample_journal() -> list[tuple[str, str]]:
-    place = journal.Place("tables", "orders")
-    progress = journal.Progress("landing", "file:///t", {0: 5}, {0: 9}, 5, 0.5, 5, 1, "no", 3, "host", 1, 2, 4)
+    place = pipeline_journal.PipelineTopicKey("tables", "orders")
+    progress = pipeline_journal.TopicProgress(
+        "landing", "file:///t", {0: 5}, {0: 9}, 5, 0.5, 5, 1, "no", 3, "host", 1, 2, 4
+    )
     records = (
-        journal.progress_record(place, progress),
-        journal.schema_record(place, journal.Schema((Column("id", "bigint"),), 2)),
-        journal.control_record(place, True),
+        pipeline_journal.encode_progress(place, progress),
+        pipeline_journal.encode_schema(place, pipeline_journal.TableSchema((ColumnInfo("id", "bigint"),), 2)),
+        pipeline_journal.encode_control(place, True),
     )
     return [((record.key or b"").decode(), (record.value or b"").decode()) for record in records]
 
 
 def public_names() -> dict[str, Any]:
-    identity = Identity(1, "AAAAAAAAAAAAAAAAAAAAAQ", Mode.CLUSTER, "cluster", 2, 5)
+    identity = DirectoryIdentity(1, "AAAAAAAAAAAAAAAAAAAAAQ", DirectoryMode.CLUSTER, "cluster", 2, 5)
     names: dict[str, Any] = {
-        "openapi": without_prose(document()) | {"info": None},
+        "openapi": without_prose(build_document()) | {"info": None},
         "metrics": [[each.name, each.kind, each.labels] for section in SECTIONS for each in section.families],
         "broker_configs": sorted([key.name, key.type.name, key.default] for key in all_broker_keys()),
         "topic_configs": sorted([key.name, key.type.name, key.default] for key in TOPIC_KEYS.values()),
         "group_configs": sorted(GROUP_KEYS),
         "node_config": [*NodeConfig.__struct_fields__],
-        "peer_config": [*Peer._fields],
+        "peer_config": [*PeerConfig._fields],
         "command_line": command_line(),
         "node.json": msgspec.json.encode(identity).decode(),
         "backup_manifest": msgspec.json.encode(sample_manifest()).decode(),

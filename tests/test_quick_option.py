@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from tests.tiers import FOLDERS, HERE, is_elsewhere
+from tests.quick import SLOW_DIRECTORIES, TESTS_DIRECTORY, is_external
 
 pytest_plugins = ["pytester"]
 
 
 @pytest.fixture(autouse=True)
 def _tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(HERE.parent), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(TESTS_DIRECTORY.parent), prepend=os.pathsep)
 
 
 CASES = """
@@ -55,7 +55,7 @@ def test_with_a_broker(chronik_broker):
 
 def test_quick_option_deselects_or_fails_slow_tests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CASES)
-    ran = pytester.runpytest_subprocess("--quick", "-p", "tests.tiers", "-p", "no:cacheprovider", "-p", "no:xdist")
+    ran = pytester.runpytest_subprocess("--quick", "-p", "tests.quick", "-p", "no:cacheprovider", "-p", "no:xdist")
     ran.assert_outcomes(passed=1, failed=4, deselected=3)
     ran.stdout.fnmatch_lines_random(
         [
@@ -69,15 +69,15 @@ def test_quick_option_deselects_or_fails_slow_tests(pytester: pytest.Pytester) -
 
 def test_all_tests_run_without_quick_option(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CASES)
-    ran = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "tests.tiers", "-p", "no:cacheprovider")
+    ran = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "tests.quick", "-p", "no:cacheprovider")
     ran.stdout.fnmatch_lines(["8 tests collected*"])
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", SLOW_DIRECTORIES)
 def test_slow_test_directories_exist(folder: str) -> None:
-    assert list((HERE / folder).rglob("test_*.py"))
+    assert list((TESTS_DIRECTORY / folder).rglob("test_*.py"))
 
 
 def test_loopback_and_unix_sockets_are_not_external() -> None:
-    assert not any(map(is_elsewhere, [("127.0.0.1", 1), ("::1", 1, 0, 0), "/run/a.sock", b"\0abstract"]))
-    assert is_elsewhere(("10.0.0.1", 1))
+    assert not any(map(is_external, [("127.0.0.1", 1), ("::1", 1, 0, 0), "/run/a.sock", b"\0abstract"]))
+    assert is_external(("10.0.0.1", 1))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chronik.exchange import Disconnect, Reply
+from chronik.request_reply import Disconnect, Reply
 
 
 def test_resolved_reply_calls_back_synchronously_and_once() -> None:
@@ -48,15 +48,15 @@ def test_reply_can_be_awaited_however_it_is_resolved(kind: str) -> None:
     async def scenario() -> None:
         reply: Reply[int] = Reply()
         if kind == "resolved":
-            reply = Reply.of(7)
+            reply = Reply.from_response(7)
         elif kind == "steps":
-            reply = Reply.of_steps(steps())
+            reply = Reply.from_steps(steps())
         elif kind == "coroutine":
-            reply = Reply.of_coroutine(coroutine())
+            reply = Reply.from_coroutine(coroutine())
         else:
             asyncio.get_running_loop().call_soon(reply.resolve, 7)
-        reply.filter(lambda response: (response or 0) + 1)
-        reply.filter(lambda response: (response or 0) * 10)
+        reply.add_filter(lambda response: (response or 0) + 1)
+        reply.add_filter(lambda response: (response or 0) * 10)
         assert await reply == 80
 
     asyncio.run(scenario())
@@ -68,7 +68,7 @@ def test_exception_in_filter_fails_the_reply() -> None:
     def broken(response: int | None) -> int:
         raise ZeroDivisionError
 
-    reply.filter(broken)
+    reply.add_filter(broken)
     reply.resolve(7)
     assert isinstance(reply.error, ZeroDivisionError)
 
@@ -76,8 +76,8 @@ def test_exception_in_filter_fails_the_reply() -> None:
 def test_ready_reply_calls_back_synchronously() -> None:
     reply: Reply[int] = Reply()
     reported: list[bool] = []
-    reply.when_ready(lambda: reported.append(reply.is_ready))
-    reply.ready([b"frame"])
+    reply.set_ready_callback(lambda: reported.append(reply.is_ready))
+    reply.complete([b"frame"])
     assert reported == [True]
     assert reply.frame == [b"frame"]
 
@@ -87,7 +87,7 @@ def test_waiting_for_frame_raises_disconnect_reason() -> None:
         reply: Reply[int] = Reply()
         asyncio.get_running_loop().call_soon(reply.disconnect, Disconnect("why"))
         with pytest.raises(Disconnect, match="why"):
-            await reply.wait()
+            await reply.wait_for_frame()
 
     asyncio.run(scenario())
 
@@ -97,11 +97,11 @@ def test_cancelled_reply_calls_only_cancel_callback() -> None:
     reported: list[str] = []
     reply.on_cancel = lambda: reported.append("cancelled")
     reply.on_resolved = lambda _: reported.append("resolved")
-    reply.when_ready(lambda: reported.append("ready"))
+    reply.set_ready_callback(lambda: reported.append("ready"))
     reply.cancel()
     reply.cancel()
     reply.resolve(7)
-    reply.ready([b"frame"])
+    reply.complete([b"frame"])
     assert reported == ["cancelled"]
 
 
@@ -119,8 +119,8 @@ def test_cancelled_reply_is_freed_without_garbage_collection() -> None:
 
     def cancelled() -> weakref.ref[Any]:
         reply: Reply[int] = _Weak()
-        reply.on_resolved = lambda _: reply.ready(None)
-        reply.when_ready(lambda: reply.cancel())
+        reply.on_resolved = lambda _: reply.complete(None)
+        reply.set_ready_callback(lambda: reply.cancel())
         reply.cancel()
         return weakref.ref(reply)
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.tiers import HERE
+from tests.quick import TESTS_DIRECTORY
 
 pytest_plugins = ["pytester"]
 
@@ -46,7 +46,7 @@ def test_broken():
 
 @pytest.fixture(autouse=True)
 def _tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(HERE.parent), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(TESTS_DIRECTORY.parent), prepend=os.pathsep)
 
 
 def run(pytester: pytest.Pytester, *options: str, flaky: int, is_broken: bool = False) -> pytest.RunResult:

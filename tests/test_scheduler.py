@@ -17,8 +17,8 @@ from chronik.scheduler import (
     SUSPENDED_PER_ACCOUNT_MAX,
     UNAUTHENTICATED_SECONDS_MAX,
     Account,
+    ExaminedLimitExceeded,
     Scheduler,
-    TooMuchToExamine,
     Work,
     count_response_bytes,
 )
@@ -214,7 +214,7 @@ def test_unauthenticated_clients_get_one_request_per_iteration_during_connection
 
     def iterate(accepted: int) -> int:
         for _ in range(accepted):
-            scheduler.accepted()
+            scheduler.count_accepted()
         before = client.handled
         simulation.iterate()
         return client.handled - before
@@ -246,7 +246,7 @@ def test_withdrawn_work_is_not_resumed() -> None:
     while not simulation.is_idle:
         simulation.iterate()
     assert client.handled == 1
-    assert simulation.scheduler.queued_accounts == 0
+    assert simulation.scheduler.queued_account_count == 0
 
 
 def test_work_whose_account_changes_while_running_is_queued_on_new_account() -> None:
@@ -263,7 +263,7 @@ def test_work_whose_account_changes_while_running_is_queued_on_new_account() -> 
     assert len(after.requests.work) == 1
     assert not before.requests.work
     scheduler.withdraw(after, work)
-    assert scheduler.queued_accounts == 0
+    assert scheduler.queued_account_count == 0
 
 
 def test_queued_work_is_withdrawn_from_its_original_account() -> None:
@@ -273,7 +273,7 @@ def test_queued_work_is_withdrawn_from_its_original_account() -> None:
     client = Client(simulation, before, MILLISECOND)
     scheduler.submit(before, client)
     scheduler.withdraw(after, client)
-    assert scheduler.queued_accounts == 0
+    assert scheduler.queued_account_count == 0
 
 
 def test_failing_work_does_not_affect_other_queued_work(caplog: pytest.LogCaptureFixture) -> None:
@@ -334,12 +334,12 @@ def test_concurrent_listings_are_limited_and_all_complete(accounts: int) -> None
         simulation.iterate()
         most_started = max(most_started, sum(each.is_started and not each.is_done for each in listings))
         most_slots = max(most_slots, sum(account.suspended_count for account in opened))
-        assert all(account.started <= STARTED_PER_ACCOUNT_MAX for account in opened)
+        assert all(account.started_count <= STARTED_PER_ACCOUNT_MAX for account in opened)
         assert all(account.suspended_count <= SUSPENDED_PER_ACCOUNT_MAX for account in opened)
     assert all(each.is_done for each in listings)
     assert most_slots <= SUSPENDED_MAX
     assert most_started <= accounts * STARTED_PER_ACCOUNT_MAX
-    assert all(account.started == account.suspended_count == 0 for account in opened)
+    assert all(account.started_count == account.suspended_count == 0 for account in opened)
 
 
 def test_honest_listing_gets_the_next_free_slot_while_hostile_listings_wait() -> None:
@@ -377,7 +377,7 @@ def test_cancelled_listing_releases_its_slot(after: int) -> None:
         simulation.iterate()
     for each in listings:
         each.cancel()
-    assert account.started == account.suspended_count == 0
+    assert account.started_count == account.suspended_count == 0
     assert not account.unstarted
     assert not account.suspended
     last = Listing(simulation, account, 10)
@@ -452,7 +452,7 @@ def test_failed_listing_reports_its_error() -> None:
     ((value, error),) = outcomes
     assert value is None
     assert isinstance(error, ZeroDivisionError)
-    assert account.started == 0
+    assert account.started_count == 0
 
 
 def test_listing_above_examined_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,7 +464,7 @@ def test_listing_above_examined_limit_fails(monkeypatch: pytest.MonkeyPatch) -> 
         simulation.iterate()
     assert at_the_limit.is_done
     assert at_the_limit.error is None
-    assert isinstance(one_above.error, TooMuchToExamine)
+    assert isinstance(one_above.error, ExaminedLimitExceeded)
 
 
 def test_worker_thread_runs_one_function_at_a_time_and_charges_account() -> None:
@@ -521,4 +521,4 @@ def test_steps_receive_result_of_offloaded_function() -> None:
     while not simulation.is_idle:
         simulation.iterate()
     assert outcomes == [42]
-    assert account.started == 0
+    assert account.started_count == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.wording import NAME_CHARACTERS_MAX, closest_name, counted, install_hint, suggestion
+from chronik.wording import NAME_CHARACTERS_MAX, closest_name, install_hint, pluralize, spelling_suggestion
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,20 +17,20 @@ ROOT = Path(__file__).parents[1]
     ("count", "expected"), [(0, "0 brokers"), (1, "1 broker"), (2, "2 brokers"), (1000, "1,000 brokers")]
 )
 def test_noun_is_pluralized_by_count(count: int, expected: str) -> None:
-    assert counted(count, "broker") == expected
+    assert pluralize(count, "broker") == expected
 
 
 def test_irregular_plural_is_used() -> None:
-    assert (counted(1, "entry", "entries"), counted(2, "entry", "entries")) == ("1 entry", "2 entries")
+    assert (pluralize(1, "entry", "entries"), pluralize(2, "entry", "entries")) == ("1 entry", "2 entries")
 
 
 def test_suggestion_ignores_case() -> None:
-    assert suggestion("vlaue", ["key", "value"]) == "; did you mean 'value'?"
-    assert suggestion("VALUE", ["key", "value"]) == "; did you mean 'value'?"
+    assert spelling_suggestion("vlaue", ["key", "value"]) == "; did you mean 'value'?"
+    assert spelling_suggestion("VALUE", ["key", "value"]) == "; did you mean 'value'?"
 
 
 def test_suggestion_is_empty_when_no_name_is_similar() -> None:
-    assert suggestion("xyz", ["key", "value"]) == suggestion("xyz", []) == ""
+    assert spelling_suggestion("xyz", ["key", "value"]) == spelling_suggestion("xyz", []) == ""
 
 
 def test_suggestion_is_not_computed_for_a_name_above_the_limit() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import lanes
-from tests.tiers import HERE
+from tests import xdist_groups
+from tests.quick import TESTS_DIRECTORY
 
 CLUSTER = (
     "tests/cluster/test_rolling_restart.py",
@@ -34,18 +34,24 @@ QUICK = "tests/raft/test_the_raft_paper.py"
     ],
 )
 def test_test_file_belongs_to_expected_group(file: str, lane: str | None) -> None:
-    assert lanes.lane_of(HERE / file) == lane
+    assert xdist_groups.group_of(TESTS_DIRECTORY / file) == lane
 
 
 def test_every_group_is_defined_and_used() -> None:
-    assert {lanes.lane_of(file) for file in HERE.rglob("test_*.py")} == {None, *lanes.LANES}
+    assert {xdist_groups.group_of(file) for file in TESTS_DIRECTORY.rglob("test_*.py")} == {
+        None,
+        *xdist_groups.GROUP_WORKERS_MAX,
+    }
 
 
 def test_groups_run_first_and_quick_tests_last(tmp_path: Path) -> None:
     slow, quick = tmp_path / "test_slow.py", tmp_path / "test_quick.py"
     slow.write_text("def test_it(chronik_broker): pass\n")
     quick.write_text("def test_it(): pass\n")
-    ranks = [lanes.rank(each) for each in (HERE.parent / SPARK[0], HERE.parent / CLUSTER[0], slow, quick)]
+    ranks = [
+        xdist_groups.start_order(each)
+        for each in (TESTS_DIRECTORY.parent / SPARK[0], TESTS_DIRECTORY.parent / CLUSTER[0], slow, quick)
+    ]
     assert ranks == sorted(set(ranks))
 
 
@@ -67,9 +73,11 @@ class Run:
 
     def __init__(self, config: pytest.Config, files: Iterable[str]) -> None:
         self.tests = [f"{file}::test_it" for file in files]
-        self.scheduler = lanes.Lanes.__new__(lanes.Lanes)  # without __init__, which looks for workers
+        self.scheduler = xdist_groups.GroupScheduler.__new__(
+            xdist_groups.GroupScheduler
+        )  # without __init__, which looks for workers
         self.scheduler.config = config
-        self.scheduler._handed = {}
+        self.scheduler._assigned_workers = {}
         self.scheduler.workqueue = OrderedDict()
         for test in self.tests:
             self.scheduler.workqueue.setdefault(self.scheduler._split_scope(test), {})[test] = False
@@ -122,7 +130,9 @@ def test_tests_with_module_fixture_run_in_one_worker(pytestconfig: pytest.Config
 
 def test_workers_send_only_relevant_events() -> None:
     events: list[str] = []
-    send = lanes.only_news(lambda name, **what: events.append(" ".join([name, *what.get("data", {}).values()])))
+    send = xdist_groups.only_relevant_events(
+        lambda name, **what: events.append(" ".join([name, *what.get("data", {}).values()]))
+    )
     send("logstart", nodeid="x", location=())
     for when, outcome in (("setup", "passed"), ("call", "passed"), ("teardown", "passed")):
         send("testreport", data={"when": when, "outcome": outcome})

@@ -16,9 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from bench.cluster.figures import Figure, Plan, figures_table
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure, format_figures
+from bench.report_tables import describe_machine
 from bench.servers import ROOT
-from bench.tables import machine
 from chronik.errors import ChronikError
 
 SECTIONS: Final = {
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
     arguments = parser.parse_args(argv)
-    plan = Plan(
+    plan = ClusterBenchmarkPlan(
         directory=arguments.folder.resolve(),
         rounds=arguments.rounds,
         seconds=arguments.seconds,
@@ -70,13 +70,13 @@ def main(argv: list[str]) -> int:
         topics=arguments.topics,
         offsets=arguments.offsets,
         megabytes=arguments.megabytes,
-        sizes=tuple(arguments.nodes or Plan.sizes),
-        partitions=tuple(arguments.partitions or Plan.partitions),
+        sizes=tuple(arguments.nodes or ClusterBenchmarkPlan.sizes),
+        partitions=tuple(arguments.partitions or ClusterBenchmarkPlan.partitions),
     )
     return 0 if _run(plan, arguments.only or list(SECTIONS)) else 1
 
 
-def _run(plan: Plan, sections: list[str]) -> bool:
+def _run(plan: ClusterBenchmarkPlan, sections: list[str]) -> bool:
     """Run the sections and return whether all succeeded. A failed section does not affect the others."""
     plan.directory.mkdir(parents=True, exist_ok=True)
     load_before = os.getloadavg()[0]
@@ -94,20 +94,20 @@ def _run(plan: Plan, sections: list[str]) -> bool:
     return not failed
 
 
-def _report(plan: Plan, figures: list[Figure], load_before: float) -> None:
+def _report(plan: ClusterBenchmarkPlan, figures: list[Figure], load_before: float) -> None:
     report_json = {
-        "machine": machine(),
+        "machine": describe_machine(),
         "load_before": load_before,
-        "figures": [figure.as_json() for figure in figures],
+        "figures": [figure.to_json() for figure in figures],
     }
     (plan.directory / "bench-cluster.json").write_text(json.dumps(report_json, indent=2) + "\n", encoding="utf-8")
-    print(f"Nodes and their clients on {machine()}; load before: {load_before:.2f}.\n")
-    print(figures_table(figures))
+    print(f"Nodes and their clients on {describe_machine()}; load before: {load_before:.2f}.\n")
+    print(format_figures(figures))
 
 
-def _load_section(name: str) -> Callable[[Plan], list[Figure]]:
+def _load_section(name: str) -> Callable[[ClusterBenchmarkPlan], list[Figure]]:
     module, _, function = SECTIONS[name].partition(":")
-    measure: Callable[[Plan], list[Figure]] = getattr(import_module(module), function)
+    measure: Callable[[ClusterBenchmarkPlan], list[Figure]] = getattr(import_module(module), function)
     return measure
 
 

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.cluster.figures import Figure, Plan
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from bench.cluster.nodes import running_cluster
 from bench.cluster.replicas import replicated_topic, wait_until_in_sync
 from chronik.bench import produce
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import MEGABYTE
+from chronik.bench.errors import BenchmarkError
 from chronik.bench.produce import ProduceLoad
+from chronik.bench.statistics import MEGABYTE
 from chronik.testing.cluster import Cluster, ClusterNode
 
 PARTITIONS: Final = 6
@@ -22,7 +22,7 @@ POLL_SECONDS: Final = 0.01
 BEGIN_SECONDS_MAX: Final = 60.0
 
 
-class CaughtUp(NamedTuple):
+class CatchUpResult(NamedTuple):
     """The amount of data and the duration of one catch-up."""
 
     megabytes: float
@@ -32,7 +32,7 @@ class CaughtUp(NamedTuple):
     """From its start until it is in sync."""
 
 
-def measure_catch_up(plan: Plan) -> list[Figure]:
+def measure_catch_up(plan: ClusterBenchmarkPlan) -> list[Figure]:
     with running_cluster(plan) as nodes:
         rounds = [_catch_up_once(nodes, plan) for _ in range(plan.rounds)]
     return [
@@ -44,12 +44,12 @@ def measure_catch_up(plan: Plan) -> list[Figure]:
     ]
 
 
-def _catch_up_once(nodes: Cluster, plan: Plan) -> CaughtUp:
+def _catch_up_once(nodes: Cluster, plan: ClusterBenchmarkPlan) -> CatchUpResult:
     with replicated_topic(nodes, "away", PARTITIONS) as topic:
-        away = next(node for node in nodes.live if node is not nodes.leader())
+        away = next(node for node in nodes.live_nodes if node is not nodes.leader())
         away.stop()
         records = plan.megabytes * MEGABYTE // RECORD_BYTES
-        live = ",".join(node.bootstrap for node in nodes.live)
+        live = ",".join(node.bootstrap for node in nodes.live_nodes)
         produce.measure(ProduceLoad(live, topic, records, RECORD_BYTES))
         os.sync()  # leaves the disk to the measurement
         before_bytes = _log_bytes(away.data_dir)
@@ -60,14 +60,14 @@ def _catch_up_once(nodes: Cluster, plan: Plan) -> CaughtUp:
         wait_until_in_sync(nodes)
         ended = time.perf_counter()
         copied = _log_bytes(away.data_dir) - before_bytes
-    return CaughtUp(copied / MEGABYTE, ended - growth_started, ended - started)
+    return CatchUpResult(copied / MEGABYTE, ended - growth_started, ended - started)
 
 
 def _wait_until_growing(node: ClusterNode, before_bytes: int) -> None:
     deadline = time.monotonic() + BEGIN_SECONDS_MAX
     while _log_bytes(node.data_dir) < before_bytes + MEGABYTE:  # a start writes less metadata than that
         if time.monotonic() > deadline:
-            raise BenchFailed(f"node {node.node_id} copied nothing within {BEGIN_SECONDS_MAX:g} s")
+            raise BenchmarkError(f"node {node.node_id} copied nothing within {BEGIN_SECONDS_MAX:g} s")
         time.sleep(POLL_SECONDS)
 
 

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cluster.figures import Figure, Plan
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from bench.cluster.nodes import NODES
 from bench.servers import ROOT
-from chronik.bench.errors import BenchFailed
+from chronik.bench.errors import BenchmarkError
 from chronik.testing.ports import ReservedPorts
 
 COMMANDS_PER_SECOND_LEAST: Final = 10_000
@@ -31,7 +31,7 @@ ELECTION_SECONDS_MAX: Final = 30.0
 POLL_SECONDS: Final = 0.05
 
 
-def measure_commands(plan: Plan) -> list[Figure]:
+def measure_commands(plan: ClusterBenchmarkPlan) -> list[Figure]:
     with _three_stores(plan.directory) as stores:
         leader = stores[_leader(stores)]
         follower = next(store for store in stores.values() if store is not leader)
@@ -70,7 +70,7 @@ class _Store:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise BenchFailed(f"store {self.node_id} has exited")
+            raise BenchmarkError(f"store {self.node_id} has exited")
         return json.loads(line)
 
     def stop(self) -> None:
@@ -112,4 +112,4 @@ def _leader(stores: dict[int, _Store]) -> int:
         if len(reported_leaders) == 1 and (leader := reported_leaders.pop()) in stores:
             return int(leader)
         time.sleep(POLL_SECONDS)
-    raise BenchFailed(f"the three stores elected no leader within {ELECTION_SECONDS_MAX:g} s")
+    raise BenchmarkError(f"the three stores elected no leader within {ELECTION_SECONDS_MAX:g} s")

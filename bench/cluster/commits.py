@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.cluster.figures import Figure, Plan
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from bench.cluster.nodes import running_cluster
 from chronik.bench.arguments import CLIENT_ID
 from chronik.bench.commits import CommitsLoad, measure
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 
 REQUESTS_PER_SECOND: Final = 1100
 """Slightly above the target, because the last responses arrive after the last request was due."""
@@ -22,9 +22,9 @@ SINGLE_REQUESTS_PER_SECOND_LEAST: Final = 10_000
 """The target for requests with one offset each from MANY_GROUPS groups."""
 
 
-def measure_commits(plan: Plan) -> list[Figure]:
+def measure_commits(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure the latency at a constant rate, and the maximum rate in a closed loop."""
-    with running_cluster(plan) as nodes, Cluster(nodes.bootstrap, client_id=CLIENT_ID) as cluster:
+    with running_cluster(plan) as nodes, ClusterClient(nodes.bootstrap, client_id=CLIENT_ID) as cluster:
         steady_load = CommitsLoad(seconds=plan.seconds, rate=REQUESTS_PER_SECOND)
         steady, fastest = [], []
         for _ in range(plan.rounds):
@@ -47,9 +47,9 @@ def measure_commits(plan: Plan) -> list[Figure]:
     ]
 
 
-def measure_single_commits(plan: Plan) -> list[Figure]:
+def measure_single_commits(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure requests with one offset each in a closed loop, with one connection per group."""
-    with running_cluster(plan) as nodes, Cluster(nodes.bootstrap, client_id=CLIENT_ID) as cluster:
+    with running_cluster(plan) as nodes, ClusterClient(nodes.bootstrap, client_id=CLIENT_ID) as cluster:
         pids = [node.pid for node in nodes.nodes.values()]
         load = CommitsLoad(groups=MANY_GROUPS, offsets=1, seconds=plan.seconds, broker_pids=pids)
         results = [measure(cluster, load) for _ in range(plan.rounds)]

@@ -15,15 +15,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.cluster.figures import Figure, Plan
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from bench.cluster.nodes import running_cluster
 from bench.cluster.replicas import replicated_topic
 from chronik.bench import consume, produce
 from chronik.bench.consume import ConsumeLoad, ConsumeResult
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import MEGABYTE, MILLION, cpu_seconds
+from chronik.bench.errors import BenchmarkError
 from chronik.bench.produce import BATCH_RECORDS_MAX, ProduceLoad, ProduceResult
-from chronik.bench.rounds import in_turn
+from chronik.bench.rounds import rotate
+from chronik.bench.statistics import MEGABYTE, MILLION, read_cpu_seconds
 from chronik.testing.cluster import Cluster
 
 NODE_COUNTS: Final = {"one node": 1, "two nodes": 2}
@@ -39,7 +39,7 @@ SMALL_SHARE: Final = 30
 LARGE, SMALL, READ = "produce in large batches", f"produce in batches of {SMALL_BATCH}", "consume"
 
 
-class Figures(NamedTuple):
+class CoreFigures(NamedTuple):
     """Throughput and CPU of one load."""
 
     records_per_second: float
@@ -48,17 +48,17 @@ class Figures(NamedTuple):
     """CPU seconds per million records, of all nodes and of all clients."""
 
 
-def measure_cores(plan: Plan) -> list[Figure]:
+def measure_cores(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure all loads on one and on two nodes. Raises BenchFailed on a machine with one core."""
     if len(os.sched_getaffinity(0)) < max(NODE_COUNTS.values()):
-        raise BenchFailed("two cores are required, one per node")
-    measured: dict[tuple[str, str], list[Figures]] = defaultdict(list)
+        raise BenchmarkError("two cores are required, one per node")
+    measured: dict[tuple[str, str], list[CoreFigures]] = defaultdict(list)
     with ExitStack() as stack:
         clusters = {setup: stack.enter_context(_pinned_cluster(plan, count)) for setup, count in NODE_COUNTS.items()}
         spawn_context = multiprocessing.get_context("spawn")
         clients = stack.enter_context(ProcessPoolExecutor(CLIENTS, mp_context=spawn_context))
         for number in range(1 + plan.rounds):
-            for setup in in_turn(list(NODE_COUNTS), number):
+            for setup in rotate(list(NODE_COUNTS), number):
                 for load, figures in _run_round(clusters[setup], clients, plan.megabytes * MEGABYTE // SIZE):
                     if number:  # the first round is a warm-up
                         measured[load, setup].append(figures)
@@ -66,15 +66,15 @@ def measure_cores(plan: Plan) -> list[Figure]:
 
 
 @contextmanager
-def _pinned_cluster(plan: Plan, count: int) -> Iterator[Cluster]:
+def _pinned_cluster(plan: ClusterBenchmarkPlan, count: int) -> Iterator[Cluster]:
     with running_cluster(plan, count, replication_factor=1, min_insync_replicas=1) as nodes:
-        for core, node in zip(sorted(os.sched_getaffinity(0)), nodes.live, strict=False):
+        for core, node in zip(sorted(os.sched_getaffinity(0)), nodes.live_nodes, strict=False):
             for thread in Path(f"/proc/{node.pid}/task").iterdir():
                 os.sched_setaffinity(int(thread.name), {core})
         yield nodes
 
 
-def _run_round(nodes: Cluster, clients: ProcessPoolExecutor, records: int) -> Iterator[tuple[str, Figures]]:
+def _run_round(nodes: Cluster, clients: ProcessPoolExecutor, records: int) -> Iterator[tuple[str, CoreFigures]]:
     for load, count, batch in ((SMALL, records // SMALL_SHARE, SMALL_BATCH), (LARGE, records, BATCH_RECORDS_MAX)):
         with replicated_topic(nodes, "cores", PARTITIONS, 1) as topic:
             os.sync()  # an earlier round's dirty pages must not slow this one
@@ -97,18 +97,18 @@ def _run_round(nodes: Cluster, clients: ProcessPoolExecutor, records: int) -> It
                 )
 
 
-def _combine(results: Sequence[ProduceResult | ConsumeResult], cpu_s: float) -> Figures:
+def _combine(results: Sequence[ProduceResult | ConsumeResult], cpu_s: float) -> CoreFigures:
     """Combine the results of concurrent clients."""
     records = sum(result.records for result in results)
     client_cpu = sum(result.client_cpu_s_per_million * result.records for result in results) / records
-    return Figures(sum(result.records_per_second for result in results), cpu_s / records * MILLION, client_cpu)
+    return CoreFigures(sum(result.records_per_second for result in results), cpu_s / records * MILLION, client_cpu)
 
 
 def _node_cpu_seconds(nodes: Cluster) -> float:
-    return sum(cpu_seconds(node.pid) for node in nodes.live)
+    return sum(read_cpu_seconds(node.pid) for node in nodes.live_nodes)
 
 
-def _to_figures(measured: dict[tuple[str, str], list[Figures]], load: str) -> Iterator[Figure]:
+def _to_figures(measured: dict[tuple[str, str], list[CoreFigures]], load: str) -> Iterator[Figure]:
     one, two = (measured[load, setup] for setup in NODE_COUNTS)
     ratios = [larger.records_per_second / smaller.records_per_second for smaller, larger in zip(one, two, strict=True)]
     yield Figure(f"{load}, {SIZE} B: two nodes, of one", ratios)

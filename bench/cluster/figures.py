@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from chronik.bench.report import number
-from chronik.bench.rounds import MISSED, Spread, Target, at_least, below, markdown_table
+from chronik.bench.report import format_number
+from chronik.bench.rounds import MISSED_LABEL, BenchmarkTarget, Spread, at_least, below, format_markdown_table
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClusterBenchmarkPlan:
     """Parameters of a run."""
 
     directory: Path
@@ -42,15 +42,15 @@ class Figure:
 
     @property
     def spread(self) -> Spread:
-        return Spread.of(self.rounds)
+        return Spread.from_values(self.rounds)
 
     @property
-    def target(self) -> Target | None:
+    def target(self) -> BenchmarkTarget | None:
         if self.below is not None:
             return below(self.what, self.spread.median, self.below)
         return None if self.at_least is None else at_least(self.what, self.spread.median, self.at_least)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         target = self.target
         return {
             "what": self.what,
@@ -61,12 +61,20 @@ class Figure:
         }
 
 
-def figures_table(figures: Sequence[Figure]) -> str:
-    return markdown_table(["", "median", "least", "most", "rounds", "wanted", ""], [_row(figure) for figure in figures])
+def format_figures(figures: Sequence[Figure]) -> str:
+    return format_markdown_table(
+        ["", "median", "least", "most", "rounds", "wanted", ""], [_row(figure) for figure in figures]
+    )
 
 
 def _row(figure: Figure) -> list[str]:
     spread = figure.spread
-    row = [figure.what, number(spread.median), number(spread.least), number(spread.most), str(len(figure.rounds))]
+    row = [
+        figure.what,
+        format_number(spread.median),
+        format_number(spread.least),
+        format_number(spread.most),
+        str(len(figure.rounds)),
+    ]
     target = figure.target
-    return [*row, "", ""] if target is None else [*row, target.wanted, "met" if target.met else MISSED]
+    return [*row, "", ""] if target is None else [*row, target.wanted, "met" if target.met else MISSED_LABEL]

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bench.cluster.figures import Figure, Plan
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from bench.cluster.nodes import running_cluster
 from bench.cluster.replicas import create_partitions
-from chronik.bench.measures import MEGABYTE, cpu_seconds, resident_bytes
+from chronik.bench.statistics import MEGABYTE, read_cpu_seconds, read_resident_bytes
 from chronik.testing.cluster import Cluster
 
 CPU_PERCENT_MAX: Final = 3.0
@@ -22,15 +22,15 @@ PARTITIONS_CPU_PERCENT_MAX: Final = 5.0
 SETTLED_SECONDS: Final = 2.0
 
 
-def measure_idle(plan: Plan) -> list[Figure]:
+def measure_idle(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure CPU, terms and memory, one value per node."""
     with running_cluster(plan) as cluster:
         cluster.leader()
         time.sleep(SETTLED_SECONDS)
-        resident_mb = [resident_bytes(node.pid) / MEGABYTE for node in cluster.live]
-        cpu_alone, terms_alone = watch_idle(cluster, plan.idle_seconds)
+        resident_mb = [read_resident_bytes(node.pid) / MEGABYTE for node in cluster.live_nodes]
+        cpu_alone, terms_alone = measure_idle_cluster(cluster, plan.idle_seconds)
         with _all_cores_busy():
-            cpu_crowded, terms_crowded = watch_idle(cluster, plan.idle_seconds)
+            cpu_crowded, terms_crowded = measure_idle_cluster(cluster, plan.idle_seconds)
     busy = "while all cores are busy"
     return [
         Figure("idle CPU of a node, % of a core", cpu_alone, below=CPU_PERCENT_MAX),
@@ -41,13 +41,13 @@ def measure_idle(plan: Plan) -> list[Figure]:
     ]
 
 
-def measure_idle_partitions(plan: Plan) -> list[Figure]:
+def measure_idle_partitions(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure CPU and memory with many partitions, one value per node. Each node has a replica of every partition."""
     with running_cluster(plan) as cluster:
         create_partitions(cluster, PARTITIONS)
         time.sleep(SETTLED_SECONDS)
-        cpu, _ = watch_idle(cluster, plan.idle_seconds)
-        resident_mb = [resident_bytes(node.pid) / MEGABYTE for node in cluster.live]
+        cpu, _ = measure_idle_cluster(cluster, plan.idle_seconds)
+        resident_mb = [read_resident_bytes(node.pid) / MEGABYTE for node in cluster.live_nodes]
     suffix = f"with {PARTITIONS:,} partitions of three replicas"
     return [
         Figure(f"idle CPU of a node {suffix}, % of a core", cpu, below=PARTITIONS_CPU_PERCENT_MAX),
@@ -55,15 +55,15 @@ def measure_idle_partitions(plan: Plan) -> list[Figure]:
     ]
 
 
-def watch_idle(cluster: Cluster, seconds: float) -> tuple[list[float], list[float]]:
+def measure_idle_cluster(cluster: Cluster, seconds: float) -> tuple[list[float], list[float]]:
     """Return the CPU in percent and the change of the term for each node."""
-    terms_before = [node.status()["term"] for node in cluster.live]
-    cpu_before = [cpu_seconds(node.pid) for node in cluster.live]
+    terms_before = [node.status()["term"] for node in cluster.live_nodes]
+    cpu_before = [read_cpu_seconds(node.pid) for node in cluster.live_nodes]
     started = time.perf_counter()
     time.sleep(seconds)
-    cpu_after = [cpu_seconds(node.pid) for node in cluster.live]
+    cpu_after = [read_cpu_seconds(node.pid) for node in cluster.live_nodes]
     elapsed_s = time.perf_counter() - started
-    terms = [node.status()["term"] for node in cluster.live]
+    terms = [node.status()["term"] for node in cluster.live_nodes]
     percent = [100 * (after - before) / elapsed_s for before, after in zip(cpu_before, cpu_after, strict=True)]
     return percent, [float(after - before) for before, after in zip(terms_before, terms, strict=True)]
 

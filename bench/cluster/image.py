@@ -12,29 +12,29 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from bench.cluster.figures import Figure, Plan
-from chronik.bench.errors import BenchFailed
-from chronik.controller.leader_balance import partitions_out_of_balance
-from chronik.controller.leaderless import leaderless_partitions
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
+from chronik.bench.errors import BenchmarkError
+from chronik.controller.leader_balance import find_unbalanced_partitions
+from chronik.controller.leaderless_partitions import find_leaderless_partitions
 from chronik.metadata.apply import apply
 from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
 from chronik.metadata.commands.envelope import Command, Envelope
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.planning.placement import Place, place_replicas
+from chronik.planning.placement import PlacementCandidate, place_replicas
 from chronik.protocol.errors import ErrorCode
 
 SIZES: Final = ((15, 1000), (15, 10_000), (15, 100_000), (64, 100_000))
 """Brokers and partitions of each case."""
 
 PARTITIONS_PER_TOPIC: Final = 100
-COPIES: Final = 3
-NEWCOMERS: Final = 5
+REPLICATION_FACTOR: Final = 3
+ADDED_BROKERS: Final = 5
 IMBALANCE_PERCENT: Final = 10
 
 
-def measure_image(plan: Plan) -> list[Figure]:
+def measure_image(plan: ClusterBenchmarkPlan) -> list[Figure]:
     return [figure for brokers, partitions in SIZES for figure in _figures(_Image(brokers, partitions))]
 
 
@@ -47,9 +47,11 @@ class _Image:
         self._sequences = itertools.count(1)
         for broker_id in range(1, brokers + 1):
             self.register(broker_id)
-        places = [Place(broker_id, None) for broker_id in range(1, brokers + 1)]
+        places = [PlacementCandidate(broker_id, None) for broker_id in range(1, brokers + 1)]
         for number, first in enumerate(range(0, partitions, PARTITIONS_PER_TOPIC)):
-            replica_lists = place_replicas(min(PARTITIONS_PER_TOPIC, partitions - first), COPIES, places, first)
+            replica_lists = place_replicas(
+                min(PARTITIONS_PER_TOPIC, partitions - first), REPLICATION_FACTOR, places, first
+            )
             assignments = tuple(PartitionAssignment(each, each, each[0]) for each in replica_lists)
             self.apply_command(CreateTopic(os.urandom(16), f"topic-{number}", assignments, {}, 0))
 
@@ -64,22 +66,22 @@ class _Image:
         envelope = Envelope(1, b"bench", sequence, sequence - 1, command)
         result = apply(self.image, envelope, self.image.applied_index + 1).result
         if result.code is not ErrorCode.NONE:
-            raise BenchFailed(f"{type(command).__name__} was rejected: {result.message}")
+            raise BenchmarkError(f"{type(command).__name__} was rejected: {result.message}")
 
     def snapshot_bytes(self) -> int:
         return sum(map(len, encode_snapshot(self.image.freeze())))
 
 
 def _figures(cluster_image: _Image) -> list[Figure]:
-    newcomers = range(cluster_image.brokers + 1, cluster_image.brokers + 1 + NEWCOMERS)
+    newcomers = range(cluster_image.brokers + 1, cluster_image.brokers + 1 + ADDED_BROKERS)
     joins = [_milliseconds(partial(cluster_image.register, broker_id)) for broker_id in newcomers]
-    searches = [_milliseconds(lambda: list(leaderless_partitions(cluster_image.image))) for _ in newcomers]
+    searches = [_milliseconds(lambda: list(find_leaderless_partitions(cluster_image.image))) for _ in newcomers]
     failures, returning = [], []
-    for broker_id in range(1, 1 + NEWCOMERS):
+    for broker_id in range(1, 1 + ADDED_BROKERS):
         failures.append(_milliseconds(partial(cluster_image.set_status, broker_id, BrokerStatus.OFFLINE)))
         returning.append(_milliseconds(partial(cluster_image.set_status, broker_id, BrokerStatus.ONLINE)))
     balancing = [
-        _milliseconds(lambda: partitions_out_of_balance(cluster_image.image, IMBALANCE_PERCENT)) for _ in newcomers
+        _milliseconds(lambda: find_unbalanced_partitions(cluster_image.image, IMBALANCE_PERCENT)) for _ in newcomers
     ]
     megabytes = cluster_image.snapshot_bytes() / 1e6
     where = f"image of {cluster_image.partitions:,} partitions on {cluster_image.brokers} brokers"

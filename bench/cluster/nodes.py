@@ -11,12 +11,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cluster.figures import Plan
-from bench.servers import RETRY_SECONDS, START_SECONDS_MAX, answers_api_versions
+from bench.cluster.figures import ClusterBenchmarkPlan
+from bench.servers import RETRY_SECONDS, START_SECONDS_MAX, responds_to_api_versions
 from chronik.bench.arguments import CLIENT_ID
-from chronik.bench.errors import BenchFailed
+from chronik.bench.errors import BenchmarkError
 from chronik.cli.cluster.local_nodes import LocalNode, write_configs
-from chronik.client.connection import Connection
+from chronik.client.connection import BrokerConnection
 from chronik.config import Address, load_config
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.ports import HOST
@@ -24,7 +24,7 @@ from chronik.testing.ports import HOST
 NODES: Final = 3
 
 
-class PlainNode(ClusterNode):
+class UserNode(ClusterNode):
     """A node as users run it.
 
     The node of the tests records every request, which increases the cost of a small request by half.
@@ -36,20 +36,20 @@ class PlainNode(ClusterNode):
         self._local = LocalNode(self._folder, load_config(None, {}, **self._config, data_dir=self.data_dir))
         self._log_path = self._local.log_file
 
-    def start(self) -> PlainNode:
+    def start(self) -> UserNode:
         """Start the node and wait for its first response. Raises BenchFailed."""
         write_configs([self._local])
         process = self._process = self._local.start()
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not answers_api_versions(self.port):
+        while not responds_to_api_versions(self.port):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise BenchFailed(f"node {self.node_id} did not start: {self._local.last_words()}")
+                raise BenchmarkError(f"node {self.node_id} did not start: {self._local.last_log_line()}")
             time.sleep(RETRY_SECONDS)
         return self
 
 
 @contextmanager
-def fresh_cluster(plan: Plan, nodes: int = NODES, **config: Any) -> Iterator[Cluster]:
+def create_cluster(plan: ClusterBenchmarkPlan, nodes: int = NODES, **config: Any) -> Iterator[Cluster]:
     """Create a cluster without starting it. `config` is added to the configuration of every node.
 
     Data is on the disk of `plan.directory`, because a temporary directory may be in memory, where syncs are free.
@@ -57,7 +57,7 @@ def fresh_cluster(plan: Plan, nodes: int = NODES, **config: Any) -> Iterator[Clu
     os.sync()  # earlier measurements' dirty pages must not slow this one
     with tempfile.TemporaryDirectory(prefix="cluster-", dir=plan.directory, ignore_cleanup_errors=True) as folder:
         cluster = Cluster(nodes, Path(folder), **config)
-        cluster.nodes = {node_id: PlainNode(node) for node_id, node in cluster.nodes.items()}
+        cluster.nodes = {node_id: UserNode(node) for node_id, node in cluster.nodes.items()}
         try:
             yield cluster
         finally:
@@ -65,32 +65,34 @@ def fresh_cluster(plan: Plan, nodes: int = NODES, **config: Any) -> Iterator[Clu
 
 
 @contextmanager
-def running_cluster(plan: Plan, nodes: int = NODES, **config: Any) -> Iterator[Cluster]:
-    with fresh_cluster(plan, nodes, **config) as cluster:
-        start(cluster)
+def running_cluster(plan: ClusterBenchmarkPlan, nodes: int = NODES, **config: Any) -> Iterator[Cluster]:
+    with create_cluster(plan, nodes, **config) as cluster:
+        start_nodes(cluster)
         cluster.wait_until_ready()
         yield cluster
 
 
-def add_plain_node(cluster: Cluster, node_id: int) -> ClusterNode:
+def add_user_node(cluster: Cluster, node_id: int) -> ClusterNode:
     """Add a node to the cluster object, neither started nor admitted; see `Cluster.add_node`."""
-    node = cluster.nodes[node_id] = PlainNode(cluster.add_node(node_id))
+    node = cluster.nodes[node_id] = UserNode(cluster.add_node(node_id))
     return node
 
 
-def start(cluster: Cluster) -> None:
+def start_nodes(cluster: Cluster) -> None:
     """Start all stopped nodes concurrently, without waiting for a leader. Raises BenchFailed."""
     with ThreadPoolExecutor(len(cluster.nodes)) as threads:
-        for _ in threads.map(lambda node: node.start(), [node for node in cluster.nodes.values() if not node.running]):
+        for _ in threads.map(
+            lambda node: node.start(), [node for node in cluster.nodes.values() if not node.is_running]
+        ):
             pass
 
 
-def connect(node: ClusterNode) -> Connection:
-    return Connection(Address(HOST, node.port), client_id=CLIENT_ID)
+def connect(node: ClusterNode) -> BrokerConnection:
+    return BrokerConnection(Address(HOST, node.port), client_id=CLIENT_ID)
 
 
 @contextmanager
-def connections(nodes: list[ClusterNode]) -> Iterator[list[Connection]]:
+def open_connections(nodes: list[ClusterNode]) -> Iterator[list[BrokerConnection]]:
     with ExitStack() as stack:
         opened = []
         for node in nodes:

@@ -9,13 +9,13 @@ import os
 from collections import defaultdict
 from typing import Final
 
-from bench.cluster.figures import Figure, Plan
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from bench.cluster.nodes import NODES, running_cluster
 from bench.cluster.replicas import replicated_topic
 from chronik.bench import acks, produce
-from chronik.bench.measures import MEGABYTE, MILLION, Latency, cpu_seconds
 from chronik.bench.produce import ProduceLoad
-from chronik.bench.rounds import in_turn
+from chronik.bench.rounds import rotate
+from chronik.bench.statistics import MEGABYTE, MILLION, Latency, read_cpu_seconds
 from chronik.testing.cluster import Cluster
 
 FLUSHES: Final = ("group", "os")
@@ -32,11 +32,11 @@ RECORDS: Final = 2000
 Values = dict[tuple[str, int], list[float]]
 
 
-def measure_replication(plan: Plan) -> list[Figure]:
+def measure_replication(plan: ClusterBenchmarkPlan) -> list[Figure]:
     return [figure for flush in FLUSHES for figure in _with_flush(plan, flush)]
 
 
-def _with_flush(plan: Plan, flush: str) -> list[Figure]:
+def _with_flush(plan: ClusterBenchmarkPlan, flush: str) -> list[Figure]:
     rates: Values = defaultdict(list)
     costs: Values = defaultdict(list)
     latencies = []
@@ -45,7 +45,7 @@ def _with_flush(plan: Plan, flush: str) -> list[Figure]:
             _produce_once(nodes, plan, setup, SIZES[-1])  # warm-up
         for number in range(plan.rounds):
             for size in SIZES:
-                for setup in in_turn(list(SETUPS), number):
+                for setup in rotate(list(SETUPS), number):
                     rate, cost = _produce_once(nodes, plan, setup, size)
                     rates[setup, size].append(rate)
                     costs[setup, size].append(cost)
@@ -67,7 +67,7 @@ def _ratio(rates: Values, size: int, flush: str) -> Figure:
     return Figure(f"{THREE}, of {ONE}, {size} B, {flush}", ratios, at_least=RATIO_LEAST)
 
 
-def _produce_once(nodes: Cluster, plan: Plan, setup: str, size: int) -> tuple[float, float]:
+def _produce_once(nodes: Cluster, plan: ClusterBenchmarkPlan, setup: str, size: int) -> tuple[float, float]:
     """Produce records and return the rate and the CPU seconds of all nodes per million records."""
     replication_factor, acks_setting = SETUPS[setup]
     with replicated_topic(nodes, "copies", PARTITIONS, replication_factor) as topic:
@@ -90,7 +90,7 @@ def _touch_memory(size: int) -> None:
 
 
 def _cpu_seconds(nodes: Cluster) -> float:
-    return sum(cpu_seconds(node.pid) for node in nodes.live)
+    return sum(read_cpu_seconds(node.pid) for node in nodes.live_nodes)
 
 
 def _measure_acks(nodes: Cluster) -> Latency:

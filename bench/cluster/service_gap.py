@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from bench.cluster.figures import Figure, Plan
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from bench.cluster.nodes import NODES, running_cluster
-from bench.cluster.replicas import create_partitions, partition_led_by, replicated_topic, wait_until_in_sync
-from chronik.bench.gaps import Service, ServiceWatch
+from bench.cluster.replicas import create_partitions, find_partition_led_by, replicated_topic, wait_until_in_sync
+from chronik.bench.gaps import AvailabilityProbe, ServiceAvailability
 from chronik.testing.cluster import Cluster, ClusterNode
 
 GAP_SECONDS_MAX: Final = 3.0
@@ -24,7 +24,7 @@ AFTER_SECONDS: Final = 3.0
 GIVEN_UP_SECONDS: Final = 60.0
 
 
-def measure_service_gap(plan: Plan) -> list[Figure]:
+def measure_service_gap(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure rounds in which the killed node is the controller, and rounds in which it is not."""
     figures: list[Figure] = []
     for count in OTHER_PARTITIONS:
@@ -34,7 +34,7 @@ def measure_service_gap(plan: Plan) -> list[Figure]:
     return figures
 
 
-def _figures(nodes: Cluster, plan: Plan, where: str) -> Iterator[Figure]:
+def _figures(nodes: Cluster, plan: ClusterBenchmarkPlan, where: str) -> Iterator[Figure]:
     rounds = {"controller": _rounds(nodes, plan, True), "another node": _rounds(nodes, plan, False)}
     for killed, availability in rounds.items():
         prefix = f"kill -9 of a leader, {killed}{where}"
@@ -44,13 +44,13 @@ def _figures(nodes: Cluster, plan: Plan, where: str) -> Iterator[Figure]:
         yield Figure(f"{prefix}: without a record consumed, s", without_record, below=GAP_SECONDS_MAX)
 
 
-def _rounds(nodes: Cluster, plan: Plan, is_controller: bool) -> list[Service]:
+def _rounds(nodes: Cluster, plan: ClusterBenchmarkPlan, is_controller: bool) -> list[ServiceAvailability]:
     return [_kill_once(nodes, is_controller) for _ in range(plan.rounds)]
 
 
-def _kill_once(nodes: Cluster, is_controller: bool) -> Service:
+def _kill_once(nodes: Cluster, is_controller: bool) -> ServiceAvailability:
     controller = nodes.leader()
-    killed = controller if is_controller else next(node for node in nodes.live if node is not controller)
+    killed = controller if is_controller else next(node for node in nodes.live_nodes if node is not controller)
     with replicated_topic(nodes, "gap", NODES) as topic:
         availability = _observe_kill(nodes, topic, killed)
         killed.start()
@@ -59,10 +59,10 @@ def _kill_once(nodes: Cluster, is_controller: bool) -> Service:
     return availability
 
 
-def _observe_kill(nodes: Cluster, topic: str, killed: ClusterNode) -> Service:
-    with ServiceWatch(nodes.bootstrap, topic, partition_led_by(nodes, topic, killed)) as probe:
-        probe.go_on_for(BEFORE_SECONDS)
+def _observe_kill(nodes: Cluster, topic: str, killed: ClusterNode) -> ServiceAvailability:
+    with AvailabilityProbe(nodes.bootstrap, topic, find_partition_led_by(nodes, topic, killed)) as probe:
+        probe.run_for(BEFORE_SECONDS)
         killed.kill()
-        probe.wait_until_served(GIVEN_UP_SECONDS)
-        probe.go_on_for(AFTER_SECONDS)
-    return probe.seen()
+        probe.wait_until_available(GIVEN_UP_SECONDS)
+        probe.run_for(AFTER_SECONDS)
+    return probe.summarize()

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.cluster.figures import Figure, Plan
-from bench.cluster.stores import PARTITIONS, commit, found, new_topic, open_store
-from chronik.bench.cluster_pipes import run_on_best_loop
-from chronik.bench.measures import MEGABYTE
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
+from bench.cluster.stores import PARTITIONS, build_commit, build_create_topic, create_broker_and_topic, open_store
+from chronik.bench.pipelined import run_with_uvloop
+from chronik.bench.statistics import MEGABYTE
 from chronik.metadata.commands.topics import CreateTopics
 from chronik.metadata.image import Image
-from chronik.metadata.image_machine import ImageMachine
+from chronik.metadata.image_state_machine import ImageStateMachine
 from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.node.run import THREAD_SWITCH_SECONDS
@@ -38,33 +38,33 @@ TICK_SECONDS: Final = 0.001
 """The resolution of measured stalls. The node's watchdog checks every 25 ms and may miss half of a 50 ms stall."""
 
 
-def measure_snapshots(plan: Plan) -> list[Figure]:
+def measure_snapshots(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure a standalone store, so that nothing else runs on its event loop."""
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     try:
-        return run_on_best_loop(_measure_topics(plan)) + run_on_best_loop(_measure_offsets(plan))
+        return run_with_uvloop(_measure_topics(plan)) + run_with_uvloop(_measure_offsets(plan))
     finally:
         sys.setswitchinterval(switch_interval)
 
 
-async def _measure_topics(plan: Plan) -> list[Figure]:
+async def _measure_topics(plan: ClusterBenchmarkPlan) -> list[Figure]:
     async with _open_standalone_store(plan) as (store, _):
         empty_bytes = sum(map(len, _encode_image(store.image)))
         for first in range(2, 2 + TOPICS, TOPICS_PER_COMMAND):
-            topics = [new_topic(f"topic-of-20-{n:08d}", n) for n in range(first, first + TOPICS_PER_COMMAND)]
+            topics = [build_create_topic(f"topic-of-20-{n:08d}", n) for n in range(first, first + TOPICS_PER_COMMAND)]
             await store.propose(CreateTopics(tuple(topics)))
         size = sum(map(len, _encode_image(store.image))) - empty_bytes
     return [Figure(f"snapshot of {TOPICS:,} topics, MB", [size / MEGABYTE], below=TOPICS_MB_MAX)]
 
 
-async def _measure_offsets(plan: Plan) -> list[Figure]:
+async def _measure_offsets(plan: ClusterBenchmarkPlan) -> list[Figure]:
     commands = plan.offsets // PARTITIONS
     snapshot_entries = commands + COMMITS_BEFORE
     baseline_stalls, stalls = [], []
     async with _open_standalone_store(plan, snapshot_entries) as (store, driver):
         for number in range(commands):
-            await store.propose(commit(f"a-group-{number:06d}", 0, PARTITIONS, 10**12 + number))
+            await store.propose(build_commit(f"a-group-{number:06d}", 0, PARTITIONS, 10**12 + number))
         for _ in range(plan.rounds):
             before_ms, during_ms = await _measure_snapshot(store, driver, snapshot_entries)
             baseline_stalls.append(before_ms)
@@ -82,13 +82,13 @@ async def _measure_offsets(plan: Plan) -> list[Figure]:
 
 @asynccontextmanager
 async def _open_standalone_store(
-    plan: Plan, snapshot_entries: int = MILLION
+    plan: ClusterBenchmarkPlan, snapshot_entries: int = MILLION
 ) -> AsyncIterator[tuple[RaftStore, RaftDriver]]:
     reserved = ReservedPorts(1)
     try:
         with tempfile.TemporaryDirectory(prefix="snapshots-", dir=plan.directory) as folder:
             async with open_store(Path(folder), 1, {1: reserved.ports[0]}, snapshot_entries) as (store, driver):
-                await found(store)
+                await create_broker_and_topic(store)
                 yield store, driver
     finally:
         reserved.release()
@@ -103,7 +103,7 @@ async def _measure_snapshot(store: RaftStore, driver: RaftDriver, snapshot_entri
     async def commit_once() -> None:
         nonlocal number
         number += 1
-        await store.propose(commit(f"a-group-{number % 100:06d}", number % PARTITIONS, 1, number))
+        await store.propose(build_commit(f"a-group-{number % 100:06d}", number % PARTITIONS, 1, number))
 
     while driver.status.applied_index < last + snapshot_entries - COMMITS_BEFORE // 2:
         await commit_once()
@@ -127,7 +127,7 @@ async def _measure_installation(store: RaftStore, chunks: list[bytes]) -> float:
         for chunk in chunks:
             yield chunk
 
-    machine = ImageMachine(lambda _: None, lambda *_: None, lambda: None)
+    machine = ImageStateMachine(lambda _: None, lambda *_: None, lambda: None)
     machine.image = decode_snapshot(chunks)
     stall_timer = _StallTimer()
     await machine.install_snapshot(store.image.applied_index, iter_chunks())

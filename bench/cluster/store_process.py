@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.cluster.stores import commit_in_parallel, found, open_store
-from chronik.bench.cluster_pipes import run_on_best_loop
+from bench.cluster.stores import create_broker_and_topic, measure_commit_rate, open_store
+from chronik.bench.pipelined import run_with_uvloop
 from chronik.node.run import THREAD_SWITCH_SECONDS
 
 
@@ -24,11 +24,11 @@ async def _serve(directory: str, node_id: int, ports: dict[str, int]) -> None:
                 case "leader":
                     _print_result(driver.status.leader)
                 case "found":
-                    await found(store)
+                    await create_broker_and_topic(store)
                     _print_result(driver.status.commit_index)
                 case "load":
                     _print_result(
-                        await commit_in_parallel(store, request["in_flight"], request["seconds"], request["batch"])
+                        await measure_commit_rate(store, request["in_flight"], request["seconds"], request["batch"])
                     )
 
 
@@ -39,4 +39,4 @@ def _print_result(result: float) -> None:
 if __name__ == "__main__":
     logging.getLogger("chronik").setLevel(logging.ERROR)  # warnings about a stalled event loop are expected under load
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-    run_on_best_loop(_serve(**json.loads(sys.stdin.readline())))
+    run_with_uvloop(_serve(**json.loads(sys.stdin.readline())))

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from chronik.config import Address
-from chronik.files import RealFiles
+from chronik.files import DiskFileSystem
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.groups import CommitOffset, CommitOffsetBatch, OffsetToCommit
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.stores.raft_store import RaftStore
-from chronik.peers.handshake import make_identity
+from chronik.peers.handshake import derive_identity
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.settings import DriverSettings
-from chronik.raft.membership import UNBOUND, Member, Membership
+from chronik.raft.membership import UNBOUND_DIRECTORY, Membership, RaftMember
 from chronik.testing.ports import HOST
 
 SECRET: Final = "a secret that guards nothing but a measurement"
@@ -38,21 +38,23 @@ async def open_store(
     """Open the store of one of the nodes with the given ports. It has no leader yet, unless it is alone."""
     addresses = {peer: Address(HOST, port) for peer, port in raft_ports.items()}
     store = RaftStore(node_id)
-    identity = make_identity("bench", node_id, SECRET, [HOST])
+    identity = derive_identity("bench", node_id, SECRET, [HOST])
     transport = PeerTransport(identity, addresses[node_id], addresses, _fail)
     driver = RaftDriver(
         DriverSettings(
             node_id=node_id,
             directory_id=node_id.to_bytes(16, "big"),
-            bootstrap=Membership(tuple(Member(peer, UNBOUND, is_voter=True) for peer in sorted(addresses))),
+            bootstrap=Membership(
+                tuple(RaftMember(peer, UNBOUND_DIRECTORY, is_voter=True) for peer in sorted(addresses))
+            ),
             snapshot_entries=snapshot_entries,
             snapshot_bytes=1 << 40,  # so that only the entries trigger snapshots
         ),
-        RealFiles(directory),
+        DiskFileSystem(directory),
         store.machine,
         transport,
         on_fatal=_fail,
-        on_status=lambda _: store.leader_changed(),
+        on_status=lambda _: store.notify_leader_change(),
     )
     store.attach(driver)
     try:
@@ -63,23 +65,23 @@ async def open_store(
         await store.close()
 
 
-async def found(store: RaftStore) -> None:
+async def create_broker_and_topic(store: RaftStore) -> None:
     """Register a broker and create a topic whose offsets can be committed."""
     await store.propose(RegisterBroker(1, HOST, 9092, None, store.incarnation, bytes(15) + b"1"))
-    await store.propose(new_topic(TOPIC, 1, PARTITIONS))
+    await store.propose(build_create_topic(TOPIC, 1, PARTITIONS))
 
 
-def new_topic(name: str, number: int, partitions: int = 1) -> CreateTopic:
+def build_create_topic(name: str, number: int, partitions: int = 1) -> CreateTopic:
     assignment = PartitionAssignment((1,), (1,), 1)
     return CreateTopic(number.to_bytes(16, "big"), name, (assignment,) * partitions, {}, TIME_MS)
 
 
-def commit(group: str, first: int, count: int, offset: int) -> CommitOffset:
+def build_commit(group: str, first: int, count: int, offset: int) -> CommitOffset:
     partitions = range(first, first + count)
     return CommitOffset(group, tuple(OffsetToCommit(TOPIC, each, offset, 0, "") for each in partitions), TIME_MS)
 
 
-async def commit_in_parallel(store: RaftStore, in_flight: int, seconds: float, batch: int) -> float:
+async def measure_commit_rate(store: RaftStore, in_flight: int, seconds: float, batch: int) -> float:
     """Return the commits per second of `in_flight` concurrent callers; each command contains `batch` commits."""
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -88,7 +90,7 @@ async def commit_in_parallel(store: RaftStore, in_flight: int, seconds: float, b
     async def commit_sequentially(caller: int) -> None:
         nonlocal committed
         while loop.time() < started + seconds:
-            commits = [commit(f"group-{caller % 100}", each % PARTITIONS, 1, committed) for each in range(batch)]
+            commits = [build_commit(f"group-{caller % 100}", each % PARTITIONS, 1, committed) for each in range(batch)]
             await store.propose(commits[0] if batch == 1 else CommitOffsetBatch(tuple(commits)))
             committed += batch
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bench.cluster.figures import Figure, Plan
-from bench.cluster.nodes import connections, running_cluster
-from chronik.bench.clients import unique_name
-from chronik.bench.cluster_pipes import Pipe, open_pipes, run_on_best_loop
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import Latency
-from chronik.client.connection import Connection
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure
+from bench.cluster.nodes import open_connections, running_cluster
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka_config import generate_name
+from chronik.bench.pipelined import PipelinedConnection, open_pipelined_connections, run_with_uvloop
+from chronik.bench.statistics import Latency
+from chronik.client.connection import BrokerConnection
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -31,7 +31,7 @@ LISTED_SECONDS_MAX: Final = 30.0
 
 
 @dataclass(frozen=True)
-class Delays:
+class VisibilityDelays:
     """Seconds until a node listed a topic, one value per topic and node."""
 
     after_request: list[float] = field(default_factory=list)
@@ -39,45 +39,51 @@ class Delays:
     """0 for a node that listed the topic before the response to the creating request arrived."""
 
 
-def measure_visibility(plan: Plan) -> list[Figure]:
+def measure_visibility(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure explicitly created and auto-created topics on one cluster."""
-    with running_cluster(plan) as cluster, connections(cluster.live) as opened:
-        created = [measure_delays(opened, TOPICS, creation) for _ in range(plan.rounds)]
-        produced = [measure_delays(opened, TOPICS, auto_creation) for _ in range(plan.rounds)]
+    with running_cluster(plan) as cluster, open_connections(cluster.live_nodes) as opened:
+        created = [measure_delays(opened, TOPICS, build_create_request) for _ in range(plan.rounds)]
+        produced = [measure_delays(opened, TOPICS, build_auto_create_request) for _ in range(plan.rounds)]
     return [
-        *_figures("created topic listed by every node", [Latency.of(each.after_request) for each in created]),
+        *_figures("created topic listed by every node", [Latency.from_seconds(each.after_request) for each in created]),
         Figure(
             "the same after the response to CreateTopics, max, ms",
-            [Latency.of(each.after_response).max_ms for each in created],
+            [Latency.from_seconds(each.after_response).max_ms for each in created],
             below=LISTED_MS_MAX,
         ),
-        *_figures("auto-created topic listed by every node", [Latency.of(each.after_request) for each in produced]),
+        *_figures(
+            "auto-created topic listed by every node", [Latency.from_seconds(each.after_request) for each in produced]
+        ),
     ]
 
 
-def creation(topic: str) -> Request:
+def build_create_request(topic: str) -> Request:
     """Return a request that creates the topic explicitly."""
     return CreateTopicsRequest(topics=[CreatableTopic(name=topic, num_partitions=1, replication_factor=-1)])
 
 
-def auto_creation(topic: str) -> Request:
+def build_auto_create_request(topic: str) -> Request:
     """Return the request by which a producer's first record creates the topic."""
     return MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
 
 
-def measure_delays(opened: Sequence[Connection], topics: int, request_for: Callable[[str], Request]) -> Delays:
+def measure_delays(
+    opened: Sequence[BrokerConnection], topics: int, request_for: Callable[[str], Request]
+) -> VisibilityDelays:
     """Create topics one after another, each through the next node, while every node is polled for it.
 
     Raises:
         BenchFailed: a node rejected the request, or did not list a topic within LISTED_SECONDS_MAX.
     """
-    return run_on_best_loop(_measure(opened, topics, request_for))
+    return run_with_uvloop(_measure(opened, topics, request_for))
 
 
-async def _measure(opened: Sequence[Connection], topics: int, request_for: Callable[[str], Request]) -> Delays:
-    prefix = unique_name("visible")
-    delays = Delays()
-    async with open_pipes(opened) as creating, open_pipes(opened) as polling:
+async def _measure(
+    opened: Sequence[BrokerConnection], topics: int, request_for: Callable[[str], Request]
+) -> VisibilityDelays:
+    prefix = generate_name("visible")
+    delays = VisibilityDelays()
+    async with open_pipelined_connections(opened) as creating, open_pipelined_connections(opened) as polling:
         for number in range(topics):
             topic = f"{prefix}-{number}"
             start = time.perf_counter()
@@ -91,7 +97,7 @@ async def _measure(opened: Sequence[Connection], topics: int, request_for: Calla
     return delays
 
 
-async def _wait_until_listed(pipe: Pipe, topic: str) -> float:
+async def _wait_until_listed(pipe: PipelinedConnection, topic: str) -> float:
     """Return the time at which this node's response names a leader for every partition of the topic."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     deadline = time.perf_counter() + LISTED_SECONDS_MAX
@@ -105,7 +111,7 @@ async def _wait_until_listed(pipe: Pipe, topic: str) -> float:
         ):
             return now
         await asyncio.sleep(POLL_SECONDS)
-    raise BenchFailed(f"a node did not list topic {topic} within {LISTED_SECONDS_MAX:g} s")
+    raise BenchmarkError(f"a node did not list topic {topic} within {LISTED_SECONDS_MAX:g} s")
 
 
 def _check(response: Response) -> None:
@@ -113,7 +119,7 @@ def _check(response: Response) -> None:
     if isinstance(response, CreateTopicsResponse):
         for topic in response.topics:
             if topic.error_code:
-                raise BenchFailed(f"topic {topic.name} was not created: {ErrorCode(topic.error_code).name}")
+                raise BenchmarkError(f"topic {topic.name} was not created: {ErrorCode(topic.error_code).name}")
 
 
 def _figures(what: str, rounds: list[Latency]) -> list[Figure]:

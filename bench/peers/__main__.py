@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 
 import chronik
-from bench.apache_kafka import NAME, why_missing
-from bench.peers.figures import Peers, table
-from bench.peers.measuring import Plan, measure
-from bench.peers.page import draw, keep
-from bench.peers.subjects import SIZES, subjects
+from bench.apache_kafka import NAME, kafka_unavailable_reason
+from bench.peers.figures import PeerResults, format_table
+from bench.peers.page import regenerate, write_results
+from bench.peers.runner import PeerBenchmarkPlan, measure
+from bench.peers.servers import SIZES, create_subjects
+from bench.report_tables import describe_machine
 from bench.servers import ROOT
-from bench.tables import machine
 from chronik.errors import ChronikError
 
 
@@ -48,23 +48,25 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> int:
     arguments = parse_arguments(argv)
     if arguments.draw:
-        draw()
+        regenerate()
         return 0
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    missing = "--without-kafka" if arguments.without_kafka else why_missing()
+    missing = "--without-kafka" if arguments.without_kafka else kafka_unavailable_reason()
     load_before = os.getloadavg()[0]
-    selected = subjects(with_kafka=missing is None, sizes=tuple(arguments.nodes or SIZES))
-    plan = Plan(arguments.rounds, arguments.seconds, arguments.trips, arguments.starts)
+    selected = create_subjects(with_kafka=missing is None, sizes=tuple(arguments.nodes or SIZES))
+    plan = PeerBenchmarkPlan(arguments.rounds, arguments.seconds, arguments.trips, arguments.starts)
     try:
         measured = measure(selected, plan, arguments.folder.resolve())
     except ChronikError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     kafka = kafka_version() if missing is None else f"Apache Kafka is left out: {missing};"
-    peers = Peers(machine(), load_before, plan.rounds, plan.seconds, kafka, measured, chronik.__version__)
-    print("\n\n".join(table(peers, nodes) for nodes in peers.sizes()))
+    peers = PeerResults(
+        describe_machine(), load_before, plan.rounds, plan.seconds, kafka, measured, chronik.__version__
+    )
+    print("\n\n".join(format_table(peers, nodes) for nodes in peers.cluster_sizes()))
     if arguments.keep:
-        keep(peers)
+        write_results(peers)
     return 0
 
 

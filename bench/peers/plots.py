@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from bench.peers.figures import METRICS, Metric, Peers
-from bench.peers.subjects import GROUP, KAFKA, OS, name_of
-from chronik.bench.report import number
-from tools.docs.drawing import Drawing, width_of
+from bench.peers.figures import METRICS, PeerMetric, PeerResults
+from bench.peers.servers import GROUP, KAFKA, OS, format_name
+from chronik.bench.report import format_number
+from tools.docs.svg import SvgDrawing, text_width
 
 COLOURS: Final = {OS: "one", GROUP: "two", KAFKA: "three"}
 WIDTH: Final = 960.0
@@ -19,7 +19,7 @@ NAME_WIDTH: Final = 112.0
 VALUE_WIDTH: Final = 86.0
 HEAD: Final = 56.0
 
-PICTURES: Final = {
+IMAGES_BY_NAME: Final = {
     "peers-throughput.svg": ("Throughput: longer is better", ("produce_", "consume_"), "records/s"),
     "peers-round-trips.svg": ("Round trips of single records: shorter is better", ("trip_",), "ms"),
     "peers-costs.svg": (
@@ -31,53 +31,55 @@ PICTURES: Final = {
 """By file name: title, prefixes of metric keys, and unit (if any)."""
 
 
-def plots(peers: Peers) -> dict[str, str]:
-    return {name: _plot(peers, title, _metrics(keys, unit)) for name, (title, keys, unit) in PICTURES.items()}
+def draw_images(peers: PeerResults) -> dict[str, str]:
+    return {name: _plot(peers, title, _metrics(keys, unit)) for name, (title, keys, unit) in IMAGES_BY_NAME.items()}
 
 
-def _metrics(key_prefixes: tuple[str, ...], unit: str) -> list[Metric]:
+def _metrics(key_prefixes: tuple[str, ...], unit: str) -> list[PeerMetric]:
     candidates = [metric for metric in METRICS if metric.key.startswith(key_prefixes)]
     return [metric for metric in candidates if not unit or metric.unit == unit]
 
 
-def alternative(peers: Peers, metrics: list[Metric]) -> str:
+def alternative_text(peers: PeerResults, metrics: list[PeerMetric]) -> str:
     """Return the alternative text of an image, with all values."""
     sentences = []
-    for nodes in peers.sizes():
+    for nodes in peers.cluster_sizes():
         for metric in metrics:
             values = [f"{server} {_format_value(peers, server, nodes, metric)}" for server in peers.servers(nodes)]
             sentences.append(
-                f"{metric.title}, {name_of('', nodes).removeprefix(', ')}: {', '.join(values)} {metric.unit}."
+                f"{metric.title}, {format_name('', nodes).removeprefix(', ')}: {', '.join(values)} {metric.unit}."
             )
     return " ".join(sentences)
 
 
-def _format_value(peers: Peers, server: str, nodes: int, metric: Metric) -> str:
-    measured = peers.of(server, nodes)
+def _format_value(peers: PeerResults, server: str, nodes: int, metric: PeerMetric) -> str:
+    measured = peers.find(server, nodes)
     value = None if measured is None else measured.value(metric)
-    return "unknown" if value is None else number(value)
+    return "unknown" if value is None else format_number(value)
 
 
-def _plot(peers: Peers, title: str, metrics: list[Metric]) -> str:
-    sizes = peers.sizes()
+def _plot(peers: PeerResults, title: str, metrics: list[PeerMetric]) -> str:
+    sizes = peers.cluster_sizes()
     bars = max(len(peers.servers(nodes)) for nodes in sizes)
     panel_height = 30 + bars * (BAR_HEIGHT + BAR_GAP) + 12
     column = (WIDTH - MARGIN * (len(sizes) + 1)) / len(sizes)
-    drawing = Drawing(WIDTH, HEAD + panel_height * len(metrics) + 8, title, alternative(peers, metrics))
+    drawing = SvgDrawing(WIDTH, HEAD + panel_height * len(metrics) + 8, title, alternative_text(peers, metrics))
     drawing.text(MARGIN, 28, title, 16, strong=True)
     for column_index, nodes in enumerate(sizes):
         x = MARGIN + column_index * (column + MARGIN)
-        drawing.text(x, 50, name_of("", nodes).removeprefix(", ").capitalize(), 13, colour="soft", strong=True)
+        drawing.text(x, 50, format_name("", nodes).removeprefix(", ").capitalize(), 13, colour="soft", strong=True)
         for row, metric in enumerate(metrics):
             _panel(drawing, peers, nodes, metric, x, HEAD + panel_height * row, column)
-    return drawing.svg()
+    return drawing.to_svg()
 
 
-def _panel(drawing: Drawing, peers: Peers, nodes: int, metric: Metric, x: float, y: float, width: float) -> None:
+def _panel(
+    drawing: SvgDrawing, peers: PeerResults, nodes: int, metric: PeerMetric, x: float, y: float, width: float
+) -> None:
     drawing.text(x, y + 20, f"{metric.title}, {metric.unit}", 12.5)
     values = {}
     for server in peers.servers(nodes):
-        measured = peers.of(server, nodes)
+        measured = peers.find(server, nodes)
         values[server] = None if measured is None else measured.value(metric)
     largest = max((value for value in values.values() if value), default=1.0)
     max_bar_length = width - NAME_WIDTH - VALUE_WIDTH
@@ -86,10 +88,10 @@ def _panel(drawing: Drawing, peers: Peers, nodes: int, metric: Metric, x: float,
         drawing.text(x, top + 12.5, server, 12, colour="soft")
         length = max(1.5, max_bar_length * value / largest) if value else 0.0
         drawing.box(x + NAME_WIDTH, top, length, BAR_HEIGHT, COLOURS[server])
-        shown = "not measured" if value is None else number(value)
-        assert width_of(shown, 12) < VALUE_WIDTH
+        shown = "not measured" if value is None else format_number(value)
+        assert text_width(shown, 12) < VALUE_WIDTH
         drawing.text(x + NAME_WIDTH + length + 6, top + 12.5, shown, 12, strong=True)
 
 
-def paths(images: Path) -> list[Path]:
-    return [images / name for name in PICTURES]
+def image_paths(images: Path) -> list[Path]:
+    return [images / name for name in IMAGES_BY_NAME]

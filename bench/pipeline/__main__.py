@@ -14,11 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from bench.cluster.figures import Figure, figures_table
-from bench.pipeline.plan import PARTITIONS, TEMPLATE, Plan
-from bench.servers import CHRONIK_GROUP, ROOT, Server
-from bench.tables import machine
-from chronik.bench.measures import MILLION
+from bench.cluster.figures import Figure, format_figures
+from bench.pipeline.plan import PARTITIONS, TEMPLATE, PipelineBenchmarkPlan
+from bench.report_tables import describe_machine
+from bench.servers import CHRONIK_GROUP, ROOT, BenchmarkServer
+from chronik.bench.statistics import MILLION
 from chronik.errors import ChronikError
 
 SECTIONS: Final = {
@@ -49,15 +49,17 @@ def main(argv: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # so that workers start as they do for users
     load_before = os.getloadavg()[0]
-    with Server(CHRONIK_GROUP, folder) as server:
+    with BenchmarkServer(CHRONIK_GROUP, folder) as server:
         growth_rounds = arguments.rounds if arguments.long else 1
-        plan = Plan(folder, server.bootstrap, arguments.rounds, arguments.records, arguments.sizes, growth_rounds)
+        plan = PipelineBenchmarkPlan(
+            folder, server.bootstrap, arguments.rounds, arguments.records, arguments.sizes, growth_rounds
+        )
         figures, is_complete = _run(plan, arguments.only or list(SECTIONS))
     _report(folder, figures, load_before)
     return 0 if is_complete else 1
 
 
-def _run(plan: Plan, sections: list[str]) -> tuple[list[Figure], bool]:
+def _run(plan: PipelineBenchmarkPlan, sections: list[str]) -> tuple[list[Figure], bool]:
     """Return the figures, and whether all sections succeeded. A failed section does not affect the others."""
     figures: list[Figure] = []
     is_complete = True
@@ -71,22 +73,22 @@ def _run(plan: Plan, sections: list[str]) -> tuple[list[Figure], bool]:
     return figures, is_complete
 
 
-def _load_section(name: str) -> Callable[[Plan], list[Figure]]:
+def _load_section(name: str) -> Callable[[PipelineBenchmarkPlan], list[Figure]]:
     module, _, function = SECTIONS[name].partition(":")
-    measure: Callable[[Plan], list[Figure]] = getattr(import_module(module), function)
+    measure: Callable[[PipelineBenchmarkPlan], list[Figure]] = getattr(import_module(module), function)
     return measure
 
 
 def _report(folder: Path, figures: list[Figure], load_before: float) -> None:
     report_json = {
-        "machine": machine(),
+        "machine": describe_machine(),
         "load_before": load_before,
-        "figures": [figure.as_json() for figure in figures],
+        "figures": [figure.to_json() for figure in figures],
     }
     (folder / "bench-pipeline.json").write_text(json.dumps(report_json, indent=2) + "\n", encoding="utf-8")
     print(f"Topics of {PARTITIONS} partitions, records of {len(TEMPLATE)} B; the broker, Spark and all else are on")
-    print(f"{machine()}; load before: {load_before:.2f}.\n")
-    print(figures_table(figures))
+    print(f"{describe_machine()}; load before: {load_before:.2f}.\n")
+    print(format_figures(figures))
 
 
 if __name__ == "__main__":

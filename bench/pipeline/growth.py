@@ -13,12 +13,12 @@ from typing import Final
 from bench.cluster.figures import Figure
 from bench.pipeline.lander import READY
 from bench.pipeline.landing import WARM_UP_RECORDS
-from bench.pipeline.plan import Plan, millions
+from bench.pipeline.plan import PipelineBenchmarkPlan, format_millions
 from bench.pipeline.processes import PeakMemory
 from bench.servers import ROOT
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import MEGABYTE
-from chronik.bench.rounds import in_turn
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.rounds import rotate
+from chronik.bench.statistics import MEGABYTE
 
 RATE_RATIO_LEAST: Final = 0.8
 MEMORY_RATIO_MAX: Final = 1.25
@@ -27,22 +27,22 @@ MEMORY_RATIO_MAX: Final = 1.25
 STOP_SECONDS_MAX: Final = 60.0
 
 
-def measure_growth(plan: Plan) -> list[Figure]:
+def measure_growth(plan: PipelineBenchmarkPlan) -> list[Figure]:
     rates: dict[int, list[float]] = defaultdict(list)
     memory: dict[int, list[float]] = defaultdict(list)
     names = {str(size): size for size in plan.sizes}
     for number in range(plan.growth_rounds):
-        for name in in_turn(list(names), number):
+        for name in rotate(list(names), number):
             rate, peak = _land(plan, names[name])
             rates[names[name]].append(rate)
             memory[names[name]].append(peak / MEGABYTE)
     least, most = min(plan.sizes), max(plan.sizes)
-    what = f"{millions(most)} rows, of {millions(least)}"
+    what = f"{format_millions(most)} rows, of {format_millions(least)}"
     return [
         Figure(f"{what}: rows/s", _ratios(rates[most], rates[least]), at_least=RATE_RATIO_LEAST),
         Figure(f"{what}: memory of all processes", _ratios(memory[most], memory[least]), below=MEMORY_RATIO_MAX),
-        *(Figure(f"{millions(size)} rows: rows/s", rates[size]) for size in plan.sizes),
-        *(Figure(f"{millions(size)} rows: memory of all processes, MB", memory[size]) for size in plan.sizes),
+        *(Figure(f"{format_millions(size)} rows: rows/s", rates[size]) for size in plan.sizes),
+        *(Figure(f"{format_millions(size)} rows: memory of all processes, MB", memory[size]) for size in plan.sizes),
     ]
 
 
@@ -50,7 +50,7 @@ def _ratios(values: list[float], bases: list[float]) -> list[float]:
     return [value / base for value, base in zip(values, bases, strict=True)]
 
 
-def _land(plan: Plan, records: int) -> tuple[float, int]:
+def _land(plan: PipelineBenchmarkPlan, records: int) -> tuple[float, int]:
     """Land a topic and return the rows per second and the peak memory of all processes. Raises BenchFailed."""
     topics = [plan.topic(WARM_UP_RECORDS), plan.topic(records)]
     folder = plan.directory / "tables"
@@ -62,13 +62,13 @@ def _land(plan: Plan, records: int) -> tuple[float, int]:
     assert process.stdout is not None
     try:
         if process.stdout.readline().strip() != READY:
-            raise BenchFailed(f"the landing process exited with code {process.wait()} before it was ready")
+            raise BenchmarkError(f"the landing process exited with code {process.wait()} before it was ready")
         with PeakMemory(process.pid) as peak:
             process.stdin.write("\n")
             process.stdin.flush()
             result_line = process.stdout.readline()
         if not result_line:
-            raise BenchFailed(f"the landing process exited with code {process.wait()}")
+            raise BenchmarkError(f"the landing process exited with code {process.wait()}")
         process.wait(STOP_SECONDS_MAX)
     finally:
         process.kill()
@@ -78,5 +78,5 @@ def _land(plan: Plan, records: int) -> tuple[float, int]:
         shutil.rmtree(folder, ignore_errors=True)
     landed = json.loads(result_line)
     if landed["rows"] != records:
-        raise BenchFailed(f"{landed['rows']:,} of {records:,} rows landed")
+        raise BenchmarkError(f"{landed['rows']:,} of {records:,} rows landed")
     return records / landed["seconds"], peak.bytes

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 
-from chronik.pipeline.landing.running import landing_session, run
+from chronik.pipeline.landing.runner import landing_session, run
 
 READY = "ready"
 

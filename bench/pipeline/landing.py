@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow.parquet as pq
 
 from bench.cluster.figures import Figure
-from bench.pipeline.plan import PARTITIONS, Plan, Stopwatch, millions
-from bench.pipeline.processes import tree_cpu_seconds
+from bench.pipeline.plan import PARTITIONS, PipelineBenchmarkPlan, Stopwatch, format_millions
+from bench.pipeline.processes import read_tree_cpu_seconds
 from bench.servers import ROOT
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import MEGABYTE, MILLION
-from chronik.bench.rounds import in_turn
-from chronik.pipeline.landing.running import LOCAL_MASTER, run
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.rounds import rotate
+from chronik.bench.statistics import MEGABYTE, MILLION
+from chronik.pipeline.landing.runner import LOCAL_MASTER, run
 from chronik.pipeline.spark.runtime import session
 from chronik.pipeline.tables.parquet import CODEC_LEVELS
 
@@ -41,7 +41,7 @@ COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
 CHRONIK, SPARK = "chronik", "Spark's own"
 
 
-class Written:
+class ParquetOutput:
     """Totals of the Parquet files in a directory."""
 
     def __init__(self, folder: Path) -> None:
@@ -51,19 +51,19 @@ class Written:
         self.bytes = sum(path.stat().st_size for path in files)
 
 
-class Measured(NamedTuple):
+class LandingResult(NamedTuple):
     """Throughput, CPU and output of one run."""
 
     rows_per_second: float
     cpu_s_per_million: float
     """CPU of all Spark processes, which is less affected by other load than the rate."""
-    written: Written
+    written: ParquetOutput
 
 
-class Contest:
+class LandingComparison:
     """Chronik and Spark's connector with one codec."""
 
-    def __init__(self, spark: SparkSession, plan: Plan, codec: str) -> None:
+    def __init__(self, spark: SparkSession, plan: PipelineBenchmarkPlan, codec: str) -> None:
         self._spark = spark
         self._plan = plan
         self._codec = codec
@@ -71,27 +71,27 @@ class Contest:
         """The number of files that Spark's connector writes: as many as Chronik did."""
         self.ways: dict[str, Callable[[str, Path], None]] = {CHRONIK: self._chronik, SPARK: self._spark_connector}
 
-    def measure(self, method: str, records: int) -> Measured:
+    def measure(self, method: str, records: int) -> LandingResult:
         """Land the topic in one way and check the rows and files. Raises BenchFailed."""
         topic = self._plan.topic(records)
         folder = self._plan.directory / "tables"
         shutil.rmtree(folder, ignore_errors=True)
         os.sync()  # an earlier run's dirty pages must not slow this one
         try:
-            cpu_s = tree_cpu_seconds(os.getpid())
+            cpu_s = read_tree_cpu_seconds(os.getpid())
             with Stopwatch() as watch:
                 self.ways[method](topic, folder)
-            cpu_s = tree_cpu_seconds(os.getpid()) - cpu_s
-            written = Written(folder)
+            cpu_s = read_tree_cpu_seconds(os.getpid()) - cpu_s
+            written = ParquetOutput(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if written.rows != records:
-            raise BenchFailed(f"{method} wrote {written.rows:,} rows of {records:,}")
+            raise BenchmarkError(f"{method} wrote {written.rows:,} rows of {records:,}")
         if method == CHRONIK:
             self._files = written.files
         elif written.files != self._files:
-            raise BenchFailed(f"{method} wrote {written.files} files, not {self._files}")
-        return Measured(records / watch.seconds, cpu_s / records * MILLION, written)
+            raise BenchmarkError(f"{method} wrote {written.files} files, not {self._files}")
+        return LandingResult(records / watch.seconds, cpu_s / records * MILLION, written)
 
     def _chronik(self, topic: str, folder: Path) -> None:
         run(self._plan.bootstrap, str(folder), [topic], once=True, codec=self._codec, spark=self._spark)
@@ -108,35 +108,37 @@ class Contest:
         writer.parquet(str(folder))
 
 
-def measure_landing(plan: Plan) -> list[Figure]:
-    jars = ",".join(map(str, connector_jars()))
+def measure_landing(plan: PipelineBenchmarkPlan) -> list[Figure]:
+    jars = ",".join(map(str, find_connector_jars()))
     with session(LOCAL_MASTER, **{"spark.jars": jars}) as spark:
-        return [figure for codec in CODECS for figure in _with_codec(Contest(spark, plan, codec), plan, codec)]
+        return [
+            figure for codec in CODECS for figure in _with_codec(LandingComparison(spark, plan, codec), plan, codec)
+        ]
 
 
-def connector_jars() -> list[Path]:
+def find_connector_jars() -> list[Path]:
     """Return the jars of Spark's Kafka connector, downloading them if necessary. Raises BenchFailed."""
     if not CONNECTOR.is_dir():
         subprocess.run([SETUP, "spark-kafka"], stdout=sys.stderr, check=False)
     jars = sorted(CONNECTOR.glob("*.jar"))
     if not jars:
-        raise BenchFailed("Spark's Kafka connector could not be downloaded; see .tools/mvn-spark-kafka.log")
+        raise BenchmarkError("Spark's Kafka connector could not be downloaded; see .tools/mvn-spark-kafka.log")
     return jars
 
 
-def _with_codec(contest: Contest, plan: Plan, codec: str) -> list[Figure]:
+def _with_codec(contest: LandingComparison, plan: PipelineBenchmarkPlan, codec: str) -> list[Figure]:
     for records in (WARM_UP_RECORDS, plan.records):
         for method in contest.ways:
             contest.measure(method, records)  # warm-up, which also determines Chronik's number of files
-    measured: dict[str, list[Measured]] = defaultdict(list)
+    measured: dict[str, list[LandingResult]] = defaultdict(list)
     for number in range(plan.rounds):
-        for method in in_turn(list(contest.ways), number):
+        for method in rotate(list(contest.ways), number):
             measured[method].append(contest.measure(method, plan.records))
     rates = {method: [each.rows_per_second for each in measured[method]] for method in contest.ways}
     costs = {method: [each.cpu_s_per_million for each in measured[method]] for method in contest.ways}
     sizes = {method: [each.written.bytes / MEGABYTE for each in measured[method]] for method in contest.ways}
     ratios = [chronik_rate / spark_rate for chronik_rate, spark_rate in zip(rates[CHRONIK], rates[SPARK], strict=True)]
-    what = f"{millions(plan.records)} rows, {measured[CHRONIK][0].written.files} files of {codec}"
+    what = f"{format_millions(plan.records)} rows, {measured[CHRONIK][0].written.files} files of {codec}"
     return [
         Figure(f"{what}: {CHRONIK} of {SPARK}, rows/s", ratios, at_least=RATIO_LEAST),
         *(Figure(f"{what}: {method}, rows/s", rates[method]) for method in contest.ways),

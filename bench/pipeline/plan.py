@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from chronik.bench.clients import ensure_topic
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import MILLION
-from chronik.client.cluster import Cluster
-from chronik.client.offsets import latest_offsets
-from chronik.pipeline.writing.publishing import Publisher, PublishSettings
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka_config import ensure_topic
+from chronik.bench.statistics import MILLION
+from chronik.client.cluster import ClusterClient
+from chronik.client.offsets import list_latest_offsets
+from chronik.pipeline.sink.publisher import Publisher, PublishSettings
 
 PARTITIONS: Final = 4
 ROWS_PER_CALL: Final = 50_000
@@ -29,7 +29,7 @@ TEMPLATE: Final = (
 
 
 @dataclass(slots=True)
-class Plan:
+class PipelineBenchmarkPlan:
     """Parameters of a run."""
 
     directory: Path
@@ -48,30 +48,30 @@ class Plan:
         """Return the name of a topic with that many records, filling it on first use. Raises BenchFailed."""
         name = f"{use}-{records}"
         if name not in self._filled:
-            fill(self.bootstrap, name, records)
+            fill_topic(self.bootstrap, name, records)
             self._filled.add(name)
         return name
 
 
-def fill(bootstrap: str, topic: str, records: int) -> None:
+def fill_topic(bootstrap: str, topic: str, records: int) -> None:
     """Add records of 100 B, distributed evenly over the partitions. Raises BenchFailed."""
     random = np.random.default_rng(1)
-    with Cluster(bootstrap) as cluster:
+    with ClusterClient(bootstrap) as cluster:
         ensure_topic(cluster, topic, PARTITIONS)
         before = _count_records(cluster, topic)
         publisher = Publisher(cluster, PublishSettings(bootstrap, topic))
         for first in range(0, records, ROWS_PER_CALL):
-            publisher.publish(events(min(ROWS_PER_CALL, records - first), random))
+            publisher.publish(generate_events(min(ROWS_PER_CALL, records - first), random))
         written = _count_records(cluster, topic) - before
     if written != records:
-        raise BenchFailed(f"topic {topic} received {written:,} records instead of {records:,}")
+        raise BenchmarkError(f"topic {topic} received {written:,} records instead of {records:,}")
 
 
-def _count_records(cluster: Cluster, topic: str) -> int:
-    return sum(latest_offsets(cluster, cluster.partitions(topic)).values())
+def _count_records(cluster: ClusterClient, topic: str) -> int:
+    return sum(list_latest_offsets(cluster, cluster.partitions(topic)).values())
 
 
-def events(count: int, random: np.random.Generator) -> pa.RecordBatch:
+def generate_events(count: int, random: np.random.Generator) -> pa.RecordBatch:
     template: npt.NDArray[np.uint8] = np.frombuffer(TEMPLATE, np.uint8)
     values = np.tile(template, (count, 1))
     digits = np.flatnonzero(template == ord("#"))
@@ -81,7 +81,7 @@ def events(count: int, random: np.random.Generator) -> pa.RecordBatch:
     return pa.record_batch({"value": column})
 
 
-def millions(records: int) -> str:
+def format_millions(records: int) -> str:
     return f"{records / MILLION:g} M"
 
 

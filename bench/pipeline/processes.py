@@ -8,14 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import cpu_seconds
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.statistics import read_cpu_seconds
 
 SAMPLE_SECONDS: Final = 0.25
 KIB: Final = 1024
 
 
-def descendants(pid: int) -> list[int]:
+def list_process_tree(pid: int) -> list[int]:
     """Return the process id and those of all descendants; processes that exit meanwhile may be missing."""
     found = [pid]
     for each in found:
@@ -27,16 +27,16 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def tree_cpu_seconds(pid: int) -> float:
+def read_tree_cpu_seconds(pid: int) -> float:
     """Return the CPU seconds of a process tree. Spark's workers stay alive, so two readings can be subtracted."""
     total = 0.0
-    for each in descendants(pid):
-        with suppress(BenchFailed):  # the process has just exited
-            total += cpu_seconds(each)
+    for each in list_process_tree(pid):
+        with suppress(BenchmarkError):  # the process has just exited
+            total += read_cpu_seconds(each)
     return total
 
 
-def proportional_bytes(pid: int) -> int:
+def read_pss_bytes(pid: int) -> int:
     """Return the proportional set size (PSS), which divides shared pages among their processes."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -66,6 +66,6 @@ class PeakMemory:
 
     def _sample(self) -> None:
         while True:
-            self.bytes = max(self.bytes, sum(map(proportional_bytes, descendants(self._pid))))
+            self.bytes = max(self.bytes, sum(map(read_pss_bytes, list_process_tree(self._pid))))
             if self._stop_event.wait(SAMPLE_SECONDS):
                 return

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.cluster.figures import Figure
-from bench.pipeline.plan import Plan, Stopwatch, fill, millions
-from chronik.bench.errors import BenchFailed
-from chronik.pipeline.landing.running import run
+from bench.pipeline.plan import PipelineBenchmarkPlan, Stopwatch, fill_topic, format_millions
+from chronik.bench.errors import BenchmarkError
+from chronik.pipeline.landing.runner import run
 from chronik.pipeline.query.sql import query
 from chronik.pipeline.spark.runtime import session
 
@@ -28,19 +28,19 @@ STATEMENTS: Final = {
 }
 
 
-def measure_queries(plan: Plan) -> list[Figure]:
+def measure_queries(plan: PipelineBenchmarkPlan) -> list[Figure]:
     topic = plan.topic(plan.records, "queried")
     tables = plan.directory / "queried-tables"
     shutil.rmtree(tables, ignore_errors=True)
     run(plan.bootstrap, str(tables), [topic], once=True)
-    fill(plan.bootstrap, topic, TAIL_RECORDS)
+    fill_topic(plan.bootstrap, topic, TAIL_RECORDS)
     try:
         return [*_measure_commands(plan, topic, tables), *_measure_session(plan, topic, tables)]
     finally:
         shutil.rmtree(tables, ignore_errors=True)
 
 
-def _measure_commands(plan: Plan, topic: str, tables: Path) -> list[Figure]:
+def _measure_commands(plan: PipelineBenchmarkPlan, topic: str, tables: Path) -> list[Figure]:
     """Measure the `chronik pipeline sql` command from start to exit."""
     statement = STATEMENTS["aggregate"].format(topic=topic)
     cold, first, warm = [], [], []
@@ -51,7 +51,7 @@ def _measure_commands(plan: Plan, topic: str, tables: Path) -> list[Figure]:
         _time_command(plan, tables, statement)
         warm.append(_time_command(plan, tables, statement))
     _run_chronik(plan, "server", "stop")
-    what = f"sql over {millions(plan.records)} rows and a tail of {TAIL_RECORDS:,}"
+    what = f"sql over {format_millions(plan.records)} rows and a tail of {TAIL_RECORDS:,}"
     return [
         Figure(f"{what}: cold, no server, s", cold),
         Figure(f"{what}: first, which starts a server, s", first),
@@ -59,7 +59,7 @@ def _measure_commands(plan: Plan, topic: str, tables: Path) -> list[Figure]:
     ]
 
 
-def _time_command(plan: Plan, tables: Path, statement: str, *options: str) -> float:
+def _time_command(plan: PipelineBenchmarkPlan, tables: Path, statement: str, *options: str) -> float:
     command_arguments = [
         "sql",
         statement,
@@ -75,21 +75,21 @@ def _time_command(plan: Plan, tables: Path, statement: str, *options: str) -> fl
         output = _run_chronik(plan, *command_arguments)
     counted = sum(int(line.split(",")[1]) for line in output.splitlines()[1:])
     if counted != plan.records + TAIL_RECORDS:
-        raise BenchFailed(f"the query returned {counted:,} rows instead of {plan.records + TAIL_RECORDS:,}")
+        raise BenchmarkError(f"the query returned {counted:,} rows instead of {plan.records + TAIL_RECORDS:,}")
     return watch.seconds
 
 
-def _run_chronik(plan: Plan, *command_arguments: str) -> str:
+def _run_chronik(plan: PipelineBenchmarkPlan, *command_arguments: str) -> str:
     """Run `chronik pipeline` with its own Spark server, separate from the user's."""
     command = [str(Path(sys.executable).with_name("chronik")), "pipeline", *command_arguments]
     environment = os.environ | {"XDG_CACHE_HOME": str(plan.directory.resolve() / "cache")}
     completed = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, env=environment)
     if completed.returncode != 0:
-        raise BenchFailed(f"chronik pipeline {command_arguments[0]}: {completed.stderr.strip()}")
+        raise BenchmarkError(f"chronik pipeline {command_arguments[0]}: {completed.stderr.strip()}")
     return completed.stdout
 
 
-def _measure_session(plan: Plan, topic: str, tables: Path) -> list[Figure]:
+def _measure_session(plan: PipelineBenchmarkPlan, topic: str, tables: Path) -> list[Figure]:
     """Measure queries within one session, as in a notebook."""
     figures = []
     with session() as spark:

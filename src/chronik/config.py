@@ -11,11 +11,18 @@ import msgspec
 from msgspec.structs import replace
 
 from chronik.errors import ConfigError
-from chronik.listeners import ADVERTISED, LISTENERS, PLAINTEXT, ListenerConfig, named_listeners, short_form
+from chronik.escaping import truncate_text
+from chronik.listeners import (
+    ADVERTISED_LISTENERS,
+    LISTENERS,
+    PLAINTEXT,
+    ListenerConfig,
+    parse_listeners,
+    short_form_configs,
+)
 from chronik.listeners import VALUE_CHARACTERS_MAX as VALUE_CHARACTERS_MAX
 from chronik.listeners import Address as Address
-from chronik.shown import shortened
-from chronik.wording import suggestion
+from chronik.wording import spelling_suggestion
 
 FLUSH_MODES = ("group", "os")
 LOG_FORMATS = ("text", "json")
@@ -23,14 +30,14 @@ LOG_FORMATS = ("text", "json")
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
 """Words that mark a config key as secret. Kafka's config names use several, and one is a common misspelling."""
 
-SECRETS = ("cluster_secret", "http_token")
+SECRET_FIELDS = ("cluster_secret", "http_token")
 """Fields of NodeConfig that are never logged."""
 
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
 DEFAULT_HTTP_ADDRESS = Address("127.0.0.1", 6092)
 
 
-class Peer(NamedTuple):
+class PeerConfig(NamedTuple):
     """A node of the cluster in a `[[peers]]` table of the config file. The local node has a table, too."""
 
     id: int
@@ -40,7 +47,7 @@ class Peer(NamedTuple):
     """Whether the node is a voter when the cluster is bootstrapped; None if unset: see `initial_voters`."""
 
 
-def first_voters(peers: Sequence[Peer]) -> frozenset[int]:
+def initial_voters(peers: Sequence[PeerConfig]) -> frozenset[int]:
     """Return the node ids of the first Raft voters: those configured or, by default, up to five with the lowest ids.
 
     The default number of voters is odd (one, three or five): an even number tolerates no more failures than one less.
@@ -80,7 +87,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     log_level: str = "info"
     log_format: str = "text"
     """"text": human-readable log lines. "json": one JSON object per line."""
-    peers: tuple[Peer, ...] = ()
+    peers: tuple[PeerConfig, ...] = ()
     """Nodes that bootstrap the cluster; afterwards the metadata log is authoritative. Empty: standalone mode."""
     cluster_name: str = "chronik"
     cluster_secret: str | None = None
@@ -108,7 +115,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Return the fields without secrets, so that a logged config reveals none."""
-        fields = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in SECRETS)
+        fields = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in SECRET_FIELDS)
         return f"NodeConfig({', '.join(fields)})"
 
     @property
@@ -119,9 +126,9 @@ class NodeConfig(msgspec.Struct, frozen=True):
             ConfigError: The listeners are misconfigured.
         """
         short = {LISTENERS: f"{PLAINTEXT}://{self.kafka}"}
-        if LISTENERS not in self.broker and ADVERTISED not in self.broker:
-            short = short_form(self.kafka, self.advertised)
-        return named_listeners(short | dict(self.broker))
+        if LISTENERS not in self.broker and ADVERTISED_LISTENERS not in self.broker:
+            short = short_form_configs(self.kafka, self.advertised)
+        return parse_listeners(short | dict(self.broker))
 
 
 def load_config(
@@ -171,7 +178,7 @@ def _with_listeners(config: NodeConfig, given: Collection[str]) -> NodeConfig:
     Raises:
         ConfigError: The listeners are misconfigured.
     """
-    for key, others in {"kafka": {LISTENERS}, "advertised": {LISTENERS, ADVERTISED}}.items():
+    for key, others in {"kafka": {LISTENERS}, "advertised": {LISTENERS, ADVERTISED_LISTENERS}}.items():
         if key in given and (conflicting := sorted(others & config.broker.keys())):
             raise ConfigError(
                 f"{key} = {str(getattr(config, key))!r}: cannot be combined with {conflicting[0]} in [broker]"
@@ -200,7 +207,7 @@ def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeCo
     for key, value in values.items():
         reader = _READERS.get(key)
         if reader is None:
-            hint = suggestion(key, _READERS) or f"; expected one of {', '.join(CONFIG_KEYS)}"
+            hint = spelling_suggestion(key, _READERS) or f"; expected one of {', '.join(CONFIG_KEYS)}"
             raise ConfigError(f"{source}: unknown key {key!r}{hint}")
         try:
             changes[key] = reader(value)
@@ -212,7 +219,7 @@ def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeCo
 
 def _shown(key: str, value: Any) -> str:
     """Format an invalid value for an error message, without secrets. A secret below [[peers]] belongs to a peer."""
-    return shortened(repr(_redacted(key, value)), VALUE_CHARACTERS_MAX)
+    return truncate_text(repr(_redacted(key, value)), VALUE_CHARACTERS_MAX)
 
 
 def _redacted(key: str, value: Any) -> Any:
@@ -266,23 +273,23 @@ def _flag(value: Any) -> bool:
     raise ValueError("true or false")
 
 
-def _peers(value: Any) -> tuple[Peer, ...]:
+def _peers(value: Any) -> tuple[PeerConfig, ...]:
     expected = "[[peers]] tables, each with id, kafka and raft, and optionally voter = true or false"
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ValueError(expected)
     peers = []
     for peer in value:
-        if isinstance(peer, Peer):
+        if isinstance(peer, PeerConfig):
             peers.append(peer)
         elif isinstance(peer, Mapping) and set(peer) - {"voter"} == {"id", "kafka", "raft"}:
             node_id = _integer(0, 2**31 - 1)(peer["id"])
             voter = _flag(peer["voter"]) if "voter" in peer else None
-            peers.append(Peer(node_id, _address(peer["kafka"]), _address(peer["raft"]), voter))
+            peers.append(PeerConfig(node_id, _address(peer["kafka"]), _address(peer["raft"]), voter))
         else:
             raise ValueError(expected)
     if len({peer.id for peer in peers}) != len(peers):
         raise ValueError(f"{expected}, with unique ids")
-    if peers and not first_voters(peers):
+    if peers and not initial_voters(peers):
         raise ValueError("[[peers]] tables with at least one voter")
     return tuple(peers)
 

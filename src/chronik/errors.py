@@ -16,36 +16,36 @@ class ConfigError(ChronikError):
     """The configuration is invalid; the message names the source, the key and the expected value."""
 
 
-class DataFolderInUse(ChronikError):
+class DataDirectoryInUse(ChronikError):
     """Another process has locked the data directory."""
 
 
-class StorageFailed(ChronikError):
+class StorageError(ChronikError):
     """A write or fsync failed; the state of the files on disk is unknown, so the node must stop."""
 
 
-class DataDamaged(ChronikError):
+class DamagedDataError(ChronikError):
     """Data that was synced to disk no longer matches its checksum."""
 
 
-class BadMessage(ChronikError):
+class InvalidPeerMessage(ChronikError):
     """A peer node sent bytes that cannot be decoded as a message, or a message that is inconsistent."""
 
 
-class InvariantBroken(ChronikError):
+class InvariantError(ChronikError):
     """An internal invariant does not hold: a bug in Chronik."""
 
 
-def reason_of(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> BaseException:
     """Return the most relevant leaf of an exception group: a storage failure if there is one, else the first leaf.
 
     A node reports why it stops, not that several tasks ended. Other errors usually follow from a storage failure.
     """
     leaves = list(_leaves(error))
-    return next((leaf for leaf in leaves if isinstance(leaf, StorageFailed)), leaves[0])
+    return next((leaf for leaf in leaves if isinstance(leaf, StorageError)), leaves[0])
 
 
-def unexpected(error: BaseException) -> BaseException | None:
+def exc_info_if_unexpected(error: BaseException) -> BaseException | None:
     """Return the error if its traceback is useful, else None; pass the result to a log call as `exc_info`.
 
     Operating-system failures (a full disk, no file descriptors) and errors that Chronik raises on purpose are expected:
@@ -57,7 +57,7 @@ def unexpected(error: BaseException) -> BaseException | None:
 def _is_expected(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno is not None  # asyncio's TimeoutError has no errno
-    return isinstance(error, ChronikError) and not isinstance(error, InvariantBroken)
+    return isinstance(error, ChronikError) and not isinstance(error, InvariantError)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -68,7 +68,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def invariant(condition: bool, message: str) -> None:
+def check_invariant(condition: bool, message: str) -> None:
     """Raise InvariantError with the message unless the condition holds; unlike `assert`, it works under `python -O`."""
     if not condition:
-        raise InvariantBroken(message)
+        raise InvariantError(message)

@@ -11,7 +11,7 @@ MIB = 1024 * KIB
 FRAME_BYTES_MAX = 100 * MIB
 """Bytes of one request. Kafka's `socket.request.max.bytes`."""
 
-PLAIN_REQUEST_BYTES_MAX = 32 * MIB
+NON_PRODUCE_REQUEST_BYTES_MAX = 32 * MIB
 """Bytes of one request without records. The largest requests of real clients, which name every partition of a large
 cluster, have a fraction of this; decoding and answering a request takes several times its size."""
 
@@ -25,7 +25,7 @@ that partially received requests do not deadlock."""
 FRAME_RECEIVE_SECONDS_MAX = 60.0
 """Seconds in which a request must arrive completely. A slower one would hold its share of FRAMES_BYTES_MAX too long."""
 
-DECODED_AT_ONCE_BYTES_MAX = 256 * KIB
+DECODED_INLINE_BYTES_MAX = 256 * KIB
 """Bytes up to which a request is decoded on the event loop. Larger ones without records are decoded in a thread: they
 may have 250,000 elements, which take 200 ms."""
 
@@ -82,20 +82,20 @@ RESPONSES_BYTES_MAX = 64 * MIB
 """Response bytes of all connections that clients have not read. Fetch responses shrink as it is approached; beyond it,
 other large responses wait, and connections of clients that do not read are closed."""
 
-RESPONSE_BYTES_LEAST = 64 * KIB
+RESPONSE_BYTES_MIN = 64 * KIB
 """Bytes that a fetch response may always have: a consumer makes progress even if other clients do not read."""
 
-RESPONSE_STUCK_SECONDS_MAX = 3.0
+RESPONSE_STALLED_SECONDS_MAX = 3.0
 """Seconds for which a client may read too little of its responses while no memory is left for other responses."""
 
 RESPONSE_RATE_BYTES_MIN = 64 * KIB
 """Bytes per second that a client must read while no memory is left for other responses."""
 
-ANSWERS_HELD_BYTES_MAX = 16 * MIB
+HELD_RESPONSES_BYTES_MAX = 16 * MIB
 """Bytes of large responses that wait until other responses are read, such as the metadata of thousands of partitions
 for some hundred clients. Beyond the limit, a connection that needs more is closed."""
 
-ANSWER_HELD_SECONDS_MAX = 10.0
+HELD_RESPONSE_SECONDS_MAX = 10.0
 """Seconds for which such a response waits: longer than clients that do not read keep their connections, shorter than
 client timeouts."""
 
@@ -103,7 +103,7 @@ FETCH_RESPONSE_BYTES_MAX = 16 * MIB
 """Bytes of one fetch response, whatever the client requests (at least one batch is returned). Reading 1 MB delays other
 clients by a millisecond. The next fetch of the session starts with the partitions that were left out."""
 
-ANSWER_BYTES_MAX = 40 * MIB
+LISTING_RESPONSE_BYTES_MAX = 40 * MIB
 """Bytes of one response that describes topics, configs or groups: 1.5 million partitions, or the configs of 10,000
 topics. It is in memory twice for a moment. Elements that do not fit are returned with an error each."""
 
@@ -138,17 +138,17 @@ DECOMPRESSED_BYTES_MAX = 100 * MIB
 """Decompressed bytes of one batch, as protection from decompression bombs. Producers hardly ever build a batch that
 they could not send uncompressed."""
 
-OPENED_BYTES_MAX = 40 * MIB
+INSPECTED_BYTES_MAX = 40 * MIB
 """Decompressed bytes per request (more, in proportion, for a large request) where the node must inspect records:
 compacted topics, recompression, old message formats, lookups by timestamp. It bounds the memory that an 11 kB request
 can claim. Java's producer, which counts compressed bytes, reaches it at a ratio of 1:40 and then splits its batches."""
 
-OPENED_RECORDS_MAX = 1_000_000
+INSPECTED_RECORDS_MAX = 1_000_000
 """Inspected records per request (more, in proportion, for a large request): about a second of CPU time. Equal to the
 maximum of librdkafka's `batch.num.messages`."""
 
-OPENED_ON_LOOP_BYTES_MAX = 1 * MIB
-OPENED_ON_LOOP_RECORDS_MAX = 5000
+INSPECTED_ON_LOOP_BYTES_MAX = 1 * MIB
+INSPECTED_ON_LOOP_RECORDS_MAX = 5000
 """Decompressed bytes and records that are inspected on the event loop for one request: a few milliseconds. Larger
 requests are inspected in a thread, so other connections do not wait."""
 
@@ -156,7 +156,7 @@ CONVERTED_BYTES_MAX = 16 * MIB
 """Decompressed bytes of one message in the old formats (Produce 0 to 2), and of a record that is converted to them
 (Fetch 0 to 3). Conversion needs several copies. Clients of that generation send 1 MB."""
 
-CONVERTED_AT_ONCE_BYTES_MAX = 4 * MIB
+CONVERTED_PER_FETCH_BYTES_MAX = 4 * MIB
 """Bytes that are down-converted for one partition in one Fetch 0 to 3. The next fetch continues, if necessary within
 a batch."""
 
@@ -181,16 +181,16 @@ PARTITIONS_PER_PAGE_MAX = 2000
 UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB
 """Bytes of one request from a client that has not authenticated: the largest tokens have some kB."""
 
-LOGIN_BYTES_MAX = 4 * KIB
+SASL_MESSAGE_BYTES_MAX = 4 * KIB
 """Bytes of one PLAIN or SCRAM message: a user name, a password and a nonce. It is parsed on the event loop."""
 
 AUTHENTICATION_SECONDS_MAX = 10.0
 """Seconds for authentication: a few round trips, with time to spare for slow networks and busy machines."""
 
-AUTHENTICATIONS_AT_WORK_MAX = 2
+CONCURRENT_AUTHENTICATIONS_MAX = 2
 """Passwords and tokens that are verified in threads at the same time: each keeps a CPU busy for some milliseconds."""
 
-AUTHENTICATIONS_WAITING_MAX = 1000
+QUEUED_AUTHENTICATIONS_MAX = 1000
 """Queued authentications: seconds of CPU time. Beyond it, connections are closed and clients retry."""
 
 JWKS_BYTES_MAX = 1 * MIB
@@ -254,10 +254,10 @@ ACL_NAME_CHARACTERS_MAX = 1024
 ACLS_PER_REQUEST_MAX = 10_000
 """ACLs that one CreateAcls or DeleteAcls request may change, as in Kafka's controller."""
 
-DECISIONS_KEPT_MAX = 20_000
+CACHED_DECISIONS_MAX = 20_000
 """Cached authorization decisions. Beyond it, and when ACLs change, the cache is cleared."""
 
-DECISION_NAME_CHARACTERS_MAX = 255
+CACHED_DECISION_NAME_CHARACTERS_MAX = 255
 """Characters of a resource name up to which decisions are cached, so that invented names do not fill the cache."""
 
 ACL_FILTERS_MAX = 100
@@ -272,7 +272,7 @@ QUOTA_NAME_CHARACTERS_MAX = 1000
 QUOTA_ALTERATIONS_MAX = 1000
 """Entities whose quotas one request (one command) may alter: each takes 10 µs of event-loop time on every node."""
 
-QUOTA_BUCKETS_MAX = 10_000
+TRACKED_QUOTA_ENTITIES_MAX = 10_000
 """Entities whose quota usage a node tracks per quota key: as many as may be connected. Beyond it, the least recently
 used entity is evicted and starts with an unused quota."""
 
@@ -283,8 +283,8 @@ minutes at most. The remaining delay applies to the next request."""
 SAMPLE_BYTES_MAX = 64 * KIB
 """Bytes of one table sample that a pipeline driver returns: twenty rows of fifty columns, one line of text each."""
 
-SAMPLES_ASKED_MAX = 64
+PENDING_SAMPLES_MAX = 64
 """Pending table samples of one node. Each may keep a response of SAMPLE_BYTES_MAX for a moment."""
 
-SAMPLES_ASKED_PER_ACCOUNT_MAX = 16
+PENDING_SAMPLES_PER_ACCOUNT_MAX = 16
 """Pending table samples of one principal or, without authentication, one client network: each may take 30 seconds."""

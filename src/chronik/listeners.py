@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from chronik.errors import ConfigError
-from chronik.shown import shortened
+from chronik.escaping import truncate_text
 
 VALUE_CHARACTERS_MAX: Final = 200
 """Characters of an invalid value that an error message quotes."""
@@ -72,7 +72,7 @@ ADDRESS_IN_USE: Final = (
 
 
 @contextmanager
-def naming(port: str) -> Iterator[None]:
+def explain_bind_error(port: str) -> Iterator[None]:
     """Prefix an OSError raised while binding with the name of the port, and explain how to resolve EADDRINUSE."""
     try:
         yield
@@ -81,7 +81,7 @@ def naming(port: str) -> Iterator[None]:
         raise OSError(f"{port}: {reason}") from error
 
 
-EVERYWHERE: Final = "0.0.0.0"
+ALL_INTERFACES: Final = "0.0.0.0"
 """Bind address of a listener without a host: all interfaces."""
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -89,11 +89,11 @@ PLAINTEXT: Final = "PLAINTEXT"
 
 SSL, SASL_PLAINTEXT, SASL_SSL = "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
-WITH_SASL: Final = (SASL_PLAINTEXT, SASL_SSL)
+SASL_PROTOCOLS: Final = (SASL_PLAINTEXT, SASL_SSL)
 
-LISTENERS, ADVERTISED = "listeners", "advertised.listeners"
-PROTOCOL_MAP, MAIN_LISTENER = "listener.security.protocol.map", "inter.broker.listener.name"
-BETWEEN_BROKERS, OF_CONTROLLERS = "security.inter.broker.protocol", "controller.listener.names"
+LISTENERS, ADVERTISED_LISTENERS = "listeners", "advertised.listeners"
+SECURITY_PROTOCOL_MAP, INTER_BROKER_LISTENER = "listener.security.protocol.map", "inter.broker.listener.name"
+INTER_BROKER_PROTOCOL, CONTROLLER_LISTENERS = "security.inter.broker.protocol", "controller.listener.names"
 
 
 class ListenerConfig(NamedTuple):
@@ -107,14 +107,14 @@ class ListenerConfig(NamedTuple):
     protocol: str = PLAINTEXT
     """Security protocol: one of PROTOCOLS."""
 
-    def told(self, bound: Address) -> Address | None:
+    def advertised_address(self, bound: Address) -> Address | None:
         """Return the address to advertise to clients when the listener is bound to `bound`."""
         if self.advertised is None or self.advertised.port:
             return self.advertised
         return Address(self.advertised.host, bound.port)
 
 
-def short_form(kafka: Address, advertised: Address | None) -> dict[str, str]:
+def short_form_configs(kafka: Address, advertised: Address | None) -> dict[str, str]:
     """Return the Kafka configs that the keys `kafka` and `advertised` stand for.
 
     Raises:
@@ -126,10 +126,10 @@ def short_form(kafka: Address, advertised: Address | None) -> dict[str, str]:
             f"{key} = {str(value)!r}: clients cannot connect to this address; advertise another one with "
             '--advertised HOST:PORT or advertised = "HOST:PORT" in the config file (CHRONIK_ADVERTISED)'
         )
-    return {LISTENERS: f"{PLAINTEXT}://{kafka}", ADVERTISED: f"{PLAINTEXT}://{advertised or kafka}"}
+    return {LISTENERS: f"{PLAINTEXT}://{kafka}", ADVERTISED_LISTENERS: f"{PLAINTEXT}://{advertised or kafka}"}
 
 
-def named_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
+def parse_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
     """Parse Kafka's listener configs and return the listeners, the main one first.
 
     Raises:
@@ -139,13 +139,23 @@ def named_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
     _reject_shared_ports(configs[LISTENERS], addresses)
     _reject_controller_listeners(configs, addresses)
     protocols = _protocols_of(configs, addresses)
-    given = ADVERTISED if ADVERTISED in configs else LISTENERS
-    advertised = _parse_addresses(ADVERTISED, configs[ADVERTISED]) if ADVERTISED in configs else addresses
+    given = ADVERTISED_LISTENERS if ADVERTISED_LISTENERS in configs else LISTENERS
+    advertised = (
+        _parse_addresses(ADVERTISED_LISTENERS, configs[ADVERTISED_LISTENERS])
+        if ADVERTISED_LISTENERS in configs
+        else addresses
+    )
     for name, address in advertised.items():
         if name not in addresses:
-            raise _config_error(ADVERTISED, configs[ADVERTISED], f"only {_names(addresses)}, which are in {LISTENERS}")
+            raise _config_error(
+                ADVERTISED_LISTENERS,
+                configs[ADVERTISED_LISTENERS],
+                f"only {_names(addresses)}, which are in {LISTENERS}",
+            )
         if _is_wildcard(address.host):
-            raise _config_error(given, configs[given], f"an address that clients can connect to in {ADVERTISED}")
+            raise _config_error(
+                given, configs[given], f"an address that clients can connect to in {ADVERTISED_LISTENERS}"
+            )
     main = _main_listener_name(configs, advertised)
     found = [
         ListenerConfig(name, address, advertised.get(name), protocols[name]) for name, address in addresses.items()
@@ -155,12 +165,14 @@ def named_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
 
 def _main_listener_name(configs: Mapping[str, str], advertised: Mapping[str, Address]) -> str:
     """Return the name of the main (inter-broker) listener, whose address stands for the node."""
-    between = configs.get(BETWEEN_BROKERS, PLAINTEXT).strip()
+    between = configs.get(INTER_BROKER_PROTOCOL, PLAINTEXT).strip()
     if between != PLAINTEXT and between not in advertised:
-        raise _config_error(BETWEEN_BROKERS, between, f"one of {_names(advertised)}")
-    main = configs.get(MAIN_LISTENER, between if between != PLAINTEXT else next(iter(advertised))).strip().upper()
+        raise _config_error(INTER_BROKER_PROTOCOL, between, f"one of {_names(advertised)}")
+    main = (
+        configs.get(INTER_BROKER_LISTENER, between if between != PLAINTEXT else next(iter(advertised))).strip().upper()
+    )
     if main not in advertised:
-        raise _config_error(MAIN_LISTENER, configs[MAIN_LISTENER], f"one of {_names(advertised)}")
+        raise _config_error(INTER_BROKER_LISTENER, configs[INTER_BROKER_LISTENER], f"one of {_names(advertised)}")
     return main
 
 
@@ -171,7 +183,7 @@ def _parse_addresses(key: str, value: str, *, is_bound: bool = False) -> dict[st
         name, colon, host_port = (part.strip() for part in each.partition("://"))
         name = name.upper()
         if is_bound and host_port.startswith(":") and host_port.count(":") == 1:
-            host_port = EVERYWHERE + host_port
+            host_port = ALL_INTERFACES + host_port
         if name in found:
             raise _config_error(key, value, f"unique names, but {name} occurs twice")
         try:
@@ -192,21 +204,23 @@ def _reject_shared_ports(value: str, addresses: Mapping[str, Address]) -> None:
 
 def _reject_controller_listeners(configs: Mapping[str, str], names: Mapping[str, Address]) -> None:
     """Raise ConfigError if a client listener is also a controller listener: nodes use their `raft` ports for that."""
-    for name in (each.strip().upper() for each in configs.get(OF_CONTROLLERS, "").split(",")):
+    for name in (each.strip().upper() for each in configs.get(CONTROLLER_LISTENERS, "").split(",")):
         if name in names:
             instead = "remove it; nodes connect to each other on their raft ports"
-            raise _config_error(LISTENERS, configs[LISTENERS], f"no {name}, which is in {OF_CONTROLLERS}: {instead}")
+            raise _config_error(
+                LISTENERS, configs[LISTENERS], f"no {name}, which is in {CONTROLLER_LISTENERS}: {instead}"
+            )
 
 
 def _protocols_of(configs: Mapping[str, str], names: Mapping[str, Address]) -> dict[str, str]:
     """Return the security protocols by listener name."""
-    value = configs.get(PROTOCOL_MAP)
+    value = configs.get(SECURITY_PROTOCOL_MAP)
     protocols = dict(zip(PROTOCOLS, PROTOCOLS, strict=True)) if value is None else _parse_protocol_map(value)
-    given = (LISTENERS, configs[LISTENERS]) if value is None else (PROTOCOL_MAP, value)
+    given = (LISTENERS, configs[LISTENERS]) if value is None else (SECURITY_PROTOCOL_MAP, value)
     for name in names:
         if name not in protocols:
             named = f"{name}:{PLAINTEXT}"
-            missing = f'{PROTOCOL_MAP} = "{named}"' if value is None else f"{named} in it"
+            missing = f'{SECURITY_PROTOCOL_MAP} = "{named}"' if value is None else f"{named} in it"
             raise _config_error(*given, f"{missing}: listener {name} has no security protocol")
     return protocols
 
@@ -216,7 +230,9 @@ def _parse_protocol_map(value: str) -> dict[str, str]:
     for each in value.split(","):
         name, colon, protocol = (part.strip().upper() for part in each.partition(":"))
         if not name or not colon or protocol not in PROTOCOLS or name in found:
-            raise _config_error(PROTOCOL_MAP, value, f"NAME:PROTOCOL with unique names and {' or '.join(PROTOCOLS)}")
+            raise _config_error(
+                SECURITY_PROTOCOL_MAP, value, f"NAME:PROTOCOL with unique names and {' or '.join(PROTOCOLS)}"
+            )
         found[name] = protocol
     return found
 
@@ -226,4 +242,4 @@ def _names(listeners: Mapping[str, Address]) -> str:
 
 
 def _config_error(key: str, value: str, expected: str) -> ConfigError:
-    return ConfigError(f"broker: {key} = {shortened(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")
+    return ConfigError(f"broker: {key} = {truncate_text(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-ROOT: Final = "root"
+ROOT_LOGGER: Final = "root"
 """Kafka's name of the root logger."""
 
-OURS: Final = "chronik"
+CHRONIK_LOGGER: Final = "chronik"
 
 LEVELS: Final = {
     "TRACE": 5,
@@ -26,7 +26,7 @@ def log_levels() -> dict[str, str]:
     return {name: _name(logger.getEffectiveLevel()) for name, logger in _loggers().items()}
 
 
-def knows(name: str) -> bool:
+def has_logger(name: str) -> bool:
     """Return whether the name is that of an existing logger."""
     return name in _loggers()
 
@@ -46,9 +46,9 @@ def _loggers() -> dict[str, logging.Logger]:
     ours = {
         name: logger
         for name, logger in sorted(root.manager.loggerDict.items())
-        if isinstance(logger, logging.Logger) and (name == OURS or name.startswith(f"{OURS}."))
+        if isinstance(logger, logging.Logger) and (name == CHRONIK_LOGGER or name.startswith(f"{CHRONIK_LOGGER}."))
     }
-    return {ROOT: root, **ours}
+    return {ROOT_LOGGER: root, **ours}
 
 
 def _name(level: int) -> str:

@@ -76,7 +76,7 @@ EXAMINED_MAX: Final = 1_000_000
 """Steps of one request. Each examines one element, returned or not. Listing everything in a large cluster takes a tenth
 of this."""
 
-Done = Callable[[Any, BaseException | None], None]
+DoneCallback = Callable[[Any, BaseException | None], None]
 """Completion callback that receives a result or an error."""
 
 _client: ContextVar[_Client | None] = ContextVar("client", default=None)
@@ -94,7 +94,7 @@ class _Client(NamedTuple):
     """Whether the task holds a slot for long responses. The steps that it runs share the slot."""
 
 
-class TooMuchToExamine(Exception):
+class ExaminedLimitExceeded(Exception):
     """A request has examined more than EXAMINED_MAX elements."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Work(Flow):
     share: _Share
     """The queue of the work while it is queued. The client's account may change in the meantime."""
 
-    reserved_seconds = 0.0
+    min_charge_seconds = 0.0
     """Minimum charge against the iteration's budget, for work that continues after `resume` has returned."""
     is_listing = False
 
@@ -221,7 +221,7 @@ class Account:
         "listings",
         "offloaded",
         "requests",
-        "started",
+        "started_count",
         "suspended",
         "suspended_count",
         "unstarted",
@@ -236,18 +236,18 @@ class Account:
         self._attained_at = 0.0
         self.requests = _Share(self)
         self.listings = _Share(self)
-        self.started = 0
+        self.started_count = 0
         """Requests that have run for a slice and are not done."""
         self.suspended_count = 0
         """Slots that the account's suspended requests hold."""
-        self.suspended: dict[_NeedsSlot, None] = {}
+        self.suspended: dict[_SlotRequester, None] = {}
         """Requests that wait for a slot, in order of arrival: after their first slice, or before they start."""
         self.unstarted: dict[_Suspendable, None] = {}
         """Requests that wait until the account has fewer started requests."""
         self.offloaded: deque[_Offload] = deque()
         """Functions that wait for the worker thread."""
 
-    def attain(self, seconds: float, now: float) -> None:
+    def add_attained(self, seconds: float, now: float) -> None:
         """Add attained service."""
         self._attained_seconds = self.attained_seconds(now) + seconds
         self._attained_at = now
@@ -261,15 +261,15 @@ class _Offload(NamedTuple):
     """A function that waits for the worker thread, with its completion callback."""
 
     function: Callable[[], Any]
-    done: Done
+    done: DoneCallback
 
 
-class _NeedsSlot(Protocol):
+class _SlotRequester(Protocol):
     """A request or task that waits for a slot or holds one."""
 
     has_slot: bool
 
-    def granted(self) -> None:
+    def on_granted(self) -> None:
         """Handle that the scheduler has granted a slot."""
 
 
@@ -282,7 +282,7 @@ class _SlotHolder:
         self.has_slot = False
         self.granted_slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def granted(self) -> None:
+    def on_granted(self) -> None:
         if not self.granted_slot.done():
             self.granted_slot.set_result(None)
 
@@ -307,7 +307,7 @@ class _Suspendable(Work):
 
     is_listing = True
 
-    def __init__(self, scheduler: Scheduler, account: Account, steps: Steps[Any], on_done: Done) -> None:
+    def __init__(self, scheduler: Scheduler, account: Account, steps: Steps[Any], on_done: DoneCallback) -> None:
         super().__init__()
         self._scheduler = scheduler
         self._account = account
@@ -343,7 +343,7 @@ class _Suspendable(Work):
                 self._examined += 1
                 if self._examined > EXAMINED_MAX:
                     steps.close()
-                    raise TooMuchToExamine
+                    raise ExaminedLimitExceeded
                 if not scheduler.has_time() or self.is_too_large:
                     break
         except StopIteration as stop:
@@ -355,7 +355,7 @@ class _Suspendable(Work):
         finally:
             _current_request.reset(token)
 
-    def granted(self) -> None:
+    def on_granted(self) -> None:
         self._scheduler.submit(self._account, self)
 
     def _offloaded(self, value: Any, error: BaseException | None) -> None:
@@ -366,7 +366,7 @@ class _Suspendable(Work):
 
     def _finish(self, value: Any, error: BaseException | None) -> None:
         self.is_over = True
-        self._scheduler.finished(self._account, self)
+        self._scheduler.finish(self._account, self)
         self._on_done(value, error)
 
     def cancel(self) -> None:
@@ -376,7 +376,7 @@ class _Suspendable(Work):
             self._withdraw()
             self._withdraw = _do_nothing
             self._steps.close()
-            self._scheduler.finished(self._account, self)
+            self._scheduler.finish(self._account, self)
 
 
 class _Wakeup(Work):
@@ -384,7 +384,7 @@ class _Wakeup(Work):
 
     __slots__ = ("_future",)
 
-    reserved_seconds = SLICE_SECONDS
+    min_charge_seconds = SLICE_SECONDS
     is_listing = True
 
     def __init__(self, future: asyncio.Future[None]) -> None:
@@ -403,7 +403,7 @@ class Scheduler:
         self,
         call_soon: Callable[[Callable[[], None]], object] | None = None,
         clock: Callable[[], float] | None = None,
-        run_in_thread: Callable[[Callable[[], Any], Done], None] | None = None,
+        run_in_thread: Callable[[Callable[[], Any], DoneCallback], None] | None = None,
         accepted_max: int | None = None,
     ) -> None:
         """Create a scheduler.
@@ -511,7 +511,7 @@ class Scheduler:
             self._tick_soon()
 
     def _attain(self, account: Account, seconds: float) -> None:
-        account.attain(seconds, self.clock())
+        account.add_attained(seconds, self.clock())
         share = account.requests
         if share.is_queued:
             share.virtual_time += seconds  # its position in the queue changes when it is queued the next time
@@ -524,7 +524,7 @@ class Scheduler:
         if account is not None:
             self._attain(account, seconds)
 
-    def accepted(self) -> None:
+    def count_accepted(self) -> None:
         """Count a connection that was accepted in this iteration."""
         self._accepted += 1
         self._tick_soon()
@@ -559,7 +559,7 @@ class Scheduler:
                 self._queue_of(share, work).discard(share)
 
     @property
-    def queued_accounts(self) -> int:
+    def queued_account_count(self) -> int:
         """Return the number of accounts that have queued work."""
         return len(self._requests) + len(self._listings) + len(self._unauthenticated)
 
@@ -614,12 +614,12 @@ class Scheduler:
             seconds, began = now - began, now
             share.work.charge(work, seconds)
             if queue is self._listings:
-                queue.charge(share, max(seconds, work.reserved_seconds))
+                queue.charge(share, max(seconds, work.min_charge_seconds))
             self._attain(share.account, seconds)
             self._submit_again(work)
             if share.work:
                 queue.push(share)
-            used_seconds += max(seconds, work.reserved_seconds)
+            used_seconds += max(seconds, work.min_charge_seconds)
             if used_seconds >= budget_seconds:
                 break
         return used_seconds
@@ -627,7 +627,7 @@ class Scheduler:
     # Requests that run in steps
 
     def run_steps(
-        self, account: Account, steps: Steps[Any], on_done: Done, *, shares_slot: bool = False
+        self, account: Account, steps: Steps[Any], on_done: DoneCallback, *, shares_slot: bool = False
     ) -> Callable[[], None]:
         """Run a request's steps, inline while the budget lasts, and call `on_done` with the result or error.
 
@@ -641,10 +641,10 @@ class Scheduler:
             request.is_admitted = True
             self.run(account, request)
             return request.cancel
-        if account.started >= STARTED_PER_ACCOUNT_MAX:
+        if account.started_count >= STARTED_PER_ACCOUNT_MAX:
             account.unstarted[request] = None
             return request.cancel
-        account.started += 1
+        account.started_count += 1
         is_within = self._running is not None and self._running.account is account
         if is_within and not self._listings and self.has_time():  # submitted by the work that is running
             request.resume()
@@ -687,13 +687,13 @@ class Scheduler:
             self._large_slot_holder = None
             self._grant_large_slot()
 
-    def _await_slot(self, account: Account, holder: _NeedsSlot) -> None:
+    def _await_slot(self, account: Account, holder: _SlotRequester) -> None:
         account.suspended[holder] = None
         if account.suspended_count < SUSPENDED_PER_ACCOUNT_MAX:
             self._awaiting_slot[account] = None
             self._grant_slots()
 
-    def _release_slot(self, account: Account, holder: _NeedsSlot) -> None:
+    def _release_slot(self, account: Account, holder: _SlotRequester) -> None:
         account.suspended.pop(holder, None)
         if holder.has_slot:
             holder.has_slot = False
@@ -702,7 +702,7 @@ class Scheduler:
             if account.suspended:
                 self._awaiting_slot[account] = None
 
-    def finished(self, account: Account, request: _Suspendable) -> None:
+    def finish(self, account: Account, request: _Suspendable) -> None:
         """Release the slots of a finished request and start the next one."""
         self.withdraw(account, request)
         self._release_large_slot(account, request)
@@ -712,9 +712,9 @@ class Scheduler:
             del account.unstarted[request]
             return
         self._release_slot(account, request)
-        account.started -= 1
+        account.started_count -= 1
         if account.unstarted:
-            account.started += 1
+            account.started_count += 1
             self.submit(account, _pop_first(account.unstarted))
         self._grant_slots()
 
@@ -730,7 +730,7 @@ class Scheduler:
             holder.has_slot = True
             if not account.suspended or account.suspended_count >= SUSPENDED_PER_ACCOUNT_MAX:
                 del self._awaiting_slot[account]
-            holder.granted()
+            holder.on_granted()
 
     @asynccontextmanager
     async def slot(self, account: Account) -> AsyncGenerator[None, None]:
@@ -761,7 +761,7 @@ class Scheduler:
 
     # Work in the worker thread
 
-    def offload(self, account: Account, function: Callable[[], Any], done: Done) -> Callable[[], None]:
+    def offload(self, account: Account, function: Callable[[], Any], done: DoneCallback) -> Callable[[], None]:
         """Run the function in the worker thread and charge the account; accounts with least attained service go first.
 
         One function runs at a time: each holds the GIL most of the time and competes with the event loop for it.
@@ -829,7 +829,7 @@ def _call_soon(callback: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(callback, context=Context())
 
 
-def _run_in_default_executor(function: Callable[[], Any], done: Done) -> None:
+def _run_in_default_executor(function: Callable[[], Any], done: DoneCallback) -> None:
     def finished(future: asyncio.Future[Any]) -> None:
         if not future.cancelled():
             error = future.exception()
@@ -880,7 +880,7 @@ class AccountShare:
 
 
 @contextmanager
-def working_for(scheduler: Scheduler, account: Account) -> Generator[None]:
+def on_behalf_of(scheduler: Scheduler, account: Account) -> Generator[None]:
     """Attribute the tasks that are created in this context to the account."""
     token = _client.set(_Client(scheduler, account))
     try:
@@ -960,7 +960,7 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
         future.set_result(value)
 
 
-async def offloaded(function: Callable[[], T]) -> T:
+async def run_in_thread(function: Callable[[], T]) -> T:
     """Run the function in a thread, charged to the client for which the task works, and return its result."""
     client = _client.get()
     if client is None:
@@ -974,7 +974,7 @@ async def offloaded(function: Callable[[], T]) -> T:
         withdraw()
 
 
-async def timed(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
+async def measure_loop_time(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
     """Await the coroutine and report how long the event loop has run it."""
     return cast(T, await _Timed(coroutine, took))
 

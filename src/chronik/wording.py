@@ -13,7 +13,7 @@ NAME_CHARACTERS_MAX: Final = 100
 """Longer names get no suggestion: difflib's time is quadratic in their length."""
 
 
-def counted(count: int, noun: str, plural: str | None = None) -> str:
+def pluralize(count: int, noun: str, plural: str | None = None) -> str:
     """Return a count with its noun in singular or plural: `1 broker`, `2 brokers`, `1,000 entries`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
@@ -34,7 +34,7 @@ def closest_name(name: str, known: Iterable[str], similarity_min: float = SIMILA
     return spelled[found[0]] if found else None
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def spelling_suggestion(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for an error message, or an empty string if no known name is similar."""
     found = closest_name(name, known)
     return "" if found is None else f"; did you mean {found!r}?"

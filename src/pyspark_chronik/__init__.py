@@ -32,39 +32,39 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return "chronik"
 
     def schema(self) -> str:
-        from chronik.pipeline.reading.options import source_columns
-        from chronik.pipeline.reading.schema import spark_schema
+        from chronik.pipeline.source.options import source_columns
+        from chronik.pipeline.source.schema import spark_schema
 
         return spark_schema(source_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from chronik.pipeline.reading.options import parse_source_options
-        from chronik.pipeline.reading.source import ChronikReader
+        from chronik.pipeline.source.batch_reader import ChronikReader
+        from chronik.pipeline.source.options import parse_source_options
 
         self._check_schema(schema)
         return ChronikReader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from chronik.pipeline.reading.options import parse_source_options
-        from chronik.pipeline.reading.stream import ChronikStreamReader
+        from chronik.pipeline.source.options import parse_source_options
+        from chronik.pipeline.source.stream_reader import ChronikStreamReader
 
         self._check_schema(schema)
         return ChronikStreamReader(parse_source_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from chronik.pipeline.writing.sink import ChronikWriter, sink_settings
+        from chronik.pipeline.sink.writer import ChronikWriter, parse_sink_settings
 
-        return ChronikWriter(sink_settings(self.options, schema, streaming=False, overwrite=overwrite))
+        return ChronikWriter(parse_sink_settings(self.options, schema, streaming=False, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from chronik.pipeline.writing.sink import ChronikStreamWriter, sink_settings
+        from chronik.pipeline.sink.writer import ChronikStreamWriter, parse_sink_settings
 
-        return ChronikStreamWriter(sink_settings(self.options, schema, streaming=True))
+        return ChronikStreamWriter(parse_sink_settings(self.options, schema, streaming=True))
 
     def _check_schema(self, schema: StructType) -> None:
         """Reject a schema given by the user: its columns would be filled with the wrong values or fail in a task."""
         from chronik.pipeline.errors import SchemaError
-        from chronik.pipeline.reading.options import source_columns
+        from chronik.pipeline.source.options import source_columns
 
         if tuple(schema.fieldNames()) != source_columns(self.options):
             raise SchemaError("the columns of a topic are fixed: choose among them with the option `columns`")

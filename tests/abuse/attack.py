@@ -16,28 +16,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chronik.client.cluster import Cluster as Client
+from chronik.client.cluster import ClusterClient as Client
 from chronik.client.records import TopicPartition
 from chronik.config import Address
 from chronik.listeners import PLAINTEXT
 from chronik.testing.cluster import Cluster, ClusterNode
-from tests.abuse.budget import BUDGET, Budget
-from tests.abuse.doors.door import ATTACKERS_HOST, Door, entrance
+from tests.abuse.authentication.attacked_listener import ATTACKER_HOST, AttackedListener, attacked_address
+from tests.abuse.budget import BUDGET, AttackBudget
 from tests.raw import RawClient
 
-NODE: Final = "node"
+SINGLE_NODE: Final = "node"
 CLUSTER: Final = "cluster"
-BOTH: Final = (NODE, CLUSTER)
+BOTH: Final = (SINGLE_NODE, CLUSTER)
 
 
 @dataclass(slots=True)
-class Meter:
+class SentBytes:
     """Bytes sent by an attacker: the total, and the largest request."""
 
     total: int = 0
     largest: int = 0
 
-    def sent(self, count: int) -> None:
+    def add(self, count: int) -> None:
         self.total += count
         self.largest = max(self.largest, count)
 
@@ -45,13 +45,13 @@ class Meter:
 class MeteredClient(RawClient):
     """A raw Kafka client that counts the bytes it sends."""
 
-    def __init__(self, address: Address, meter: Meter) -> None:
+    def __init__(self, address: Address, meter: SentBytes) -> None:
         super().__init__(str(address))
         self._meter = meter
 
     def send_bytes(self, data: bytes) -> None:
         super().send_bytes(data)
-        self._meter.sent(len(data))
+        self._meter.add(len(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ProbeOptions:
 
 
 @dataclass(slots=True)
-class Target:
+class AttackTarget:
     """The node or cluster under attack. `victim` leads the probe's partition."""
 
     kind: str
@@ -75,13 +75,13 @@ class Target:
     raft: Address | None = None
     """The victim's peer listener, in a cluster."""
     cluster: Cluster | None = None
-    door: Door | None = None
+    attacked_listener: AttackedListener | None = None
     """The secured listener under attack, if it is not the plaintext one. The attacker uses another address."""
     random: random.Random = field(default_factory=random.Random)
-    meter: Meter = field(default_factory=Meter)
+    meter: SentBytes = field(default_factory=SentBytes)
     responses: int = 0
     """Responses that a flood has received."""
-    few: bool = False
+    use_small_counts: bool = False
     """Whether to use the small counts of `make test`."""
 
     restarted: set[int] = field(default_factory=set)
@@ -90,11 +90,11 @@ class Target:
 
     def count(self, few: int, full: int) -> int:
         """Return the small or the full count."""
-        return few if self.few else full
+        return few if self.use_small_counts else full
 
     @property
     def kafka(self) -> Address:
-        return entrance(self.victim)
+        return attacked_address(self.victim)
 
     @property
     def http(self) -> Address:
@@ -107,28 +107,28 @@ class Target:
     def connect_to_leader(self, topic: str) -> MeteredClient:
         """Open a connection to the leader of a topic's first partition."""
         with Client(self.victim.bootstrap, client_id="abuse") as client:
-            return MeteredClient(client.retrying(lambda: client.leader(TopicPartition(topic, 0))).address, self.meter)
+            return MeteredClient(client.retry(lambda: client.leader(TopicPartition(topic, 0))).address, self.meter)
 
-    def plain(self, address: Address, data: bytes = b"", seconds: float = 30.0) -> socket.socket:
+    def open_socket(self, address: Address, data: bytes = b"", seconds: float = 30.0) -> socket.socket:
         """Open a socket to any port of the victim and send `data`."""
-        connection = socket.create_connection(address, seconds, (ATTACKERS_HOST, 0) if self.door else None)
+        connection = socket.create_connection(address, seconds, (ATTACKER_HOST, 0) if self.attacked_listener else None)
         if data:
             connection.sendall(data)
-            self.meter.sent(len(data))
+            self.meter.add(len(data))
         return connection
 
-    def keep(self, connection: socket.socket | RawClient) -> None:
+    def keep_open(self, connection: socket.socket | RawClient) -> None:
         """Keep a connection open until the measurement ends."""
         self._open_connections.append(connection)
 
-    def let_go(self) -> None:
+    def close_kept(self) -> None:
         """Close all connections that were kept open."""
         for connection in self._open_connections:
             connection.close()
         self._open_connections.clear()
 
 
-def nothing(target: Target) -> None:
+def prepare_nothing(target: AttackTarget) -> None:
     """Prepare nothing."""
 
 
@@ -137,11 +137,11 @@ class Attack:
     """An attack and its budget."""
 
     name: str
-    what: str
+    description: str
     """The description in the report, one line."""
-    strike: Callable[[Target], None]
-    prepare: Callable[[Target], None] = nothing
-    against: tuple[str, ...] = BOTH
+    strike: Callable[[AttackTarget], None]
+    prepare: Callable[[AttackTarget], None] = prepare_nothing
+    targets: tuple[str, ...] = BOTH
     quick: bool = False
     """Whether the attack also runs in `make test`, with small counts."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -150,6 +150,6 @@ class Attack:
     """The security protocol of the attacked listener, which the probe uses as well."""
     mechanism: str = ""
     """The probe's SASL mechanism, if the listener requires authentication."""
-    budget: Budget = BUDGET
+    budget: AttackBudget = BUDGET
     """The budget. A comment must give the reason for a different one."""
     probe: ProbeOptions = ProbeOptions()

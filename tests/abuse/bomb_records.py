@@ -6,7 +6,7 @@ import struct
 import zlib
 from typing import Final
 
-from chronik.protocol.batch import MAGIC, BatchHeader, seal
+from chronik.protocol.batch import MAGIC, BatchHeader, build_batch
 from chronik.protocol.compression import Codec, compress
 from chronik.protocol.varint import encode_varint
 
@@ -16,34 +16,40 @@ _EMPTY_HEADER: Final = b"\x00\x01"  # no name, no value
 TIME_MS: Final = 1_700_000_000_000
 
 
-def many_headers(body_bytes: int, codec: Codec, *, key: bytes | None = b"k", headers: int = HEADERS) -> bytes:
+def batch_with_many_headers(
+    body_bytes: int, codec: Codec, *, key: bytes | None = b"k", headers: int = HEADERS
+) -> bytes:
     """Return a batch whose records have 100,000 empty headers each (200 kB per record)."""
-    tail = field(key) + field(None) + encode_varint(headers) + _EMPTY_HEADER * headers
-    return batch([record(delta, tail) for delta in range(max(1, body_bytes // len(tail)))], codec)
+    tail = encode_field(key) + encode_field(None) + encode_varint(headers) + _EMPTY_HEADER * headers
+    return encode_bomb_batch(
+        [encode_bomb_record(delta, tail) for delta in range(max(1, body_bytes // len(tail)))], codec
+    )
 
 
-def tiny_records(count: int, codec: Codec, *, key: bytes | None = b"") -> bytes:
+def batch_of_tiny_records(count: int, codec: Codec, *, key: bytes | None = b"") -> bytes:
     """Return a batch of many records of about seven bytes."""
-    tail = field(key) + field(None) + b"\x00"
-    return batch([record(delta, tail) for delta in range(count)], codec)
+    tail = encode_field(key) + encode_field(None) + b"\x00"
+    return encode_bomb_batch([encode_bomb_record(delta, tail) for delta in range(count)], codec)
 
 
-def one_large_record(size: int, codec: Codec, *, key: bytes | None = b"k") -> bytes:
+def batch_with_large_record(size: int, codec: Codec, *, key: bytes | None = b"k") -> bytes:
     """Return a batch with a single large record."""
-    before = b"\x00\x00" + encode_varint(0) + field(key) + encode_varint(size)
-    return batch([encode_varint(len(before) + size + 1), before, bytes(size), b"\x00"], codec, count=1)
+    before = b"\x00\x00" + encode_varint(0) + encode_field(key) + encode_varint(size)
+    return encode_bomb_batch([encode_varint(len(before) + size + 1), before, bytes(size), b"\x00"], codec, count=1)
 
 
-def record(offset_delta: int, tail: bytes) -> bytes:
+def encode_bomb_record(offset_delta: int, tail: bytes) -> bytes:
     fields = b"\x00\x00" + encode_varint(offset_delta) + tail
     return encode_varint(len(fields)) + fields
 
 
-def field(content: bytes | None) -> bytes:
+def encode_field(content: bytes | None) -> bytes:
     return b"\x01" if content is None else encode_varint(len(content)) + content
 
 
-def batch(records: list[bytes], codec: Codec, *, max_timestamp: int = TIME_MS, count: int | None = None) -> bytes:
+def encode_bomb_batch(
+    records: list[bytes], codec: Codec, *, max_timestamp: int = TIME_MS, count: int | None = None
+) -> bytes:
     """Return a batch. `max_timestamp` and `count` are the values in the header, correct or not."""
     count = len(records) if count is None else count
     header = BatchHeader(
@@ -61,15 +67,15 @@ def batch(records: list[bytes], codec: Codec, *, max_timestamp: int = TIME_MS, c
         base_sequence=-1,
         record_count=count,
     )
-    return seal(header, compress(codec, b"".join(records)))
+    return build_batch(header, compress(codec, b"".join(records)))
 
 
-def old_messages(body_bytes: int, codec: Codec) -> bytes:
+def magic_1_messages(body_bytes: int, codec: Codec) -> bytes:
     """Return a compressed message of magic 1 that contains empty messages of 34 bytes."""
-    inner = old_message(b"", 0, Codec.NONE)
-    return old_message(compress(codec, inner * (body_bytes // len(inner))), 0, codec)
+    inner = magic_1_message(b"", 0, Codec.NONE)
+    return magic_1_message(compress(codec, inner * (body_bytes // len(inner))), 0, codec)
 
 
-def old_message(value: bytes, offset: int, codec: Codec) -> bytes:
+def magic_1_message(value: bytes, offset: int, codec: Codec) -> bytes:
     fields = struct.pack(">bbqii", 1, codec, TIME_MS, -1, len(value)) + value
     return struct.pack(">qiI", offset, len(fields) + 4, zlib.crc32(fields)) + fields

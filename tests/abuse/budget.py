@@ -11,10 +11,10 @@ MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class AttackBudget:
     """Limits on the effects of an attack."""
 
-    held_ms: float = 100.0
+    blocked_ms: float = 100.0
     """Maximum time that the event loop is blocked, as measured by pings on a separate connection."""
     memory_bytes: int = 100 * MIB
     memory_per_request: float = 3.0
@@ -34,7 +34,7 @@ class Budget:
         return self.memory_bytes + self.memory_per_request * request_bytes
 
 
-BUDGET: Final = Budget()
+BUDGET: Final = AttackBudget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +63,23 @@ class NodeMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class AttackFigures:
     """The measurements of one attack. Times are in milliseconds."""
 
     sent_bytes: int
     request_bytes: int
-    held_ms: float
+    blocked_ms: float
     """Longest ping without CPU scheduling delays of the node and the client."""
-    held_raw_ms: float
+    blocked_raw_ms: float
     memory_bytes: int
     log_bytes: int
-    quiet_p99_ms: float
+    before_p99_ms: float
     """The probe's p99 before the attack, including CPU scheduling delays."""
     probe_p99_ms: float
     probe_p99_raw_ms: float
     probe_longest_ms: float
     probe_records: int
-    pulses: int
+    pings: int
     """Number of pings."""
     arrival_p99_ms: float | None = None
     """None if the listener requires no authentication."""
@@ -93,34 +93,34 @@ class Figures:
     """Growth of the largest data directory."""
     responses: int = 0
     """Responses that the attacker received."""
-    ailments: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     """Problems found during or after the attack, such as lost records."""
 
 
-def overruns(figures: Figures, budget: Budget = BUDGET) -> list[str]:
+def find_overruns(figures: AttackFigures, budget: AttackBudget = BUDGET) -> list[str]:
     """Return every exceeded limit and every problem; an empty list if the attack is within its budget."""
-    return [*_latency_overruns(figures, budget), *_resource_overruns(figures, budget), *figures.ailments]
+    return [*_latency_overruns(figures, budget), *_resource_overruns(figures, budget), *figures.problems]
 
 
-def with_waits(figures: Figures) -> Figures:
+def with_raw_latencies(figures: AttackFigures) -> AttackFigures:
     """Return the figures with the raw latencies, as a client sees them."""
     return replace(
         figures,
-        held_ms=figures.held_raw_ms,
+        blocked_ms=figures.blocked_raw_ms,
         probe_p99_ms=figures.probe_p99_raw_ms,
         arrival_p99_ms=figures.arrival_p99_raw_ms,
         honest=[replace(each, p99_ms=each.p99_raw_ms, longest_ms=each.longest_raw_ms) for each in figures.honest],
     )
 
 
-def is_only_slow(figures: Figures, budget: Budget = BUDGET) -> bool:
+def exceeds_only_latency(figures: AttackFigures, budget: AttackBudget = BUDGET) -> bool:
     """Return whether only latencies exceed the budget, so that a new measurement is justified."""
-    return not figures.ailments and not list(_resource_overruns(figures, budget))
+    return not figures.problems and not list(_resource_overruns(figures, budget))
 
 
-def _latency_overruns(figures: Figures, budget: Budget) -> Iterator[str]:
-    if figures.held_ms > budget.held_ms:
-        yield f"event loop blocked for {figures.held_ms:.0f} ms (at most {budget.held_ms:.0f})"
+def _latency_overruns(figures: AttackFigures, budget: AttackBudget) -> Iterator[str]:
+    if figures.blocked_ms > budget.blocked_ms:
+        yield f"event loop blocked for {figures.blocked_ms:.0f} ms (at most {budget.blocked_ms:.0f})"
     if figures.probe_p99_ms > budget.probe_p99_ms:
         yield f"probe p99 {figures.probe_p99_ms:.0f} ms (at most {budget.probe_p99_ms:.0f})"
     if figures.arrival_p99_ms is not None and figures.arrival_p99_ms > budget.arrival_p99_ms:
@@ -132,7 +132,7 @@ def _latency_overruns(figures: Figures, budget: Budget) -> Iterator[str]:
             yield f"{each.kind} maximum {each.longest_ms:.0f} ms (at most {budget.longest_ms:.0f})"
 
 
-def _resource_overruns(figures: Figures, budget: Budget) -> Iterator[str]:
+def _resource_overruns(figures: AttackFigures, budget: AttackBudget) -> Iterator[str]:
     memory_max = budget.memory_max(figures.request_bytes)
     if figures.memory_bytes > memory_max:
         yield f"memory grew by {figures.memory_bytes / MIB:.0f} MB (at most {memory_max / MIB:.0f})"
@@ -145,7 +145,7 @@ def _resource_overruns(figures: Figures, budget: Budget) -> Iterator[str]:
             yield f"no honest {each.kind} request was answered"
     if not figures.probe_records:
         yield "the probe received no response"
-    if not figures.pulses:
+    if not figures.pings:
         yield "no ping was answered"
     if figures.arrival_p99_ms is not None and not figures.arrivals:
         yield "no new connection was authenticated"

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.abuse import answers, bombs, frames, groups, http, names, peers, records
+from tests.abuse import (
+    consumer_groups,
+    decompression_bombs,
+    http_port,
+    invalid_batches,
+    kafka_frames,
+    large_responses,
+    peer_port,
+    topic_names,
+)
 from tests.abuse.attack import Attack
-from tests.abuse.doors import handshakes, logins, passwords
+from tests.abuse.authentication import password_guesses, sasl_messages, tls_handshakes
 from tests.abuse.floods import http as http_floods
 from tests.abuse.floods import kafka as kafka_floods
 
 ATTACKS: Final[dict[str, Attack]] = {
     attack.name: attack
     for module in (
-        *(frames, http, peers, names, groups, records, bombs, answers),
-        *(handshakes, logins, passwords),
+        *(
+            kafka_frames,
+            http_port,
+            peer_port,
+            topic_names,
+            consumer_groups,
+            invalid_batches,
+            decompression_bombs,
+            large_responses,
+        ),
+        *(tls_handshakes, sasl_messages, password_guesses),
         *(kafka_floods, http_floods),
     )
     for attack in module.ATTACKS

@@ -20,25 +20,25 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from chronik.client.access.settings import OPEN, Access, ClientSecurity, parse_security
-from chronik.client.cluster import Cluster
-from chronik.client.connection import Connection
+from chronik.client.access.settings import PLAINTEXT_SECURITY, BootstrapAccess, ClientSecurity, parse_security
+from chronik.client.cluster import ClusterClient
+from chronik.client.connection import BrokerConnection
 from chronik.client.consumer import Consumer
 from chronik.client.errors import ClientError
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.config import Address
-from chronik.console.rest.operation import BASE
+from chronik.console.rest.operation import BASE_PATH
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-PRODUCE_EVERY_SECONDS: Final = 0.050
-PULSE_EVERY_SECONDS: Final = 0.020
-ARRIVE_EVERY_SECONDS: Final = 0.100
+PRODUCE_INTERVAL_SECONDS: Final = 0.050
+PING_INTERVAL_SECONDS: Final = 0.020
+CONNECT_INTERVAL_SECONDS: Final = 0.100
 RECORD_BYTES: Final = 100
-LOG_IN_EVERY_SECONDS: Final = 0.200
-PATIENCE_SECONDS: Final = 120.0
+LOGIN_INTERVAL_SECONDS: Final = 0.200
+REQUEST_SECONDS_MAX: Final = 120.0
 HTTP_SECONDS_MAX: Final = 30.0
 
 PING_REQUEST: Final = ApiVersionsRequest(client_software_name="pulse", client_software_version="1")
@@ -49,8 +49,8 @@ PRODUCE: Final = "produce"
 FETCH: Final = "fetch"
 HTTP: Final = "http"
 STREAM: Final = "stream"
-PULSE: Final = "pulse"
-ARRIVE: Final = "arrive"
+PING: Final = "pulse"
+NEW_CONNECTION: Final = "arrive"
 LOST: Final = "lost"
 """A failed request of the probe."""
 
@@ -68,24 +68,26 @@ def main() -> None:
     parser.add_argument("--http", metavar="ADDRESS")
     arguments = parser.parse_args()
     settings = json.loads(arguments.settings.read_text()) if arguments.settings else {}
-    security = parse_security(settings) if settings else OPEN
+    security = parse_security(settings) if settings else PLAINTEXT_SECURITY
     stop = threading.Event()
     processes = {int(port): int(pid) for port, _, pid in (node.partition("=") for node in arguments.nodes)}
     victim, pid = next(iter(processes.items()))
     measured_pids = [pid] if arguments.acks == 1 else list(processes.values())
-    bootstrap = Access(arguments.bootstrap, security)
-    latest = Latest()
+    bootstrap = BootstrapAccess(arguments.bootstrap, security)
+    latest = LatestOffset()
     producing = (bootstrap, arguments.topic, measured_pids, stop, arguments.acks, latest)
-    threads = [threading.Thread(target=produce, args=producing)]
+    threads = [threading.Thread(target=produce_records, args=producing)]
     if arguments.fetches:
-        threads.append(threading.Thread(target=fetch, args=(bootstrap, arguments.topic, pid, stop, latest)))
+        threads.append(threading.Thread(target=fetch_records, args=(bootstrap, arguments.topic, pid, stop, latest)))
     if arguments.http:
-        login = Login(arguments.http, settings["sasl.username"], settings["sasl.password"])
-        threads.append(threading.Thread(target=log_in, args=(login, pid, stop)))
-        threading.Thread(target=stream, args=(login, stop), daemon=True).start()
-    threads += [threading.Thread(target=pulse, args=(port, pid, security, stop)) for port, pid in processes.items()]
+        login = HttpLogin(arguments.http, settings["sasl.username"], settings["sasl.password"])
+        threads.append(threading.Thread(target=log_in_repeatedly, args=(login, pid, stop)))
+        threading.Thread(target=hold_stream, args=(login, stop), daemon=True).start()
+    threads += [
+        threading.Thread(target=send_pings, args=(port, pid, security, stop)) for port, pid in processes.items()
+    ]
     if arguments.settings:
-        threads.append(threading.Thread(target=arrive, args=(victim, pid, security, stop)))
+        threads.append(threading.Thread(target=open_connections, args=(victim, pid, security, stop)))
     for thread in threads:
         thread.start()
     sys.stdin.read()
@@ -94,16 +96,21 @@ def main() -> None:
         thread.join()
 
 
-class Latest:
+class LatestOffset:
     """The offset of the latest record that was acknowledged."""
 
     offset: int | None = None
 
 
-def produce(
-    bootstrap: Access, topic: str, measured_pids: list[int], stop: threading.Event, acks: int, latest: Latest
+def produce_records(
+    bootstrap: BootstrapAccess,
+    topic: str,
+    measured_pids: list[int],
+    stop: threading.Event,
+    acks: int,
+    latest: LatestOffset,
 ) -> None:
-    with Cluster(bootstrap, client_id="probe", timeout_s=PATIENCE_SECONDS) as cluster:
+    with ClusterClient(bootstrap, client_id="probe", timeout_s=REQUEST_SECONDS_MAX) as cluster:
         producer = Producer(cluster, acks=acks)
         number = 0
         while not stop.is_set():
@@ -111,19 +118,21 @@ def produce(
             began = time.monotonic()
             try:
                 before = [run_delay_seconds(pid) for pid in measured_pids]
-                (written,) = producer.send(topic, [OutgoingRecord(value_of(number))])
+                (written,) = producer.send(topic, [OutgoingRecord(record_value(number))])
                 # With acks=all, a follower's wait may overlap the leader's: only the longest wait counts.
                 waited = max(run_delay_seconds(pid) - wait for pid, wait in zip(measured_pids, before, strict=True))
                 latest.offset = written.base_offset
                 report_trip(PRODUCE, began, number=number, offset=written.base_offset, waited=waited)
             except (ClientError, KafkaError, OSError) as error:
                 report_trip(LOST, began, why=f"record {number}: {error}")
-            stop.wait(max(0.0, began + PRODUCE_EVERY_SECONDS - time.monotonic()))
+            stop.wait(max(0.0, began + PRODUCE_INTERVAL_SECONDS - time.monotonic()))
 
 
-def fetch(bootstrap: Access, topic: str, victim: int, stop: threading.Event, latest: Latest) -> None:
+def fetch_records(
+    bootstrap: BootstrapAccess, topic: str, victim: int, stop: threading.Event, latest: LatestOffset
+) -> None:
     partition = TopicPartition(topic, 0)
-    with Cluster(bootstrap, client_id="probe", timeout_s=PATIENCE_SECONDS) as cluster:
+    with ClusterClient(bootstrap, client_id="probe", timeout_s=REQUEST_SECONDS_MAX) as cluster:
         consumer = Consumer(cluster, {partition: 0})
         while not stop.is_set():
             began = time.monotonic()
@@ -137,10 +146,10 @@ def fetch(bootstrap: Access, topic: str, victim: int, stop: threading.Event, lat
                         report_trip(LOST, began, why=f"the record at offset {latest.offset} was not fetched")
                 except (ClientError, KafkaError, OSError) as error:
                     report_trip(LOST, began, why=f"fetch: {error}")
-            stop.wait(max(0.0, began + PRODUCE_EVERY_SECONDS - time.monotonic()))
+            stop.wait(max(0.0, began + PRODUCE_INTERVAL_SECONDS - time.monotonic()))
 
 
-class Login(NamedTuple):
+class HttpLogin(NamedTuple):
     """An HTTP address and a user's password."""
 
     address: str
@@ -153,7 +162,7 @@ class Login(NamedTuple):
     def cookie(self, connection: http.client.HTTPConnection) -> str:
         """Log in and return the session cookie. Raise HttpRejected if the login fails."""
         body = json.dumps({"username": self.user, "password": self.password})
-        connection.request("POST", f"{BASE}/login", body, {"Content-Type": "application/json"})
+        connection.request("POST", f"{BASE_PATH}/login", body, {"Content-Type": "application/json"})
         response = check_status(connection.getresponse())
         return str(response.getheader("Set-Cookie")).partition(";")[0]
 
@@ -170,7 +179,7 @@ def check_status(response: http.client.HTTPResponse) -> http.client.HTTPResponse
     return response
 
 
-def log_in(login: Login, pid: int, stop: threading.Event) -> None:
+def log_in_repeatedly(login: HttpLogin, pid: int, stop: threading.Event) -> None:
     """Log in on a new connection, send one request, and log out again: a user has a limited number of sessions."""
     while not stop.is_set():
         began = time.monotonic()
@@ -178,25 +187,25 @@ def log_in(login: Login, pid: int, stop: threading.Event) -> None:
         try:
             waited = run_delay_seconds(pid)
             cookie = {"Cookie": login.cookie(connection)}
-            connection.request("GET", f"{BASE}/cluster", headers=cookie)
+            connection.request("GET", f"{BASE_PATH}/cluster", headers=cookie)
             check_status(connection.getresponse())
             report_trip(HTTP, began, waited=run_delay_seconds(pid) - waited)
-            connection.request("POST", f"{BASE}/logout", "{}", cookie | {"Content-Type": "application/json"})
+            connection.request("POST", f"{BASE_PATH}/logout", "{}", cookie | {"Content-Type": "application/json"})
             check_status(connection.getresponse())
         except (HttpRejected, http.client.HTTPException, OSError) as error:
             report_trip(LOST, began, why=f"HTTP login: {type(error).__name__}: {error}")
         finally:
             connection.close()
-        stop.wait(max(0.0, began + LOG_IN_EVERY_SECONDS - time.monotonic()))
+        stop.wait(max(0.0, began + LOGIN_INTERVAL_SECONDS - time.monotonic()))
 
 
-def stream(login: Login, stop: threading.Event) -> None:
+def hold_stream(login: HttpLogin, stop: threading.Event) -> None:
     """Hold a `/stream`, which sends an event every two seconds, and report when it ends."""
     while not stop.is_set():
         began = time.monotonic()
         connection = login.connect()
         try:
-            connection.request("GET", f"{BASE}/stream", headers={"Cookie": login.cookie(connection)})
+            connection.request("GET", f"{BASE_PATH}/stream", headers={"Cookie": login.cookie(connection)})
             response = connection.getresponse()
             if response.status != HTTPStatus.OK:
                 check_status(response)
@@ -210,14 +219,14 @@ def stream(login: Login, stop: threading.Event) -> None:
                 report_trip(LOST, began, why=f"stream: {type(error).__name__}: {error}")
         finally:
             connection.close()
-        stop.wait(LOG_IN_EVERY_SECONDS)
+        stop.wait(LOGIN_INTERVAL_SECONDS)
 
 
-def value_of(number: int) -> bytes:
+def record_value(number: int) -> bytes:
     return str(number).encode().rjust(RECORD_BYTES, b".")
 
 
-def pulse(port: int, pid: int, security: ClientSecurity, stop: threading.Event) -> None:
+def send_pings(port: int, pid: int, security: ClientSecurity, stop: threading.Event) -> None:
     while not stop.is_set():
         began = time.monotonic()
         try:
@@ -226,15 +235,15 @@ def pulse(port: int, pid: int, security: ClientSecurity, stop: threading.Event) 
                 began = time.monotonic()
                 waited = run_delay_seconds(pid)
                 connection.request(PING_REQUEST, ApiVersionsResponse)
-                report_trip(PULSE, began, port=port, waited=run_delay_seconds(pid) - waited)
-                stop.wait(max(0.0, began + PULSE_EVERY_SECONDS - time.monotonic()))
+                report_trip(PING, began, port=port, waited=run_delay_seconds(pid) - waited)
+                stop.wait(max(0.0, began + PING_INTERVAL_SECONDS - time.monotonic()))
             connection.close()
         except (ClientError, OSError) as error:
             report_trip(LOST, began, port=port, why=f"connection to port {port}: {error}")
-            stop.wait(PULSE_EVERY_SECONDS)
+            stop.wait(PING_INTERVAL_SECONDS)
 
 
-def arrive(port: int, pid: int, security: ClientSecurity, stop: threading.Event) -> None:
+def open_connections(port: int, pid: int, security: ClientSecurity, stop: threading.Event) -> None:
     """Open a connection repeatedly and measure TCP, TLS, login and the response to an authenticated request."""
     while not stop.is_set():
         began = time.monotonic()
@@ -242,14 +251,16 @@ def arrive(port: int, pid: int, security: ClientSecurity, stop: threading.Event)
             waited = run_delay_seconds(pid)
             with open_connection(port, "arrival", security) as connection:
                 connection.request(AUTHENTICATED_REQUEST, MetadataResponse)
-            report_trip(ARRIVE, began, port=port, waited=run_delay_seconds(pid) - waited)
+            report_trip(NEW_CONNECTION, began, port=port, waited=run_delay_seconds(pid) - waited)
         except (ClientError, OSError) as error:
             report_trip(LOST, began, port=port, why=f"new connection to port {port}: {error}")
-        stop.wait(max(0.0, began + ARRIVE_EVERY_SECONDS - time.monotonic()))
+        stop.wait(max(0.0, began + CONNECT_INTERVAL_SECONDS - time.monotonic()))
 
 
-def open_connection(port: int, client_id: str, security: ClientSecurity) -> Connection:
-    return Connection(Address("127.0.0.1", port), client_id=client_id, timeout_s=PATIENCE_SECONDS, security=security)
+def open_connection(port: int, client_id: str, security: ClientSecurity) -> BrokerConnection:
+    return BrokerConnection(
+        Address("127.0.0.1", port), client_id=client_id, timeout_s=REQUEST_SECONDS_MAX, security=security
+    )
 
 
 def run_delay_seconds(pid: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tests.abuse.attack import Attack
-from tests.abuse.budget import MIB, Figures, Latencies, overruns, with_waits
+from tests.abuse.budget import MIB, AttackFigures, Latencies, find_overruns, with_raw_latencies
 from tests.abuse.probe import FETCH, HTTP, PRODUCE
 
 HEAD = (
@@ -37,34 +37,34 @@ FLOODS_HEAD = (
 )
 
 
-class Row(NamedTuple):
+class ReportRow(NamedTuple):
     """The result of one attack on one kind of target."""
 
     attack: Attack
     kind: str
-    figures: Figures
-    looks: int = 1
+    figures: AttackFigures
+    runs: int = 1
     """Number of measurements until the latencies were within the budget, since a busy machine is slow at times."""
 
     @property
     def overruns(self) -> list[str]:
-        return overruns(self.figures, self.attack.budget)
+        return find_overruns(self.figures, self.attack.budget)
 
 
-def report(rows: Sequence[Row], seed: int) -> Iterator[str]:
+def format_report(rows: Sequence[ReportRow], seed: int) -> Iterator[str]:
     """Yield the lines of the report."""
     failed = [row for row in rows if row.overruns]
-    raw = [row for row in rows if overruns(with_waits(row.figures), row.attack.budget)]
+    raw = [row for row in rows if find_overruns(with_raw_latencies(row.figures), row.attack.budget)]
     summary = f"{len(rows) - len(failed)} within budget, {len(failed)} over budget"
     yield f"{len(rows)} rows, seed {seed}: {summary}; within budget with raw latencies: {len(rows) - len(raw)}."
     yield ""
     floods = [row for row in rows if row.figures.honest]
-    yield from _table(HEAD, [cells(row) for row in rows if not row.figures.honest])
+    yield from _table(HEAD, [format_cells(row) for row in rows if not row.figures.honest])
     yield ""
     if floods:
         yield "Floods, with the latencies of the honest requests that ran alongside:"
         yield ""
-        yield from _table(FLOODS_HEAD, [flood_cells(row) for row in floods])
+        yield from _table(FLOODS_HEAD, [format_flood_cells(row) for row in floods])
         yield ""
     for row in failed:
         yield f"- **{row.attack.name}** against a {row.kind}: {'; '.join(row.overruns)}"
@@ -73,7 +73,7 @@ def report(rows: Sequence[Row], seed: int) -> Iterator[str]:
     yield "Descriptions of the attacks:"
     yield ""
     for attack in dict.fromkeys(row.attack.name for row in rows):
-        yield f"- `{attack}`: {next(row.attack.what for row in rows if row.attack.name == attack)}"
+        yield f"- `{attack}`: {next(row.attack.description for row in rows if row.attack.name == attack)}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -83,14 +83,14 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield _line(row)
 
 
-def flood_cells(row: Row) -> list[str]:
+def format_flood_cells(row: ReportRow) -> list[str]:
     figures = row.figures
     by_kind = {each.kind: each for each in figures.honest}
     memory = ("/".join(f"{size / MIB:.0f}" for size in (each.before, each.peak, each.after)) for each in figures.memory)
     return [
         row.attack.name,
         row.kind,
-        size(figures.sent_bytes),
+        format_size(figures.sent_bytes),
         str(figures.responses),
         *(_format_latencies(by_kind.get(kind)) for kind in (PRODUCE, FETCH, HTTP)),
         ", ".join(memory),
@@ -106,35 +106,35 @@ def _format_latencies(honest: Latencies | None) -> str:
     return f"{honest.p99_ms:.0f} / {honest.longest_ms:.0f} ({raw})"
 
 
-def cells(row: Row) -> list[str]:
+def format_cells(row: ReportRow) -> list[str]:
     figures = row.figures
     return [
         row.attack.name,
         row.kind,
-        size(figures.sent_bytes),
-        f"{figures.held_ms:.0f} ({figures.held_raw_ms:.0f})",
+        format_size(figures.sent_bytes),
+        f"{figures.blocked_ms:.0f} ({figures.blocked_raw_ms:.0f})",
         f"{figures.memory_bytes / MIB:.0f}",
         f"{figures.log_bytes / 1024:.1f}",
-        f"{figures.probe_p99_ms:.0f} ({figures.probe_p99_raw_ms:.0f}; {figures.quiet_p99_ms:.0f})",
+        f"{figures.probe_p99_ms:.0f} ({figures.probe_p99_raw_ms:.0f}; {figures.before_p99_ms:.0f})",
         f"{figures.probe_longest_ms:.0f}",
         _format_arrivals(figures),
         _format_result(row),
     ]
 
 
-def _format_arrivals(figures: Figures) -> str:
+def _format_arrivals(figures: AttackFigures) -> str:
     if figures.arrival_p99_ms is None or figures.arrival_p99_raw_ms is None:
         return "–"
     return f"{figures.arrival_p99_ms:.0f} ({figures.arrival_p99_raw_ms:.0f})"
 
 
-def _format_result(row: Row) -> str:
+def _format_result(row: ReportRow) -> str:
     if row.overruns:
         return "**over budget**"
-    return "ok" if row.looks == 1 else f"ok ({row.looks} runs)"
+    return "ok" if row.runs == 1 else f"ok ({row.runs} runs)"
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     for unit, factor in (("MB", MIB), ("kB", 1024)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.abuse import stage
+from tests.abuse import attack_stage
 from tests.abuse.attack import Attack
-from tests.abuse.budget import is_only_slow
+from tests.abuse.budget import exceeds_only_latency
 from tests.abuse.catalogue import ATTACKS
-from tests.abuse.report import Row, cells, flood_cells, report
+from tests.abuse.report import ReportRow, format_cells, format_flood_cells, format_report
 
 ALL: Final = "all"
-LOOKS_MAX: Final = 3
+RUNS_MAX: Final = 3
 
 HEADLINE: Final = """# Hostile input
 
@@ -52,31 +52,31 @@ readable. An attack that only exceeds latency budgets is measured up to three ti
 def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     rows = []
-    for row in measured(parsed.attacks, parsed.against, parsed.seed, few=parsed.few, looks=parsed.looks):
-        say("  ".join(flood_cells(row) if row.figures.honest else cells(row)))
+    for row in measure_all(parsed.attacks, parsed.against, parsed.seed, few=parsed.few, looks=parsed.looks):
+        print_line("  ".join(format_flood_cells(row) if row.figures.honest else format_cells(row)))
         for overrun in row.overruns:
-            say(f"    {overrun}")
+            print_line(f"    {overrun}")
         rows.append(row)
-    lines = list(report(rows, parsed.seed))
-    say("\n" + lines[0])
+    lines = list(format_report(rows, parsed.seed))
+    print_line("\n" + lines[0])
     if parsed.report is not None:
         parsed.report.write_text(HEADLINE + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return 1 if any(row.overruns for row in rows) else 0
 
 
-def measured(
-    attacks: Sequence[Attack], against: Sequence[str], seed: int, *, few: bool = False, looks: int = LOOKS_MAX
-) -> Iterator[Row]:
+def measure_all(
+    attacks: Sequence[Attack], against: Sequence[str], seed: int, *, few: bool = False, looks: int = RUNS_MAX
+) -> Iterator[ReportRow]:
     for attack in attacks:
-        for kind in attack.against:
+        for kind in attack.targets:
             if kind in against:
-                yield row_of(attack, kind, seed, few=few, looks=looks)
+                yield measure(attack, kind, seed, few=few, looks=looks)
 
 
-def row_of(attack: Attack, kind: str, seed: int, *, few: bool = False, looks: int = LOOKS_MAX) -> Row:
+def measure(attack: Attack, kind: str, seed: int, *, few: bool = False, looks: int = RUNS_MAX) -> ReportRow:
     for look in range(1, looks + 1):
-        row = Row(attack, kind, stage.run(attack, kind, seed, few=few), look)
-        if not row.overruns or not is_only_slow(row.figures, attack.budget):
+        row = ReportRow(attack, kind, attack_stage.run_attack(attack, kind, seed, few=few), look)
+        if not row.overruns or not exceeds_only_latency(row.figures, attack.budget):
             break
     return row
 
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--looks",
         type=int,
-        default=LOOKS_MAX,
+        default=RUNS_MAX,
         help="maximum number of measurements of an attack that only exceeds latency budgets",
     )
     parser.add_argument("--few", action="store_true", help="use the small counts of the quick tests")
@@ -109,7 +109,7 @@ def _attacks(text: str) -> list[Attack]:
     return [ATTACKS[name] for name in names]
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     print(line, flush=True)
 
 

@@ -8,34 +8,42 @@ from typing import Any
 
 import pytest
 
+from tests.abuse import attack_stage
 from tests.abuse import run as runner
-from tests.abuse import stage
-from tests.abuse.attack import CLUSTER, NODE, Attack, ProbeOptions, Target
-from tests.abuse.budget import MIB, Budget, Figures, Latencies, is_only_slow, overruns, percentile
+from tests.abuse.attack import CLUSTER, SINGLE_NODE, Attack, AttackTarget, ProbeOptions
+from tests.abuse.attack_stage import group_losses, missing_records
+from tests.abuse.budget import (
+    MIB,
+    AttackBudget,
+    AttackFigures,
+    Latencies,
+    exceeds_only_latency,
+    find_overruns,
+    percentile,
+)
 from tests.abuse.catalogue import ATTACKS
 from tests.abuse.floods.kafka import BUDGET as FLOOD
-from tests.abuse.probe import value_of
-from tests.abuse.report import Row, report
-from tests.abuse.stage import grouped_losses, missing
+from tests.abuse.probe import record_value
+from tests.abuse.report import ReportRow, format_report
 
-WITHIN_BUDGET = Figures(
+WITHIN_BUDGET = AttackFigures(
     sent_bytes=10 * MIB,
     request_bytes=10 * MIB,
-    held_ms=100.0,
-    held_raw_ms=500.0,
+    blocked_ms=100.0,
+    blocked_raw_ms=500.0,
     memory_bytes=130 * MIB,
     log_bytes=64 * 1024,
-    quiet_p99_ms=5.0,
+    before_p99_ms=5.0,
     probe_p99_ms=250.0,
     probe_p99_raw_ms=400.0,
     probe_longest_ms=900.0,
     probe_records=100,
-    pulses=250,
+    pings=250,
 )
 
 
 def test_figures_at_limits_are_within_budget() -> None:
-    assert overruns(WITHIN_BUDGET) == []
+    assert find_overruns(WITHIN_BUDGET) == []
 
 
 @pytest.mark.parametrize(
@@ -53,17 +61,17 @@ def test_figures_at_limits_are_within_budget() -> None:
     ],
 )
 def test_figures_beyond_limit_are_over_budget(changes: dict[str, Any], message: str) -> None:
-    (overrun,) = overruns(replace(WITHIN_BUDGET, **changes))
+    (overrun,) = find_overruns(replace(WITHIN_BUDGET, **changes))
     assert message in overrun
 
 
 HONEST = Latencies("fetch", 100, p99_ms=250.0, longest_ms=1_000.0, p99_raw_ms=900.0, longest_raw_ms=5_000.0)
 FLOODED = replace(WITHIN_BUDGET, honest=[HONEST], disk_bytes=MIB)
-FLOOD_BUDGET = Budget(longest_ms=1_000.0, disk_bytes=MIB)
+FLOOD_BUDGET = AttackBudget(longest_ms=1_000.0, disk_bytes=MIB)
 
 
 def test_flood_at_limits_is_within_budget() -> None:
-    assert overruns(FLOODED, FLOOD_BUDGET) == []
+    assert find_overruns(FLOODED, FLOOD_BUDGET) == []
 
 
 @pytest.mark.parametrize(
@@ -75,31 +83,31 @@ def test_flood_at_limits_is_within_budget() -> None:
     ],
 )
 def test_flood_with_slow_honest_requests_is_over_budget(honest: Latencies, expected: str) -> None:
-    (overrun,) = overruns(replace(FLOODED, honest=[honest]), FLOOD_BUDGET)
+    (overrun,) = find_overruns(replace(FLOODED, honest=[honest]), FLOOD_BUDGET)
     assert expected in overrun
 
 
 def test_flood_that_fills_the_disk_is_over_budget() -> None:
-    (overrun,) = overruns(replace(FLOODED, disk_bytes=MIB + 1), FLOOD_BUDGET)
+    (overrun,) = find_overruns(replace(FLOODED, disk_bytes=MIB + 1), FLOOD_BUDGET)
     assert "to disk" in overrun
 
 
 def test_losses_that_differ_in_numbers_are_grouped() -> None:
-    assert grouped_losses(["record 1: late", "record 2: late", "a stream: cut"]) == [
+    assert group_losses(["record 1: late", "record 2: late", "a stream: cut"]) == [
         "lost record 1: late (2 times)",
         "lost a stream: cut (1 times)",
     ]
 
 
 def test_only_latency_overruns_are_measured_again() -> None:
-    assert is_only_slow(replace(WITHIN_BUDGET, held_ms=5000.0, probe_p99_ms=5000.0))
-    assert not is_only_slow(replace(WITHIN_BUDGET, memory_bytes=10_000 * MIB))
-    assert not is_only_slow(replace(WITHIN_BUDGET, ailments=["not healthy after the attack"]))
+    assert exceeds_only_latency(replace(WITHIN_BUDGET, blocked_ms=5000.0, probe_p99_ms=5000.0))
+    assert not exceeds_only_latency(replace(WITHIN_BUDGET, memory_bytes=10_000 * MIB))
+    assert not exceeds_only_latency(replace(WITHIN_BUDGET, problems=["not healthy after the attack"]))
 
 
 def test_lost_and_changed_records_are_missing() -> None:
-    read: dict[int, bytes | None] = {10: value_of(1), 11: value_of(7), 13: None}
-    assert missing({10: 1, 11: 2, 12: 3, 13: 4}, read) == [11, 12, 13]
+    read: dict[int, bytes | None] = {10: record_value(1), 11: record_value(7), 13: None}
+    assert missing_records({10: 1, 11: 2, 12: 3, 13: 4}, read) == [11, 12, 13]
 
 
 def test_p99_of_hundred_values_is_maximum() -> None:
@@ -111,42 +119,46 @@ def test_attack_names_are_unique() -> None:
     assert all(name == attack.name for name, attack in ATTACKS.items())
 
 
-def pause_victim(target: Target) -> None:
+def pause_victim(target: AttackTarget) -> None:
     """Pause the victim for half a second, as if its event loop were blocked."""
     os.kill(target.victim.pid, signal.SIGSTOP)
     time.sleep(0.5)
     os.kill(target.victim.pid, signal.SIGCONT)
 
 
-def restart_victim(target: Target) -> None:
+def restart_victim(target: AttackTarget) -> None:
     target.victim.kill()
     target.victim.start()
 
 
-def raise_error(target: Target) -> None:
+def raise_error(target: AttackTarget) -> None:
     raise ValueError("a bug in the attack")
 
 
 def test_harness_detects_blocked_event_loop() -> None:
-    figures = stage.run(Attack("stop", "", pause_victim, against=(NODE,)), NODE, 1, few=True)
-    assert figures.held_ms >= 400.0
+    figures = attack_stage.run_attack(
+        Attack("stop", "", pause_victim, targets=(SINGLE_NODE,)), SINGLE_NODE, 1, few=True
+    )
+    assert figures.blocked_ms >= 400.0
     assert figures.probe_longest_ms >= 400.0
-    assert any("event loop blocked" in message for message in overruns(figures))
+    assert any("event loop blocked" in message for message in find_overruns(figures))
 
 
 def test_harness_detects_slow_new_connections() -> None:
-    attack = Attack("stop", "", pause_victim, against=(NODE,), protocol="SASL_SSL", mechanism="PLAIN")
-    figures = stage.run(attack, NODE, 1, few=True)
-    assert any("new connections p99" in message for message in overruns(figures))
+    attack = Attack("stop", "", pause_victim, targets=(SINGLE_NODE,), protocol="SASL_SSL", mechanism="PLAIN")
+    figures = attack_stage.run_attack(attack, SINGLE_NODE, 1, few=True)
+    assert any("new connections p99" in message for message in find_overruns(figures))
 
 
 def test_harness_detects_slow_honest_fetches() -> None:
-    attack = Attack("stop", "", pause_victim, against=(NODE,), budget=FLOOD, probe=ProbeOptions(-1, fetches=True))
-    figures = stage.run(attack, NODE, 1, few=True)
+    attack = Attack(
+        "stop", "", pause_victim, targets=(SINGLE_NODE,), budget=FLOOD, probe=ProbeOptions(-1, fetches=True)
+    )
+    figures = attack_stage.run_attack(attack, SINGLE_NODE, 1, few=True)
     assert {each.kind for each in figures.honest if each.longest_ms >= 400.0} == {"produce", "fetch"}
 
 
-def do_nothing(target: Target) -> None:
+def do_nothing(target: AttackTarget) -> None:
     time.sleep(1.0)
 
 
@@ -155,17 +167,17 @@ def test_probe_logs_in_over_http_and_holds_stream() -> None:
         "idle",
         "",
         do_nothing,
-        against=(NODE,),
+        targets=(SINGLE_NODE,),
         protocol="SASL_PLAINTEXT",
         mechanism="PLAIN",
         probe=ProbeOptions(-1, fetches=True, http=True),
     )
-    figures = stage.run(attack, NODE, 1, few=True)
-    assert figures.ailments == []
+    figures = attack_stage.run_attack(attack, SINGLE_NODE, 1, few=True)
+    assert figures.problems == []
     assert {each.kind for each in figures.honest if each.count} == {"produce", "fetch", "http"}
 
 
-def depose_leader(target: Target) -> None:
+def depose_leader(target: AttackTarget) -> None:
     """Stop the Raft leader until the other nodes have elected another."""
     assert target.cluster is not None
     leader = target.cluster.leader()
@@ -181,28 +193,32 @@ def depose_leader(target: Target) -> None:
 
 
 def test_harness_reports_deposed_raft_leader() -> None:
-    figures = stage.run(Attack("depose", "", depose_leader, against=(CLUSTER,)), CLUSTER, 1, few=True)
-    assert any("the Raft leader was deposed" in message for message in overruns(figures))
+    figures = attack_stage.run_attack(Attack("depose", "", depose_leader, targets=(CLUSTER,)), CLUSTER, 1, few=True)
+    assert any("the Raft leader was deposed" in message for message in find_overruns(figures))
 
 
 def test_harness_reports_restarted_process() -> None:
-    figures = stage.run(Attack("kill", "", restart_victim, against=(NODE,)), NODE, 1, few=True)
-    assert any("was restarted or has exited" in message for message in overruns(figures))
+    figures = attack_stage.run_attack(
+        Attack("kill", "", restart_victim, targets=(SINGLE_NODE,)), SINGLE_NODE, 1, few=True
+    )
+    assert any("was restarted or has exited" in message for message in find_overruns(figures))
 
 
 def test_harness_reports_interrupted_attack() -> None:
-    figures = stage.run(Attack("broken", "", raise_error, against=(NODE,)), NODE, 1, few=True)
-    assert any("was interrupted: ValueError" in message for message in overruns(figures))
+    figures = attack_stage.run_attack(
+        Attack("broken", "", raise_error, targets=(SINGLE_NODE,)), SINGLE_NODE, 1, few=True
+    )
+    assert any("was interrupted: ValueError" in message for message in find_overruns(figures))
 
 
 def test_run_over_budget_exits_with_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    strict = Budget(held_ms=0.0)
-    attack = Attack("strict", "do nothing", lambda target: None, against=(NODE,), budget=strict)
-    row = Row(attack, NODE, WITHIN_BUDGET)
-    assert "**over budget**" in "\n".join(report([row], 1))
-    monkeypatch.setattr(runner, "measured", lambda *_, **__: iter([row]))
+    strict = AttackBudget(blocked_ms=0.0)
+    attack = Attack("strict", "do nothing", lambda target: None, targets=(SINGLE_NODE,), budget=strict)
+    row = ReportRow(attack, SINGLE_NODE, WITHIN_BUDGET)
+    assert "**over budget**" in "\n".join(format_report([row], 1))
+    monkeypatch.setattr(runner, "measure_all", lambda *_, **__: iter([row]))
     assert runner.main(["--attacks", "frame-lengths"]) == 1
     monkeypatch.setattr(
-        runner, "measured", lambda *_, **__: iter([row._replace(attack=replace(attack, budget=Budget()))])
+        runner, "measure_all", lambda *_, **__: iter([row._replace(attack=replace(attack, budget=AttackBudget()))])
     )
     assert runner.main(["--attacks", "frame-lengths"]) == 0

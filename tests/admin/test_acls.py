@@ -11,20 +11,20 @@ from chronik.admin.acls import create_acls, delete_acls
 from chronik.limits import ACL_FILTERS_MAX, ACLS_PER_REQUEST_MAX
 from chronik.metadata.commands.acls import ACLS_PER_COMMAND_MAX
 from chronik.metadata.image import Image
-from chronik.metadata.records import Acl, Result
+from chronik.metadata.records import Acl, ApplyResult
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.security.acls import ANY, Filter
-from tests.metadata.world import World
+from chronik.security.acls import ANY_VALUE, AclFilterPattern
+from tests.metadata.metadata_world import MetadataWorld
 
-EVERYTHING = Filter(ANY, None, ANY, None, None, ANY, ANY)
+EVERYTHING = AclFilterPattern(ANY_VALUE, None, ANY_VALUE, None, None, ANY_VALUE, ANY_VALUE)
 
 
 class Store:
     """A fake store that accepts a limited number of commands."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = MetadataWorld()
         self.command_sizes: list[int] = []
         self.commands_max = 1_000_000
         """The number of commands after which proposals time out."""
@@ -36,7 +36,7 @@ class Store:
     async def read_barrier(self, seconds: float = 1.0) -> None:
         pass
 
-    async def propose(self, command: Any) -> Result:
+    async def propose(self, command: Any) -> ApplyResult:
         if len(self.command_sizes) == self.commands_max:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no majority")
         self.command_sizes.append(len(command.acls))
@@ -52,7 +52,7 @@ def created(store: Store, *acls: Acl) -> list[ErrorCode | None]:
     return [None if outcome is None else outcome.code for outcome in outcomes]
 
 
-def deleted(store: Store, *filters: Filter) -> list[int | ErrorCode]:
+def deleted(store: Store, *filters: AclFilterPattern) -> list[int | ErrorCode]:
     found = asyncio.run(delete_acls(cast(MetadataStore, store), filters))
     return [each.code if isinstance(each, KafkaError) else len(each) for each in found]
 
@@ -103,7 +103,7 @@ def test_invalid_acl_does_not_affect_others_of_the_request() -> None:
 def test_number_of_wildcard_acl_filters_is_limited() -> None:
     store = Store()
     created(store, acl(1))
-    only = Filter(2, "t1", 3, "User:a", "*", 3, 3)
+    only = AclFilterPattern(2, "t1", 3, "User:a", "*", 3, 3)
     open_ones = [EVERYTHING._replace(name="none")] * ACL_FILTERS_MAX
     assert deleted(store, *open_ones, EVERYTHING._replace(name="none"))[-2:] == [0, ErrorCode.INVALID_REQUEST]
     assert deleted(store, *open_ones, *[only._replace(name="t2")] * 1000, only)[-1] == 1

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from chronik.admin.topic_plans import TopicRequest
+from chronik.admin.topic_planner import NewTopicRequest
 from chronik.admin.topics import PARTITIONS_PER_PROPOSAL
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.topics import CreateTopic, CreateTopics
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
-from tests.admin.making import topic_admin
-from tests.metadata.world import World
+from tests.admin.factories import topic_admin
+from tests.metadata.metadata_world import MetadataWorld
 
 
 class CountingStore:
     """A fake store that counts the partitions of each command and rejects the commands with the given numbers."""
 
     def __init__(self, *refused: int) -> None:
-        self._world = World(1)
+        self._world = MetadataWorld(1)
         self._refused = refused
         self.partitions: list[int] = []
 
@@ -31,7 +31,7 @@ class CountingStore:
 
     async def read_barrier(self) -> None: ...
 
-    async def propose(self, command: Command) -> Result:
+    async def propose(self, command: Command) -> ApplyResult:
         assert isinstance(command, CreateTopics)
         self.partitions.append(sum(len(topic.partitions) for topic in command.topics))
         if len(self.partitions) in self._refused:
@@ -41,7 +41,7 @@ class CountingStore:
 
 def _create(counting_store: CountingStore, *partition_counts: int) -> list[CreateTopic | KafkaError]:
     topics = topic_admin(cast(MetadataStore, counting_store))
-    requests = [TopicRequest(f"topic-{number}", count, 1) for number, count in enumerate(partition_counts)]
+    requests = [NewTopicRequest(f"topic-{number}", count, 1) for number, count in enumerate(partition_counts)]
     return asyncio.run(topics.create(requests))
 
 

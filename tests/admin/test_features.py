@@ -8,17 +8,17 @@ from typing import cast
 
 import pytest
 
-from chronik.admin.features import Update, update_features
+from chronik.admin.features import FeatureUpdate, update_features
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
-from tests.metadata.world import World, some_id
+from tests.metadata.metadata_world import MetadataWorld, build_id
 
 
-def proposed(world: World, level: int, *, validate_only: bool = False) -> list[Command]:
+def proposed(world: MetadataWorld, level: int, *, validate_only: bool = False) -> list[Command]:
     """Return the commands that a node proposes to raise the cluster to `level`."""
     found: list[Command] = []
 
@@ -29,15 +29,15 @@ def proposed(world: World, level: int, *, validate_only: bool = False) -> list[C
         found.append(command)
 
     store = SimpleNamespace(image=world.image, read_barrier=read_barrier, propose=propose)
-    updates = {levels.FEATURE: Update(level)}
+    updates = {levels.FEATURE_NAME: FeatureUpdate(level)}
     asyncio.run(update_features(cast(MetadataStore, store), updates, validate_only=validate_only))
     return found
 
 
-def with_brokers(*supported: tuple[int, int]) -> World:
-    world = World()
+def with_brokers(*supported: tuple[int, int]) -> MetadataWorld:
+    world = MetadataWorld()
     for broker, each in enumerate(supported, 1):
-        world.accept(RegisterBroker(broker, "h", 1, None, some_id(broker), some_id(broker), levels=each))
+        world.accept(RegisterBroker(broker, "h", 1, None, build_id(broker), build_id(broker), levels=each))
     return world
 
 
@@ -52,7 +52,7 @@ def with_brokers(*supported: tuple[int, int]) -> World:
     ],
 )
 def test_unsupported_feature_level_is_rejected(
-    monkeypatch: pytest.MonkeyPatch, world: World, level: int, fault: str, validate_only: bool
+    monkeypatch: pytest.MonkeyPatch, world: MetadataWorld, level: int, fault: str, validate_only: bool
 ) -> None:
     monkeypatch.setattr(levels, "HIGHEST", 2)
     with pytest.raises(KafkaError) as error:
@@ -67,6 +67,6 @@ def test_supported_feature_level_is_proposed_once(monkeypatch: pytest.MonkeyPatc
     world = with_brokers((1, 2), (1, 3))
     assert proposed(world, 1) == []
     assert proposed(world, 2, validate_only=True) == []
-    assert proposed(world, 2) == [SetFeatureLevel(levels.FEATURE, 2)]
-    world.accept(SetFeatureLevel(levels.FEATURE, 2))
+    assert proposed(world, 2) == [SetFeatureLevel(levels.FEATURE_NAME, 2)]
+    world.accept(SetFeatureLevel(levels.FEATURE_NAME, 2))
     assert proposed(world, 2) == []

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.admin.configs import Change, ConfigAdmin, Resource, ResourceType
-from chronik.admin.partitions import NamedPartition, WantedReplicas, elect, reassign
-from chronik.admin.topic_plans import TopicRequest
-from chronik.admin.topics import Enlargement
+from chronik.admin.configs import ConfigAdmin, ConfigChange, ConfigResourceKey, ConfigResourceType
+from chronik.admin.partitions import NamedPartition, ReassignmentRequest, elect_leaders, reassign_partitions
+from chronik.admin.topic_planner import NewTopicRequest
+from chronik.admin.topics import NewPartitions
 from chronik.clock import SystemClock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
@@ -20,15 +20,15 @@ from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.topics import CreateTopic
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
-from tests.admin.making import topic_admin
-from tests.metadata.world import World, assignment
+from tests.admin.factories import topic_admin
+from tests.metadata.metadata_world import MetadataWorld, build_assignment
 
 NEW_TOPIC = "made-elsewhere"
-RETENTION = [Change("retention.ms", "1000")]
-RESOURCE = Resource(ResourceType.TOPIC, NEW_TOPIC)
+RETENTION = [ConfigChange("retention.ms", "1000")]
+RESOURCE = ConfigResourceKey(ConfigResourceType.TOPIC, NEW_TOPIC)
 PARTITION = NamedPartition(NEW_TOPIC, 0)
 
 
@@ -38,7 +38,7 @@ class StaleStore:
     is_shared = True
 
     def __init__(self, *, has_quorum: bool = True) -> None:
-        self._world = World(1)
+        self._world = MetadataWorld(1)
         broker = self._world.image.brokers[1]
         self._world.accept(UpdateBrokerStatus(1, BrokerStatus.ONLINE, broker.epoch))
         self._has_quorum = has_quorum
@@ -54,11 +54,11 @@ class StaleStore:
         if not self._has_quorum:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no quorum")
         if NEW_TOPIC not in self.image.topics:
-            self._world.create(NEW_TOPIC, assignment(1), number=7)
+            self._world.create(NEW_TOPIC, build_assignment(1), number=7)
 
-    async def propose(self, command: Command) -> Result:
+    async def propose(self, command: Command) -> ApplyResult:
         self.proposed.append(command)
-        return self._world.do(command)
+        return self._world.apply(command)
 
     @property
     def store(self) -> MetadataStore:
@@ -75,7 +75,7 @@ async def delete_topic(stale: StaleStore) -> None:
 
 
 async def enlarge_topic(stale: StaleStore) -> None:
-    await topic_admin(stale.store).enlarge(Enlargement(NEW_TOPIC, 2))
+    await topic_admin(stale.store).create_partitions(NewPartitions(NEW_TOPIC, 2))
 
 
 async def replace_configs(stale: StaleStore) -> None:
@@ -83,17 +83,17 @@ async def replace_configs(stale: StaleStore) -> None:
 
 
 async def change_configs(stale: StaleStore) -> None:
-    await stale.configs.change(RESOURCE, RETENTION)
+    await stale.configs.alter(RESOURCE, RETENTION)
 
 
 async def elect_leader(stale: StaleStore) -> object:
-    (outcome,) = await elect(stale.store, [PARTITION], unclean=False)
+    (outcome,) = await elect_leaders(stale.store, [PARTITION], unclean=False)
     return None if outcome is None or outcome.code is ErrorCode.ELECTION_NOT_NEEDED else outcome
 
 
 async def reassign_partition(stale: StaleStore) -> object:
-    wanted = WantedReplicas(PARTITION, (1,))
-    (outcome,) = await reassign(stale.store, [wanted], allow_replication_factor_change=True)
+    wanted = ReassignmentRequest(PARTITION, (1,))
+    (outcome,) = await reassign_partitions(stale.store, [wanted], allow_replication_factor_change=True)
     return outcome
 
 
@@ -124,10 +124,10 @@ def test_change_without_quorum_returns_not_controller(change: Attempt) -> None:
 def test_existing_topic_is_rejected_after_read_barrier() -> None:
     stale = StaleStore()
     topics = topic_admin(stale.store)
-    (created,) = asyncio.run(topics.create([TopicRequest("another", 1, 1)]))
+    (created,) = asyncio.run(topics.create([NewTopicRequest("another", 1, 1)]))
     assert isinstance(created, CreateTopic)
     assert stale.barriers == 0
-    rejected, created = asyncio.run(topics.create([TopicRequest("another", 1, 1), TopicRequest("third", 1, 1)]))
+    rejected, created = asyncio.run(topics.create([NewTopicRequest("another", 1, 1), NewTopicRequest("third", 1, 1)]))
     assert isinstance(rejected, KafkaError)
     assert rejected.code is ErrorCode.TOPIC_ALREADY_EXISTS
     assert isinstance(created, CreateTopic)

@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from chronik.admin.hanging import abort_hanging
+from chronik.admin.hanging_transactions import abort_hanging_transaction
 from chronik.admin.partitions import NamedPartition
 from chronik.broker.replica import Replica
-from chronik.broker.requests.incoming import accept_produced
+from chronik.broker.requests.produced_records import validate_produced_records
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
-from chronik.metadata.commands.transactions import NOT_SEEN, AddToTransaction, InitTransaction, TransactionPartition
-from chronik.protocol.control_records import TransactionMarker, marker_within
+from chronik.metadata.commands.transactions import (
+    NO_RECORD_INDEX,
+    AddToTransaction,
+    InitTransaction,
+    TransactionPartition,
+)
+from chronik.protocol.control_records import TransactionMarker, parse_marker_batch
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.records import Record, encode_batch
 from tests.replication.rig import FOLLOWER, LEADER, TOPIC_ID, Rig
@@ -40,30 +45,30 @@ def append_transactional(replica: Replica, sequence: int = 0) -> None:
     batch = encode_batch(
         records, producer_id=PRODUCER, producer_epoch=EPOCH, base_sequence=sequence, transactional=True
     )
-    replica.append(accept_produced(memoryview(bytearray(batch)), replica.rules, 13, 0))
+    replica.append(validate_produced_records(memoryview(bytearray(batch)), replica.produce_rules, 13, 0))
 
 
 async def abort(rig: Rig, *, topic: str = "alone", index: int = 0, epoch: int = EPOCH, coordinator: int = 0) -> None:
     partition = NamedPartition(topic, index)
-    await abort_hanging(rig.store, rig.replicas, partition, PRODUCER, epoch, coordinator, NOW_MS)
+    await abort_hanging_transaction(rig.store, rig.replicas, partition, PRODUCER, epoch, coordinator, NOW_MS)
 
 
 def add_to_coordinated_transaction(rig: Rig, index: int) -> None:
-    rig.command(InitTransaction("t", NOT_SEEN, PRODUCER, EPOCH, 60_000, 0))
+    rig.command(InitTransaction("t", NO_RECORD_INDEX, PRODUCER, EPOCH, 60_000, 0))
     seen = rig.store.image.transactions["t"].index
     rig.command(AddToTransaction("t", seen, (TransactionPartition(ALONE, index),), (), 0))
 
 
 def test_abort_of_hanging_transaction_writes_committed_marker() -> None:
     async def scenario(rig: Rig) -> None:
-        replica = rig.replicas.by_id(ALONE, 0)
+        replica = rig.replicas.get_leader_by_id(ALONE, 0)
         append_transactional(replica)
         assert replica.last_stable_offset == 0
         await abort(rig)
         assert not replica.log.producers.transactions.open
         assert (replica.log.log_end_offset, replica.high_watermark, replica.last_stable_offset) == (2, 2, 2)
         marker = replica.read(1, 1_000, min_one_batch=True)
-        assert marker_within(marker) == TransactionMarker(committed=False, coordinator_epoch=0)
+        assert parse_marker_batch(marker) == TransactionMarker(is_commit=False, coordinator_epoch=0)
 
     run_scenario(scenario)
 
@@ -71,25 +76,25 @@ def test_abort_of_hanging_transaction_writes_committed_marker() -> None:
 def test_abort_without_open_transaction_writes_nothing() -> None:
     async def scenario(rig: Rig) -> None:
         await abort(rig)
-        append_transactional(rig.replicas.by_id(ALONE, 0))
+        append_transactional(rig.replicas.get_leader_by_id(ALONE, 0))
         await abort(rig)
         await abort(rig)  # a retry, as after a lost response
-        assert rig.replicas.by_id(ALONE, 0).log.log_end_offset == 2
+        assert rig.replicas.get_leader_by_id(ALONE, 0).log.log_end_offset == 2
 
     run_scenario(scenario)
 
 
 def test_abort_is_rejected_if_coordinator_knows_the_transaction() -> None:
     async def scenario(rig: Rig) -> None:
-        append_transactional(rig.replicas.by_id(ALONE, 0))
-        append_transactional(rig.replicas.by_id(ALONE, 1))
+        append_transactional(rig.replicas.get_leader_by_id(ALONE, 0))
+        append_transactional(rig.replicas.get_leader_by_id(ALONE, 1))
         add_to_coordinated_transaction(rig, 0)
         with pytest.raises(KafkaError) as error:
             await abort(rig, index=0)
         assert error.value.code is ErrorCode.INVALID_TXN_STATE
-        assert rig.replicas.by_id(ALONE, 0).log.log_end_offset == 1
+        assert rig.replicas.get_leader_by_id(ALONE, 0).log.log_end_offset == 1
         await abort(rig, index=1)  # not part of the transaction
-        assert rig.replicas.by_id(ALONE, 1).log.log_end_offset == 2
+        assert rig.replicas.get_leader_by_id(ALONE, 1).log.log_end_offset == 2
 
     run_scenario(scenario)
 
@@ -97,7 +102,7 @@ def test_abort_is_rejected_if_coordinator_knows_the_transaction() -> None:
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1, 32_767])
 def test_abort_with_wrong_producer_epoch_is_rejected(epoch: int) -> None:
     async def scenario(rig: Rig) -> None:
-        append_transactional(rig.replicas.by_id(ALONE, 0))
+        append_transactional(rig.replicas.get_leader_by_id(ALONE, 0))
         with pytest.raises(KafkaError) as error:
             await abort(rig, epoch=epoch)
         assert error.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -107,7 +112,7 @@ def test_abort_with_wrong_producer_epoch_is_rejected(epoch: int) -> None:
 
 def test_abort_with_older_coordinator_epoch_is_fenced() -> None:
     async def scenario(rig: Rig) -> None:
-        replica = rig.replicas.by_id(ALONE, 0)
+        replica = rig.replicas.get_leader_by_id(ALONE, 0)
         append_transactional(replica)
         replica.append_marker(PRODUCER, EPOCH, TransactionMarker(True, 5), NOW_MS)
         append_transactional(replica, sequence=1)
@@ -116,7 +121,7 @@ def test_abort_with_older_coordinator_epoch_is_fenced() -> None:
         assert error.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
         await abort(rig, coordinator=1_000_000)
         marker = replica.read(3, 1_000, min_one_batch=True)
-        assert marker_within(marker) == TransactionMarker(committed=False, coordinator_epoch=5)
+        assert parse_marker_batch(marker) == TransactionMarker(is_commit=False, coordinator_epoch=5)
 
     run_scenario(scenario)
 

@@ -7,24 +7,24 @@ from typing import cast
 
 import pytest
 
-from chronik.admin.topic_plans import TopicRequest
-from chronik.admin.topics import REPLANS_MAX, Enlargement, TopicAdmin
+from chronik.admin.topic_planner import NewTopicRequest
+from chronik.admin.topics import REPLANS_MAX, NewPartitions, TopicAdmin
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.topics import CreateTopic
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
-from tests.admin.making import topic_admin
-from tests.metadata.world import World
+from tests.admin.factories import topic_admin
+from tests.metadata.metadata_world import MetadataWorld
 
 
 class FencingStore:
     """A fake store that fences one more broker before each of the first commands."""
 
     def __init__(self, *fenced: int) -> None:
-        self._world = World(1, 2, 3, 4, 5)
+        self._world = MetadataWorld(1, 2, 3, 4, 5)
         self._fenced_next = list(fenced)
 
     @property
@@ -33,10 +33,10 @@ class FencingStore:
 
     async def read_barrier(self) -> None: ...
 
-    async def propose(self, command: Command) -> Result:
+    async def propose(self, command: Command) -> ApplyResult:
         if self._fenced_next:
             self._world.accept(UpdateBrokerStatus(self._fenced_next.pop(0), BrokerStatus.OFFLINE))
-        result = self._world.do(command)
+        result = self._world.apply(command)
         if result.code is not ErrorCode.NONE:
             raise KafkaError(result.code, result.message)
         return result
@@ -50,7 +50,7 @@ def admin(*fenced: int) -> tuple[TopicAdmin, Image]:
 @pytest.mark.parametrize("fenced", [(), (1,), (1, 2)])
 def test_topic_is_created_on_remaining_brokers_after_fencing(fenced: tuple[int, ...]) -> None:
     topics, image = admin(*fenced)
-    requests = [TopicRequest("wide", 4, 5), TopicRequest("narrow", 6, 1)]
+    requests = [NewTopicRequest("wide", 4, 5), NewTopicRequest("narrow", 6, 1)]
     outcomes = asyncio.run(topics.create(requests))
     assert all(isinstance(outcome, CreateTopic) for outcome in outcomes), outcomes
     for name in ("wide", "narrow"):
@@ -61,15 +61,15 @@ def test_topic_is_created_on_remaining_brokers_after_fencing(fenced: tuple[int, 
 
 def test_partitions_are_added_on_remaining_brokers_after_fencing() -> None:
     topics, image = admin()
-    asyncio.run(topics.create([TopicRequest("grown", 1, 5)]))
+    asyncio.run(topics.create([NewTopicRequest("grown", 1, 5)]))
     cast(FencingStore, topics._store)._fenced_next = [1]
-    asyncio.run(topics.enlarge(Enlargement("grown", 6)))
+    asyncio.run(topics.create_partitions(NewPartitions("grown", 6)))
     assert len(image.topics["grown"].partitions) == 6
     assert all(1 not in partition.isr for partition in image.topics["grown"].partitions)
 
 
 def test_topic_creation_fails_after_maximum_replans() -> None:
     topics, _ = admin(*range(1, REPLANS_MAX + 2))
-    (outcome,) = asyncio.run(topics.create([TopicRequest("unlucky", 4, 5)]))
+    (outcome,) = asyncio.run(topics.create([NewTopicRequest("unlucky", 4, 5)]))
     assert isinstance(outcome, KafkaError)
     assert outcome.code is ErrorCode.BROKER_NOT_AVAILABLE

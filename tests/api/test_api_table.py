@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import chronik.api
-from chronik.api.routing.changes import CHANGES
+from chronik.api.routing.audit_descriptions import CHANGE_DESCRIBERS
 from chronik.api.routing.handlers import HANDLERS
-from chronik.api.shared.admission import CONFIRMED_READS, FENCED, UNCONFIRMED
-from chronik.protocol.apis import APIS, Api, Asked
-from chronik.protocol.permissions import Need, Operation, ResourceType, parse_needs
+from chronik.api.shared.read_consistency import CONFIRMED_READS, FENCED_ERRORS, UNCONFIRMED_ERRORS
+from chronik.protocol.apis import APIS, Api, ApiTarget
+from chronik.protocol.permissions import AclOperation, AclResourceType, RequiredPermission, parse_permissions
 
 BEFORE_AUTHENTICATION = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
 EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
@@ -23,21 +23,21 @@ EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.na
 
 @EVERY_API
 def test_every_api_declares_its_permissions(api: Api) -> None:
-    assert bool(api.needs) == (api.name not in BEFORE_AUTHENTICATION)
+    assert bool(api.required_permissions) == (api.name not in BEFORE_AUTHENTICATION)
 
 
 def test_permissions_are_parsed_from_kafkas_names() -> None:
-    assert parse_needs("Read Group, IdempotentWrite Cluster, Write TransactionalId") == (
-        Need(Operation.READ, ResourceType.GROUP),
-        Need(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
-        Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    assert parse_permissions("Read Group, IdempotentWrite Cluster, Write TransactionalId") == (
+        RequiredPermission(AclOperation.READ, AclResourceType.GROUP),
+        RequiredPermission(AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER),
+        RequiredPermission(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID),
     )
 
 
 @pytest.mark.parametrize("wrong", ["Peruse Topic", "Read Topics", "Topic Read", "Read Group, Describe Tokens"])
 def test_unknown_permission_name_is_rejected_with_a_hint(wrong: str) -> None:
     with pytest.raises(ValueError, match=r"'(Peruse|Topics|Topic|Tokens)'.*protocol/permissions\.py"):
-        parse_needs(wrong)
+        parse_permissions(wrong)
 
 
 UNTOLD = {
@@ -60,7 +60,7 @@ UNTOLD = {
 @EVERY_API
 def test_every_api_is_audited_or_exempt(api: Api) -> None:
     reasons = [reason for reason, names in UNTOLD.items() if api.name in names.split()]
-    places = reasons + [api.name] * (api.name in CHANGES)
+    places = reasons + [api.name] * (api.name in CHANGE_DESCRIBERS)
     assert len(places) == 1, (
         f"{api.name} must either be in CHANGES of api/routing/changes.py or have one reason in UNTOLD above"
     )
@@ -68,14 +68,14 @@ def test_every_api_is_audited_or_exempt(api: Api) -> None:
 
 def test_audit_tables_contain_only_known_apis() -> None:
     named = {name for names in UNTOLD.values() for name in names.split()}
-    unknown = (named | set(CHANGES)) - {api.name for api in APIS.values()}
+    unknown = (named | set(CHANGE_DESCRIBERS)) - {api.name for api in APIS.values()}
     assert not unknown, "UNTOLD above, or CHANGES of api/routing/changes.py, names no API of protocol/apis.py"
 
 
 @EVERY_API
 def test_every_api_is_handled_by_the_module_of_its_name(api: Api) -> None:
     module = import_module(f"chronik.api.{api.module}")
-    assert inspect.unwrap(HANDLERS[api.key].handle) is module.handle or api.name in CHANGES
+    assert inspect.unwrap(HANDLERS[api.key].handle) is module.handle or api.name in CHANGE_DESCRIBERS
 
 
 def test_every_module_of_the_api_package_is_an_api() -> None:
@@ -85,17 +85,17 @@ def test_every_module_of_the_api_package_is_an_api() -> None:
 
 def test_consistency_requirements_follow_from_api_target() -> None:
     asked = {
-        kind: [key in each for each in (FENCED, UNCONFIRMED, CONFIRMED_READS)]
-        for kind in Asked
-        for key in [next(api.key for api in APIS.values() if api.asked is kind)]
+        kind: [key in each for each in (FENCED_ERRORS, UNCONFIRMED_ERRORS, CONFIRMED_READS)]
+        for kind in ApiTarget
+        for key in [next(api.key for api in APIS.values() if api.target is kind)]
     }
     assert asked == {
-        Asked.NODE: [False, False, False],
-        Asked.METADATA: [False, False, True],
-        Asked.LEADER: [True, True, True],
-        Asked.COORDINATOR: [True, False, False],
-        Asked.COORDINATOR_STATE: [True, True, True],
-        Asked.OFFSETS: [False, True, True],
+        ApiTarget.NODE: [False, False, False],
+        ApiTarget.METADATA: [False, False, True],
+        ApiTarget.LEADER: [True, True, True],
+        ApiTarget.COORDINATOR: [True, False, False],
+        ApiTarget.COORDINATOR_STATE: [True, True, True],
+        ApiTarget.OFFSETS: [False, True, True],
     }
 
 

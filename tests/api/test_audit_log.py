@@ -10,29 +10,29 @@ from typing import Any
 
 import pytest
 
-from chronik.api.routing.audited import audited
-from chronik.api.routing.changes import CHANGES
-from chronik.api.routing.handlers import replying
-from chronik.api.shared.context import Context
-from chronik.exchange import Peer
+from chronik.api.routing.audit import with_audit_log
+from chronik.api.routing.audit_descriptions import CHANGE_DESCRIBERS
+from chronik.api.routing.handlers import as_reply_handler
+from chronik.api.shared.context import RequestContext
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.message_types import RESPONSES
-from tests.api.guarded import GuardedNode, ask, build, build_struct, errors
+from chronik.request_reply import ConnectedClient
+from tests.api.authorizing_node import AuthorizingNode, build_request, build_struct, error_codes_in, send_request
 from tests.raw import RawClient
 
 IMPORT_ID = bytes(range(16))
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
-    node = GuardedNode(tmp_path_factory.mktemp("node"), **{"super.users": "User:ANONYMOUS"})
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingNode]:
+    node = AuthorizingNode(tmp_path_factory.mktemp("node"), **{"super.users": "User:ANONYMOUS"})
     yield node
     node.close()
 
 
 @pytest.fixture
-def client(node: GuardedNode, caplog: pytest.LogCaptureFixture) -> Iterator[RawClient]:
+def client(node: AuthorizingNode, caplog: pytest.LogCaptureFixture) -> Iterator[RawClient]:
     caplog.set_level(logging.INFO, "chronik.audit")
     with RawClient(node.bootstrap) as client:
         yield client
@@ -45,7 +45,7 @@ def audited_changes(caplog: pytest.LogCaptureFixture, api: str) -> list[tuple[li
 
 def create(client: RawClient, name: str) -> None:
     topic = {"name": name, "num_partitions": 2, "replication_factor": 1}
-    assert not errors(ask(client, "CreateTopics", 7, topics=[topic]))
+    assert not error_codes_in(send_request(client, "CreateTopics", 7, topics=[topic]))
 
 
 def partitions(name: str, **values: Any) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def partitions(name: str, **values: Any) -> list[dict[str, Any]]:
 
 def test_audit_log_contains_deleted_records(client: RawClient, caplog: pytest.LogCaptureFixture) -> None:
     create(client, "short")
-    ask(client, "DeleteRecords", 2, topics=partitions("short", offset=-1), timeout_ms=1000)
+    send_request(client, "DeleteRecords", 2, topics=partitions("short", offset=-1), timeout_ms=1000)
     assert audited_changes(caplog, "DeleteRecords") == [(["short-0 before 0"], 1)]
 
 
@@ -62,26 +62,32 @@ def test_audit_log_contains_deleted_offsets_and_groups(client: RawClient, caplog
     create(client, "read")
     offsets = [{"partition_index": index, "committed_offset": 1} for index in (0, 1)]
     topics = [{"name": "read", "partitions": offsets}]
-    assert not errors(ask(client, "OffsetCommit", 8, group_id="g", generation_id_or_member_epoch=-1, topics=topics))
-    ask(client, "OffsetDelete", 0, group_id="g", topics=[*partitions("read"), *partitions("none")])
-    ask(client, "DeleteGroups", 2, groups_names=["g", "none"])
+    assert not error_codes_in(
+        send_request(client, "OffsetCommit", 8, group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+    )
+    send_request(client, "OffsetDelete", 0, group_id="g", topics=[*partitions("read"), *partitions("none")])
+    send_request(client, "DeleteGroups", 2, groups_names=["g", "none"])
     assert audited_changes(caplog, "OffsetDelete") == [(["g: read-0", "g: read-9"], 2)]
     assert audited_changes(caplog, "DeleteGroups") == [(["g"], 1)]
 
 
 def test_audit_log_contains_auto_created_topics(client: RawClient, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        ask(client, "Metadata", 12, topics=[{"name": "asked-for"}, {"name": "no name"}], allow_auto_topic_creation=True)
+        send_request(
+            client, "Metadata", 12, topics=[{"name": "asked-for"}, {"name": "no name"}], allow_auto_topic_creation=True
+        )
     assert audited_changes(caplog, "Metadata") == [(["asked-for"], 1)]
 
 
 def test_audit_log_contains_imports_and_commit_holds(client: RawClient, caplog: pytest.LogCaptureFixture) -> None:
-    hold = ask(client, "HoldCommits", 0).hold
-    ask(client, "HoldCommits", 0, hold=hold)
+    hold = send_request(client, "HoldCommits", 0).hold
+    send_request(client, "HoldCommits", 0, hold=hold)
     assert audited_changes(caplog, "HoldCommits") == [([f"Hold {hold}"], 0), ([f"Release {hold}"], 0)]
-    assert not errors(ask(client, "AlterImport", 0, import_id=IMPORT_ID, action=0, source="x", topic_count=1))
-    ask(client, "AlterImport", 0, import_id=IMPORT_ID, action=9)
-    assert not errors(ask(client, "AlterImport", 0, import_id=IMPORT_ID, action=3))
+    assert not error_codes_in(
+        send_request(client, "AlterImport", 0, import_id=IMPORT_ID, action=0, source="x", topic_count=1)
+    )
+    send_request(client, "AlterImport", 0, import_id=IMPORT_ID, action=9)
+    assert not error_codes_in(send_request(client, "AlterImport", 0, import_id=IMPORT_ID, action=3))
     assert audited_changes(caplog, "AlterImport") == [
         ([f"Begin {IMPORT_ID.hex()}"], 0),
         ([f"GiveUp {IMPORT_ID.hex()}"], 0),
@@ -148,7 +154,7 @@ def test_audit_descriptions_of_cluster_changes(
 ) -> None:
     """Describe changes that a single node cannot make."""
     (key,) = (each.key for each in APIS.values() if each.name == api)
-    outcomes = CHANGES[api](build(api, request_), build_struct(RESPONSES[key], response))
+    outcomes = CHANGE_DESCRIBERS[api](build_request(api, request_), build_struct(RESPONSES[key], response))
     assert [f"{name().split()[-1]} failed" if code else name() for name, code in outcomes] == descriptions
 
 
@@ -165,11 +171,11 @@ def test_audit_log_contains_changes_that_timed_out(caplog: pytest.LogCaptureFixt
     async def handle(*_: Any) -> Any:
         return response
 
-    context = Context(2, "", Peer("127.0.0.1", 9092, 1), api_key=api.key)
+    context = RequestContext(2, "", ConnectedClient("127.0.0.1", 9092, 1), api_key=api.key)
     services: Any = None
 
     async def run() -> None:
-        await audited(api.name, replying(handle))(services, build(api.name, {}), context)
+        await with_audit_log(api.name, as_reply_handler(handle))(services, build_request(api.name, {}), context)
 
     asyncio.run(run())
     assert audited_changes(caplog, api.name) == [(["t-0 (timed out)"], 1)]

@@ -16,9 +16,9 @@ from chronik.protocol.messages.alter_configs import (
 from chronik.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.api import talk
-from tests.api.talk import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC
-from tests.api.test_configs import described
+from tests.api import request_builders
+from tests.api.request_builders import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC
+from tests.api.test_configs import describe_configs
 from tests.raw import RawClient
 
 DEADLINE_SECONDS = 60
@@ -43,7 +43,7 @@ def own(chronik_broker_factory: BrokerFactory) -> Broker:
 
 
 def one(client: RawClient, name: str, broker: str = "1") -> DescribeConfigsResourceResult:
-    return described(client, BROKER, broker, [name])[name]
+    return describe_configs(client, BROKER, broker, [name])[name]
 
 
 def test_configs_without_effect_are_stored_and_described(own: Broker) -> None:
@@ -51,13 +51,13 @@ def test_configs_without_effect_are_stored_and_described(own: Broker) -> None:
         for name, value in STORED_ONLY.items():
             before = one(client, name)
             assert (before.config_source, before.read_only, before.is_sensitive) == (DEFAULT, False, False), name
-            assert talk.alter(client, BROKER, "", (name, SET, value)) is ErrorCode.NONE, name
+            assert request_builders.alter_configs(client, BROKER, "", (name, SET, value)) is ErrorCode.NONE, name
             assert (one(client, name).value, one(client, name).config_source) == (value, DYNAMIC_DEFAULT_BROKER)
         relogin = "sasl.kerberos.min.time.before.relogin"
-        assert talk.alter(client, BROKER, "", (relogin, SET, "58000")) is ErrorCode.INVALID_REQUEST
-        assert talk.alter(client, BROKER, "1", (relogin, SET, "58000")) is ErrorCode.NONE
+        assert request_builders.alter_configs(client, BROKER, "", (relogin, SET, "58000")) is ErrorCode.INVALID_REQUEST
+        assert request_builders.alter_configs(client, BROKER, "1", (relogin, SET, "58000")) is ErrorCode.NONE
         assert (one(client, relogin).value, one(client, relogin).config_source) == ("58000", DYNAMIC_BROKER)
-        assert {name: config.value for name, config in described(client, BROKER, "").items()} == STORED_ONLY
+        assert {name: config.value for name, config in describe_configs(client, BROKER, "").items()} == STORED_ONLY
     own.restart()
     with RawClient(own.bootstrap) as client:
         assert {name: one(client, name).value for name in STORED_ONLY} == STORED_ONLY
@@ -71,9 +71,11 @@ def test_static_configs_are_rejected_with_kafkas_message(own: Broker) -> None:
     )
     with RawClient(own.bootstrap) as client:
         for name in ("log.retention.hours", "num.partitions", "broker.id", "process.roles"):
-            assert talk.alter(client, BROKER, "", (name, SET, "5")) is ErrorCode.INVALID_REQUEST, name
-            assert talk.alter(client, BROKER, "", (name, DELETE, None)) is ErrorCode.NONE, name
-        (answer,) = client.ask(AlterConfigsRequest(resources=[resource]), 2, AlterConfigsResponse).responses
+            assert request_builders.alter_configs(client, BROKER, "", (name, SET, "5")) is ErrorCode.INVALID_REQUEST, (
+                name
+            )
+            assert request_builders.alter_configs(client, BROKER, "", (name, DELETE, None)) is ErrorCode.NONE, name
+        (answer,) = client.request(AlterConfigsRequest(resources=[resource]), 2, AlterConfigsResponse).responses
     assert (answer.error_code, answer.error_message) == (
         ErrorCode.INVALID_REQUEST,
         "Cannot update these configs dynamically: [log.retention.hours, num.partitions]",
@@ -82,24 +84,29 @@ def test_static_configs_are_rejected_with_kafkas_message(own: Broker) -> None:
 
 def test_unknown_config_is_stored_and_its_value_hidden(own: Broker) -> None:
     with RawClient(own.bootstrap) as client:
-        assert talk.alter(client, BROKER, "1", ("some.plugins.key", SET, "secret")) is ErrorCode.NONE
-        assert talk.alter(client, BROKER, "", ("some.plugins.key", SET, "secret")) is ErrorCode.NONE
+        assert (
+            request_builders.alter_configs(client, BROKER, "1", ("some.plugins.key", SET, "secret")) is ErrorCode.NONE
+        )
+        assert request_builders.alter_configs(client, BROKER, "", ("some.plugins.key", SET, "secret")) is ErrorCode.NONE
         for broker, source in (("1", DYNAMIC_BROKER), ("", DYNAMIC_DEFAULT_BROKER)):
             config = one(client, "some.plugins.key", broker)
             assert (config.value, config.config_source, config.config_type) == (None, source, UNKNOWN_TYPE)
             assert (config.is_sensitive, config.read_only) == (True, True)
             assert [synonym.value for synonym in config.synonyms] == [None] * len(config.synonyms)
-        assert talk.alter(client, BROKER, "1", ("some.plugins.key", DELETE, None)) is ErrorCode.NONE
-        assert talk.alter(client, BROKER, "", ("some.plugins.key", DELETE, None)) is ErrorCode.NONE
-        assert "some.plugins.key" not in described(client, BROKER, "1")
+        assert request_builders.alter_configs(client, BROKER, "1", ("some.plugins.key", DELETE, None)) is ErrorCode.NONE
+        assert request_builders.alter_configs(client, BROKER, "", ("some.plugins.key", DELETE, None)) is ErrorCode.NONE
+        assert "some.plugins.key" not in describe_configs(client, BROKER, "1")
 
 
 def test_password_config_is_stored_and_never_returned(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(broker={"ssl.key.password": "hunter2"})
     listener_config = "listener.name.plaintext.ssl.keystore.password"
     with RawClient(broker.bootstrap) as client:
-        assert talk.alter(client, BROKER, "1", ("ssl.keystore.password", SET, "x")) is ErrorCode.INVALID_REQUEST
-        assert talk.alter(client, BROKER, "1", (listener_config, SET, "x")) is ErrorCode.NONE
+        assert (
+            request_builders.alter_configs(client, BROKER, "1", ("ssl.keystore.password", SET, "x"))
+            is ErrorCode.INVALID_REQUEST
+        )
+        assert request_builders.alter_configs(client, BROKER, "1", (listener_config, SET, "x")) is ErrorCode.NONE
         for name, source in (("ssl.key.password", STATIC), (listener_config, DYNAMIC_BROKER)):
             config = one(client, name)
             assert (config.value, config.is_sensitive, config.config_source) == (None, True, source)
@@ -108,25 +115,28 @@ def test_password_config_is_stored_and_never_returned(chronik_broker_factory: Br
 
 def test_list_configs_without_effect_support_append_and_subtract(own: Broker) -> None:
     with RawClient(own.bootstrap) as client:
-        assert talk.alter(client, BROKER, "", ("config.providers", APPEND, "a,b")) is ErrorCode.NONE
-        assert talk.alter(client, BROKER, "", ("config.providers", SUBTRACT, "a")) is ErrorCode.NONE
+        assert request_builders.alter_configs(client, BROKER, "", ("config.providers", APPEND, "a,b")) is ErrorCode.NONE
+        assert request_builders.alter_configs(client, BROKER, "", ("config.providers", SUBTRACT, "a")) is ErrorCode.NONE
         assert one(client, "config.providers").value == "b"
-        assert talk.alter(client, BROKER, "", ("num.io.threads", APPEND, "1")) is ErrorCode.INVALID_CONFIG
+        assert (
+            request_builders.alter_configs(client, BROKER, "", ("num.io.threads", APPEND, "1"))
+            is ErrorCode.INVALID_CONFIG
+        )
 
 
 def test_max_connections_applies_immediately_and_after_restart(own: Broker) -> None:
     with RawClient(own.bootstrap) as client:
-        assert talk.alter(client, BROKER, "", ("max.connections", SET, "1")) is ErrorCode.NONE
+        assert request_builders.alter_configs(client, BROKER, "", ("max.connections", SET, "1")) is ErrorCode.NONE
         with RawClient(own.bootstrap) as refused:
-            assert refused.is_closed_by_broker()
-        assert talk.alter(client, BROKER, "", ("max.connections", SET, "2")) is ErrorCode.NONE
+            assert refused.wait_for_close()
+        assert request_builders.alter_configs(client, BROKER, "", ("max.connections", SET, "2")) is ErrorCode.NONE
         with RawClient(own.bootstrap) as second:
-            assert described(second, BROKER, "1", ["max.connections"])
+            assert describe_configs(second, BROKER, "1", ["max.connections"])
     own.restart()
     with RawClient(own.bootstrap) as first, RawClient(own.bootstrap) as second:
         assert one(first, "max.connections").value == one(second, "max.connections").value == "2"
         with RawClient(own.bootstrap) as third:
-            assert third.is_closed_by_broker()
+            assert third.wait_for_close()
 
 
 def test_shorter_cleaner_backoff_applies_immediately(chronik_broker_factory: BrokerFactory) -> None:
@@ -134,8 +144,10 @@ def test_shorter_cleaner_backoff_applies_immediately(chronik_broker_factory: Bro
     broker.create_topic("compacted", configs={"cleanup.policy": "compact", "segment.ms": "1"})
     with RawClient(broker.bootstrap) as client:
         for second in range(3):
-            talk.produce(client, "compacted", talk.batch(b"v" * 100, timestamp=second * 1000))
-        assert talk.alter(client, BROKER, "", ("log.cleaner.backoff.ms", SET, "20")) is ErrorCode.NONE
+            request_builders.produce(client, "compacted", request_builders.batch(b"v" * 100, timestamp=second * 1000))
+        assert (
+            request_builders.alter_configs(client, BROKER, "", ("log.cleaner.backoff.ms", SET, "20")) is ErrorCode.NONE
+        )
         deadline = time.monotonic() + DEADLINE_SECONDS
         while "compacted-0 is compacted" not in broker.log:
             assert time.monotonic() < deadline, broker.log
@@ -145,7 +157,9 @@ def test_shorter_cleaner_backoff_applies_immediately(chronik_broker_factory: Bro
 def test_zero_cleaner_backoff_does_not_block_the_event_loop(own: Broker) -> None:
     """A node without any partition must not spin either."""
     with RawClient(own.bootstrap) as client:
-        assert talk.alter(client, BROKER, "", ("log.cleaner.backoff.ms", SET, "0")) is ErrorCode.NONE
+        assert (
+            request_builders.alter_configs(client, BROKER, "", ("log.cleaner.backoff.ms", SET, "0")) is ErrorCode.NONE
+        )
         for _ in range(3):
             assert one(client, "log.cleaner.backoff.ms").value == "0"
 
@@ -156,29 +170,34 @@ def test_log_retention_hours_applies_to_topics(chronik_broker_factory: BrokerFac
     )
     broker.create_topic("short")
     with RawClient(broker.bootstrap) as client:
-        retention = described(client, TOPIC, "short", ["retention.ms"])["retention.ms"]
+        retention = describe_configs(client, TOPIC, "short", ["retention.ms"])["retention.ms"]
         assert (retention.value, retention.config_source) == ("3600000", STATIC)
         assert retention.synonyms[0].name == "log.retention.hours"
         for _ in range(3):
-            talk.produce(client, "short", talk.batch(b"v", timestamp=int(time.time() * 1000) - 2 * 3_600_000))
+            request_builders.produce(
+                client, "short", request_builders.batch(b"v", timestamp=int(time.time() * 1000) - 2 * 3_600_000)
+            )
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while talk.list_offset(client, "short", -2).offset < 3:
+        while request_builders.list_offset(client, "short", -2).offset < 3:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
 
 def test_changed_topic_defaults_apply_immediately(own: Broker) -> None:
     own.create_topic("plain")
-    large = talk.batch(b"v" * 2000)
+    large = request_builders.batch(b"v" * 2000)
     with RawClient(own.bootstrap) as client:
-        assert talk.produce(client, "plain", large).error_code == ErrorCode.NONE
-        assert talk.alter(client, BROKER, "", ("message.max.bytes", SET, "1000")) is ErrorCode.NONE
-        assert talk.produce(client, "plain", large).error_code == ErrorCode.MESSAGE_TOO_LARGE
-        assert talk.alter(client, BROKER, "1", ("message.max.bytes", SET, "5000")) is ErrorCode.NONE
-        assert talk.produce(client, "plain", large).error_code == ErrorCode.NONE
+        assert request_builders.produce(client, "plain", large).error_code == ErrorCode.NONE
+        assert request_builders.alter_configs(client, BROKER, "", ("message.max.bytes", SET, "1000")) is ErrorCode.NONE
+        assert request_builders.produce(client, "plain", large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert request_builders.alter_configs(client, BROKER, "1", ("message.max.bytes", SET, "5000")) is ErrorCode.NONE
+        assert request_builders.produce(client, "plain", large).error_code == ErrorCode.NONE
 
 
 def test_tiered_storage_configs_accept_only_their_defaults(client: RawClient, chronik_topic: str) -> None:
     for name, value in (("remote.storage.enable", "false"), ("local.retention.ms", "-2")):
-        assert talk.alter(client, TOPIC, chronik_topic, (name, SET, value)) is ErrorCode.NONE
-    assert talk.alter(client, TOPIC, chronik_topic, ("remote.storage.enable", SET, "true")) is ErrorCode.INVALID_CONFIG
+        assert request_builders.alter_configs(client, TOPIC, chronik_topic, (name, SET, value)) is ErrorCode.NONE
+    assert (
+        request_builders.alter_configs(client, TOPIC, chronik_topic, ("remote.storage.enable", SET, "true"))
+        is ErrorCode.INVALID_CONFIG
+    )

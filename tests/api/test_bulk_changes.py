@@ -21,8 +21,8 @@ from chronik.api import (
     incremental_alter_configs,
     write_txn_markers,
 )
-from chronik.metadata import slices
-from chronik.metadata.slices import PIECE_ELEMENTS
+from chronik.metadata import chunking
+from chronik.metadata.chunking import CHUNK_ELEMENTS
 from chronik.protocol.messages import add_partitions_to_txn as added
 from chronik.protocol.messages import alter_configs as replaced
 from chronik.protocol.messages import alter_replica_log_dirs as moved
@@ -32,10 +32,10 @@ from chronik.protocol.messages import delete_topics as deleted
 from chronik.protocol.messages import describe_log_dirs as described
 from chronik.protocol.messages import incremental_alter_configs as changed
 from chronik.protocol.messages import write_txn_markers as marked
-from tests.api.refusing import services
+from tests.api.rejecting_services import rejecting_services
 
 CHUNKS: Final = 4
-ELEMENTS: Final = CHUNKS * PIECE_ELEMENTS
+ELEMENTS: Final = CHUNKS * CHUNK_ELEMENTS
 
 
 class CountingList(list[Any]):
@@ -65,7 +65,9 @@ PARTITIONS: Final = CountingList(lambda number: cut.DeleteRecordsPartition(parti
 REPLACED: Final = CountingList(
     lambda number: replaced.AlterConfigsResource(resource_type=2, resource_name=f"t{number}")
 )
-CHANGED: Final = CountingList(lambda number: changed.AlterConfigsResource(resource_type=2, resource_name=f"t{number}"))
+CHANGED: Final = CountingList(
+    lambda number: changed.IncrementalAlterConfigsResource(resource_type=2, resource_name=f"t{number}")
+)
 SAME: Final = CountingList(lambda _: replaced.AlterConfigsResource(resource_type=2, resource_name="t"))
 
 REQUESTS: Final[list[tuple[ModuleType, Any, CountingList]]] = [
@@ -118,10 +120,10 @@ def test_handler_takes_at_most_one_chunk_per_iteration(
     handler: Any, request_: Any, many: CountingList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "SLICE_SECONDS", 0.0)
-    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(chunking, "SLICE_SECONDS", 0.0)
 
     async def handle_request() -> object:
-        answer = handler.handle(services(), request_, SimpleNamespace(version=1, usage=None))
+        answer = handler.handle(rejecting_services(), request_, SimpleNamespace(version=1, usage=None))
         return await answer if isinstance(answer, Awaitable) else answer
 
     async def scenario() -> list[int]:
@@ -136,6 +138,6 @@ def test_handler_takes_at_most_one_chunk_per_iteration(
 
     taken_per_iteration = asyncio.run(scenario())
     assert sum(taken_per_iteration) == ELEMENTS
-    assert max(taken_per_iteration) <= PIECE_ELEMENTS
+    assert max(taken_per_iteration) <= CHUNK_ELEMENTS
     if many is not SAME:  # its elements are merged into one
         assert len(taken_per_iteration) >= 2 * CHUNKS

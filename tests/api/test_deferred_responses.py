@@ -9,21 +9,21 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.api.routing import held_answers
-from chronik.api.routing.held_answers import HeldAnswers
+from chronik.api.routing import deferred_responses
+from chronik.api.routing.deferred_responses import DeferredResponses
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
-from chronik.exchange import Disconnect, Outbox, Peer, Reply
 from chronik.limits import (
-    ANSWER_HELD_SECONDS_MAX,
-    ANSWERS_HELD_BYTES_MAX,
+    HELD_RESPONSE_SECONDS_MAX,
+    HELD_RESPONSES_BYTES_MAX,
     KIB,
-    RESPONSE_BYTES_LEAST,
-    RESPONSE_STUCK_SECONDS_MAX,
+    RESPONSE_BYTES_MIN,
+    RESPONSE_STALLED_SECONDS_MAX,
     RESPONSES_BYTES_MAX,
 )
 from chronik.protocol.codec import RequestHeader, encode_request
 from chronik.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from chronik.request_reply import ConnectedClient, Disconnect, Reply, UnsentByteCounter
 from chronik.scheduler import Scheduler
 
 DESCRIBE_CONFIGS = 32
@@ -35,15 +35,15 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def defer_response(deferred: HeldAnswers, size: int) -> Reply[Any]:
+def defer_response(deferred: DeferredResponses, size: int) -> Reply[Any]:
     reply: Reply[Any] = Reply()
-    deferred.hold([bytes(size)], reply)
+    deferred.defer([bytes(size)], reply)
     return reply
 
 
 def test_large_response_is_sent_after_clients_have_read() -> None:
     async def scenario() -> None:
-        outbox = Outbox(TOO_FULL)
+        outbox = UnsentByteCounter(TOO_FULL)
         store = SimpleNamespace(is_shared=False)
         services = SimpleNamespace(
             authorizer=None, outbox=outbox, store=store, is_fenced=lambda: False, scheduler=Scheduler()
@@ -54,42 +54,42 @@ def test_large_response_is_sent_after_clients_have_read() -> None:
             for n in range(500)
         ]
         frame = encode_request(RequestHeader(DESCRIBE_CONFIGS, 4, 7, "test"), DescribeConfigsRequest(resources=names))
-        pending = router.dispatch(bytearray(frame[4:]), Peer("test", 0, 1))
+        pending = router.dispatch(bytearray(frame[4:]), ConnectedClient("test", 0, 1))
         while not (pending.is_ready or router._deferred._deferred):
             await asyncio.sleep(0)
         assert not pending.is_ready
-        outbox.count(-1)
-        assert sum(map(len, await pending.wait() or ())) > RESPONSE_BYTES_LEAST
+        outbox.add(-1)
+        assert sum(map(len, await pending.wait_for_frame() or ())) > RESPONSE_BYTES_MIN
 
     run(scenario)
 
 
 def test_only_large_responses_are_deferred_without_memory() -> None:
     async def scenario() -> None:
-        outbox = Outbox(TOO_FULL)
-        deferred = HeldAnswers(outbox)
-        assert deferred.must_wait([bytes(RESPONSE_BYTES_LEAST), b"x"])
-        assert not deferred.must_wait([bytes(RESPONSE_BYTES_LEAST)])
-        assert not deferred.must_wait(None)
-        outbox.count(-1)
-        assert not deferred.must_wait([bytes(2 * RESPONSE_BYTES_LEAST)])
+        outbox = UnsentByteCounter(TOO_FULL)
+        deferred = DeferredResponses(outbox)
+        assert deferred.must_defer([bytes(RESPONSE_BYTES_MIN), b"x"])
+        assert not deferred.must_defer([bytes(RESPONSE_BYTES_MIN)])
+        assert not deferred.must_defer(None)
+        outbox.add(-1)
+        assert not deferred.must_defer([bytes(2 * RESPONSE_BYTES_MIN)])
 
     run(scenario)
 
 
 def test_deferred_responses_are_released_within_free_memory() -> None:
     async def scenario() -> None:
-        outbox = Outbox(TOO_FULL)
-        deferred = HeldAnswers(outbox)
+        outbox = UnsentByteCounter(TOO_FULL)
+        deferred = DeferredResponses(outbox)
         first, second, third = (defer_response(deferred, 100 * KIB) for _ in range(3))
-        outbox.count(-150 * KIB)
+        outbox.add(-150 * KIB)
         await asyncio.sleep(0)
         assert [answer.is_ready for answer in (first, second, third)] == [True, True, False]
-        outbox.count(300 * KIB)
-        outbox.count(-10 * KIB)
+        outbox.add(300 * KIB)
+        outbox.add(-10 * KIB)
         await asyncio.sleep(0)
         assert not third.is_ready, "clients have not read the released responses yet"
-        outbox.count(-290 * KIB)
+        outbox.add(-290 * KIB)
         await asyncio.sleep(0)
         assert third.is_ready
 
@@ -98,9 +98,9 @@ def test_deferred_responses_are_released_within_free_memory() -> None:
 
 def test_deferred_bytes_beyond_limit_disconnect_client() -> None:
     async def scenario() -> None:
-        deferred = HeldAnswers(Outbox(TOO_FULL))
-        first = defer_response(deferred, ANSWERS_HELD_BYTES_MAX // 2)
-        second = defer_response(deferred, ANSWERS_HELD_BYTES_MAX - ANSWERS_HELD_BYTES_MAX // 2)
+        deferred = DeferredResponses(UnsentByteCounter(TOO_FULL))
+        first = defer_response(deferred, HELD_RESPONSES_BYTES_MAX // 2)
+        second = defer_response(deferred, HELD_RESPONSES_BYTES_MAX - HELD_RESPONSES_BYTES_MAX // 2)
         rejected = defer_response(deferred, 1)
         assert isinstance(rejected.error, Disconnect)
         assert [first.is_ready, second.is_ready] == [False, False]
@@ -111,13 +111,13 @@ def test_deferred_bytes_beyond_limit_disconnect_client() -> None:
 
 
 def test_response_deferred_too_long_disconnects_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_answers, "ANSWER_HELD_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(deferred_responses, "HELD_RESPONSE_SECONDS_MAX", 0.01)
 
     async def scenario() -> None:
-        deferred = HeldAnswers(Outbox(TOO_FULL))
+        deferred = DeferredResponses(UnsentByteCounter(TOO_FULL))
         with pytest.raises(Disconnect):
-            await defer_response(deferred, ANSWERS_HELD_BYTES_MAX).wait()
-        assert not defer_response(deferred, ANSWERS_HELD_BYTES_MAX).is_ready, (
+            await defer_response(deferred, HELD_RESPONSES_BYTES_MAX).wait_for_frame()
+        assert not defer_response(deferred, HELD_RESPONSES_BYTES_MAX).is_ready, (
             "the expired response no longer uses memory"
         )
 
@@ -125,4 +125,4 @@ def test_response_deferred_too_long_disconnects_client(monkeypatch: pytest.Monke
 
 
 def test_deferral_timeout_exceeds_timeout_of_stuck_connections() -> None:
-    assert ANSWER_HELD_SECONDS_MAX >= 3 * RESPONSE_STUCK_SECONDS_MAX
+    assert HELD_RESPONSE_SECONDS_MAX >= 3 * RESPONSE_STALLED_SECONDS_MAX

@@ -10,26 +10,26 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+    DescribeProducersTopic,
     PartitionResponse,
     ProducerState,
-    TopicRequest,
 )
-from tests.api.leading import Leader, tell
+from tests.api.leader_node import Leader, run_scenario
 from tests.replication.rig import FOLLOWER, TOPIC_ID
 
 
 async def described(leader: Leader, *indexes: int, topic: str = "topic") -> list[PartitionResponse]:
-    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=list(indexes))])
-    (answer,) = (await leader.ask(request, 0, DescribeProducersResponse)).topics
+    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name=topic, partition_indexes=list(indexes))])
+    (answer,) = (await leader.send_request(request, 0, DescribeProducersResponse)).topics
     assert answer.name == topic
     return answer.partitions
 
 
 async def write(leader: Leader) -> None:
     leader.produce(1, b"a", b"b", timestamp=1000)
-    leader.end(1, commit=True)
+    leader.end_transaction(1, commit=True)
     leader.produce(2, b"c", timestamp=2000)
-    leader.end(3, commit=False, epoch=7)
+    leader.end_transaction(3, commit=False, epoch=7)
     leader.produce(1, b"d", timestamp=3000)
     await leader.commit_all()
 
@@ -63,7 +63,7 @@ def test_describe_producers_returns_epoch_sequence_and_transaction() -> None:
         found[2].last_timestamp = 0
         assert [fields(each) for each in found] == EXPECTED
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_followers_describe_producers() -> None:
@@ -73,7 +73,7 @@ def test_followers_describe_producers() -> None:
         (partition,) = await described(leader, 0)
         assert [each.producer_id for each in partition.active_producers] == [2, 3, 1]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_describe_producers_handles_unknown_and_duplicate_partitions() -> None:
@@ -84,16 +84,16 @@ def test_describe_producers_handles_unknown_and_duplicate_partitions() -> None:
         (unknown,) = await described(leader, 0, topic="unknown")
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_describe_producers_response_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(leader: Leader) -> None:
         await write(leader)
-        monkeypatch.setattr(describe_producers, "TOLD_MAX", 3)
+        monkeypatch.setattr(describe_producers, "RESPONSE_PRODUCERS_MAX", 3)
         assert len((await described(leader, 0))[0].active_producers) == 3
-        monkeypatch.setattr(describe_producers, "TOLD_MAX", 2)
+        monkeypatch.setattr(describe_producers, "RESPONSE_PRODUCERS_MAX", 2)
         (partition,) = await described(leader, 0)
         assert (partition.error_code, partition.active_producers) == (ErrorCode.INVALID_REQUEST, [])
 
-    tell(scenario)
+    run_scenario(scenario)

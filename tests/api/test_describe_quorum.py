@@ -19,7 +19,7 @@ from chronik.protocol.messages.describe_quorum import (
     QuorumListener,
     QuorumNode,
     QuorumPartitionData,
-    ReplicaState,
+    QuorumReplicaState,
 )
 from chronik.testing import Broker, Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
@@ -36,7 +36,7 @@ CLOCK_MS = 50
 def ask(bootstrap: str, topic: str = QUORUM_TOPIC, partition: int = 0, version: int = 2) -> DescribeQuorumResponse:
     asked = DescribeQuorumTopic(topic_name=topic, partitions=[DescribeQuorumPartition(partition_index=partition)])
     with RawClient(bootstrap) as client:
-        return client.ask(DescribeQuorumRequest(topics=[asked]), version, DescribeQuorumResponse)
+        return client.request(DescribeQuorumRequest(topics=[asked]), version, DescribeQuorumResponse)
 
 
 def partition_of(response: DescribeQuorumResponse) -> QuorumPartitionData:
@@ -92,13 +92,13 @@ def test_every_node_returns_the_leaders_quorum_state(chronik_cluster_factory: Cl
 
     def missing() -> str | None:
         """Return None when all nodes have the same high watermark and log end."""
-        answers = [partition_of(ask(node.bootstrap)) for node in cluster.live]
+        answers = [partition_of(ask(node.bootstrap)) for node in cluster.live_nodes]
         ends = {(answer.high_watermark, voter.log_end_offset) for answer in answers for voter in answer.current_voters}
         is_settled = len(ends) == 1 and all(watermark == end for watermark, end in ends)
         return None if is_settled else f"watermarks and ends: {ends}"
 
     cluster.wait_until(missing, "the same high watermark and log end of all voters on all nodes")
-    answers = {node.node_id: ask(node.bootstrap) for node in cluster.live}
+    answers = {node.node_id: ask(node.bootstrap) for node in cluster.live_nodes}
     for answer in answers.values():
         found = partition_of(answer)
         assert found.error_code == ErrorCode.NONE
@@ -118,7 +118,7 @@ def test_every_node_returns_the_leaders_quorum_state(chronik_cluster_factory: Cl
     assert [voter["replica_id"] for voter in quorum["current_voters"]] == [1, 2, 3]
 
     _check_fetch_times_of_paused_node(cluster, leader)
-    survivor, *others = cluster.live
+    survivor, *others = cluster.live_nodes
     for node in others:
         node.kill()
 
@@ -129,13 +129,13 @@ def test_every_node_returns_the_leaders_quorum_state(chronik_cluster_factory: Cl
     cluster.wait_until(has_error, "an error without a known leader")
 
 
-def _directory_ids(replicas: list[ReplicaState]) -> dict[int, bytes]:
+def _directory_ids(replicas: list[QuorumReplicaState]) -> dict[int, bytes]:
     return {replica.replica_id: replica.replica_directory_id for replica in replicas}
 
 
 def _check_fetch_times_of_paused_node(cluster: Cluster, leader: ClusterNode) -> None:
-    paused = next(node for node in cluster.live if node is not leader)
-    asked = next(node for node in cluster.live if node not in (leader, paused))
+    paused = next(node for node in cluster.live_nodes if node is not leader)
+    asked = next(node for node in cluster.live_nodes if node not in (leader, paused))
     before = _times(asked)
     assert all(abs(heard - time.time() * 1000) < MINUTE_MS for heard, _ in before.values())
     assert all(abs(caught_up - time.time() * 1000) < MINUTE_MS for _, caught_up in before.values())

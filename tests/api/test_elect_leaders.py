@@ -8,26 +8,26 @@ from typing import Any
 
 from chronik.api import elect_leaders
 from chronik.metadata.commands.partitions import ElectLeaders
-from chronik.metadata.records import Failure, Result
+from chronik.metadata.records import ApplyResult, ItemFailure
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from tests.metadata.world import World, assignment
+from tests.metadata.metadata_world import MetadataWorld, build_assignment
 
 
 class Store:
     """A store whose proposal finds that the first partition already has its preferred leader."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: MetadataWorld) -> None:
         self.image = world.image
 
-    async def propose(self, command: ElectLeaders) -> Result:
+    async def propose(self, command: ElectLeaders) -> ApplyResult:
         assert [key.partition for key in command.partitions] == [0, 1]
-        return Result(failures=(Failure(0, ErrorCode.ELECTION_NOT_NEEDED, "it leads already"),))
+        return ApplyResult(failures=(ItemFailure(0, ErrorCode.ELECTION_NOT_NEEDED, "it leads already"),))
 
 
 def elect(topics: list[TopicPartitions] | None) -> dict[int, int]:
-    world = World(1, 2, 3)
-    world.create("orders", assignment(1, 2, isr=(2,), leader=2), assignment(1, 2, isr=(2,), leader=2))
+    world = MetadataWorld(1, 2, 3)
+    world.create("orders", build_assignment(1, 2, isr=(2,), leader=2), build_assignment(1, 2, isr=(2,), leader=2))
     services: Any = SimpleNamespace(authorizer=None, store=Store(world), image=world.image)
     request = ElectLeadersRequest(election_type=0, topic_partitions=topics)
     response = asyncio.run(elect_leaders.handle(services, request, None))  # type: ignore[arg-type]

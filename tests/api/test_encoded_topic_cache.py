@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from chronik import scheduler
 from chronik.api import metadata
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.topic_bytes import TopicBytes
-from chronik.exchange import Peer, Reply
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.encoded_topic_cache import EncodedTopicCache
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint, RegisterBroker, UpdateBrokerStatus
 from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
 from chronik.metadata.commands.partitions import OffsetCheckpoint, SetPartitionLeader, UpdatePartitionOffset
@@ -21,7 +20,8 @@ from chronik.metadata.commands.topics import CreatePartitions, DeleteTopic
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import encode, encode_element, encode_response
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.metadata.world import World, assignment, some_id
+from chronik.request_reply import ConnectedClient, Reply
+from tests.metadata.metadata_world import MetadataWorld, build_assignment, build_id
 
 USUAL = (Endpoint("PLAINTEXT", "host1", 9092),)
 VERSIONS = range(APIS[3].max_version + 1)
@@ -35,7 +35,7 @@ class Cluster:
     """An image and the services that Metadata uses; `encoded` counts encoded topics."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.world = World(1, 2, 3)
+        self.world = MetadataWorld(1, 2, 3)
         self.encoded = 0
         self.gone: set[int] = set()
         self.services = cast(
@@ -46,8 +46,8 @@ class Cluster:
                 node_id=1,
                 controller_id=lambda: 2,
                 is_fenced=lambda: False,
-                is_gone=lambda broker_id: broker_id in self.gone,
-                topic_bytes=TopicBytes(),
+                is_unreachable=lambda broker_id: broker_id in self.gone,
+                encoded_topics=EncodedTopicCache(),
             ),
         )
 
@@ -60,7 +60,7 @@ class Cluster:
 
     def apply(self, command: Any) -> None:
         self.world.accept(command)
-        self.services.topic_bytes.follow(self.world.delta, self.world.image)
+        self.services.encoded_topics.apply_delta(self.world.delta, self.world.image)
 
     def frame(self, version: int, *names: str, operations: bool = False, listener: str = "PLAINTEXT") -> bytes:
         """Return an encoded response after comparing it with the codec's own encoding."""
@@ -68,7 +68,9 @@ class Cluster:
         request = MetadataRequest(
             topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=operations
         )
-        reply = metadata.handle(self.services, request, Context(version, "test", Peer("h", 1, 1, listener)))
+        reply = metadata.handle(
+            self.services, request, RequestContext(version, "test", ConnectedClient("h", 1, 1, listener))
+        )
         answer = asyncio.run(response_of(reply))
         assert isinstance(answer, MetadataResponse)
         frame = b"".join(encode_response(5, version, answer))
@@ -76,7 +78,7 @@ class Cluster:
         for index, name in enumerate(names or sorted(image.topics)):
             if name in image.topics:
                 form = version, operations, listener
-                answer.topics[index] = metadata.topic_answer(image, image.topics[name], form, self.gone)
+                answer.topics[index] = metadata.build_topic(image, image.topics[name], form, self.gone)
         assert frame == b"".join(encode_response(5, version, answer))
         assert frame.endswith(encode(answer, version))
         return frame
@@ -85,8 +87,10 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster(monkeypatch)
-    cluster.world.create("orders", *[assignment(1, 2), assignment(2, 3), assignment(3, 1, isr=(3,))] * 50)
-    cluster.world.create("empty-handed", assignment(2, isr=(2,)))
+    cluster.world.create(
+        "orders", *[build_assignment(1, 2), build_assignment(2, 3), build_assignment(3, 1, isr=(3,))] * 50
+    )
+    cluster.world.create("empty-handed", build_assignment(2, isr=(2,)))
     return cluster
 
 
@@ -105,7 +109,7 @@ def test_changed_topic_is_encoded_again(cluster: Cluster) -> None:
     orders = cluster.world.image.topics["orders"]
     seen = {cluster.frame(12)}
     for command in (
-        CreatePartitions(orders.id, len(orders.partitions), (assignment(1, 2),)),
+        CreatePartitions(orders.id, len(orders.partitions), (build_assignment(1, 2),)),
         SetPartitionLeader(orders.id, 0, 2),
     ):
         before = cluster.encoded
@@ -114,8 +118,8 @@ def test_changed_topic_is_encoded_again(cluster: Cluster) -> None:
         assert cluster.encoded == before + 1
     assert len(seen) == 3
     cluster.apply(DeleteTopic(orders.id))
-    cluster.world.create("orders", assignment(3))
-    cluster.services.topic_bytes.follow(cluster.world.delta, cluster.world.image)
+    cluster.world.create("orders", build_assignment(3))
+    cluster.services.encoded_topics.apply_delta(cluster.world.delta, cluster.world.image)
     assert cluster.frame(12) not in seen
 
 
@@ -131,7 +135,7 @@ def test_fenced_broker_invalidates_its_topics(cluster: Cluster) -> None:
 
 def test_new_broker_does_not_invalidate_topics(cluster: Cluster) -> None:
     before, encoded = cluster.frame(12), cluster.encoded
-    cluster.apply(RegisterBroker(4, "host4", 9092, None, some_id(74), some_id(4), True))
+    cluster.apply(RegisterBroker(4, "host4", 9092, None, build_id(74), build_id(4), True))
     assert cluster.frame(12) != before, "the new broker is listed"
     assert cluster.encoded == encoded
 
@@ -149,7 +153,7 @@ def test_unreachable_leader_is_omitted_without_invalidating_cache(cluster: Clust
 
 def test_topics_are_cached_per_listener(cluster: Cluster) -> None:
     outside = Endpoint("EXTERNAL", "example.org", 443)
-    command = RegisterBroker(1, "host1", 9092, None, some_id(77), some_id(1), True, (*USUAL, outside))
+    command = RegisterBroker(1, "host1", 9092, None, build_id(77), build_id(1), True, (*USUAL, outside))
     cluster.apply(command)
     inside, encoded = cluster.frame(12), cluster.encoded
     from_outside = cluster.frame(12, listener="EXTERNAL")
@@ -157,7 +161,7 @@ def test_topics_are_cached_per_listener(cluster: Cluster) -> None:
     assert cluster.frame(12, listener="EXTERNAL") == from_outside
     assert cluster.frame(12) == inside
     assert cluster.encoded == encoded + 2
-    cluster.apply(replace(command, incarnation=some_id(78), listeners=()))
+    cluster.apply(replace(command, incarnation=build_id(78), listeners=()))
     assert cluster.frame(12, listener="EXTERNAL") != from_outside
 
 
@@ -172,8 +176,8 @@ def test_offsets_and_watermarks_do_not_invalidate_topics(cluster: Cluster) -> No
 
 
 def test_cache_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronik.api.shared.topic_bytes.KEPT_BYTES_MAX", 100)
-    kept = TopicBytes()
+    monkeypatch.setattr("chronik.api.shared.encoded_topic_cache.CACHED_BYTES_MAX", 100)
+    kept = EncodedTopicCache()
     for number in range(20):
         assert kept.get(bytes([number]), (1, False, "PLAINTEXT"), lambda: bytes(30)) == bytes(30)
         assert sum(len(form) for forms in kept._cached.values() for form in forms.values()) == kept._size <= 100

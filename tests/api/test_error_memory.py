@@ -25,8 +25,8 @@ from chronik.api import (
     elect_leaders,
     incremental_alter_configs,
 )
-from chronik.broker.requests.openings import Openings
-from chronik.protocol.budget import Budget
+from chronik.broker.requests.decompression import BatchDecompressor
+from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages import alter_configs as replaced
 from chronik.protocol.messages import alter_partition_reassignments as reassigned
@@ -37,7 +37,7 @@ from chronik.protocol.messages import delete_topics as deleted
 from chronik.protocol.messages import describe_quorum as quorum
 from chronik.protocol.messages import elect_leaders as elected
 from chronik.protocol.messages import incremental_alter_configs as changed
-from tests.api.refusing import KNOWN, UNKNOWN, services
+from tests.api.rejecting_services import KNOWN, UNKNOWN, rejecting_services
 
 TIMES: Final = 3
 
@@ -59,7 +59,7 @@ def requests(name: str) -> dict[ModuleType, Any]:
             resources=[replaced.AlterConfigsResource(resource_type=2, resource_name=name)]
         ),
         incremental_alter_configs: changed.IncrementalAlterConfigsRequest(
-            resources=[changed.AlterConfigsResource(resource_type=2, resource_name=name)]
+            resources=[changed.IncrementalAlterConfigsResource(resource_type=2, resource_name=name)]
         ),
         alter_partition_reassignments: reassigned.AlterPartitionReassignmentsRequest(
             topics=[reassigned.ReassignableTopic(name=name, partitions=[partition])]
@@ -90,7 +90,7 @@ def count_errors() -> int:
 @pytest.mark.parametrize("handler", requests(KNOWN), ids=lambda handler: handler.__name__.split(".")[-1])
 def test_errors_of_rejected_requests_are_freed(handler: Any, name: str, has_quorum: bool) -> None:
     async def is_rejected() -> bool:
-        node_services = services(has_quorum)
+        node_services = rejecting_services(has_quorum)
         try:
             answer = await handler.handle(
                 node_services, requests(name)[handler], SimpleNamespace(version=2, listener="", usage=None)
@@ -106,12 +106,12 @@ def test_errors_of_rejected_requests_are_freed(handler: Any, name: str, has_quor
 
 
 def test_errors_raised_in_a_thread_are_freed() -> None:
-    def raise_error(budget: Budget) -> None:
+    def raise_error(budget: DecompressionBudget) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD)
 
     async def is_rejected() -> None:
         with pytest.raises(KafkaError):
-            await Openings().run_in_thread(raise_error, Budget.on_loop())
+            await BatchDecompressor().run_in_thread(raise_error, DecompressionBudget.for_event_loop())
 
     before = count_errors()
     for _ in range(TIMES):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.protocol.errors import MESSAGE_CHARACTERS_MAX, ErrorCode, KafkaError
 from chronik.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -14,7 +14,7 @@ from chronik.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from tests.api.guarded import GuardedNode
+from tests.api.authorizing_node import AuthorizingNode
 
 LONGEST = "x" * 32_767
 
@@ -26,9 +26,9 @@ def test_long_error_message_is_truncated() -> None:
 
 @pytest.mark.parametrize("name", [LONGEST, "ä" * 16_383])
 def test_request_with_longest_topic_name_is_answered(tmp_path: Path, name: str) -> None:
-    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    node = AuthorizingNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
     try:
-        with Cluster(node.bootstrap) as cluster:
+        with ClusterClient(node.bootstrap) as cluster:
             partition = ReassignablePartition(partition_index=0, replicas=[1])
             request = AlterPartitionReassignmentsRequest(
                 topics=[ReassignableTopic(name=name, partitions=[partition])], timeout_ms=10_000

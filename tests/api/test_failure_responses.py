@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from chronik.api.routing.handlers import HANDLERS
-from chronik.exchange import Disconnect
 from chronik.protocol.apis import APIS, Api
 from chronik.protocol.codec import decode_response, encode_response
+from chronik.protocol.error_responses import build_error_response, error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import failed, told
 from chronik.protocol.message_types import REQUESTS, RESPONSES
 from chronik.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -21,6 +20,7 @@ from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchR
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from chronik.protocol.schema import Field, Request, Response, Struct
+from chronik.request_reply import Disconnect
 from tests.protocol.messages.values import generate
 
 CODE = ErrorCode.NOT_CONTROLLER
@@ -146,7 +146,7 @@ def test_fetch_failure_repeats_only_requested_partitions() -> None:
         topics=[FetchTopic(topic="a", partitions=[FetchPartition(partition=3, log_start_offset=5)])],
         forgotten_topics_data=[ForgottenTopic(topic="b", partitions=[1])],
     )
-    response = failed(FetchResponse, request, CODE)
+    response = build_error_response(FetchResponse, request, CODE)
     assert (response.error_code, response.session_id) == (CODE, 0)
     ((topic,), (data,)) = response.responses, response.responses[0].partitions
     assert (topic.topic, data.partition_index, data.error_code, data.records) == ("a", 3, CODE, b"")
@@ -155,7 +155,9 @@ def test_fetch_failure_repeats_only_requested_partitions() -> None:
 
 def test_failure_repeats_null_names_only_in_nullable_fields() -> None:
     by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=b"i" * 16)])
-    assert failed(MetadataResponse, by_id, CODE).topics[0].name == ""  # nullable since 12, but ids exist since 10
+    assert (
+        build_error_response(MetadataResponse, by_id, CODE).topics[0].name == ""
+    )  # nullable since 12, but ids exist since 10
     deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=b"i" * 16)])
     assert HANDLERS[20].failure(deleted, CODE).responses[0].name is None  # type: ignore[attr-defined]
 
@@ -168,12 +170,12 @@ def test_failed_produce_with_acks_0_raises_disconnect() -> None:
 
 def test_failure_shares_one_element_for_unnamed_items() -> None:
     request = CreateAclsRequest(creations=[AclCreation()] * 250_000)
-    results = failed(CreateAclsResponse, request, CODE).results
+    results = build_error_response(CreateAclsResponse, request, CODE).results
     assert len(results) == 250_000
     assert results[0] is results[-1]
     assert results[-1].error_message == CODE.message
 
 
 def test_error_fields_contain_code_and_message() -> None:
-    assert told(None) == {"error_code": ErrorCode.NONE, "error_message": None}
-    assert told(KafkaError(CODE, "not now")) == {"error_code": CODE, "error_message": "not now"}
+    assert error_fields(None) == {"error_code": ErrorCode.NONE, "error_message": None}
+    assert error_fields(KafkaError(CODE, "not now")) == {"error_code": CODE, "error_message": "not now"}

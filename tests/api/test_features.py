@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.admin.features import features_of
+from chronik.admin.features import describe_features
 from chronik.metadata import levels
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.api_versions import (
@@ -20,7 +20,7 @@ from chronik.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from chronik.testing import Broker
-from tests.api.transacting import Node
+from tests.api.transaction_node import TransactionNode
 from tests.raw import RawClient
 
 METADATA, TRANSACTIONS, OWN = "metadata.version", "transaction.version", "chronik.version"
@@ -30,7 +30,7 @@ KAFKA_4_3 = 30
 
 def asked(client: RawClient, version: int) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    return client.ask(request, version, ApiVersionsResponse)
+    return client.request(request, version, ApiVersionsResponse)
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -49,15 +49,15 @@ def test_api_versions_returns_supported_and_finalized_features(client: RawClient
 
 
 def test_cluster_before_upgrade_does_not_finalize_transaction_version() -> None:
-    node = Node(level=1)
+    node = TransactionNode(level=1)
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    answer = node.ask(request, 4, ApiVersionsResponse)
+    answer = node.send_request(request, 4, ApiVersionsResponse)
     assert TRANSACTIONS in [feature.name for feature in answer.supported_features]
     assert [(feature.name, feature.max_version_level) for feature in answer.finalized_features] == [
         (METADATA, KAFKA_4_3),
         (OWN, 1),
     ]
-    assert features_of(node.world.image)[TRANSACTIONS].level == 0
+    assert describe_features(node.world.image)[TRANSACTIONS].level == 0
 
 
 def test_finalized_features_epoch_increases_with_metadata_changes(client: RawClient, chronik_broker: Broker) -> None:
@@ -91,7 +91,7 @@ def updated(
             key.allow_downgrade = upgrade != UPGRADE
         keys.append(key)
     request = UpdateFeaturesRequest(feature_updates=keys, validate_only=validate_only)
-    return client.ask(request, version, UpdateFeaturesResponse)
+    return client.request(request, version, UpdateFeaturesResponse)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

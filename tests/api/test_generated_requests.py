@@ -53,6 +53,6 @@ def test_every_generated_request_gets_a_response(chronik_broker_factory: BrokerF
     with RawClient(broker.bootstrap) as client:
         for api, version in PAIRS:
             for request in requests(api.key, version):
-                client.ask(without_waiting(request), version, RESPONSES[api.key])
+                client.request(without_waiting(request), version, RESPONSES[api.key])
     broken = [line for line in broker.log.splitlines() if " ERROR " in line or " CRITICAL " in line]
     assert not broken, "\n".join(broken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.coordination import coordinator, custody
+from chronik.coordination import coordinator, host
 from chronik.groups import offsets
 from chronik.metadata.handlers.groups import GROUPS_WITH_CONFIGS_MAX
 from chronik.metadata.stores import local_store
@@ -22,9 +22,9 @@ from chronik.protocol.messages.describe_configs import (
 )
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.api import talk
-from tests.api.talk import APPEND, DELETE, SET
-from tests.api.test_configs import described, unique_group
+from tests.api import request_builders
+from tests.api.request_builders import APPEND, DELETE, SET
+from tests.api.test_configs import describe_configs, unique_group
 from tests.raw import RawClient
 
 BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
@@ -54,7 +54,7 @@ KAFKA_DEFAULTS = {
 
 def described_code(client: RawClient, kind: int, name: str) -> ErrorCode:
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-    (result,) = client.ask(DescribeConfigsRequest(resources=[resource]), 4, DescribeConfigsResponse).results
+    (result,) = client.request(DescribeConfigsRequest(resources=[resource]), 4, DescribeConfigsResponse).results
     return ErrorCode(result.error_code)
 
 
@@ -62,7 +62,7 @@ def described_code(client: RawClient, kind: int, name: str) -> ErrorCode:
 
 
 def test_group_configs_match_kafkas_defaults(client: RawClient) -> None:
-    configs = described(client, GROUP, unique_group())
+    configs = describe_configs(client, GROUP, unique_group())
     defaults = {name: (config.value, config.synonyms[0].name) for name, config in configs.items()}
     assert defaults == KAFKA_DEFAULTS
     assert {config.config_source for config in configs.values()} == {DEFAULT}
@@ -73,11 +73,14 @@ def test_group_configs_survive_restart(chronik_broker_factory: BrokerFactory) ->
     broker = chronik_broker_factory()
     with RawClient(broker.bootstrap) as client:
         changes = ("consumer.session.timeout.ms", SET, "46000"), ("share.isolation.level", SET, "read_committed")
-        assert talk.alter(client, GROUP, "g", *changes) is ErrorCode.NONE
-        assert talk.alter(client, GROUP, "g", ("share.isolation.level", DELETE, None)) is ErrorCode.NONE
+        assert request_builders.alter_configs(client, GROUP, "g", *changes) is ErrorCode.NONE
+        assert (
+            request_builders.alter_configs(client, GROUP, "g", ("share.isolation.level", DELETE, None))
+            is ErrorCode.NONE
+        )
     broker.restart()
     with RawClient(broker.bootstrap) as client:
-        configs = described(client, GROUP, "g")
+        configs = describe_configs(client, GROUP, "g")
         session = configs["consumer.session.timeout.ms"]
         assert (session.value, session.config_source) == ("46000", DYNAMIC_GROUP)
         assert [synonym.value for synonym in session.synonyms] == ["46000", "45000"]
@@ -101,23 +104,26 @@ def test_group_configs_survive_restart(chronik_broker_factory: BrokerFactory) ->
     ],
 )
 def test_group_configs_are_validated(client: RawClient, change: tuple[str, int, str | None], code: ErrorCode) -> None:
-    assert talk.alter(client, GROUP, unique_group(), change) is code
+    assert request_builders.alter_configs(client, GROUP, unique_group(), change) is code
 
 
 def test_group_session_timeout_must_exceed_heartbeat_interval(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(broker={"group.consumer.min.session.timeout.ms": 10_000})
     changes = ("consumer.heartbeat.interval.ms", SET, "12000"), ("consumer.session.timeout.ms", SET, "12000")
     with RawClient(broker.bootstrap) as client:
-        assert talk.alter(client, GROUP, "g", *changes) is ErrorCode.INVALID_CONFIG
-        assert talk.alter(client, GROUP, "g", changes[0]) is ErrorCode.NONE
-        assert talk.alter(client, GROUP, "g", changes[1]) is ErrorCode.INVALID_CONFIG
-        assert talk.alter(client, GROUP, "g", changes[1], ("consumer.heartbeat.interval.ms", DELETE, None)) is (
-            ErrorCode.NONE
-        )
+        assert request_builders.alter_configs(client, GROUP, "g", *changes) is ErrorCode.INVALID_CONFIG
+        assert request_builders.alter_configs(client, GROUP, "g", changes[0]) is ErrorCode.NONE
+        assert request_builders.alter_configs(client, GROUP, "g", changes[1]) is ErrorCode.INVALID_CONFIG
+        assert request_builders.alter_configs(
+            client, GROUP, "g", changes[1], ("consumer.heartbeat.interval.ms", DELETE, None)
+        ) is (ErrorCode.NONE)
 
 
 def test_empty_group_name_has_no_configs(client: RawClient) -> None:
-    assert talk.alter(client, GROUP, "", ("share.isolation.level", DELETE, None)) is ErrorCode.INVALID_REQUEST
+    assert (
+        request_builders.alter_configs(client, GROUP, "", ("share.isolation.level", DELETE, None))
+        is ErrorCode.INVALID_REQUEST
+    )
     assert described_code(client, GROUP, "") is ErrorCode.INVALID_REQUEST
     assert described_code(client, CLIENT_METRICS, "x") is ErrorCode.INVALID_REQUEST
 
@@ -127,11 +133,14 @@ def test_number_of_groups_with_configs_is_limited(chronik_broker_factory: Broker
     change = ("share.isolation.level", SET, "read_committed")
     with RawClient(broker.bootstrap) as client:
         for number in range(GROUPS_WITH_CONFIGS_MAX):
-            assert talk.alter(client, GROUP, f"g{number}", change) is ErrorCode.NONE
-        assert talk.alter(client, GROUP, "one more", change) is ErrorCode.INVALID_CONFIG
-        assert talk.alter(client, GROUP, "g7", change) is ErrorCode.NONE
-        assert talk.alter(client, GROUP, "g7", ("share.isolation.level", DELETE, None)) is ErrorCode.NONE
-        assert talk.alter(client, GROUP, "one more", change) is ErrorCode.NONE
+            assert request_builders.alter_configs(client, GROUP, f"g{number}", change) is ErrorCode.NONE
+        assert request_builders.alter_configs(client, GROUP, "one more", change) is ErrorCode.INVALID_CONFIG
+        assert request_builders.alter_configs(client, GROUP, "g7", change) is ErrorCode.NONE
+        assert (
+            request_builders.alter_configs(client, GROUP, "g7", ("share.isolation.level", DELETE, None))
+            is ErrorCode.NONE
+        )
+        assert request_builders.alter_configs(client, GROUP, "one more", change) is ErrorCode.NONE
 
 
 # Loggers
@@ -144,7 +153,7 @@ def own(chronik_broker_factory: BrokerFactory) -> Broker:
 
 
 def levels(client: RawClient) -> dict[str, str | None]:
-    configs = described(client, BROKER_LOGGER, "1")
+    configs = describe_configs(client, BROKER_LOGGER, "1")
     assert {config.config_source for config in configs.values()} == {DYNAMIC_BROKER_LOGGER}
     assert not any(config.read_only or config.is_sensitive for config in configs.values())
     return {name: config.value for name, config in configs.items()}
@@ -155,12 +164,18 @@ def test_altered_logger_levels_apply_until_restart(own: Broker) -> None:
         before = levels(client)
         assert {"root", "chronik.api", "chronik.server", "chronik.broker"} <= before.keys()
         assert before["root"] == before["chronik.broker"] == "INFO"
-        assert talk.alter(client, BROKER_LOGGER, "1", ("root", SET, "WARN")) is ErrorCode.NONE
+        assert request_builders.alter_configs(client, BROKER_LOGGER, "1", ("root", SET, "WARN")) is ErrorCode.NONE
         assert levels(client)["chronik.broker"] == "WARN"
-        assert talk.alter(client, BROKER_LOGGER, "1", ("chronik.broker", SET, "TRACE")) is ErrorCode.NONE
+        assert (
+            request_builders.alter_configs(client, BROKER_LOGGER, "1", ("chronik.broker", SET, "TRACE"))
+            is ErrorCode.NONE
+        )
         assert levels(client)["chronik.broker"] == "TRACE"
         assert levels(client)["chronik.server"] == "WARN"
-        assert talk.alter(client, BROKER_LOGGER, "1", ("chronik.broker", DELETE, None)) is ErrorCode.NONE
+        assert (
+            request_builders.alter_configs(client, BROKER_LOGGER, "1", ("chronik.broker", DELETE, None))
+            is ErrorCode.NONE
+        )
         assert levels(client)["chronik.broker"] == "WARN"
     own.restart()
     with RawClient(own.bootstrap) as client:
@@ -170,9 +185,12 @@ def test_altered_logger_levels_apply_until_restart(own: Broker) -> None:
 def test_connections_are_logged_only_at_debug_level(own: Broker) -> None:
     with RawClient(own.bootstrap) as client:
         for level in ("INFO", "DEBUG"):
-            assert talk.alter(client, BROKER_LOGGER, "1", ("chronik.server", SET, level)) is ErrorCode.NONE
+            assert (
+                request_builders.alter_configs(client, BROKER_LOGGER, "1", ("chronik.server", SET, level))
+                is ErrorCode.NONE
+            )
             with RawClient(own.bootstrap) as other:
-                assert talk.describe(other, level, create=False).error_code
+                assert request_builders.describe_topic(other, level, create=False).error_code
             debug_lines = [line for line in own.log.splitlines() if " DEBUG " in line and "connection" in line]
             assert bool(debug_lines) is (level == "DEBUG")
 
@@ -194,7 +212,7 @@ def test_invalid_logger_levels_are_rejected_as_in_kafka(
     client: RawClient, broker: str, change: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
     before = levels(client)
-    assert talk.alter(client, BROKER_LOGGER, broker, change) is code
+    assert request_builders.alter_configs(client, BROKER_LOGGER, broker, change) is code
     assert levels(client) == before
     if broker != "1":
         assert described_code(client, BROKER_LOGGER, broker) is code
@@ -205,7 +223,7 @@ def test_alter_configs_rejects_broker_loggers(client: RawClient) -> None:
     resource = AlterConfigsResource(
         resource_type=BROKER_LOGGER, resource_name="1", configs=[AlterableConfig(name="root", value="INFO")]
     )
-    (answer,) = client.ask(AlterConfigsRequest(resources=[resource]), 2, AlterConfigsResponse).responses
+    (answer,) = client.request(AlterConfigsRequest(resources=[resource]), 2, AlterConfigsResponse).responses
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -213,4 +231,4 @@ def test_logger_names_are_stable() -> None:
     """Operators have configured levels by these names."""
     assert local_store.log.name == "chronik.metadata.local_store"
     assert coordinator.log.name == offsets.log.name == "chronik.groups.coordinator"
-    assert custody.log.name == "chronik.groups.hosting"
+    assert host.log.name == "chronik.groups.hosting"

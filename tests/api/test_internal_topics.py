@@ -9,21 +9,21 @@ from typing import cast
 import pytest
 
 from chronik.api import create_partitions, delete_topics
-from chronik.api.shared.context import Context, Services
-from chronik.exchange import Peer
+from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.topics import CreatePartitions, DeleteTopic
 from chronik.metadata.names import OFFSETS_TOPIC
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.admin.making import topic_admin
+from chronik.request_reply import ConnectedClient
+from tests.admin.factories import topic_admin
 from tests.groups.shared_image import OFFSETS_TOPIC_ID, SharedImage
 
-CONTEXT = Context(6, "", cast(Peer, SimpleNamespace(number=1)))
+CONTEXT = RequestContext(6, "", cast(ConnectedClient, SimpleNamespace(number=1)))
 REJECTED = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -38,11 +38,11 @@ class RecordingStore:
         self.is_shared = not alone
         self.done: list[str] = []
 
-    async def propose(self, command: Command) -> Result:
+    async def propose(self, command: Command) -> ApplyResult:
         assert isinstance(command, DeleteTopic | CreatePartitions)
         verb = "delete" if isinstance(command, DeleteTopic) else "enlarge"
         self.done.append(f"{verb} {self.image.topics_by_id[command.topic_id].name}")
-        return Result()
+        return ApplyResult()
 
 
 def services_of(recorder: RecordingStore) -> Services:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from chronik.protocol.apis import APIS, KAFKA_APIS
-from chronik.protocol.batch import BatchHeader, parse_header, seal
+from chronik.protocol.batch import BatchHeader, build_batch, parse_header
 from chronik.protocol.codec import decode_response
 from chronik.protocol.compression import Codec, compress
 from chronik.protocol.errors import ErrorCode
@@ -21,7 +21,7 @@ from chronik.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from chronik.protocol.messages.fetch import FetchPartition, FetchReplicaState, FetchRequest, FetchResponse, FetchTopic
 from chronik.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -43,7 +43,7 @@ def client(chronik_broker: Broker) -> Iterator[RawClient]:
 
 def is_alive(broker: Broker) -> bool:
     with RawClient(broker.bootstrap) as client:
-        return bool(client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys)
+        return bool(client.request(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys)
 
 
 def produce(client: RawClient, topic: str, records: bytes | None, version: int = 9) -> tuple[ErrorCode, int]:
@@ -52,7 +52,7 @@ def produce(client: RawClient, topic: str, records: bytes | None, version: int =
         timeout_ms=30_000,
         topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])],
     )
-    response = client.ask(request, version, ProduceResponse)
+    response = client.request(request, version, ProduceResponse)
     partition = response.responses[0].partition_responses[0]
     return ErrorCode(partition.error_code), partition.base_offset
 
@@ -64,14 +64,14 @@ def batch(key: bytes | None = b"k", value: bytes = b"v", codec: Codec = Codec.NO
 @pytest.mark.parametrize("size", [-1, 0, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
 def test_invalid_frame_length_closes_connection(chronik_broker: Broker, client: RawClient, size: int) -> None:
     client.socket.sendall(struct.pack(">i", size))
-    assert client.is_closed_by_broker()
+    assert client.wait_for_close()
     assert is_alive(chronik_broker)
 
 
 def test_unknown_api_key_closes_connection_with_one_log_line(chronik_broker: Broker, client: RawClient) -> None:
     port = client.socket.getsockname()[1]
     client.send_frame(struct.pack(">hhih", 9999, 0, 7, -1))
-    assert client.is_closed_by_broker()
+    assert client.wait_for_close()
     lines = [line for line in chronik_broker.log.splitlines() if f":{port} closed" in line]
     assert len(lines) == 1
     assert "9999" in lines[0]
@@ -101,13 +101,13 @@ def test_unsupported_api_versions_request_is_answered_in_version_0(client: RawCl
 
 def test_truncated_request_closes_connection(chronik_broker: Broker, client: RawClient) -> None:
     client.send_frame(struct.pack(">hhih", 3, 9, 1, -1) + b"\x00")
-    assert client.is_closed_by_broker()
+    assert client.wait_for_close()
     assert is_alive(chronik_broker)
 
 
 def test_array_count_beyond_frame_end_closes_connection(chronik_broker: Broker, client: RawClient) -> None:
     client.send_frame(struct.pack(">hhihi", 3, 1, 1, -1, 2**31 - 1))
-    assert client.is_closed_by_broker()
+    assert client.wait_for_close()
     assert is_alive(chronik_broker)
 
 
@@ -117,7 +117,7 @@ def test_millions_of_tagged_fields_close_connection(chronik_broker: Broker, clie
     header = struct.pack(">hhih", 18, 3, 1, -1) + varint
     try:
         client.send_frame(header + b"\x01\x00" * count)
-        assert client.is_closed_by_broker()
+        assert client.wait_for_close()
     except (BrokenPipeError, ConnectionResetError):
         pass
     assert is_alive(chronik_broker)
@@ -164,7 +164,7 @@ def test_produce_without_records_returns_invalid_record(
 def test_record_count_that_contradicts_offsets_is_rejected(client: RawClient, chronik_topic: str) -> None:
     good = batch()
     header: BatchHeader = parse_header(good)
-    lying = seal(header._replace(record_count=2), good[61:])
+    lying = build_batch(header._replace(record_count=2), good[61:])
     assert produce(client, chronik_topic, lying)[0] is ErrorCode.INVALID_RECORD
 
 
@@ -198,7 +198,7 @@ def test_decompression_bomb_is_rejected_for_compacted_topic(
         bomb = compress(codec, bytes(1 << 28))
     header = parse_header(batch())._replace(attributes=int(codec))
     before = _resident_bytes(chronik_broker.pid)
-    code, _ = produce(client, chronik_topic, seal(header, bomb[:1_000_000]))
+    code, _ = produce(client, chronik_topic, build_batch(header, bomb[:1_000_000]))
     assert code in {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD}
     assert _resident_bytes(chronik_broker.pid) - before < 400 << 20
     assert chronik_broker.records(chronik_topic) == []
@@ -215,7 +215,7 @@ def test_produce_with_invalid_acks_is_rejected(client: RawClient, chronik_topic:
     request = ProduceRequest(
         acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=chronik_topic, partition_data=[partition])]
     )
-    response = client.ask(request, 9, ProduceResponse)
+    response = client.request(request, 9, ProduceResponse)
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
@@ -225,7 +225,7 @@ def test_failed_produce_with_acks_0_closes_connection(client: RawClient, chronik
         acks=0, timeout_ms=1000, topic_data=[TopicProduceData(name=chronik_topic, partition_data=[partition])]
     )
     client.send(request, 9)
-    assert client.is_closed_by_broker()
+    assert client.wait_for_close()
 
 
 # Followers and topics
@@ -240,20 +240,20 @@ def test_fetch_with_replica_id_is_rejected(client: RawClient, chronik_topic: str
     if version < 15:
         request.replica_id = 2
     else:
-        request.replica_state = ReplicaState(replica_id=2, replica_epoch=1)
-    response = client.ask(request, version, FetchResponse)
+        request.replica_state = FetchReplicaState(replica_id=2, replica_epoch=1)
+    response = client.request(request, version, FetchResponse)
     assert response.responses[0].partitions[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250])
 def test_create_topics_rejects_invalid_name(client: RawClient, name: str) -> None:
     request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
-    assert client.ask(request, 7, CreateTopicsResponse).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert client.request(request, 7, CreateTopicsResponse).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_create_topics_accepts_name_of_249_characters(client: RawClient) -> None:
     request = CreateTopicsRequest(topics=[CreatableTopic(name="x" * 249, num_partitions=1, replication_factor=1)])
-    assert client.ask(request, 7, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
+    assert client.request(request, 7, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_create_topics_accepts_name_of_249_characters(client: RawClient) -> None
 def test_create_topics_rejects_invalid_config(client: RawClient, config: str, value: str | None) -> None:
     topic = CreatableTopic(name="never-made", num_partitions=1, replication_factor=1)
     topic.configs = [CreatableTopicConfig(name=config, value=value)]
-    response = client.ask(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
+    response = client.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG
     assert config in (response.topics[0].error_message or "")
 
@@ -282,5 +282,5 @@ def test_create_topics_rejects_invalid_partition_count_or_replication_factor(
     client: RawClient, partitions: int, factor: int, code: ErrorCode
 ) -> None:
     topic = CreatableTopic(name="never-made", num_partitions=partitions, replication_factor=factor)
-    response = client.ask(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
+    response = client.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert response.topics[0].error_code == code

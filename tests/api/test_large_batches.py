@@ -12,15 +12,14 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from chronik.api import produce
-from chronik.api.shared.context import Context, Services
-from chronik.broker.requests.incoming import accept_produced
-from chronik.broker.requests.openings import Openings
-from chronik.broker.requests.refusals import RefusedBatches
-from chronik.exchange import Peer
-from chronik.limits import OPENED_ON_LOOP_RECORDS_MAX
+from chronik.api.shared.context import RequestContext, Services
+from chronik.broker.requests.decompression import BatchDecompressor
+from chronik.broker.requests.produced_records import validate_produced_records
+from chronik.broker.requests.rejected_batches import RejectedBatches
+from chronik.limits import INSPECTED_ON_LOOP_RECORDS_MAX
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import DeleteTopic, UpdateTopicConfig
-from chronik.protocol.budget import Budget
+from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, RecordsTooLarge
 from chronik.protocol.messages.list_offsets import (
@@ -31,21 +30,22 @@ from chronik.protocol.messages.list_offsets import (
 )
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from chronik.protocol.records import Record, encode_batch
-from chronik.scheduler import Account, Scheduler, working_for
+from chronik.request_reply import ConnectedClient
+from chronik.scheduler import Account, Scheduler, on_behalf_of
 from chronik.testing import Broker
-from tests.abuse.bomb_records import TIME_MS, many_headers, old_messages, tiny_records
-from tests.api import talk
+from tests.abuse.bomb_records import TIME_MS, batch_of_tiny_records, batch_with_many_headers, magic_1_messages
+from tests.api import request_builders
 from tests.raw import RawClient
-from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, PlayedFollower, Rig
+from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, FakeFollower, Rig
 
 T = TypeVar("T")
 COMPACTED = {"cleanup.policy": "compact"}
-LARGE = tiny_records(OPENED_ON_LOOP_RECORDS_MAX + 1, Codec.LZ4)
+LARGE = batch_of_tiny_records(INSPECTED_ON_LOOP_RECORDS_MAX + 1, Codec.LZ4)
 SMALL = encode_batch([Record(0, TIME_MS, b"k", b"small")])
-CONTEXT = Context(13, "client", Peer("host", 1, 1))
+CONTEXT = RequestContext(13, "client", ConnectedClient("host", 1, 1))
 
 
-class BlockedDecompressor(Openings):
+class BlockedDecompressor(BatchDecompressor):
     """A decompressor whose thread waits until the test lets it continue."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class BlockedDecompressor(Openings):
         self.has_started = asyncio.Event()
         self.go = asyncio.Event()
 
-    async def run_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> T:
+    async def run_in_thread(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T:
         self.has_started.set()
         await self.go.wait()
         return work(budget)
@@ -70,7 +70,7 @@ class FakeServices:
 
     def __post_init__(self) -> None:
         self.replicas, self.store, self.clock = self.rig.replicas, self.rig.store, self.rig.clock
-        self.refused_batches = RefusedBatches(self.clock)
+        self.refused_batches = RejectedBatches(self.clock)
 
     @property
     def image(self) -> Any:
@@ -133,7 +133,7 @@ def delete_topic(parts: FakeServices) -> None:
 
 
 def test_large_batch_is_appended_if_nothing_changed_meanwhile() -> None:
-    assert outcome_of(lambda parts: None) == (ErrorCode.NONE, OPENED_ON_LOOP_RECORDS_MAX + 1)
+    assert outcome_of(lambda parts: None) == (ErrorCode.NONE, INSPECTED_ON_LOOP_RECORDS_MAX + 1)
 
 
 @pytest.mark.parametrize("event", [lose_leadership, lose_and_regain_leadership, is_fenced, change_config])
@@ -153,7 +153,7 @@ def test_later_batches_of_the_request_wait_for_a_large_one() -> None:
         assert rig.replica().log.log_end_offset == 1
         parts.openings.go.set()
         answers = (await answer).responses[0].partition_responses
-        assert [each.base_offset for each in answers] == [0, 1, OPENED_ON_LOOP_RECORDS_MAX + 2]
+        assert [each.base_offset for each in answers] == [0, 1, INSPECTED_ON_LOOP_RECORDS_MAX + 2]
 
     Rig(configs=COMPACTED).run(scenario)
 
@@ -187,9 +187,9 @@ def test_produce_of_many_partitions_yields_to_other_work() -> None:
 
 def test_large_batches_are_decompressed_one_at_a_time() -> None:
     async def scenario() -> None:
-        openings, running, most = Openings(), 0, 0
+        openings, running, most = BatchDecompressor(), 0, 0
 
-        def work(budget: Budget) -> int:
+        def work(budget: DecompressionBudget) -> int:
             nonlocal running, most
             running += 1
             most = max(most, running)
@@ -197,10 +197,12 @@ def test_large_batches_are_decompressed_one_at_a_time() -> None:
             running -= 1
             return budget.records_left
 
-        with working_for(Scheduler(), Account()):
-            found = await asyncio.gather(*[openings.run_in_thread(work, Budget(1, number, 1)) for number in range(20)])
+        with on_behalf_of(Scheduler(), Account()):
+            found = await asyncio.gather(
+                *[openings.run_in_thread(work, DecompressionBudget(1, number, 1)) for number in range(20)]
+            )
         assert found == list(range(20))
-        assert (most, openings.in_thread) == (1, 20)
+        assert (most, openings.offloaded_count) == (1, 20)
 
     asyncio.run(scenario())
 
@@ -213,7 +215,7 @@ def test_decompressed_records_are_freed_after_rejection() -> None:
     async def scenario() -> None:
         opened: list[weakref.ref[WeakBuffer]] = []
 
-        def work(budget: Budget) -> None:
+        def work(budget: DecompressionBudget) -> None:
             content = WeakBuffer()
             opened.append(weakref.ref(content))
             try:
@@ -224,7 +226,7 @@ def test_decompressed_records_are_freed_after_rejection() -> None:
         gc.disable()
         try:
             with pytest.raises(RecordsTooLarge, match="too much"):
-                await Openings().run_in_thread(work, Budget.on_loop())
+                await BatchDecompressor().run_in_thread(work, DecompressionBudget.for_event_loop())
             assert opened[0]() is None
         finally:
             gc.enable()
@@ -236,10 +238,10 @@ def test_decompressed_records_are_freed_after_rejection() -> None:
 def test_pipelined_requests_keep_order_behind_large_batch(client: RawClient, chronik_topic: str) -> None:
     """An idempotent producer with five batches in flight, every other one decompressed in a thread."""
     requests, sequence = [], 0
-    for size in (OPENED_ON_LOOP_RECORDS_MAX + 1, 1, 20_000, 1, 1):
+    for size in (INSPECTED_ON_LOOP_RECORDS_MAX + 1, 1, 20_000, 1, 1):
         records = [Record(n, TIME_MS, b"k%d" % n, b"v") for n in range(size)]
         sent = encode_batch(records, codec=Codec.ZSTD, producer_id=77, producer_epoch=0, base_sequence=sequence)
-        requests.append(talk.produce_request(chronik_topic, sent))
+        requests.append(request_builders.produce_request(chronik_topic, sent))
         sequence += size
     for request in requests:
         client.send(request, 9)
@@ -250,36 +252,47 @@ def test_pipelined_requests_keep_order_behind_large_batch(client: RawClient, chr
 
 @pytest.mark.chronik_topic(configs=COMPACTED)
 def test_large_batches_are_validated_like_small_ones(client: RawClient, chronik_topic: str) -> None:
-    keyless = talk.produce(client, chronik_topic, tiny_records(10_000, Codec.GZIP, key=None))
+    keyless = request_builders.produce(client, chronik_topic, batch_of_tiny_records(10_000, Codec.GZIP, key=None))
     assert keyless.error_code == ErrorCode.INVALID_RECORD
     assert [each.batch_index for each in keyless.record_errors][:3] == [0, 1, 2]
-    too_much = talk.produce(client, chronik_topic, many_headers(50_000_000, Codec.ZSTD))
+    too_much = request_builders.produce(client, chronik_topic, batch_with_many_headers(50_000_000, Codec.ZSTD))
     assert too_much.error_code == ErrorCode.MESSAGE_TOO_LARGE
-    assert talk.produce(client, chronik_topic, many_headers(5_000_000, Codec.ZSTD)).error_code == ErrorCode.NONE
+    assert (
+        request_builders.produce(client, chronik_topic, batch_with_many_headers(5_000_000, Codec.ZSTD)).error_code
+        == ErrorCode.NONE
+    )
 
 
 def test_rejected_large_batch_with_acks_0_closes_connection(chronik_broker: Broker) -> None:
     chronik_broker.create_topic("compacted-no-acks", configs=COMPACTED)
     with RawClient(chronik_broker.bootstrap) as client:
-        client.send(talk.produce_request("compacted-no-acks", LARGE, acks=0), 9)
-        assert talk.produce(client, "compacted-no-acks", SMALL).base_offset == OPENED_ON_LOOP_RECORDS_MAX + 1
-        client.send(talk.produce_request("compacted-no-acks", tiny_records(10_000, Codec.GZIP, key=None), acks=0), 9)
-        assert client.is_closed_by_broker()
+        client.send(request_builders.produce_request("compacted-no-acks", LARGE, acks=0), 9)
+        assert (
+            request_builders.produce(client, "compacted-no-acks", SMALL).base_offset
+            == INSPECTED_ON_LOOP_RECORDS_MAX + 1
+        )
+        client.send(
+            request_builders.produce_request(
+                "compacted-no-acks", batch_of_tiny_records(10_000, Codec.GZIP, key=None), acks=0
+            ),
+            9,
+        )
+        assert client.wait_for_close()
 
 
 def test_large_message_set_is_converted(client: RawClient, chronik_topic: str) -> None:
-    answer = talk.produce(client, chronik_topic, old_messages(34 * 20_000, Codec.GZIP), version=2)
+    answer = request_builders.produce(client, chronik_topic, magic_1_messages(34 * 20_000, Codec.GZIP), version=2)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
-    assert talk.list_offset(client, chronik_topic, -1).offset == 20_000
+    assert request_builders.list_offset(client, chronik_topic, -1).offset == 20_000
 
 
 def test_list_offsets_rejects_duplicate_partitions(client: RawClient, chronik_topic: str) -> None:
     """As in Kafka."""
-    talk.produce(client, chronik_topic, SMALL)
+    request_builders.produce(client, chronik_topic, SMALL)
     for version in (1, 7):
         once, twice = ListOffsetsPartition(partition_index=1, timestamp=-1), ListOffsetsPartition(timestamp=TIME_MS)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=chronik_topic, partitions=[twice, once, twice])])
-        answers = client.ask(request, version, ListOffsetsResponse).topics[0].partitions
+        answers = client.request(request, version, ListOffsetsResponse).topics[0].partitions
         assert [each.error_code for each in answers] == [
             ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST
         ]  # fmt: skip
@@ -289,8 +302,8 @@ def test_list_offsets_finds_timestamp_in_large_batch(client: RawClient, chronik_
     """Timestamps are ascending; the last record is the first one at or after the timestamp."""
     records = [Record(n, TIME_MS + n, None, b"v") for n in range(20_000)]
     for codec in Codec:
-        before = talk.produce(client, chronik_topic, encode_batch(records, codec=codec)).base_offset
-        assert talk.list_offset(client, chronik_topic, TIME_MS + 19_999).offset == 19_999
+        before = request_builders.produce(client, chronik_topic, encode_batch(records, codec=codec)).base_offset
+        assert request_builders.list_offset(client, chronik_topic, TIME_MS + 19_999).offset == 19_999
         assert before == 20_000 * codec
 
 
@@ -316,7 +329,7 @@ def test_batch_durable_before_a_large_one_is_acknowledged(acks: int) -> None:
         answer = start_produce(parts, two_partitions(acks))
         await parts.openings.has_started.wait()
         assert small.log.log_end_offset == 1
-        followers = [PlayedFollower(rig, number) for number in (FOLLOWER, OTHER)]
+        followers = [FakeFollower(rig, number) for number in (FOLLOWER, OTHER)]
         for follower in followers:
             await follower.fetch(rig.at(0))
             await follower.fetch(rig.at(1, last_epoch=small.leader_epoch))
@@ -342,18 +355,24 @@ def test_batch_truncated_before_a_large_one_is_not_acknowledged(acks: int) -> No
         answer = start_produce(parts, two_partitions(acks))
         await parts.openings.has_started.wait()
         rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
-        await small.syncs.settled()
+        await small.syncer.wait_until_idle()
         small.truncate_to(0)
         rig.command(SetPartitionLeader(TOPIC_ID, 0, LEADER))
         other = encode_batch([Record(0, TIME_MS, b"k", b"another's")])
         small = rig.replica(0)
         small.append(
-            accept_produced(memoryview(bytearray(other)), small.rules, CONTEXT.version, TIME_MS, Budget.on_loop)
+            validate_produced_records(
+                memoryview(bytearray(other)),
+                small.produce_rules,
+                CONTEXT.version,
+                TIME_MS,
+                DecompressionBudget.for_event_loop,
+            )
         )
         parts.openings.go.set()
         large = rig.replica(1)
         await eventually(lambda: large.log.log_end_offset > 0)
-        for follower in (PlayedFollower(rig, number) for number in (FOLLOWER, OTHER)):
+        for follower in (FakeFollower(rig, number) for number in (FOLLOWER, OTHER)):
             await follower.fetch(rig.at(0), rig.at(0, 1))
             ends = (rig.at(1, last_epoch=small.leader_epoch), rig.at(large.log.log_end_offset, 1, last_epoch=0))
             await follower.fetch(*ends)

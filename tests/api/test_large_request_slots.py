@@ -20,7 +20,7 @@ from chronik.protocol.messages.list_offsets import (
 )
 from chronik.protocol.schema import Request
 from chronik.scheduler import SUSPENDED_PER_ACCOUNT_MAX, Account, Scheduler
-from tests.api.guarded import GuardedNode
+from tests.api.authorizing_node import AuthorizingNode
 from tests.raw import RawClient
 
 LIST_OFFSETS, VERSION = 2, 7
@@ -52,7 +52,7 @@ def test_large_request_is_decoded_only_when_it_has_a_slot(tmp_path: Path, monkey
         return decode_request_body(header, frame, position)
 
     monkeypatch.setattr(router, "decode_request_body", decode_and_count)
-    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    node = AuthorizingNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
     try:
         request = list_offsets_request(PARTITIONS)
         assert len(encode_request(RequestHeader(LIST_OFFSETS, VERSION, 1, "raw"), request)) > (
@@ -65,9 +65,9 @@ def test_large_request_is_decoded_only_when_it_has_a_slot(tmp_path: Path, monkey
         for client in clients:
             client.send(request, VERSION)
         other = RawClient(node.bootstrap)
-        response = other.ask(list_offsets_request(1), VERSION, ListOffsetsResponse)
+        response = other.request(list_offsets_request(1), VERSION, ListOffsetsResponse)
         assert len(response.topics[0].partitions) == 1
-        node.until(lambda: len(account.suspended) == CONNECTIONS)
+        node.wait_until(lambda: len(account.suspended) == CONNECTIONS)
         assert len(decoded) == 1, "only the small request is decoded"
         account.suspended_count -= SUSPENDED_PER_ACCOUNT_MAX
         node._loop.call_soon_threadsafe(grant_slots, scheduler, account)

@@ -12,18 +12,18 @@ from typing import Final
 import pytest
 
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
-from chronik.exchange import Reply
 from chronik.metadata import levels
 from chronik.metadata.commands.acls import CreateAcls
 from chronik.metadata.records import Acl
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.protocol.schema import Struct
+from chronik.request_reply import Reply
 from chronik.testing.ports import HOST, ReservedPorts
 from tests.abuse.floods.requests import LARGE_GROUP, LARGE_TOPIC, PAYLOADS
-from tests.api.guarded import ALLOW, LITERAL, GuardedNode
+from tests.api.authorizing_node import ALLOW, LITERAL, AuthorizingNode
 from tests.raw import RawClient
 
 PARTITIONS: Final = 3_000
@@ -35,12 +35,12 @@ SUPER_USER: Final = {"super.users": "User:ANONYMOUS"}
 
 
 @pytest.fixture(scope="module", params=["standalone", "cluster"])
-def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
+def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingNode]:
     """A standalone node, or a cluster of one node, in which a majority confirms reads."""
     reserved = ReservedPorts(1)
     peers = [{"id": 1, "kafka": f"{HOST}:0", "raft": f"{HOST}:{reserved.ports[0]}"}]
     folder = tmp_path_factory.mktemp("node")
-    node = GuardedNode(folder, peers=peers if request.param == "cluster" else None, **SUPER_USER)
+    node = AuthorizingNode(folder, peers=peers if request.param == "cluster" else None, **SUPER_USER)
     try:
         create_data(node)
         yield node
@@ -49,21 +49,21 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         reserved.release()
 
 
-def create_data(node: GuardedNode) -> None:
+def create_data(node: AuthorizingNode) -> None:
     """Create the topic, ACLs and offsets that the requests read."""
-    node.until(lambda: any(broker.online for broker in node.services.image.brokers.values()))
-    node.until(lambda: levels.level_of(node.services.image.features) == levels.HIGHEST)
+    node.wait_until(lambda: any(broker.is_online for broker in node.services.image.brokers.values()))
+    node.wait_until(lambda: levels.cluster_level(node.services.image.features) == levels.HIGHEST)
     names = [f"topic-{number}" for number in range(1_000)]
-    acls = [Acl(ResourceType.TOPIC, name, LITERAL, "User:reader", "*", Operation.READ, ALLOW) for name in names]
+    acls = [Acl(AclResourceType.TOPIC, name, LITERAL, "User:reader", "*", AclOperation.READ, ALLOW) for name in names]
     node.propose(CreateAcls(tuple(acls)))
     offsets = {TopicPartition(LARGE_TOPIC, index): 1 for index in range(PARTITIONS)}
-    with Cluster(node.bootstrap, client_id="test") as client:
+    with ClusterClient(node.bootstrap, client_id="test") as client:
         create_topics(client, [NewTopic(LARGE_TOPIC, PARTITIONS, 1)])
-        client.retrying(lambda: commit_offsets(client, LARGE_GROUP, offsets))
+        client.retry(lambda: commit_offsets(client, LARGE_GROUP, offsets))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_large_response_is_freed_without_garbage_collection(node: GuardedNode, kind: str) -> None:
+def test_large_response_is_freed_without_garbage_collection(node: AuthorizingNode, kind: str) -> None:
     frame = PAYLOADS[kind](KINDS[kind])(0)
     with RawClient(node.bootstrap) as client:
         client.send_bytes(frame)
@@ -75,7 +75,7 @@ def test_large_response_is_freed_without_garbage_collection(node: GuardedNode, k
             for _ in range(REPETITIONS):
                 client.send_bytes(frame)
                 assert client.read_frame() is not None
-            node.until(lambda: True)
+            node.wait_until(lambda: True)
             gc.collect()
             left = {type(each).__name__ for each in gc.garbage if isinstance(each, Reply | Struct)}
         finally:

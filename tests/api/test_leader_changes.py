@@ -14,10 +14,9 @@ import pytest
 
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
-from chronik.broker.requests.fetch_sessions import FetchSessions
-from chronik.broker.requests.refusals import RefusedBatches
+from chronik.broker.requests.fetch_sessions import FetchSessionCache
+from chronik.broker.requests.rejected_batches import RejectedBatches
 from chronik.config import NodeConfig
-from chronik.exchange import Outbox, Peer, Reply
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
@@ -26,9 +25,10 @@ from chronik.protocol.messages.fetch import FetchRequest, FetchResponse, Partiti
 from chronik.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from chronik.protocol.records import Record, encode_batch
 from chronik.protocol.schema import Request
+from chronik.request_reply import ConnectedClient, Reply, UnsentByteCounter
 from chronik.scheduler import Scheduler
-from tests.api import talk
-from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, PlayedFollower, Rig
+from tests.api import request_builders
+from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, FakeFollower, Rig
 
 FETCH, PRODUCE = 1, 0
 PATIENCE_SECONDS = 0.5
@@ -53,12 +53,12 @@ class LeaderNode:
             image=rig.store.image,
             configs=rig.configs,
             replicas=rig.replicas,
-            fetch_sessions=FetchSessions(),
+            fetch_sessions=FetchSessionCache(),
             is_fenced=lambda: self.is_fenced,
             may_be_replaced=lambda: self.may_be_replaced,
-            outbox=Outbox(),
+            outbox=UnsentByteCounter(),
             scheduler=Scheduler(),
-            refused_batches=RefusedBatches(rig.clock),
+            rejected_batches=RejectedBatches(rig.clock),
         )
         self.router = Router(cast(Services, services), rig.loop.failures.append)
 
@@ -70,15 +70,15 @@ class LeaderNode:
     def fence(self) -> None:
         """Fence the node, as an expired lease does."""
         self.is_fenced = True
-        self.rig.replicas.end_waits()
+        self.rig.replicas.fail_waiters()
 
     def send(self, key: int, version: int, request: Request) -> Reply[Any]:
         frame = bytearray(encode_request(RequestHeader(key, version, 7, "test"), request)[4:])
-        return self.router.dispatch(frame, Peer("test", 0, 1))
+        return self.router.dispatch(frame, ConnectedClient("test", 0, 1))
 
     def fetch(self, offset: int = 0, version: int = 12, **more: int) -> Reply[Any]:
         topic = "topic" if version < 13 else TOPIC_ID
-        request: FetchRequest = talk.fetch_request(
+        request: FetchRequest = request_builders.fetch_request(
             (topic, 0, offset), min_bytes=1, max_wait_ms=int(PATIENCE_SECONDS * 1000)
         )
         for name, value in more.items():
@@ -87,12 +87,12 @@ class LeaderNode:
 
     def produce(self, sequence: int) -> Reply[Any]:
         batch = encode_batch([Record(0, 0, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=sequence)
-        return self.send(PRODUCE, 9, talk.produce_request("topic", batch))
+        return self.send(PRODUCE, 9, request_builders.produce_request("topic", batch))
 
     async def followers_have(self, offset: int) -> None:
         for follower in (FOLLOWER, OTHER):
-            at = self.rig.at(offset, last_epoch=self.rig.replica().last_epoch)
-            await PlayedFollower(self.rig, follower).fetch(at)
+            at = self.rig.at(offset, last_epoch=self.rig.replica().latest_epoch)
+            await FakeFollower(self.rig, follower).fetch(at)
 
     def hand_to(self, leader: int) -> None:
         self.rig.command(SetPartitionLeader(TOPIC_ID, 0, leader, self.rig.partition().leader_epoch))
@@ -104,7 +104,7 @@ class LeaderNode:
 
 
 async def fetched(answer: Reply[Any], version: int = 12) -> FetchResponse:
-    frames = await answer.wait()
+    frames = await answer.wait_for_frame()
     _, response = decode_response(FETCH, version, memoryview(b"".join(frames or ()))[4:])
     assert isinstance(response, FetchResponse)
     return response
@@ -115,7 +115,7 @@ async def partition_of(answer: Reply[Any], version: int = 12) -> PartitionData:
 
 
 async def produced(answer: Reply[Any]) -> PartitionProduceResponse:
-    frames = await answer.wait()
+    frames = await answer.wait_for_frame()
     _, response = decode_response(PRODUCE, 9, memoryview(b"".join(frames or ()))[4:])
     assert isinstance(response, ProduceResponse)
     return response.responses[0].partition_responses[0]
@@ -128,7 +128,7 @@ def run_scenario(scenario: Callable[[LeaderNode], Coroutine[Any, Any, None]]) ->
 async def three_records(node: LeaderNode) -> None:
     for _ in range(3):
         node.rig.append()
-    await node.rig.replica().syncs.all_synced()
+    await node.rig.replica().syncer.wait_until_synced()
     await node.followers_have(3)
     assert (await partition_of(node.fetch())).high_watermark == 3
 
@@ -140,9 +140,9 @@ def test_new_leader_delays_fetch_until_high_watermark_is_known() -> None:
     async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         node.rig.append()
-        await node.rig.replica().syncs.all_synced()
+        await node.rig.replica().syncer.wait_until_synced()
         node.lead_again()
-        assert not node.rig.replica().knows_high_watermark
+        assert not node.rig.replica().is_high_watermark_known
         began = node.rig.loop.time()
         waiting = node.fetch()
         assert not waiting.is_ready
@@ -161,7 +161,7 @@ def test_new_leader_without_high_watermark_returns_error_after_timeout(version: 
     async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         node.rig.append()
-        await node.rig.replica().syncs.all_synced()
+        await node.rig.replica().syncer.wait_until_synced()
         node.lead_again()
         answer = await partition_of(node.fetch(version=version), version)
         assert (answer.error_code, answer.high_watermark, answer.records) == (code, -1, b"")
@@ -227,11 +227,13 @@ def test_waiting_produce_fails_immediately_when_leader_is_fenced() -> None:
 
 def test_waiting_produce_names_the_latest_of_two_new_leaders() -> None:
     async def scenario(node: LeaderNode) -> None:
-        waiting = node.send(PRODUCE, 10, talk.produce_request("topic", encode_batch([Record(0, 0, None, b"v")])))
+        waiting = node.send(
+            PRODUCE, 10, request_builders.produce_request("topic", encode_batch([Record(0, 0, None, b"v")]))
+        )
         assert not waiting.is_ready
         node.hand_to(FOLLOWER)
         node.hand_to(OTHER)
-        frames = await waiting.wait()
+        frames = await waiting.wait_for_frame()
         _, response = decode_response(PRODUCE, 10, memoryview(b"".join(frames or ()))[4:])
         assert isinstance(response, ProduceResponse)
         answer = response.responses[0].partition_responses[0]
@@ -250,13 +252,13 @@ def test_batch_after_truncated_batch_is_rejected_without_sequence_gap() -> None:
         first, replica = node.produce(0), node.rig.replica()
         node.hand_to(FOLLOWER)
         assert (await produced(first)).error_code == NOT_LEADER
-        await replica.syncs.settled()
+        await replica.syncer.wait_until_idle()
         replica.truncate_to(0)
         node.hand_to(LEADER)
         assert (await produced(node.produce(1))).error_code == NOT_LEADER
         again = node.produce(0)
         behind = node.produce(1)
-        await node.rig.replica().syncs.all_synced()
+        await node.rig.replica().syncer.wait_until_synced()
         await node.followers_have(2)
         assert [(await produced(each)).error_code for each in (again, behind)] == [ErrorCode.NONE] * 2
 
@@ -269,7 +271,7 @@ def test_batch_after_rejected_but_kept_batch_is_accepted() -> None:
         node.lead_again()
         assert (await produced(first)).error_code == NOT_LEADER
         behind, again = node.produce(1), node.produce(0)
-        await node.rig.replica().syncs.all_synced()
+        await node.rig.replica().syncer.wait_until_synced()
         await node.followers_have(2)
         assert (await produced(behind)).base_offset == 1
         assert (await produced(again)).base_offset == 0
@@ -332,7 +334,7 @@ def test_possibly_replaced_leader_confirms_before_serving_fetch() -> None:
         waiting = node.fetch(offset=3)
         await asyncio.sleep(0.1)
         node.rig.append()
-        await node.rig.replica().syncs.all_synced()
+        await node.rig.replica().syncer.wait_until_synced()
         await node.followers_have(4)
         answer = await partition_of(waiting)
         assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 4)

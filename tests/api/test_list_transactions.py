@@ -12,14 +12,14 @@ from chronik.protocol.messages.describe_transactions import (
     DescribeTransactionsResponse,
 )
 from chronik.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from tests.api.transacting import Node
+from tests.api.transaction_node import TransactionNode
 
 NOW_MS = 1_000_000
 
 
-def node_with(*states: TransactionState) -> Node:
+def node_with(*states: TransactionState) -> TransactionNode:
     """Return a node with transactional ids `tx-0`, `tx-1`, …, each started a second before the previous one."""
-    node = Node()
+    node = TransactionNode()
     node.clock.advance(NOW_MS / 1000)
     now_ms = node.clock.now_ms()
     node.transactions.known = [
@@ -38,8 +38,8 @@ def node_with(*states: TransactionState) -> Node:
     return node
 
 
-def listed(node: Node, version: int = 2, **filters: object) -> list[tuple[str, int, str]]:
-    response = node.ask(ListTransactionsRequest(**filters), version, ListTransactionsResponse)  # type: ignore[arg-type]
+def listed(node: TransactionNode, version: int = 2, **filters: object) -> list[tuple[str, int, str]]:
+    response = node.send_request(ListTransactionsRequest(**filters), version, ListTransactionsResponse)  # type: ignore[arg-type]
     assert (response.error_code, response.unknown_state_filters) == (ErrorCode.NONE, [])
     return [(each.transactional_id, each.producer_id, each.transaction_state) for each in response.transaction_states]
 
@@ -65,7 +65,7 @@ def test_list_transactions_filters_by_state_and_producer() -> None:
 
 def test_unknown_state_filters_are_returned() -> None:
     request = ListTransactionsRequest(state_filters=["Sleeping", "Sleeping", "Empty"])
-    response = node_with(*TransactionState).ask(request, 2, ListTransactionsResponse)
+    response = node_with(*TransactionState).send_request(request, 2, ListTransactionsResponse)
     assert response.unknown_state_filters == ["Sleeping"]
     assert [each.transactional_id for each in response.transaction_states] == ["tx-0"]
 
@@ -86,17 +86,17 @@ def test_transactional_id_pattern_must_match_completely() -> None:
 
 def test_invalid_transactional_id_pattern_is_rejected() -> None:
     request = ListTransactionsRequest(transactional_id_pattern="(")
-    response = node_with().ask(request, 2, ListTransactionsResponse)
+    response = node_with().send_request(request, 2, ListTransactionsResponse)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def described(node: Node, *names: str) -> DescribeTransactionsResponse:
+def described(node: TransactionNode, *names: str) -> DescribeTransactionsResponse:
     request = DescribeTransactionsRequest(transactional_ids=list(names))
-    return node.ask(request, 0, DescribeTransactionsResponse)
+    return node.send_request(request, 0, DescribeTransactionsResponse)
 
 
 def test_describe_transactions_returns_partitions_and_groups() -> None:
-    node = Node()
+    node = TransactionNode()
     gone = node.partition(0)
     node.transactions.known = [
         Transaction(

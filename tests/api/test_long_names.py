@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from chronik.metadata.commands.groups import UpdateConsumerGroup
-from chronik.metadata.commands.transactions import NOT_SEEN, InitTransaction
+from chronik.metadata.commands.transactions import NO_RECORD_INDEX, InitTransaction
 from chronik.protocol.errors import ErrorCode
-from tests.api.guarded import GuardedNode, ask, errors
+from tests.api.authorizing_node import AuthorizingNode, error_codes_in, send_request
 from tests.raw import RawClient
 
 REQUESTS = 1_000
@@ -54,15 +54,15 @@ def test_long_names_are_rejected_without_using_memory_or_disk(
             "topics": [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 0}]}],
         },
     }
-    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    node = AuthorizingNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
     try:
         with RawClient(node.bootstrap) as client:
             topic = {"name": "t", "num_partitions": 1, "replication_factor": 1}
-            ask(client, "CreateTopics", 7, topics=[topic], timeout_ms=10_000)
+            send_request(client, "CreateTopics", 7, topics=[topic], timeout_ms=10_000)
             memory, disk, codes = resident_bytes(), stored_bytes(tmp_path), set()
             for number in range(REQUESTS):
                 name = str(number).ljust(NAME_BYTES, "x")
-                codes.update(errors(ask(client, api, version, **{field: name}, **others[api])))
+                codes.update(error_codes_in(send_request(client, api, version, **{field: name}, **others[api])))
             assert codes == {code}
             assert resident_bytes() - memory < GROWTH_BYTES_MAX
             assert stored_bytes(tmp_path) - disk < GROWTH_BYTES_MAX // 10
@@ -74,22 +74,22 @@ def test_long_names_are_rejected_without_using_memory_or_disk(
 
 def test_long_names_stored_by_earlier_versions_remain_usable(tmp_path: Path) -> None:
     name = "x" * NAME_BYTES
-    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    node = AuthorizingNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
     try:
-        node.propose(InitTransaction(name, NOT_SEEN, 77, 0, 60_000, node.services.clock.now_ms()))
+        node.propose(InitTransaction(name, NO_RECORD_INDEX, 77, 0, 60_000, node.services.clock.now_ms()))
         node.propose(UpdateConsumerGroup(name, "consumer", 0, None, None, "Empty", (), node.services.clock.now_ms()))
     finally:
         node.close()
-    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    node = AuthorizingNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
     try:
         assert list(node.services.image.transactions) == [name]
         assert list(node.services.image.groups) == [name]
         with RawClient(node.bootstrap) as client:
             for key_type in (0, 1):
-                assert not errors(ask(client, "FindCoordinator", 3, key=name, key_type=key_type))
-            producer = ask(client, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000)
+                assert not error_codes_in(send_request(client, "FindCoordinator", 3, key=name, key_type=key_type))
+            producer = send_request(client, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000)
             assert (producer.error_code, producer.producer_id, producer.producer_epoch) == (ErrorCode.NONE, 77, 1)
-            (deleted,) = ask(client, "DeleteGroups", 2, groups_names=[name]).results
+            (deleted,) = send_request(client, "DeleteGroups", 2, groups_names=[name]).results
             assert deleted.error_code == ErrorCode.NONE
     finally:
         node.close()

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from chronik.api.shared.long_answers import Elements
-from chronik.limits import ANSWER_BYTES_MAX, DECODED_AT_ONCE_BYTES_MAX
-from chronik.metadata import slices
-from chronik.metadata.slices import Pace, in_pieces
+from chronik.api.shared.long_responses import ResponseElements
+from chronik.limits import DECODED_INLINE_BYTES_MAX, LISTING_RESPONSE_BYTES_MAX
+from chronik.metadata import chunking
+from chronik.metadata.chunking import YieldTimer, iter_chunks
 from chronik.protocol.codec import RequestHeader, encode_element, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import (
@@ -24,10 +24,10 @@ VERSION = 12
 
 
 def test_pace_yields_to_other_tasks_when_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(chunking, "SLICE_SECONDS", 0.0)
 
     async def busy(iterations: list[str]) -> None:
-        pace = Pace()
+        pace = YieldTimer()
         for _ in range(3):
             iterations.append("busy")
             await pace.yield_if_due()
@@ -45,28 +45,28 @@ def test_pace_yields_to_other_tasks_when_due(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_chunks_contain_all_elements_in_order() -> None:
     for count in (0, 1, 500, 501, 1700):
-        chunks = list(in_pieces(range(count)))
+        chunks = list(iter_chunks(range(count)))
         assert [each for chunk in chunks for each in chunk] == list(range(count))
 
 
 def test_response_elements_beyond_limit_are_rejected() -> None:
     topic = MetadataResponseTopic(name="t" * 100)
     size = len(encode_element(MetadataResponse, topic, VERSION))
-    elements = Elements(MetadataResponse, VERSION, bytes_max=3 * size)
+    elements = ResponseElements(MetadataResponse, VERSION, bytes_max=3 * size)
     for _ in range(3):
         elements.add(topic)
     with pytest.raises(KafkaError) as full:
         elements.add(topic)
     assert full.value.code is ErrorCode.INVALID_REQUEST
-    elements.refuse(MetadataResponseTopic(name="t", error_code=full.value.code))
-    assert len(elements.as_array_of(MetadataResponseTopic)) == 4
+    elements.add_error(MetadataResponseTopic(name="t", error_code=full.value.code))
+    assert len(elements.to_list(MetadataResponseTopic)) == 4
 
 
 def test_default_response_limit_is_40_mib() -> None:
-    largest = Elements(MetadataResponse, VERSION)
-    largest.add(bytes(ANSWER_BYTES_MAX))
+    largest = ResponseElements(MetadataResponse, VERSION)
+    largest.add(bytes(LISTING_RESPONSE_BYTES_MAX))
     with pytest.raises(KafkaError):
-        Elements(MetadataResponse, VERSION).add(bytes(ANSWER_BYTES_MAX + 1))
+        ResponseElements(MetadataResponse, VERSION).add(bytes(LISTING_RESPONSE_BYTES_MAX + 1))
 
 
 @pytest.mark.parametrize("extra", [0, 1])
@@ -78,15 +78,15 @@ def test_request_decoded_in_thread_gets_normal_response(client: RawClient, extra
         return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
     header = RequestHeader(3, 4, 1, "raw")
-    missing = DECODED_AT_ONCE_BYTES_MAX - (len(encode_request(header, request(0))) - 4)
+    missing = DECODED_INLINE_BYTES_MAX - (len(encode_request(header, request(0))) - 4)
     wanted = request(missing + extra)
-    assert len(encode_request(header, wanted)) - 4 == DECODED_AT_ONCE_BYTES_MAX + extra
-    response = client.ask(wanted, 4, MetadataResponse)
+    assert len(encode_request(header, wanted)) - 4 == DECODED_INLINE_BYTES_MAX + extra
+    response = client.request(wanted, 4, MetadataResponse)
     assert len(response.topics) == 1_201
     assert {topic.error_code for topic in response.topics[:-1]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_malformed_large_request_closes_connection(client: RawClient) -> None:
     header = encode_request(RequestHeader(3, 4, 1, "raw"), MetadataRequest(topics=[]))[4:-5]
-    client.send_frame(header + b"\x7f\xff\xff\xff" + bytes(DECODED_AT_ONCE_BYTES_MAX))
-    assert client.is_closed_by_broker()
+    client.send_frame(header + b"\x7f\xff\xff\xff" + bytes(DECODED_INLINE_BYTES_MAX))
+    assert client.wait_for_close()

@@ -26,13 +26,13 @@ def create(broker: Broker, names: list[str], per_request: int) -> list[int]:
                     for name in names[first : first + per_request]
                 ]
             )
-            codes += [topic.error_code for topic in client.ask(request, 7, CreateTopicsResponse).topics]
+            codes += [topic.error_code for topic in client.request(request, 7, CreateTopicsResponse).topics]
     return codes
 
 
 def topics_of(broker: Broker) -> dict[str | None, bytes]:
     with RawClient(broker.bootstrap) as client:
-        response = client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
+        response = client.request(MetadataRequest(topics=None), 12, MetadataResponse)
     assert all(topic.error_code == ErrorCode.NONE for topic in response.topics)
     assert all([partition.leader_id for partition in topic.partitions] == [1] for topic in response.topics)
     return {topic.name: topic.topic_id for topic in response.topics}

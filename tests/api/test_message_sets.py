@@ -10,11 +10,11 @@ import pytest
 
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.message_set import iter_messages
+from chronik.protocol.message_set import iter_message_set
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.api import talk
+from tests.api import request_builders
 from tests.raw import RawClient
 
 DEADLINE_SECONDS = 60
@@ -27,9 +27,9 @@ def message(magic: int, value: bytes) -> bytes:
 
 
 def offsets(client: RawClient, topic: str, offset: int, version: int) -> list[int]:
-    data = talk.fetch(client, topic, offset, version=version)
+    data = request_builders.fetch(client, topic, offset, version=version)
     assert data.error_code == ErrorCode.NONE
-    return [record.offset for record in iter_messages(talk.records_of(data))]
+    return [record.offset for record in iter_message_set(request_builders.records_of(data))]
 
 
 @pytest.mark.parametrize(("produce_version", "magic"), [(0, 0), (1, 0), (2, 1)])
@@ -38,13 +38,13 @@ def test_message_sets_are_readable_in_every_fetch_version(
     client: RawClient, chronik_topic: str, produce_version: int, magic: int, fetch_version: int
 ) -> None:
     sent = message(magic, b"first") + message(magic, b"second")
-    assert talk.produce(client, chronik_topic, sent, version=produce_version).base_offset == 0
-    assert talk.produce(client, chronik_topic, sent, version=produce_version).base_offset == 2
-    data = talk.fetch(client, chronik_topic, 0, version=fetch_version)
+    assert request_builders.produce(client, chronik_topic, sent, version=produce_version).base_offset == 0
+    assert request_builders.produce(client, chronik_topic, sent, version=produce_version).base_offset == 2
+    data = request_builders.fetch(client, chronik_topic, 0, version=fetch_version)
     if fetch_version >= 4:
-        assert talk.values(data) == [b"first", b"second"] * 2
+        assert request_builders.values(data) == [b"first", b"second"] * 2
         return
-    read = list(iter_messages(talk.records_of(data)))
+    read = list(iter_message_set(request_builders.records_of(data)))
     assert [record.value for record in read] == [b"first", b"second"] * 2
     assert [record.offset for record in read] == [0, 1, 2, 3]
 
@@ -54,8 +54,8 @@ def test_message_sets_are_readable_in_every_fetch_version(
 def test_old_fetch_within_a_batch_makes_progress(
     client: RawClient, chronik_topic: str, codec: Codec, version: int
 ) -> None:
-    talk.produce(client, chronik_topic, talk.batch(b"0", b"1", b"2", codec=codec))
-    talk.produce(client, chronik_topic, talk.batch(b"3"))
+    request_builders.produce(client, chronik_topic, request_builders.batch(b"0", b"1", b"2", codec=codec))
+    request_builders.produce(client, chronik_topic, request_builders.batch(b"3"))
     assert [each for each in offsets(client, chronik_topic, 2, version) if each >= 2] == [2, 3]
 
 
@@ -68,30 +68,32 @@ def test_old_fetch_within_a_batch_makes_progress(
     ],
 )
 def test_zstd_batches_are_fetched_unchanged(client: RawClient, chronik_topic: str, topic: str, version: int) -> None:
-    talk.produce(client, chronik_topic, talk.batch(b"plain"))
-    talk.produce(client, chronik_topic, talk.batch(b"v", codec=Codec.ZSTD))
-    data = talk.fetch(client, chronik_topic, 0, version=version)
+    request_builders.produce(client, chronik_topic, request_builders.batch(b"plain"))
+    request_builders.produce(client, chronik_topic, request_builders.batch(b"v", codec=Codec.ZSTD))
+    data = request_builders.fetch(client, chronik_topic, 0, version=version)
     assert (data.error_code, data.high_watermark) == (ErrorCode.NONE, 2)
-    assert talk.records_of(data) == talk.records_of(talk.fetch(client, chronik_topic, 0, version=12))
-    assert talk.values(data) == [b"plain", b"v"]
+    assert request_builders.records_of(data) == request_builders.records_of(
+        request_builders.fetch(client, chronik_topic, 0, version=12)
+    )
+    assert request_builders.values(data) == [b"plain", b"v"]
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_zstd_batches_are_converted_for_message_set_clients(
     client: RawClient, chronik_topic: str, version: int
 ) -> None:
-    talk.produce(client, chronik_topic, talk.batch(b"plain"))
-    talk.produce(client, chronik_topic, talk.batch(b"v", b"w", codec=Codec.ZSTD))
-    data = talk.fetch(client, chronik_topic, 0, version=version)
-    read = list(iter_messages(talk.records_of(data)))
+    request_builders.produce(client, chronik_topic, request_builders.batch(b"plain"))
+    request_builders.produce(client, chronik_topic, request_builders.batch(b"v", b"w", codec=Codec.ZSTD))
+    data = request_builders.fetch(client, chronik_topic, 0, version=version)
+    read = list(iter_message_set(request_builders.records_of(data)))
     assert [(record.offset, record.value) for record in read] == [(0, b"plain"), (1, b"v"), (2, b"w")]
 
 
 @pytest.mark.chronik_topic(configs={"compression.type": "zstd"})
 def test_message_set_is_accepted_by_topic_with_zstd(client: RawClient, chronik_topic: str) -> None:
-    assert talk.produce(client, chronik_topic, message(1, b"v"), version=2).error_code == ErrorCode.NONE
-    assert talk.values(talk.fetch(client, chronik_topic, 0)) == [b"v"]
-    sent = talk.produce(client, chronik_topic, talk.batch(b"v", codec=Codec.ZSTD), version=6)
+    assert request_builders.produce(client, chronik_topic, message(1, b"v"), version=2).error_code == ErrorCode.NONE
+    assert request_builders.values(request_builders.fetch(client, chronik_topic, 0)) == [b"v"]
+    sent = request_builders.produce(client, chronik_topic, request_builders.batch(b"v", codec=Codec.ZSTD), version=6)
     assert sent.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
@@ -103,7 +105,7 @@ def test_old_fetch_skips_batches_emptied_by_compaction(chronik_broker_factory: B
     with RawClient(broker.bootstrap) as client:
         overwritten = [Record(0, -1, b"stays", b"v")] + [Record(n, -1, b"k", b"v" * 30) for n in range(1, 10)]
         for _ in range(40):
-            talk.produce(client, "compacted", encode_batch(overwritten, codec=codec))
+            request_builders.produce(client, "compacted", encode_batch(overwritten, codec=codec))
         last = 399
         _wait_until_compacted(broker, client)
         for version in (0, 3):

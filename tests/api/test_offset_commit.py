@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from chronik.api import offset_commit
-from chronik.api.shared.context import Context, Services
+from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.commands.groups import CommitOffsetBatch
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_commit import (
@@ -16,7 +16,7 @@ from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.groups.driving import committed_offsets, run, started
+from tests.groups.coordinator_helpers import committed_offsets, run_scenario, running_coordinator
 from tests.groups.memory_store import PARTITIONS, MemoryStore
 
 VERSIONS = range(11)
@@ -35,11 +35,11 @@ def topic(name: str, topic_id: bytes, *indexes: int, leader_epoch: int = -1) -> 
 
 async def commit(store: MemoryStore, version: int, request: OffsetCommitRequest) -> list[list[int]]:
     """Return the error codes by topic and partition."""
-    async with started(store) as coordinator:
+    async with running_coordinator(store) as coordinator:
         services = SimpleNamespace(
-            authorizer=None, groups=coordinator, image=store.image, coordinators=SimpleNamespace(stands_alone=False)
+            authorizer=None, groups=coordinator, image=store.image, coordinators=SimpleNamespace(is_standalone=False)
         )
-        context = cast(Context, SimpleNamespace(version=version))
+        context = cast(RequestContext, SimpleNamespace(version=version))
         response = await offset_commit.handle(cast(Services, services), request, context)
     return [[partition.error_code for partition in each.partitions] for each in response.topics]
 
@@ -55,7 +55,7 @@ def test_offset_commit_stores_only_existing_partitions(version: int) -> None:
         assert errors == [[UNKNOWN, 0, 0, UNKNOWN, UNKNOWN], [missing], [UNKNOWN, 0]]
         assert set(await committed_offsets(store, "g")) == {("t", 0), ("t", LAST)}
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -72,7 +72,7 @@ def test_unknown_partition_error_precedes_group_error(version: int) -> None:
         assert await commit(store, version, request) == [[no_group, UNKNOWN]]
         assert store.commands == []
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_commit_of_unknown_topics_proposes_no_command() -> None:
@@ -83,7 +83,7 @@ def test_commit_of_unknown_topics_proposes_no_command() -> None:
         assert store.commands == []
         assert "g" not in store.image.groups
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_negative_leader_epoch_is_stored_as_none() -> None:
@@ -95,4 +95,4 @@ def test_negative_leader_epoch_is_stored_as_none() -> None:
         assert isinstance(command, CommitOffsetBatch)
         assert command.commits[0].offsets[0].leader_epoch == -1
 
-    run(scenario)
+    run_scenario(scenario)

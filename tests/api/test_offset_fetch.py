@@ -10,9 +10,8 @@ import pytest
 
 from chronik.api import offset_fetch
 from chronik.api.routing.router import Router
-from chronik.api.shared.admission import FENCED
 from chronik.api.shared.context import Services
-from chronik.exchange import Outbox, Peer
+from chronik.api.shared.read_consistency import FENCED_ERRORS
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request, encode_response
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -22,13 +21,14 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
+from chronik.request_reply import ConnectedClient, UnsentByteCounter
 from chronik.scheduler import Scheduler
-from tests.groups.driving import commit_offsets, run
-from tests.groups.shared_image import CoordinatingNode, SharedImage, nodes
+from tests.groups.coordinator_helpers import commit_offsets, run_scenario
+from tests.groups.shared_image import CoordinatingNode, SharedImage, running_nodes
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 COMMITTED = 5
-PEER = Peer("127.0.0.1", 0, 1)
+PEER = ConnectedClient("127.0.0.1", 0, 1)
 VERSIONS = range(9)  # versions that name topics
 ID, KNOWN_ID = b"i" * 16, b"k" * 16
 TOPIC = SimpleNamespace(name="new")
@@ -59,7 +59,7 @@ def services_of(node: CoordinatingNode, barrier: Barrier) -> Services:
         image=image,
         config=config,
         is_fenced=lambda: node.is_fenced,
-        outbox=Outbox(),
+        outbox=UnsentByteCounter(),
         scheduler=Scheduler(),
     )
     return cast(Services, parts)
@@ -77,7 +77,7 @@ async def ask(services: Services, version: int, *groups: str) -> OffsetFetchResp
     fatal: list[BaseException] = []
     router = Router(services, on_fatal=fatal.append)
     frame = encode_request(RequestHeader(FETCH_KEY, version, 7, "raw"), request_of(version, *groups))
-    answer = await router.dispatch(bytearray(frame[4:]), PEER).wait()
+    answer = await router.dispatch(bytearray(frame[4:]), PEER).wait_for_frame()
     assert answer is not None
     _, response = decode_response(FETCH_KEY, version, memoryview(b"".join(answer))[4:])
     assert isinstance(response, OffsetFetchResponse)
@@ -101,7 +101,7 @@ def errors(response: OffsetFetchResponse) -> set[int]:
 @pytest.mark.parametrize(("node_id", "is_fenced"), [(2, False), (2, True), (1, True)])
 def test_offset_fetch_is_answered_by_any_confirmed_node(version: int, node_id: int, is_fenced: bool) -> None:
     async def scenario() -> None:
-        async with nodes(SharedImage()) as node:
+        async with running_nodes(SharedImage()) as node:
             await commit_offsets(node[1].groups, "g")
             node[node_id].is_fenced = is_fenced
             barrier = Barrier()
@@ -110,27 +110,27 @@ def test_offset_fetch_is_answered_by_any_confirmed_node(version: int, node_id: i
             assert committed_partitions(response) == [(0, COMMITTED, 0), (1, -1, 0)]
             assert barrier.passed == 1
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_coordinator_confirms_its_image_before_offset_fetch() -> None:
     """Another node may have replaced it and acknowledged commits that it does not know."""
 
     async def scenario() -> None:
-        async with nodes(SharedImage()) as node:
+        async with running_nodes(SharedImage()) as node:
             await commit_offsets(node[1].groups, "g")
             barrier = Barrier()
             assert committed_partitions(await ask(services_of(node[1], barrier), 8, "g"))[0] == (0, COMMITTED, 0)
             assert barrier.passed == 1
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("node_id", "is_fenced"), [(1, False), (1, True), (2, False)])
 def test_unconfirmed_offset_fetch_returns_load_in_progress(version: int, node_id: int, is_fenced: bool) -> None:
     async def scenario() -> None:
-        async with nodes(SharedImage()) as node:
+        async with running_nodes(SharedImage()) as node:
             await commit_offsets(node[1].groups, "g")
             node[node_id].is_fenced = is_fenced
             unconfirmed = Barrier(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
@@ -140,23 +140,23 @@ def test_unconfirmed_offset_fetch_returns_load_in_progress(version: int, node_id
             else:
                 assert [group.error_code for group in response.groups] == [LOADING]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_offset_fetch_of_many_groups_confirms_once() -> None:
     async def scenario() -> None:
-        async with nodes(SharedImage()) as node:
+        async with running_nodes(SharedImage()) as node:
             await commit_offsets(node[1].groups, "g")
             barrier = Barrier(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
             response = await ask(services_of(node[2], barrier), 8, "g", "h", "i")
             assert [group.error_code for group in response.groups] == [LOADING] * 3
             assert barrier.passed == 1
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_fenced_node_does_not_reject_offset_fetch() -> None:
-    by_name = {api.name: FENCED.get(api.key) for api in APIS.values()}
+    by_name = {api.name: FENCED_ERRORS.get(api.key) for api in APIS.values()}
     assert by_name["OffsetFetch"] is None
     assert by_name["JoinGroup"] is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert by_name["ListOffsets"] is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -10,9 +10,9 @@ import pytest
 
 from chronik.api import offset_fetch
 from chronik.api.shared.context import Services
-from chronik.groups.offsets import READ_PER_STEP, UNSTABLE, all_committed
+from chronik.groups.offsets import OFFSETS_PER_STEP, UNSTABLE_OFFSET, read_committed_offsets
 from chronik.metadata.commands.groups import OffsetToCommit
-from chronik.metadata.commands.transactions import NOT_SEEN, AddToTransaction, EndTransaction, InitTransaction
+from chronik.metadata.commands.transactions import NO_RECORD_INDEX, AddToTransaction, EndTransaction, InitTransaction
 from chronik.metadata.commands.transactions import StageOffsets as Stage
 from chronik.protocol.codec import decode_response, encode_response
 from chronik.protocol.errors import ErrorCode
@@ -25,8 +25,8 @@ from tests.api.test_offset_fetch import (
     request_of,
     services_of,
 )
-from tests.groups.driving import commit_offsets, run
-from tests.groups.shared_image import SharedImage, nodes
+from tests.groups.coordinator_helpers import commit_offsets, run_scenario
+from tests.groups.shared_image import SharedImage, running_nodes
 
 UNSTABLE_CODE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 STAGED = 9
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 def begin(shared: SharedImage, *partitions: int) -> None:
     """Open a transaction that is about to commit offsets of the group `g`."""
-    shared.apply(InitTransaction("x", NOT_SEEN, 7, 0, 60_000, 0))
+    shared.apply(InitTransaction("x", NO_RECORD_INDEX, 7, 0, 60_000, 0))
     shared.apply(AddToTransaction("x", seen(shared), (), ("g",), 0))
     offsets = tuple(OffsetToCommit("t", index, STAGED, -1, "") for index in partitions)
     began_index = shared.image.transactions["x"].began_index
@@ -66,7 +66,7 @@ async def fetched(services: Services, request: OffsetFetchRequest, version: int)
 def test_staged_offsets_are_unstable_until_transaction_ends(version: int, node_id: int, commit: bool) -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             await commit_offsets(node[1].groups, "g")
             services = services_of(node[node_id], Barrier())
             stable = request_of(version, "g", partitions=(0, 1))
@@ -78,13 +78,13 @@ def test_staged_offsets_are_unstable_until_transaction_ends(version: int, node_i
             ended = [(0, STAGED, 0), (1, STAGED, 0)] if commit else [(0, COMMITTED, 0), (1, -1, 0)]
             assert await fetched(services, stable, version) == ended
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_offsets_outside_the_transaction_are_stable() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             await commit_offsets(node[1].groups, "g")
             begin(shared, 1)
             request = request_of(8, "g", "h", partitions=(0, 1))
@@ -96,13 +96,13 @@ def test_offsets_outside_the_transaction_are_stable() -> None:
                 (1, -1, 0),
             ]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_fetch_of_all_offsets_includes_unstable_ones() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             await commit_offsets(node[1].groups, "g")
             begin(shared, 0, 1)
             everything = OffsetFetchRequest(
@@ -110,19 +110,21 @@ def test_fetch_of_all_offsets_includes_unstable_ones() -> None:
             )
             assert await fetched(services_of(node[1], Barrier()), everything, 8) == [(0, -1, UNSTABLE_CODE)]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_offset_unstable_when_read_stays_unstable_in_response() -> None:
     """The transaction ends while the response is built in several event-loop iterations."""
     shared = SharedImage()
     begin(shared, 0)
-    steps = all_committed(shared.image, "g", [("t", index) for index in range(2 * READ_PER_STEP)], stable=True)
+    steps = read_committed_offsets(
+        shared.image, "g", [("t", index) for index in range(2 * OFFSETS_PER_STEP)], require_stable=True
+    )
     next(steps)
     end(shared, commit=True)
     found = _run_to_end(steps)
-    assert found["t", 0] is UNSTABLE
-    again = _run_to_end(all_committed(shared.image, "g", [("t", 0)], stable=True))["t", 0]
+    assert found["t", 0] is UNSTABLE_OFFSET
+    again = _run_to_end(read_committed_offsets(shared.image, "g", [("t", 0)], require_stable=True))["t", 0]
     assert again is not None
     assert again.offset == STAGED
 
@@ -132,15 +134,15 @@ def test_fetch_of_all_offsets_reads_partitions_incrementally() -> None:
     read: list[int] = []
 
     def partitions() -> Iterator[tuple[str, int]]:
-        for index in range(10 * READ_PER_STEP):
+        for index in range(10 * OFFSETS_PER_STEP):
             read.append(index)
             yield "t", index
 
     image = SimpleNamespace(frozen_offsets=lambda group: partitions(), offsets=lambda group: {})
-    steps = all_committed(cast(Any, image), "g", None)
+    steps = read_committed_offsets(cast(Any, image), "g", None)
     next(steps)
-    assert len(read) == READ_PER_STEP
-    assert len(_run_to_end(steps)) == 10 * READ_PER_STEP
+    assert len(read) == OFFSETS_PER_STEP
+    assert len(_run_to_end(steps)) == 10 * OFFSETS_PER_STEP
 
 
 def _run_to_end(steps: Generator[None, None, T]) -> T:

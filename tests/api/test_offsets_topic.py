@@ -21,9 +21,9 @@ from chronik.protocol.messages.offset_fetch import (
 )
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.api import talk
-from tests.api.talk import BROKER
-from tests.api.test_configs import described
+from tests.api import request_builders
+from tests.api.request_builders import BROKER
+from tests.api.test_configs import describe_configs
 from tests.raw import RawClient
 
 OFFSETS = "__consumer_offsets"
@@ -31,7 +31,7 @@ PARTITIONS = 50
 
 
 def list_topics(client: RawClient) -> dict[str, MetadataResponseTopic]:
-    topics = client.ask(MetadataRequest(topics=None), 12, MetadataResponse).topics
+    topics = client.request(MetadataRequest(topics=None), 12, MetadataResponse).topics
     return {topic.name or "": topic for topic in topics}
 
 
@@ -42,17 +42,17 @@ def commit(client: RawClient, topic: str, offset: int) -> int:
         generation_id_or_member_epoch=-1,
         topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
     )
-    return client.ask(request, 8, OffsetCommitResponse).topics[0].partitions[0].error_code
+    return client.request(request, 8, OffsetCommitResponse).topics[0].partitions[0].error_code
 
 
 def committed(client: RawClient, topic: str) -> int:
     wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[wanted])])
-    return client.ask(request, 8, OffsetFetchResponse).groups[0].topics[0].partitions[0].committed_offset
+    return client.request(request, 8, OffsetFetchResponse).groups[0].topics[0].partitions[0].committed_offset
 
 
 def coordinator(client: RawClient) -> tuple[int, int]:
-    answer = client.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4, FindCoordinatorResponse).coordinators[0]
+    answer = client.request(FindCoordinatorRequest(coordinator_keys=["g"]), 4, FindCoordinatorResponse).coordinators[0]
     return answer.error_code, answer.node_id
 
 
@@ -86,11 +86,14 @@ def test_first_successful_commit_creates_offsets_topic(broker: Broker) -> None:
 def test_offsets_topic_is_empty_and_rejects_records(broker: Broker) -> None:
     with RawClient(broker.bootstrap) as client:
         commit(client, "orders", 7)
-        assert talk.produce(client, OFFSETS, talk.batch(b"v")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        data = talk.fetch(client, OFFSETS, 0)
+        assert (
+            request_builders.produce(client, OFFSETS, request_builders.batch(b"v")).error_code
+            == ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
+        data = request_builders.fetch(client, OFFSETS, 0)
         assert (data.error_code, data.high_watermark) == (ErrorCode.NONE, 0)
         assert not data.records
-        assert talk.list_offset(client, OFFSETS, -1).offset == 0
+        assert request_builders.list_offset(client, OFFSETS, -1).offset == 0
 
 
 def test_offsets_topic_uses_configured_partition_count(chronik_broker_factory: BrokerFactory) -> None:
@@ -99,6 +102,6 @@ def test_offsets_topic_uses_configured_partition_count(chronik_broker_factory: B
     with RawClient(broker.bootstrap) as client:
         assert commit(client, "orders", 7) == ErrorCode.NONE
         assert len(list_topics(client)[OFFSETS].partitions) == 5
-        configs = described(client, BROKER, "1")
+        configs = describe_configs(client, BROKER, "1")
         assert configs["offsets.topic.num.partitions"].value == "5"
         assert configs["offsets.topic.replication.factor"].value == "1"

@@ -10,16 +10,15 @@ from typing import cast
 import pytest
 
 from chronik.api import produce
-from chronik.api.shared.context import Context, Services
-from chronik.broker.requests.incoming import Incoming, IncomingRules
-from chronik.broker.requests.openings import Openings
-from chronik.broker.requests.refusals import RefusedBatches
-from chronik.broker.uncommitted import NodeUncommitted, Uncommitted
+from chronik.api.shared.context import RequestContext, Services
+from chronik.broker.requests.decompression import BatchDecompressor
+from chronik.broker.requests.produced_records import ProduceRules, ValidatedRecords
+from chronik.broker.requests.rejected_batches import RejectedBatches
+from chronik.broker.uncommitted import NodeUncommittedBytes, UncommittedBytes
 from chronik.clock import ManualClock
-from chronik.exchange import Peer
 from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX
-from chronik.log.appends import AppendInfo
-from chronik.log.producers import ProducerStates
+from chronik.log.append_info import AppendInfo
+from chronik.log.producer_state import ProducerStateManager
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -30,8 +29,9 @@ from chronik.protocol.messages.produce import (
     TopicProduceData,
 )
 from chronik.protocol.records import Record, encode_batch
+from chronik.request_reply import ConnectedClient
 from chronik.testing import Broker
-from tests.api import talk
+from tests.api import request_builders
 from tests.raw import RawClient
 
 
@@ -41,7 +41,7 @@ def sequenced(producer: int, sequence: int, epoch: int = 0) -> bytes:
 
 
 def new_producer(client: RawClient) -> int:
-    response = client.ask(InitProducerIdRequest(transactional_id=None), 4, InitProducerIdResponse)
+    response = client.request(InitProducerIdRequest(transactional_id=None), 4, InitProducerIdResponse)
     assert (response.error_code, response.producer_epoch) == (ErrorCode.NONE, 0)
     return response.producer_id
 
@@ -49,16 +49,16 @@ def new_producer(client: RawClient) -> int:
 def test_duplicate_batch_returns_original_offset(client: RawClient, chronik_topic: str) -> None:
     producer = new_producer(client)
     for sequence in range(3):
-        assert talk.produce(client, chronik_topic, sequenced(producer, sequence)).base_offset == sequence
-    retried = talk.produce(client, chronik_topic, sequenced(producer, 1))
+        assert request_builders.produce(client, chronik_topic, sequenced(producer, sequence)).base_offset == sequence
+    retried = request_builders.produce(client, chronik_topic, sequenced(producer, 1))
     assert (retried.error_code, retried.base_offset) == (ErrorCode.NONE, 1)
-    assert talk.values(talk.fetch(client, chronik_topic, 0)) == [b"0", b"1", b"2"]
+    assert request_builders.values(request_builders.fetch(client, chronik_topic, 0)) == [b"0", b"1", b"2"]
 
 
 def test_sequence_gap_returns_out_of_order_sequence_number(client: RawClient, chronik_topic: str) -> None:
     producer = new_producer(client)
-    talk.produce(client, chronik_topic, sequenced(producer, 0))
-    gap = talk.produce(client, chronik_topic, sequenced(producer, 2))
+    request_builders.produce(client, chronik_topic, sequenced(producer, 0))
+    gap = request_builders.produce(client, chronik_topic, sequenced(producer, 2))
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -66,19 +66,25 @@ def test_batches_after_rejected_batch_get_the_same_error(client: RawClient) -> N
     """This happens if a node becomes leader while several batches are in flight."""
     producer = new_producer(client)
     topic = f"not-yet-{producer}"
-    assert talk.produce(client, topic, sequenced(producer, 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    talk.describe(client, topic, create=True)
-    assert talk.produce(client, topic, sequenced(producer, 1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (
+        request_builders.produce(client, topic, sequenced(producer, 0)).error_code
+        == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    request_builders.describe_topic(client, topic, create=True)
+    assert (
+        request_builders.produce(client, topic, sequenced(producer, 1)).error_code
+        == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
     for sequence in range(3):
-        assert talk.produce(client, topic, sequenced(producer, sequence)).base_offset == sequence
-    assert talk.values(talk.fetch(client, topic, 0)) == [b"0", b"1", b"2"]
+        assert request_builders.produce(client, topic, sequenced(producer, sequence)).base_offset == sequence
+    assert request_builders.values(request_builders.fetch(client, topic, 0)) == [b"0", b"1", b"2"]
 
 
 def test_fenced_node_rejects_and_remembers_batch() -> None:
-    refused = RefusedBatches(ManualClock())
-    services = cast(Services, SimpleNamespace(authorizer=None, is_fenced=lambda: True, refused_batches=refused))
-    request = talk.produce_request("topic", sequenced(7, 0))
-    response = produce.handle(services, request, Context(12, "client", Peer("host", 1, 1))).response
+    refused = RejectedBatches(ManualClock())
+    services = cast(Services, SimpleNamespace(authorizer=None, is_fenced=lambda: True, rejected_batches=refused))
+    request = request_builders.produce_request("topic", sequenced(7, 0))
+    response = produce.handle(services, request, RequestContext(12, "client", ConnectedClient("host", 1, 1))).response
     assert isinstance(response, ProduceResponse)
     answer = response.responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -89,35 +95,35 @@ def test_fenced_node_rejects_and_remembers_batch() -> None:
 
 def test_newer_producer_epoch_fences_older_and_starts_at_zero(client: RawClient, chronik_topic: str) -> None:
     producer = new_producer(client)
-    assert talk.produce(client, chronik_topic, sequenced(producer, 0, epoch=1)).error_code == ErrorCode.NONE
-    older = talk.produce(client, chronik_topic, sequenced(producer, 1, epoch=0))
+    assert request_builders.produce(client, chronik_topic, sequenced(producer, 0, epoch=1)).error_code == ErrorCode.NONE
+    older = request_builders.produce(client, chronik_topic, sequenced(producer, 1, epoch=0))
     assert older.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    wrong = talk.produce(client, chronik_topic, sequenced(producer, 1, epoch=2))
+    wrong = request_builders.produce(client, chronik_topic, sequenced(producer, 1, epoch=2))
     assert wrong.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert talk.produce(client, chronik_topic, sequenced(producer, 0, epoch=2)).base_offset == 1
+    assert request_builders.produce(client, chronik_topic, sequenced(producer, 0, epoch=2)).base_offset == 1
 
 
 def test_acks_1_ignores_request_timeout(client: RawClient, chronik_topic: str) -> None:
     for number in range(20):
-        request = talk.produce_request(chronik_topic, talk.batch(b"v"), acks=1, timeout_ms=0)
-        answer = client.ask(request, 9, ProduceResponse).responses[0].partition_responses[0]
+        request = request_builders.produce_request(chronik_topic, request_builders.batch(b"v"), acks=1, timeout_ms=0)
+        answer = client.request(request, 9, ProduceResponse).responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, number)
 
 
 @pytest.mark.chronik_topic(configs={"cleanup.policy": "compact"})
 def test_rejected_batch_returns_indexes_of_invalid_records(client: RawClient, chronik_topic: str) -> None:
     batch = encode_batch([Record(n, -1, None if n in (1, 3) else b"k", b"v") for n in range(5)])
-    refused = talk.produce(client, chronik_topic, batch)
+    refused = request_builders.produce(client, chronik_topic, batch)
     assert refused.error_code == ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in refused.record_errors] == [1, 3]
-    assert talk.values(talk.fetch(client, chronik_topic, 0)) == []
+    assert request_builders.values(request_builders.fetch(client, chronik_topic, 0)) == []
 
 
 def test_produce_to_internal_topic_is_rejected(client: RawClient) -> None:
-    topic = talk.describe(client, "__consumer_offsets", create=True)
+    topic = request_builders.describe_topic(client, "__consumer_offsets", create=True)
     assert topic.is_internal
     assert len(topic.partitions) == 50
-    answer = talk.produce(client, "__consumer_offsets", talk.batch(b"v"))
+    answer = request_builders.produce(client, "__consumer_offsets", request_builders.batch(b"v"))
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -125,17 +131,17 @@ class FakeReplica:
     """A replica whose appends have a given outcome; None means that they stay undecided."""
 
     topic_id, topic_name, leader_epoch, has_enough_replicas = b"id", "topic", 3, True
-    rules = IncomingRules(max_message_bytes=1 << 20)
-    log = SimpleNamespace(producers=ProducerStates(), log_start_offset=0)
+    rules = ProduceRules(max_message_bytes=1 << 20)
+    log = SimpleNamespace(producers=ProducerStateManager(), log_start_offset=0)
     has_followers = True
 
     def __init__(self, index: int, outcome: ErrorCode | None) -> None:
-        self.uncommitted = Uncommitted(NodeUncommitted())
+        self.uncommitted = UncommittedBytes(NodeUncommittedBytes())
         self.index = index
         self.outcome = outcome
         self.commits = self.durables = SimpleNamespace(add=self._add)
 
-    def append(self, incoming: Incoming) -> AppendInfo:
+    def append(self, incoming: ValidatedRecords) -> AppendInfo:
         return AppendInfo(7, 7, -1, 0)
 
     def is_committed(self, offset: int) -> bool:
@@ -148,7 +154,7 @@ class FakeReplica:
             asyncio.get_running_loop().call_soon(on_outcome, self.outcome)
 
 
-def services_of(replicas: list[FakeReplica], refused: RefusedBatches) -> Services:
+def services_of(replicas: list[FakeReplica], refused: RejectedBatches) -> Services:
     topic = SimpleNamespace(internal=False, partitions=[], has_partition=lambda _: False)
     image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": topic})
     found = SimpleNamespace(by_name=lambda _, index: replicas[index], by_id=lambda _, index: replicas[index])
@@ -157,7 +163,7 @@ def services_of(replicas: list[FakeReplica], refused: RefusedBatches) -> Service
         image=image,
         clock=ManualClock(),
         is_fenced=lambda: False,
-        refused_batches=refused,
+        rejected_batches=refused,
         replicas=found,
     )
     return cast(Services, services)
@@ -170,7 +176,7 @@ def request_for(count: int, records: bytes, acks: int, timeout_ms: int) -> Produ
 
 
 async def answers_to(services: Services, request: ProduceRequest, version: int) -> list[tuple[int, int]]:
-    reply = produce.handle(services, request, Context(version, "client", Peer("host", 1, 1)))
+    reply = produce.handle(services, request, RequestContext(version, "client", ConnectedClient("host", 1, 1)))
     assert reply.is_pipelined
     async with asyncio.timeout(10):
         response = await reply
@@ -181,21 +187,21 @@ async def answers_to(services: Services, request: ProduceRequest, version: int) 
 @pytest.mark.parametrize(("version", "key"), [(9, "topic"), (13, b"id")])
 def test_batch_after_one_lost_by_its_leader_gets_the_same_error(version: int, key: str | bytes) -> None:
     """The batch was appended, failed with NOT_LEADER and was truncated: later batches must not be a sequence gap."""
-    refused = RefusedBatches(ManualClock())
+    refused = RejectedBatches(ManualClock())
     services = services_of([FakeReplica(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)], refused)
     answers = asyncio.run(answers_to(services, request_for(1, sequenced(7, 3), -1, 10_000), version))
     assert answers == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
     with pytest.raises(KafkaError) as caught:
-        refused.check(key, 0, parse_header(sequenced(7, 4)), ProducerStates())
+        refused.check(key, 0, parse_header(sequenced(7, 4)), ProducerStateManager())
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    refused.check(key, 0, parse_header(sequenced(7, 3)), ProducerStates())
+    refused.check(key, 0, parse_header(sequenced(7, 3)), ProducerStateManager())
 
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_too_many_uncommitted_bytes_block_the_connection(acks: int) -> None:
     replicas = [FakeReplica(0, ErrorCode.NONE), FakeReplica(1, ErrorCode.NONE)]
-    services = services_of(replicas, RefusedBatches(ManualClock()))
-    context = Context(9, "client", Peer("host", 1, 1))
+    services = services_of(replicas, RejectedBatches(ManualClock()))
+    context = RequestContext(9, "client", ConnectedClient("host", 1, 1))
 
     async def scenario() -> None:
         replicas[1].uncommitted.append(1, PARTITION_UNCOMMITTED_BYTES_MAX)
@@ -219,10 +225,10 @@ class OutOfOrderReplica:
 
     topic_id, topic_name, index = b"id", "topic", 0
     leader_epoch, has_enough_replicas = 3, True
-    rules = IncomingRules(max_message_bytes=1 << 20)
-    log = SimpleNamespace(producers=ProducerStates())
+    rules = ProduceRules(max_message_bytes=1 << 20)
+    log = SimpleNamespace(producers=ProducerStateManager())
 
-    def append(self, incoming: Incoming) -> None:
+    def append(self, incoming: ValidatedRecords) -> None:
         raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 
@@ -235,22 +241,24 @@ def test_sequence_gap_is_reported_only_by_confirmed_leader(is_confirmed: bool) -
         if not is_confirmed:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
-    refused, replica = RefusedBatches(ManualClock()), OutOfOrderReplica()
+    refused, replica = RejectedBatches(ManualClock()), OutOfOrderReplica()
     image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": SimpleNamespace(internal=False)})
     services = SimpleNamespace(
         authorizer=None,
         image=image,
         clock=ManualClock(),
         is_fenced=lambda: False,
-        refused_batches=refused,
+        rejected_batches=refused,
         replicas=SimpleNamespace(by_name=lambda *_: replica),
         store=SimpleNamespace(is_shared=True, read_barrier=read_barrier),
-        openings=Openings(),
+        decompressor=BatchDecompressor(),
     )
 
     async def scenario() -> int:
-        request = talk.produce_request("topic", sequenced(7, 5))
-        reply = produce.handle(cast(Services, services), request, Context(9, "client", Peer("host", 1, 1)))
+        request = request_builders.produce_request("topic", sequenced(7, 5))
+        reply = produce.handle(
+            cast(Services, services), request, RequestContext(9, "client", ConnectedClient("host", 1, 1))
+        )
         assert not reply.is_pipelined, "the connection's next request must wait"
         response = await reply
         assert response is not None
@@ -277,7 +285,7 @@ def test_each_partition_has_its_own_acknowledgement_result(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ]
     replicas = [FakeReplica(index, outcome) for index, outcome in enumerate(outcomes)]
-    services = services_of(replicas, RefusedBatches(ManualClock()))
+    services = services_of(replicas, RejectedBatches(ManualClock()))
     request = request_for(len(replicas), sequenced(7, 0), acks, 10)
     assert asyncio.run(answers_to(services, request, version)) == [
         (ErrorCode.NONE, 7),
@@ -290,5 +298,5 @@ def test_each_partition_has_its_own_acknowledgement_result(
 def test_failed_produce_with_acks_0_closes_connection(chronik_broker: Broker, chronik_topic: str) -> None:
     chronik_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
     with RawClient(chronik_broker.bootstrap) as client:
-        client.send(talk.produce_request(chronik_topic, talk.batch(b"v"), acks=0), 9)
-        assert client.is_closed_by_broker()
+        client.send(request_builders.produce_request(chronik_topic, request_builders.batch(b"v"), acks=0), 9)
+        assert client.wait_for_close()

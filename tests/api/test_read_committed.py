@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from chronik.protocol.batch import iter_batches
-from chronik.protocol.message_set import iter_messages
+from chronik.protocol.message_set import iter_message_set
 from chronik.protocol.messages.fetch import FetchResponse, PartitionData
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -15,8 +15,8 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from tests.api import talk
-from tests.api.leading import PATIENCE_SECONDS, Leader, answered, tell
+from tests.api import request_builders
+from tests.api.leader_node import TIMEOUT_SECONDS, Leader, partition_response, run_scenario
 from tests.replication.rig import TOPIC_ID
 
 UNCOMMITTED, COMMITTED = 0, 1
@@ -25,9 +25,9 @@ LATEST, MAX_TIMESTAMP = -1, -3
 
 async def fetched(leader: Leader, isolation_level: int, offset: int = 0, version: int = 12) -> PartitionData:
     topic: str | bytes = TOPIC_ID if version >= 13 else "topic"
-    request = talk.fetch_request((topic, 0, offset))
+    request = request_builders.fetch_request((topic, 0, offset))
     request.isolation_level = isolation_level
-    return (await leader.ask(request, version, FetchResponse)).responses[0].partitions[0]
+    return (await leader.send_request(request, version, FetchResponse)).responses[0].partitions[0]
 
 
 def aborted(data: PartitionData) -> list[tuple[int, int]] | None:
@@ -36,7 +36,7 @@ def aborted(data: PartitionData) -> list[tuple[int, int]] | None:
 
 
 def offsets(data: PartitionData) -> list[int]:
-    return [header.base_offset for _, header in iter_batches(talk.records_of(data))]
+    return [header.base_offset for _, header in iter_batches(request_builders.records_of(data))]
 
 
 async def history(leader: Leader) -> None:
@@ -45,12 +45,12 @@ async def history(leader: Leader) -> None:
     leader.produce(2, b"aborted")  # 1
     leader.produce(1, b"aborted later")  # 2
     leader.produce(3, b"committed")  # 3
-    leader.end(2, commit=False)  # 4
-    leader.end(3, commit=True)  # 5
-    leader.end(1, commit=False)  # 6
+    leader.end_transaction(2, commit=False)  # 4
+    leader.end_transaction(3, commit=True)  # 5
+    leader.end_transaction(1, commit=False)  # 6
     leader.produce(9, b"open")  # 7
     leader.produce(2, b"committed later")  # 8
-    leader.end(2, commit=True)  # 9
+    leader.end_transaction(2, commit=True)  # 9
     await leader.commit_all()
 
 
@@ -70,7 +70,7 @@ def test_fetch_stops_at_last_stable_offset_with_aborted_transactions(version: in
         assert offsets(data) == list(range(10))
         assert aborted(data) is None
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_fetch_returns_only_overlapping_aborted_transactions() -> None:
@@ -78,12 +78,12 @@ def test_fetch_returns_only_overlapping_aborted_transactions() -> None:
         await history(leader)
         assert aborted(await fetched(leader, COMMITTED, 5)) == [(1, 2)]
         assert aborted(await fetched(leader, COMMITTED, 7)) == []
-        leader.end(9, commit=True)
+        leader.end_transaction(9, commit=True)
         await leader.commit_all()
         data = await fetched(leader, COMMITTED, 7)
         assert (offsets(data), aborted(data), data.last_stable_offset) == ([7, 8, 9, 10], [], 11)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_fetch_above_last_stable_offset_returns_no_records() -> None:
@@ -91,9 +91,9 @@ def test_fetch_above_last_stable_offset_returns_no_records() -> None:
         await history(leader)
         for offset in (8, 10):
             data = await fetched(leader, COMMITTED, offset)
-            assert (data.error_code, talk.records_of(data)) == (0, b"")
+            assert (data.error_code, request_builders.records_of(data)) == (0, b"")
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -101,12 +101,12 @@ def test_old_versions_read_all_records_without_markers(version: int) -> None:
     async def scenario(leader: Leader) -> None:
         await history(leader)
         data = await fetched(leader, UNCOMMITTED, version=version)
-        found = [message.offset for message in iter_messages(talk.records_of(data))]
+        found = [message.offset for message in iter_message_set(request_builders.records_of(data))]
         assert found == [0, 1, 2, 3, 7, 8]
         data = await fetched(leader, UNCOMMITTED, 4, version=version)
-        assert next(message.offset for message in iter_messages(talk.records_of(data))) == 7
+        assert next(message.offset for message in iter_message_set(request_builders.records_of(data))) == 7
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # Waiting
@@ -123,13 +123,13 @@ def test_read_committed_fetch_completes_on_transaction_marker() -> None:
             await asyncio.sleep(0.01)
             assert not pending.is_ready
         began = leader.rig.loop.time()
-        leader.end(1, commit=True)  # a marker of 78 bytes, fewer than min_bytes
+        leader.end_transaction(1, commit=True)  # a marker of 78 bytes, fewer than min_bytes
         await leader.commit_all()
-        data = await answered(pending)
+        data = await partition_response(pending)
         assert leader.rig.loop.time() - began < 0.1
-        assert talk.values(data) == [b"first", b"0", b"1", b"2"]
+        assert request_builders.values(data) == [b"first", b"0", b"1", b"2"]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_uncommitted_marker_does_not_complete_fetch() -> None:
@@ -138,12 +138,12 @@ def test_uncommitted_marker_does_not_complete_fetch() -> None:
         await leader.commit_all()
         began = leader.rig.loop.time()
         pending = leader.fetch(isolation_level=COMMITTED)
-        leader.end(1, commit=True)
-        await leader.rig.replica().syncs.all_synced()
-        assert talk.values(await answered(pending)) == []
-        assert leader.rig.loop.time() - began >= PATIENCE_SECONDS
+        leader.end_transaction(1, commit=True)
+        await leader.rig.replica().syncer.wait_until_synced()
+        assert request_builders.values(await partition_response(pending)) == []
+        assert leader.rig.loop.time() - began >= TIMEOUT_SECONDS
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_too_few_bytes_before_open_transaction_keep_fetch_waiting() -> None:
@@ -155,10 +155,10 @@ def test_too_few_bytes_before_open_transaction_keep_fetch_waiting() -> None:
         await leader.commit_all()
         began = leader.rig.loop.time()
         pending = leader.fetch(min_bytes=1000, isolation_level=COMMITTED)
-        assert talk.values(await answered(pending)) == [b"plain"]
-        assert leader.rig.loop.time() - began >= PATIENCE_SECONDS
+        assert request_builders.values(await partition_response(pending)) == [b"plain"]
+        assert leader.rig.loop.time() - began >= TIMEOUT_SECONDS
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_read_committed_fetch_without_transactions_waits_for_min_bytes() -> None:
@@ -170,10 +170,10 @@ def test_read_committed_fetch_without_transactions_waits_for_min_bytes() -> None
         await asyncio.sleep(0.1)
         assert not pending.is_ready
         leader.commit(2)
-        assert talk.values(await answered(pending)) == [b"one", b"two"]
-        assert leader.rig.loop.time() - began < PATIENCE_SECONDS
+        assert request_builders.values(await partition_response(pending)) == [b"one", b"two"]
+        assert leader.rig.loop.time() - began < TIMEOUT_SECONDS
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_fetch_session_returns_partition_after_transaction_end() -> None:
@@ -181,19 +181,19 @@ def test_fetch_session_returns_partition_after_transaction_end() -> None:
         await history(leader)
 
         async def ask(session: tuple[int, int], *wanted: tuple[str, int, int]) -> FetchResponse:
-            request = talk.fetch_request(*wanted, session=session)
+            request = request_builders.fetch_request(*wanted, session=session)
             request.isolation_level = COMMITTED
-            return await leader.ask(request, 12, FetchResponse)
+            return await leader.send_request(request, 12, FetchResponse)
 
         begun = await ask((0, 0), ("topic", 0, 7))
         assert begun.responses[0].partitions[0].last_stable_offset == 7
         assert (await ask((begun.session_id, 1))).responses == []
-        leader.end(9, commit=False)
+        leader.end_transaction(9, commit=False)
         await leader.commit_all()
         data = (await ask((begun.session_id, 2))).responses[0].partitions[0]
         assert (offsets(data), aborted(data), data.last_stable_offset) == ([7, 8, 9, 10], [(9, 7)], 11)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # ListOffsets
@@ -204,7 +204,7 @@ async def list_offset(leader: Leader, timestamp: int, isolation_level: int, vers
     request = ListOffsetsRequest(
         replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(name="topic", partitions=[wanted])]
     )
-    return (await leader.ask(request, version, ListOffsetsResponse)).topics[0].partitions[0].offset
+    return (await leader.send_request(request, version, ListOffsetsResponse)).topics[0].partitions[0].offset
 
 
 @pytest.mark.parametrize("version", range(2, 12))
@@ -214,20 +214,20 @@ def test_latest_offset_is_last_stable_offset(version: int) -> None:
         assert await list_offset(leader, LATEST, COMMITTED, version) == 7
         assert await list_offset(leader, LATEST, UNCOMMITTED, version) == 10
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_timestamp_lookup_stops_at_last_stable_offset() -> None:
     async def scenario(leader: Leader) -> None:
         leader.produce(1, b"old", timestamp=1000)
-        leader.end(1, commit=True, now_ms=1001)
+        leader.end_transaction(1, commit=True, now_ms=1001)
         leader.produce(1, b"new", timestamp=2000)
         await leader.commit_all()
         assert await list_offset(leader, 1000, COMMITTED) == 0
         assert [await list_offset(leader, 1500, level) for level in (UNCOMMITTED, COMMITTED)] == [2, -1]
         assert [await list_offset(leader, MAX_TIMESTAMP, level) for level in (UNCOMMITTED, COMMITTED)] == [2, -1]
-        leader.end(1, commit=False, now_ms=2001)
+        leader.end_transaction(1, commit=False, now_ms=2001)
         await leader.commit_all()
         assert await list_offset(leader, 1500, COMMITTED) == 2
 
-    tell(scenario)
+    run_scenario(scenario)

@@ -12,25 +12,24 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from chronik.api.metadata import LEFT_ALONE_SECONDS
+from chronik.api.metadata import DISCONNECT_GRACE_SECONDS
 from chronik.api.routing.router import Router
-from chronik.api.shared.admission import CONFIRM_SECONDS, IMAGE_LOOK_SECONDS
 from chronik.api.shared.context import Services
-from chronik.api.shared.topic_bytes import TopicBytes
+from chronik.api.shared.encoded_topic_cache import EncodedTopicCache
+from chronik.api.shared.read_consistency import BROKERS_POLL_SECONDS, CONFIRM_TIMEOUT_SECONDS
 from chronik.clock import ManualClock
-from chronik.exchange import Disconnect, Outbox, Peer
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.image import Image
 from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
-from chronik.protocol.apis import APIS, Api, Asked
+from chronik.protocol.apis import APIS, Api, ApiTarget
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    TopicRequest,
+    DescribeTopicPartitionsTopic,
 )
 from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from chronik.protocol.messages.list_offsets import (
@@ -48,9 +47,10 @@ from chronik.protocol.messages.metadata import (
 from chronik.protocol.schema import Request, Response
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.outcomes import NotLeader, ReadTimedOut
-from chronik.raft.membership import NOBODY
+from chronik.raft.membership import NO_NODE
+from chronik.request_reply import ConnectedClient, Disconnect, UnsentByteCounter
 from chronik.scheduler import Scheduler
-from tests.metadata.world import World, assignment
+from tests.metadata.metadata_world import MetadataWorld, build_assignment
 from tests.replication.virtual_loop import VirtualLoop
 
 APIS_BY_NAME = {api.name: api for api in APIS.values()}
@@ -64,7 +64,7 @@ class Barrier:
         self.then, self.failure, self.passed = then, failure, 0
 
     async def __call__(self, seconds: float) -> None:
-        assert seconds == CONFIRM_SECONDS
+        assert seconds == CONFIRM_TIMEOUT_SECONDS
         self.passed += 1
         await asyncio.sleep(0)
         self.then()
@@ -80,10 +80,10 @@ class FakeNode:
     """Node 1 of three, which leads partition 0 of `orders` until it learns that it was replaced."""
 
     def __init__(self, barrier: Barrier, *, is_fenced: bool = False) -> None:
-        self.world = World(1, 2, 3)
+        self.world = MetadataWorld(1, 2, 3)
         for broker in list(self.world.image.brokers.values()):
             self.world.accept(UpdateBrokerStatus(broker.id, BrokerStatus.ONLINE, broker.epoch))
-        self.world.create("orders", assignment(1, 2, 3), assignment(2, 3, 1), assignment(3, 1, 2))
+        self.world.create("orders", build_assignment(1, 2, 3), build_assignment(2, 3, 1), build_assignment(3, 1, 2))
         self.barrier = barrier
         self.is_fenced = is_fenced
         self.leads = True
@@ -97,14 +97,14 @@ class FakeNode:
             config=SimpleNamespace(read_quorum=False, node_id=1),
             node_id=1,
             is_fenced=lambda: self.is_fenced,
-            is_gone=lambda broker_id: broker_id in self.unreachable,
+            is_unreachable=lambda broker_id: broker_id in self.unreachable,
             controller_id=lambda: 2,
             replicas=SimpleNamespace(by_name=self._replica),
-            topic_bytes=TopicBytes(),
-            outbox=Outbox(),
+            encoded_topics=EncodedTopicCache(),
+            outbox=UnsentByteCounter(),
             scheduler=Scheduler(),
             clock=self.clock,
-            coordinators=SimpleNamespace(node_of=lambda _: 1, stands_alone=False),
+            coordinators=SimpleNamespace(coordinator_of=lambda _: 1, is_standalone=False),
             configs=SimpleNamespace(broker_flag=lambda _: False),
         )
         self.services: Any = cast(Services, node_services)
@@ -115,30 +115,32 @@ class FakeNode:
         return SimpleNamespace(
             check_epoch=lambda _: None,
             log=None,
-            knows_high_watermark=True,
-            readable_end=lambda committed_only: 202,
+            is_high_watermark_known=True,
+            readable_end_offset=lambda committed_only: 202,
             high_watermark=202,
             leader_epoch=5,
         )
 
     def ask(
-        self, name: str, version: int, request: Request, kind: type[ResponseT], peer: Peer | None = None
+        self, name: str, version: int, request: Request, kind: type[ResponseT], peer: ConnectedClient | None = None
     ) -> ResponseT:
         return asyncio.run(self.answer(name, version, request, kind, peer))
 
     async def answer(
-        self, name: str, version: int, request: Request, kind: type[ResponseT], peer: Peer | None = None
+        self, name: str, version: int, request: Request, kind: type[ResponseT], peer: ConnectedClient | None = None
     ) -> ResponseT:
         key = APIS_BY_NAME[name].key
         router = Router(self.services, on_fatal=lambda _: None)
         frame = encode_request(RequestHeader(key, version, 7, "raw"), request)
-        frames = await router.dispatch(bytearray(frame[4:]), peer or Peer("127.0.0.1", 1, 1)).wait()
+        frames = await router.dispatch(
+            bytearray(frame[4:]), peer or ConnectedClient("127.0.0.1", 1, 1)
+        ).wait_for_frame()
         assert frames is not None
         _, response = decode_response(key, version, memoryview(b"".join(frames))[4:])
         assert isinstance(response, kind)
         return response
 
-    def metadata(self, *names: str, version: int = 12, peer: Peer | None = None) -> MetadataResponse:
+    def metadata(self, *names: str, version: int = 12, peer: ConnectedClient | None = None) -> MetadataResponse:
         """Request the topics, or all topics if no names are given."""
         topics = [MetadataRequestTopic(name=name) for name in names] or (None if version else [])
         return self.ask("Metadata", version, MetadataRequest(topics=topics), MetadataResponse, peer)
@@ -185,7 +187,7 @@ def test_find_coordinator_requires_confirmed_image() -> None:
     assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-LEADER_READS = [api for api in APIS.values() if api.asked in (Asked.LEADER, Asked.COORDINATOR_STATE)]
+LEADER_READS = [api for api in APIS.values() if api.target in (ApiTarget.LEADER, ApiTarget.COORDINATOR_STATE)]
 
 
 @pytest.mark.parametrize("api", LEADER_READS, ids=lambda api: api.name)
@@ -228,7 +230,7 @@ def test_metadata_waits_for_first_broker() -> None:
         def learn() -> None:
             node.services.image = node.services.store.image = image
 
-        asyncio.get_running_loop().call_later(2 * IMAGE_LOOK_SECONDS, learn)
+        asyncio.get_running_loop().call_later(2 * BROKERS_POLL_SECONDS, learn)
         return await node.answer("Metadata", 12, MetadataRequest(topics=None), MetadataResponse)
 
     assert [broker.node_id for broker in asyncio.run(scenario()).brokers] == [1, 2, 3]
@@ -248,7 +250,7 @@ def partitions_of(topic: MetadataResponseTopic) -> list[tuple[int, int, int]]:
 
 def test_fenced_node_disconnects_client_that_requests_unknown_topic() -> None:
     """The topic may be new: librdkafka would drop it from a subscription after any error."""
-    node, peer = FakeNode(Barrier()), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    node, peer = FakeNode(Barrier()), ConnectedClient("127.0.0.1", 1, 1, connected_at=0.0)
     assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.NONE
     node.is_fenced, node.barrier.failure = True, KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     with pytest.raises(Disconnect):
@@ -263,7 +265,7 @@ def test_stale_metadata_lists_offline_brokers_if_all_are_offline() -> None:
 
 
 def test_stale_describe_topic_partitions_returns_leader_not_available() -> None:
-    for topics in ([], [TopicRequest(name="orders")]):
+    for topics in ([], [DescribeTopicPartitionsTopic(name="orders")]):
         response = FakeNode(unconfirmed()).ask(
             "DescribeTopicPartitions",
             0,
@@ -299,28 +301,28 @@ def test_metadata_omits_unreachable_leader() -> None:
 
 def test_fenced_node_disconnects_client_on_second_metadata_request() -> None:
     """librdkafka asks no other node as long as its only connection works."""
-    node, peer = FakeNode(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    node, peer = FakeNode(unconfirmed(), is_fenced=True), ConnectedClient("127.0.0.1", 1, 1, connected_at=0.0)
     node.clock.advance(60.0)
-    assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == NOBODY
+    assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == NO_NODE
     with pytest.raises(Disconnect):
         node.metadata("orders", peer=peer)
 
 
 def test_node_fenced_after_first_answer_disconnects_new_clients() -> None:
-    node, peer = FakeNode(Barrier()), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    node, peer = FakeNode(Barrier()), ConnectedClient("127.0.0.1", 1, 1, connected_at=0.0)
     for _ in range(2):  # also when it happens again
         node.is_fenced, node.barrier.failure = False, None
         assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == 2
         node.is_fenced, node.barrier.failure = True, KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == NOBODY
+        assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == NO_NODE
         with pytest.raises(Disconnect):
             node.metadata("orders", peer=peer)
 
 
 def test_fenced_node_keeps_new_connections_for_a_grace_period() -> None:
     """Other nodes may be no better, and clients that are disconnected repeatedly back off for long."""
-    node, peer = FakeNode(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)
-    node.clock.advance(LEFT_ALONE_SECONDS)
+    node, peer = FakeNode(unconfirmed(), is_fenced=True), ConnectedClient("127.0.0.1", 1, 1, connected_at=0.0)
+    node.clock.advance(DISCONNECT_GRACE_SECONDS)
     for _ in range(3):
         assert node.metadata("orders", peer=peer).brokers
     node.clock.advance(0.1)
@@ -329,7 +331,7 @@ def test_fenced_node_keeps_new_connections_for_a_grace_period() -> None:
 
 
 def test_stale_node_does_not_disconnect_clients() -> None:
-    node, peer = FakeNode(unconfirmed()), Peer("127.0.0.1", 1, 1)
+    node, peer = FakeNode(unconfirmed()), ConnectedClient("127.0.0.1", 1, 1)
     for _ in range(3):
         assert node.metadata("orders", peer=peer).brokers
 
@@ -341,12 +343,12 @@ class Quorum:
     """A Raft driver whose leader the test changes."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self.loop, self.leader = loop, NOBODY
+        self.loop, self.leader = loop, NO_NODE
         self.is_silent = False
 
     async def read_index(self, timeout: float) -> int:
-        if self.leader == NOBODY:
-            raise NotLeader(NOBODY)
+        if self.leader == NO_NODE:
+            raise NotLeader(NO_NODE)
         if self.is_silent:
             await asyncio.sleep(timeout)
             raise ReadTimedOut("no answer")
@@ -371,14 +373,14 @@ def time_read_barrier(events: dict[float, int], *, at: float = 0.0, is_silent: b
 
         def lead(leader: int) -> None:
             quorum.leader = leader
-            store.leader_changed()
+            store.notify_leader_change()
 
         for when, leader in events.items():
             loop.call_later(when, lead, leader)
         await asyncio.sleep(at)
         began = loop.time()
         try:
-            await store.read_barrier(CONFIRM_SECONDS)
+            await store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
             outcome.append((True, loop.time() - began))
         except KafkaError:
             outcome.append((False, loop.time() - began))
@@ -388,7 +390,7 @@ def time_read_barrier(events: dict[float, int], *, at: float = 0.0, is_silent: b
 
 
 def test_read_barrier_waits_for_election_and_applied_index() -> None:
-    assert time_read_barrier({0.0: 2, 1.0: NOBODY, 1.7: 3}, at=1.2) == pytest.approx((True, 0.51))
+    assert time_read_barrier({0.0: 2, 1.0: NO_NODE, 1.7: 3}, at=1.2) == pytest.approx((True, 0.51))
 
 
 def test_read_barrier_of_starting_node_waits_until_caught_up() -> None:
@@ -402,8 +404,8 @@ def test_read_barrier_without_quorum_fails_after_timeout() -> None:
 
 
 def test_read_barrier_fails_immediately_after_long_leaderless_time() -> None:
-    assert time_read_barrier({0.0: 2, 1.0: NOBODY}, at=5.0) == (False, 0.0)
+    assert time_read_barrier({0.0: 2, 1.0: NO_NODE}, at=5.0) == (False, 0.0)
 
 
 def test_read_barrier_times_out_if_leader_is_silent() -> None:
-    assert time_read_barrier({0.0: 2}, at=1.0, is_silent=True) == pytest.approx((False, CONFIRM_SECONDS))
+    assert time_read_barrier({0.0: 2}, at=1.0, is_silent=True) == pytest.approx((False, CONFIRM_TIMEOUT_SECONDS))

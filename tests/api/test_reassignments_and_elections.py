@@ -17,7 +17,7 @@ from chronik.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
-from tests.api import talk
+from tests.api import request_builders
 from tests.raw import RawClient
 
 NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -30,7 +30,7 @@ def reassign(client: RawClient, *wanted: tuple[str, int, list[int] | None], vers
         for name, index, replicas in wanted
     ]
     request = AlterPartitionReassignmentsRequest(topics=topics)
-    response = client.ask(request, version, AlterPartitionReassignmentsResponse)
+    response = client.request(request, version, AlterPartitionReassignmentsResponse)
     assert response.error_code == NONE
     answers = [(topic.name, part.partition_index) for topic in response.responses for part in topic.partitions]
     assert answers == [(name, index) for name, index, _ in wanted]
@@ -43,7 +43,7 @@ def elect(
     client: RawClient, *wanted: TopicPartitions, kind: int = 0, version: int = 2
 ) -> dict[tuple[str, int], ErrorCode]:
     request = ElectLeadersRequest(election_type=kind, topic_partitions=list(wanted))
-    response = client.ask(request, version, ElectLeadersResponse)
+    response = client.request(request, version, ElectLeadersResponse)
     return {
         (topic.topic, each.partition_id): ErrorCode(each.error_code)
         for topic in response.replica_election_results
@@ -74,7 +74,9 @@ def test_reassignment_returns_error_code_for_each_partition(
 def test_list_reassignments_is_empty_without_moves(client: RawClient, chronik_topic: str) -> None:
     named = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, -1, 9]) for name in (chronik_topic, "?")]
     for topics in (None, [], named):
-        response = client.ask(ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse)
+        response = client.request(
+            ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse
+        )
         assert (response.error_code, response.topics) == (NONE, [])
 
 
@@ -95,7 +97,7 @@ def test_unknown_election_type_is_rejected(client: RawClient, chronik_topic: str
     request = ElectLeadersRequest(
         election_type=2, topic_partitions=[TopicPartitions(topic=chronik_topic, partitions=[0])]
     )
-    response = client.ask(request, 2, ElectLeadersResponse)
+    response = client.request(request, 2, ElectLeadersResponse)
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -104,10 +106,35 @@ def test_replication_throttles_are_validated_configs(client: RawClient, chronik_
     for side in ("leader", "follower"):
         replicas, rate = f"{side}.replication.throttled.replicas", f"{side}.replication.throttled.rate"
         for legal in ("*", "0:1", "0:1,1:2", ""):
-            assert talk.alter(client, talk.TOPIC, chronik_topic, (replicas, talk.SET, legal)) is NONE
+            assert (
+                request_builders.alter_configs(
+                    client, request_builders.TOPIC, chronik_topic, (replicas, request_builders.SET, legal)
+                )
+                is NONE
+            )
         for wrong in ("0", "a:b", "*,0:1", "0:-1"):
-            assert talk.alter(client, talk.TOPIC, chronik_topic, (replicas, talk.SET, wrong)) is refused
+            assert (
+                request_builders.alter_configs(
+                    client, request_builders.TOPIC, chronik_topic, (replicas, request_builders.SET, wrong)
+                )
+                is refused
+            )
         for broker in ("1", ""):
-            assert talk.alter(client, talk.BROKER, broker, (rate, talk.SET, "1000000")) is NONE
-            assert talk.alter(client, talk.BROKER, broker, (rate, talk.SET, "-1")) is ErrorCode.INVALID_REQUEST
-            assert talk.alter(client, talk.BROKER, broker, (rate, talk.DELETE, None)) is NONE
+            assert (
+                request_builders.alter_configs(
+                    client, request_builders.BROKER, broker, (rate, request_builders.SET, "1000000")
+                )
+                is NONE
+            )
+            assert (
+                request_builders.alter_configs(
+                    client, request_builders.BROKER, broker, (rate, request_builders.SET, "-1")
+                )
+                is ErrorCode.INVALID_REQUEST
+            )
+            assert (
+                request_builders.alter_configs(
+                    client, request_builders.BROKER, broker, (rate, request_builders.DELETE, None)
+                )
+                is NONE
+            )

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from chronik.broker.requests.client_allowances import ClientAllowances
-from chronik.groups.classic.roster import size_of
+from chronik.broker.requests.client_rate_limits import ClientRateLimiter
+from chronik.groups.classic.members import protocols_size
 from chronik.groups.config import GroupConfig
 from chronik.ids import new_id
 from chronik.limits import CLIENT_ID_CHARACTERS_MAX, PRODUCER_IDS_PER_CLIENT_MAX, PRODUCER_IDS_PER_SECOND
@@ -26,8 +26,8 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.schema import Response, Struct
 from chronik.testing.ports import HOST, ReservedPorts
-from tests.api.guarded import GuardedNode, ask, build, errors
-from tests.api.talk import batch
+from tests.api.authorizing_node import AuthorizingNode, build_request, error_codes_in, send_request
+from tests.api.request_builders import batch
 from tests.raw import RawClient
 
 TOPIC: Final = "limited"
@@ -87,7 +87,7 @@ def text(size: int) -> str:
 def new_transaction(client: RawClient) -> RequestValues:
     """Start a transaction, and return the fields that identify it."""
     name = text(40)
-    given = ask(client, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000)
+    given = send_request(client, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000)
     assert given.error_code == 0, ErrorCode(given.error_code)
     return {"transactional_id": name, "producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
 
@@ -95,15 +95,15 @@ def new_transaction(client: RawClient) -> RequestValues:
 def staged_commit(client: RawClient, partitions: int, metadata: str = "") -> RequestValues:
     """Start a transaction that contains a group, and return an offset commit of that group."""
     producer, group = new_transaction(client), text(40)
-    assert not errors(ask(client, "AddOffsetsToTxn", 3, group_id=group, **producer))
+    assert not error_codes_in(send_request(client, "AddOffsetsToTxn", 3, group_id=group, **producer))
     return {**producer, **commit(group, partitions, metadata)}
 
 
 def new_import(client: RawClient) -> bytes:
     """Start an import after aborting the previous one."""
-    client.ask(build("AlterImport", {"import_id": IMPORTS[-1], "action": 3}), 0, Response)
+    client.request(build_request("AlterImport", {"import_id": IMPORTS[-1], "action": 3}), 0, Response)
     IMPORTS.append(new_id())
-    begun = ask(client, "AlterImport", 0, import_id=IMPORTS[-1], action=0, source="a test")
+    begun = send_request(client, "AlterImport", 0, import_id=IMPORTS[-1], action=0, source="a test")
     assert begun.error_code == 0, begun.error_message
     return IMPORTS[-1]
 
@@ -114,7 +114,7 @@ IMPORTS: Final = [new_id()]
 def only_member(client: RawClient) -> RequestValues:
     """Join a new group, and return the fields that identify its only member."""
     group = text(40)
-    joined = ask(client, "JoinGroup", 3, **join(group_id=group))
+    joined = send_request(client, "JoinGroup", 3, **join(group_id=group))
     assert joined.error_code == 0, ErrorCode(joined.error_code)
     return {"group_id": group, "member_id": joined.member_id, "generation_id": joined.generation_id}
 
@@ -135,7 +135,7 @@ def join(**fields: Any) -> RequestValues:
 
 def metadata_of(size: int) -> bytes:
     """Return metadata with which the protocol `range` has that size within the limit of its member."""
-    return bytes(size - size_of((("range", b""),)))
+    return bytes(size - protocols_size((("range", b""),)))
 
 
 def commit(group: str, partitions: int = 1, metadata: str = "") -> RequestValues:
@@ -228,11 +228,13 @@ def import_group(client: RawClient, **fields: Any) -> RequestValues:
 def import_metadata(client: RawClient, size: int) -> RequestValues:
     """Import a topic, and return a request with a committed offset whose metadata has that size."""
     import_id, topic = new_id(), text(40)
-    client.ask(build("AlterImport", {"import_id": IMPORTS[-1], "action": 3}), 0, Response)
+    client.request(build_request("AlterImport", {"import_id": IMPORTS[-1], "action": 3}), 0, Response)
     IMPORTS.append(import_id)
-    assert not errors(ask(client, "AlterImport", 0, import_id=import_id, action=0, source="a test", topic_count=1))
+    assert not error_codes_in(
+        send_request(client, "AlterImport", 0, import_id=import_id, action=0, source="a test", topic_count=1)
+    )
     made = {"topic_id": new_id(), "name": topic, "replication_factor": 1, "leader_epochs": [0]}
-    assert not errors(ask(client, "AlterImport", 0, import_id=import_id, action=1, topics=[made]))
+    assert not error_codes_in(send_request(client, "AlterImport", 0, import_id=import_id, action=1, topics=[made]))
     offsets = [{"topic": topic, "partition": 0, "offset": 0, "metadata": "m" * size}]
     group = {"group_id": text(40), "protocol_type": "consumer", "offsets": offsets}
     return {"import_id": import_id, "action": 2, "groups": [group]}
@@ -287,7 +289,7 @@ CONFIG_TEXT: Final = CONFIGS + "CONFIG_CHARACTERS_MAX"
 CONFIG_KEYS: Final = CONFIGS + "CONFIG_KEYS_MAX"
 METADATA: Final = "offset.metadata.max.bytes"
 PER_REQUEST: Final = LIMITS + "PARTITIONS_PER_REQUEST_MAX"
-PLANS: Final = "chronik.admin.topic_plans"
+PLANS: Final = "chronik.admin.topic_planner"
 
 LIMITED: Final[dict[str, Limit]] = {
     "Produce.topic_data[].partition_data[].records": Limit(
@@ -346,13 +348,13 @@ LIMITED: Final[dict[str, Limit]] = {
             {
                 **member,
                 "assignments": [
-                    {"member_id": member["member_id"], "assignment": bytes(size - size_of((("range", b"m"),)))}
+                    {"member_id": member["member_id"], "assignment": bytes(size - protocols_size((("range", b"m"),)))}
                 ],
             },
         )[1],
         3,
         lowered_to=2000,
-        lowered_in="chronik.groups.classic.syncing",
+        lowered_in="chronik.groups.classic.sync_group",
     ),
     "ApiVersions.client_software_name": Limit(
         LIMITS + "CLIENT_SOFTWARE_CHARACTERS_MAX",
@@ -888,13 +890,13 @@ def test_every_request_field_has_a_limit_or_a_reason() -> None:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingNode]:
     """Return a cluster of one node, so that APIs which change nodes work, whose clients are super users."""
     reserved = ReservedPorts(1)
     peers = [{"id": 1, "kafka": f"{HOST}:0", "raft": f"{HOST}:{reserved.ports[0]}"}]
     configs = {"super.users": "User:ANONYMOUS", "group.initial.rebalance.delay.ms": "0"}
-    node = GuardedNode(tmp_path_factory.mktemp("limited"), peers=peers, **configs)
-    node.until(lambda: any(broker.online for broker in node.services.image.brokers.values()))
+    node = AuthorizingNode(tmp_path_factory.mktemp("limited"), peers=peers, **configs)
+    node.wait_until(lambda: any(broker.is_online for broker in node.services.image.brokers.values()))
     with RawClient(node.bootstrap) as client:
         topics = [
             {"name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": 1},
@@ -906,10 +908,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
             },
             {"name": PIPELINES_TOPIC, "num_partitions": 1, "replication_factor": 1},
         ]
-        assert not errors(ask(client, "CreateTopics", 7, topics=topics, timeout_ms=10_000))
+        assert not error_codes_in(send_request(client, "CreateTopics", 7, topics=topics, timeout_ms=10_000))
         deadline = time.monotonic() + 30
         for made in ({"key": "group", "key_type": 0}, {"key": "id", "key_type": 1}):
-            while errors(ask(client, "FindCoordinator", 3, **made)):  # until the system topics exist and have leaders
+            while error_codes_in(
+                send_request(client, "FindCoordinator", 3, **made)
+            ):  # until the system topics exist and have leaders
                 assert time.monotonic() < deadline
     yield node
     node.close()
@@ -917,14 +921,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
 
 
 @pytest.fixture
-def client(node: GuardedNode) -> Iterator[RawClient]:
+def client(node: AuthorizingNode) -> Iterator[RawClient]:
     with RawClient(node.bootstrap) as client:
         yield client
 
 
 @pytest.mark.parametrize("path", LIMITED)
 def test_field_above_its_limit_is_rejected(
-    node: GuardedNode, client: RawClient, monkeypatch: pytest.MonkeyPatch, path: str
+    node: AuthorizingNode, client: RawClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     limit = LIMITED[path]
     if limit.lowered_to is not None:
@@ -937,32 +941,34 @@ def test_field_above_its_limit_is_rejected(
         limit.version if limit.version >= 0 else max(each.max_version for each in APIS.values() if each.name == api)
     )
     if not limit.only_above:
-        accepted = ask(client, api, version, **limit.build_values(client, limit.maximum))
-        assert limit.code not in errors(accepted), "a value at the limit was rejected"
+        accepted = send_request(client, api, version, **limit.build_values(client, limit.maximum))
+        assert limit.code not in error_codes_in(accepted), "a value at the limit was rejected"
     request = limit.build_values(client, limit.maximum + 1)
     before = node.services.image.applied_index
-    rejected = ask(client, api, version, **request)
-    assert limit.code in errors(rejected), "a value one above the limit was accepted"
+    rejected = send_request(client, api, version, **request)
+    assert limit.code in error_codes_in(rejected), "a value one above the limit was accepted"
     assert node.services.image.applied_index == before, "the request was rejected after it was proposed"
 
 
-def test_long_client_id_of_group_member_is_truncated(node: GuardedNode, client: RawClient) -> None:
+def test_long_client_id_of_group_member_is_truncated(node: AuthorizingNode, client: RawClient) -> None:
     client.client_id = text(CLIENT_ID_CHARACTERS_MAX + 1)
     member = only_member(client)
-    (described,) = ask(client, "DescribeGroups", 5, groups=[member["group_id"]]).groups
+    (described,) = send_request(client, "DescribeGroups", 5, groups=[member["group_id"]]).groups
     assert [each.client_id for each in described.members] == [client.client_id[:-1]]
 
 
 def test_producer_ids_above_client_limit_return_retriable_error(
-    node: GuardedNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
+    node: AuthorizingNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node.services, "producer_id_allowances", ClientAllowances(2, seconds=3600.0))
-    codes = [ask(client, "InitProducerId", 4, transactional_id=None).error_code for _ in range(3)]
+    monkeypatch.setattr(node.services, "producer_id_allowances", ClientRateLimiter(2, seconds=3600.0))
+    codes = [send_request(client, "InitProducerId", 4, transactional_id=None).error_code for _ in range(3)]
     assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 
 
-def test_default_producer_id_limit_allows_burst_then_rate(node: GuardedNode) -> None:
+def test_default_producer_id_limit_allows_burst_then_rate(node: AuthorizingNode) -> None:
     allowances, client = node.services.producer_id_allowances, ("User:test", "10.0.0.1")
-    assert all(allowances.take(client, 0.0) for _ in range(PRODUCER_IDS_PER_CLIENT_MAX))
-    assert not allowances.take(client, 0.0)
-    assert sum(allowances.take(client, 1.0) for _ in range(PRODUCER_IDS_PER_SECOND + 1)) == PRODUCER_IDS_PER_SECOND
+    assert all(allowances.try_acquire(client, 0.0) for _ in range(PRODUCER_IDS_PER_CLIENT_MAX))
+    assert not allowances.try_acquire(client, 0.0)
+    assert (
+        sum(allowances.try_acquire(client, 1.0) for _ in range(PRODUCER_IDS_PER_SECOND + 1)) == PRODUCER_IDS_PER_SECOND
+    )

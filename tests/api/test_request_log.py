@@ -11,13 +11,13 @@ import pytest
 
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
-from chronik.exchange import Outbox, Peer
 from chronik.protocol.codec import RequestHeader, encode_request
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from chronik.protocol.messages.list_offsets import ListOffsetsRequest
+from chronik.request_reply import ConnectedClient, UnsentByteCounter
 from chronik.scheduler import Scheduler
 from chronik.testing.plugin import BrokerFactory
-from tests.cluster.replicated import wait_for
+from tests.cluster.replication_helpers import wait_for
 from tests.raw import RawClient
 
 LONG_MS = 60_000
@@ -29,7 +29,7 @@ def test_waiting_request_is_logged_at_debug_level(chronik_broker_factory: Broker
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
     request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=1, topics=[FetchTopic(topic="quiet", partitions=[partition])])
     with RawClient(broker.bootstrap) as client:
-        threading.Thread(target=lambda: client.ask(request, 11, FetchResponse), daemon=True).start()
+        threading.Thread(target=lambda: client.request(request, 11, FetchResponse), daemon=True).start()
         wait_for("the request to be logged", lambda: "Fetch v11 #" in broker.log)
         [line] = [line for line in broker.log.splitlines() if "Fetch v11 #" in line]
         assert " in " not in line.partition("Fetch v11")[2], "the request is already answered"
@@ -41,12 +41,12 @@ def test_waiting_request_is_logged_at_debug_level(chronik_broker_factory: Broker
 def test_failed_request_is_logged_with_its_client(caplog: pytest.LogCaptureFixture) -> None:
     store = SimpleNamespace(is_shared=False)
     # without the other services, every request fails
-    services = SimpleNamespace(authorizer=None, store=store, outbox=Outbox(), scheduler=Scheduler())
+    services = SimpleNamespace(authorizer=None, store=store, outbox=UnsentByteCounter(), scheduler=Scheduler())
     router = Router(cast(Services, services), lambda error: None)
     header = RequestHeader(ListOffsetsRequest.__schema__.api_key, 4, 7, "a-client")
     frame = bytearray(encode_request(header, ListOffsetsRequest())[4:])
     with caplog.at_level(logging.ERROR, "chronik.api"):
-        assert router.dispatch(frame, Peer("10.0.0.9", 4711, 12)) is not None
+        assert router.dispatch(frame, ConnectedClient("10.0.0.9", 4711, 12)) is not None
     [record] = caplog.records
     assert record.getMessage().startswith("ListOffsets v4 of connection 12 (a-client, 10.0.0.9:4711) failed: ")
     assert record.exc_info is not None

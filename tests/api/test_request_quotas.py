@@ -11,14 +11,14 @@ import pytest
 
 from chronik import scheduler
 from chronik.api.routing import throttling
-from chronik.api.routing.handlers import replying
-from chronik.api.routing.throttling import limited
+from chronik.api.routing.handlers import as_reply_handler
+from chronik.api.routing.throttling import handle_throttled
 from chronik.clock import ManualClock
-from chronik.exchange import Peer, Reply
-from chronik.metadata.security.quotas import Entity, Values
+from chronik.metadata.security.quotas import Entity, QuotaValues
 from chronik.protocol.messages.heartbeat import HeartbeatResponse
 from chronik.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from chronik.security.quotas.limiter import Limiter, Usage
+from chronik.request_reply import ConnectedClient, Reply
+from chronik.security.quotas.limiter import QuotaLimiter, QuotaUsage
 
 BUSY_SECONDS = 0.02
 DEFAULT_CLIENT: Entity = (("client-id", ""),)
@@ -34,20 +34,20 @@ def use_virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "perf_counter", loop_clock.monotonic)
 
 
-def new_usage(**quotas: float) -> Usage:
-    values: dict[Entity, Values] = {DEFAULT_CLIENT: quotas or {"request_percentage": 100.0}}
-    limiter = Limiter(ManualClock(), lambda: values)
-    limiter.look()
+def new_usage(**quotas: float) -> QuotaUsage:
+    values: dict[Entity, QuotaValues] = {DEFAULT_CLIENT: quotas or {"request_percentage": 100.0}}
+    limiter = QuotaLimiter(ManualClock(), lambda: values)
+    limiter.reload()
     usage = limiter.usage("u", "c")
     assert usage is not None
-    usage.began = loop_clock.monotonic()
+    usage.started_at = loop_clock.monotonic()
     return usage
 
 
-def used_seconds(usage: Usage) -> float:
+def used_seconds(usage: QuotaUsage) -> float:
     """Return the time used of a quota of 100 %, whose full bucket holds one second."""
     (bucket,) = usage._limiter.request._buckets.values()
-    return 1.0 - bucket.held / 100
+    return 1.0 - bucket.tokens / 100
 
 
 def spend_time() -> None:
@@ -62,9 +62,11 @@ def spending_time(answer: Any) -> Callable[[], Any]:
     return handle
 
 
-def limited_reply(handle: Callable[[], Any], usage: Usage, peer: Peer | None = None) -> Reply[Any]:
+def limited_reply(handle: Callable[[], Any], usage: QuotaUsage, peer: ConnectedClient | None = None) -> Reply[Any]:
     nothing: Any = None
-    return limited(lambda: _with_arguments(handle)(nothing, nothing, nothing), usage, peer or Peer("h", 1, 1))
+    return handle_throttled(
+        lambda: _with_arguments(handle)(nothing, nothing, nothing), usage, peer or ConnectedClient("h", 1, 1)
+    )
 
 
 def _with_arguments(handle: Callable[[], Any]) -> Callable[..., Reply[Any]]:
@@ -73,11 +75,11 @@ def _with_arguments(handle: Callable[[], Any]) -> Callable[..., Reply[Any]]:
         async def later(*_: object) -> Any:
             return await handle()
 
-        return replying(later)
-    return replying(lambda *_: handle())
+        return as_reply_handler(later)
+    return as_reply_handler(lambda *_: handle())
 
 
-def awaited(handle: Callable[[], Any], usage: Usage, peer: Peer | None = None) -> Any:
+def awaited(handle: Callable[[], Any], usage: QuotaUsage, peer: ConnectedClient | None = None) -> Any:
     async def run() -> Any:
         return await limited_reply(handle, usage, peer)
 
@@ -139,11 +141,11 @@ def test_cancelled_request_cancels_its_handler() -> None:
 
 def test_shared_response_is_copied_before_throttle_time_is_set() -> None:
     shared = HeartbeatResponse()
-    peer = Peer("h", 1, 1)
+    peer = ConnectedClient("h", 1, 1)
     response = awaited(spending_time(shared), new_usage(request_percentage=1e-6), peer)
     assert response.throttle_time_ms == 1000
     assert shared.throttle_time_ms == 0
-    assert peer.throttled_seconds == 1.0
+    assert peer.throttle_seconds == 1.0
 
 
 def test_throttle_time_is_set_only_if_response_has_the_field() -> None:
@@ -152,7 +154,7 @@ def test_throttle_time_is_set_only_if_response_has_the_field() -> None:
         yield
         return HeartbeatResponse()
 
-    response = awaited(lambda: Reply.of_steps(steps()), new_usage(request_percentage=1e-6))
+    response = awaited(lambda: Reply.from_steps(steps()), new_usage(request_percentage=1e-6))
     assert response == HeartbeatResponse(throttle_time_ms=1000)
     plain = SaslHandshakeResponse()
     assert awaited(spending_time(plain), new_usage(request_percentage=1e-6)) is plain
@@ -161,16 +163,16 @@ def test_throttle_time_is_set_only_if_response_has_the_field() -> None:
 def test_pipelined_response_contains_remaining_throttle_time() -> None:
     async def run() -> None:
         clock = ManualClock()
-        values: dict[Entity, Values] = {DEFAULT_CLIENT: {"producer_byte_rate": 100.0}}
-        limiter = Limiter(clock, lambda: values)
-        limiter.look()
+        values: dict[Entity, QuotaValues] = {DEFAULT_CLIENT: {"producer_byte_rate": 100.0}}
+        limiter = QuotaLimiter(clock, lambda: values)
+        limiter.reload()
         usage = limiter.usage("u", "c")
         assert usage is not None
-        usage.produced(550)
-        peer = Peer("h", 1, 1)
+        usage.charge_produce(550)
+        peer = ConnectedClient("h", 1, 1)
         reply: Reply[Any] = Reply(is_pipelined=True)
-        assert limited(lambda: reply, usage, peer) is reply
-        assert peer.throttled_seconds == pytest.approx(5.0), "later requests are throttled from now on"
+        assert handle_throttled(lambda: reply, usage, peer) is reply
+        assert peer.throttle_seconds == pytest.approx(5.0), "later requests are throttled from now on"
         clock.advance(2.0)
         reply.resolve(HeartbeatResponse())
         assert await reply == HeartbeatResponse(throttle_time_ms=3000)

@@ -22,8 +22,8 @@ from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.protocol.messages.produce import ProduceResponse
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.api import talk
-from tests.api.limiting import set_quota
+from tests.api import request_builders
+from tests.api.quota_requests import set_quota
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.slow
@@ -76,7 +76,7 @@ def limit(operator: RawClient, **values: float) -> None:
 
 def seconds_until_answered(client: RawClient) -> float:
     began = time.monotonic()
-    client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+    client.request(ApiVersionsRequest(), 0, ApiVersionsResponse)
     return time.monotonic() - began
 
 
@@ -86,8 +86,8 @@ def test_produce_over_quota_returns_throttle_time_and_delays_next_request(
     operator: RawClient, limited: RawClient, topic: str, acks: int, version: int
 ) -> None:
     limit(operator, producer_byte_rate=RATE)
-    request = talk.produce_request(topic, talk.batch(bytes(RATE * 3 // 2)), acks=acks)
-    answer = limited.ask(request, version, ProduceResponse)
+    request = request_builders.produce_request(topic, request_builders.batch(bytes(RATE * 3 // 2)), acks=acks)
+    answer = limited.request(request, version, ProduceResponse)
     began = time.monotonic()
     throttle_time = answer.throttle_time_ms / 1000
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
@@ -100,13 +100,13 @@ def test_produce_over_quota_returns_throttle_time_and_delays_next_request(
 
 def test_producer_with_acks_0_is_throttled(operator: RawClient, limited: RawClient, topic: str) -> None:
     limit(operator, producer_byte_rate=RATE)
-    limited.send(talk.produce_request(topic, talk.batch(bytes(RATE)), acks=0), 9)
+    limited.send(request_builders.produce_request(topic, request_builders.batch(bytes(RATE)), acks=0), 9)
     assert seconds_until_answered(limited) > 0.4
 
 
 def test_pipelined_requests_are_throttled_one_by_one(operator: RawClient, limited: RawClient, topic: str) -> None:
     limit(operator, producer_byte_rate=RATE)
-    request = talk.produce_request(topic, talk.batch(bytes(RATE // 2)))
+    request = request_builders.produce_request(topic, request_builders.batch(bytes(RATE // 2)))
     began = time.monotonic()
     for _ in range(4):
         limited.send(request, 9)
@@ -119,17 +119,17 @@ def test_pipelined_requests_are_throttled_one_by_one(operator: RawClient, limite
 def test_fetch_over_quota_returns_empty_response_and_throttle_time(
     operator: RawClient, limited: RawClient, topic: str, version: int
 ) -> None:
-    talk.produce(operator, topic, talk.batch(bytes(RATE * 3 // 2)))
+    request_builders.produce(operator, topic, request_builders.batch(bytes(RATE * 3 // 2)))
     limit(operator, consumer_byte_rate=RATE)
-    request = talk.fetch_request((topic, 0, 0))
-    first = limited.ask(request, version, FetchResponse)
+    request = request_builders.fetch_request((topic, 0, 0))
+    first = limited.request(request, version, FetchResponse)
     assert first.throttle_time_ms == 0
     assert len(first.responses[0].partitions[0].records or b"") > RATE
-    second = limited.ask(request, version, FetchResponse)
+    second = limited.request(request, version, FetchResponse)
     assert 0 < second.throttle_time_ms < 1100
     assert (second.error_code, second.responses, second.session_id) == (ErrorCode.NONE, [], 0)
     began = time.monotonic()
-    third = limited.ask(request, version, FetchResponse)
+    third = limited.request(request, version, FetchResponse)
     assert time.monotonic() - began > second.throttle_time_ms / 1000 - SLACK_SECONDS
     assert third.throttle_time_ms == 0
     assert third.responses
@@ -137,25 +137,25 @@ def test_fetch_over_quota_returns_empty_response_and_throttle_time(
 
 def test_fetch_response_size_is_limited_by_quota(operator: RawClient, limited: RawClient, topic: str) -> None:
     for _ in range(20):
-        talk.produce(operator, topic, talk.batch(bytes(RATE // 10)))
+        request_builders.produce(operator, topic, request_builders.batch(bytes(RATE // 10)))
     limit(operator, consumer_byte_rate=RATE)
-    answer = limited.ask(talk.fetch_request((topic, 0, 0)), 11, FetchResponse)
+    answer = limited.request(request_builders.fetch_request((topic, 0, 0)), 11, FetchResponse)
     assert RATE * 0.3 < len(answer.responses[0].partitions[0].records or b"") <= RATE * 0.5
 
 
 def test_fetch_session_continues_after_throttled_response(operator: RawClient, limited: RawClient, topic: str) -> None:
-    talk.produce(operator, topic, talk.batch(bytes(RATE * 3 // 2)))
+    request_builders.produce(operator, topic, request_builders.batch(bytes(RATE * 3 // 2)))
     limit(operator, consumer_byte_rate=RATE)
     wanted = (topic, 0, 0)
-    first = limited.ask(talk.fetch_request(wanted, session=(0, 0)), 11, FetchResponse)
+    first = limited.request(request_builders.fetch_request(wanted, session=(0, 0)), 11, FetchResponse)
     assert first.session_id > 0
-    again = limited.ask(talk.fetch_request(wanted, session=(first.session_id, 1)), 11, FetchResponse)
+    again = limited.request(request_builders.fetch_request(wanted, session=(first.session_id, 1)), 11, FetchResponse)
     assert (again.session_id, again.responses) == (first.session_id, [])
     assert again.throttle_time_ms > 0
-    third = limited.ask(talk.fetch_request(wanted, session=(first.session_id, 2)), 11, FetchResponse)
+    third = limited.request(request_builders.fetch_request(wanted, session=(first.session_id, 2)), 11, FetchResponse)
     assert third.error_code == ErrorCode.NONE
     assert third.responses
-    begun = limited.ask(talk.fetch_request(wanted, session=(0, 0)), 11, FetchResponse)
+    begun = limited.request(request_builders.fetch_request(wanted, session=(0, 0)), 11, FetchResponse)
     assert (begun.session_id, begun.responses) == (0, []), "no session is created with an empty response"
 
 
@@ -164,15 +164,15 @@ def test_waiting_fetch_checks_quota_again_before_responding(
 ) -> None:
     """Other clients with the same quota may have fetched in the meantime."""
     limit(operator, consumer_byte_rate=RATE)
-    waiting = talk.fetch_request((topic, 0, 0), min_bytes=1, max_wait_ms=10_000)
+    waiting = request_builders.fetch_request((topic, 0, 0), min_bytes=1, max_wait_ms=10_000)
     limited.send(waiting, 11)
     with RawClient(own.bootstrap) as other:
         other.client_id = "limited"
         full = f"{topic}-full"
         own.create_topic(full)
-        talk.produce(operator, full, talk.batch(bytes(3 * RATE)))
-        assert other.ask(talk.fetch_request((full, 0, 0)), 11, FetchResponse).responses
-        talk.produce(operator, topic, talk.batch(b"x"))
+        request_builders.produce(operator, full, request_builders.batch(bytes(3 * RATE)))
+        assert other.request(request_builders.fetch_request((full, 0, 0)), 11, FetchResponse).responses
+        request_builders.produce(operator, topic, request_builders.batch(b"x"))
         answer = limited.receive(waiting, 11, FetchResponse)
         assert answer.throttle_time_ms > 0
         assert answer.responses == []
@@ -183,14 +183,14 @@ def test_request_percentage_quota_throttles_client(operator: RawClient, limited:
     deadline = time.monotonic() + 20
     throttle_time = 0
     while not throttle_time and time.monotonic() < deadline:
-        throttle_time = limited.ask(MetadataRequest(topics=None), 9, MetadataResponse).throttle_time_ms
+        throttle_time = limited.request(MetadataRequest(topics=None), 9, MetadataResponse).throttle_time_ms
     assert 0 < throttle_time <= 1000
     assert seconds_until_answered(limited) > throttle_time / 1000 - SLACK_SECONDS
 
 
 def create(client: RawClient, name: str, count: int, version: int) -> tuple[ErrorCode, int]:
     topic = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
-    answer = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), version, CreateTopicsResponse)
+    answer = client.request(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), version, CreateTopicsResponse)
     return ErrorCode(answer.topics[0].error_code), answer.throttle_time_ms
 
 
@@ -201,9 +201,9 @@ def test_mutation_quota_rejects_requests_of_new_clients(operator: RawClient, lim
     assert code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert 0 < throttle_time <= 1000
     deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=f"{topic}-a")], timeout_ms=10_000)
-    assert limited.ask(deletion, 6, DeleteTopicsResponse).responses[0].error_code == ErrorCode.NONE
+    assert limited.request(deletion, 6, DeleteTopicsResponse).responses[0].error_code == ErrorCode.NONE
     growth = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=topic, count=2)], timeout_ms=10_000)
-    refused = limited.ask(growth, 3, CreatePartitionsResponse)
+    refused = limited.request(growth, 3, CreatePartitionsResponse)
     assert refused.results[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert refused.throttle_time_ms > 5000, "twelve partitions were deleted"
 
@@ -231,7 +231,9 @@ def test_anonymous_user_quota_applies_to_unauthenticated_clients(
     operator: RawClient, limited: RawClient, topic: str
 ) -> None:
     set_quota(operator, ANONYMOUS, producer_byte_rate=RATE)
-    answer = limited.ask(talk.produce_request(topic, talk.batch(bytes(3 * RATE))), 9, ProduceResponse)
+    answer = limited.request(
+        request_builders.produce_request(topic, request_builders.batch(bytes(3 * RATE))), 9, ProduceResponse
+    )
     assert answer.throttle_time_ms > 0
 
 
@@ -241,17 +243,22 @@ def test_node_stops_promptly_while_clients_are_throttled(chronik_broker_factory:
     with RawClient(broker.bootstrap) as client:
         client.client_id = "limited"
         limit(client, producer_byte_rate=100)
-        answer = client.ask(talk.produce_request("t", talk.batch(bytes(RATE))), 9, ProduceResponse)
+        answer = client.request(
+            request_builders.produce_request("t", request_builders.batch(bytes(RATE))), 9, ProduceResponse
+        )
         assert answer.throttle_time_ms > 100_000
         began = time.monotonic()
         broker.stop()
         assert time.monotonic() - began < 30, "the shutdown does not wait for the throttle time"
-        assert client.is_closed_by_broker()
+        assert client.wait_for_close()
 
 
 def test_connection_limits_per_ip_address_apply_immediately(own: Broker, operator: RawClient) -> None:
     def set_config(name: str, value: str) -> None:
-        assert talk.alter(operator, talk.BROKER, "", (name, talk.SET, value)) is ErrorCode.NONE
+        assert (
+            request_builders.alter_configs(operator, request_builders.BROKER, "", (name, request_builders.SET, value))
+            is ErrorCode.NONE
+        )
 
     def is_accepted(address: str) -> bool:
         host, _, port = own.bootstrap.rpartition(":")

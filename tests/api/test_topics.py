@@ -38,13 +38,13 @@ from chronik.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    TopicRequest,
+    DescribeTopicPartitionsTopic,
 )
 from chronik.protocol.messages.fetch import FetchResponse
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.api import talk
+from tests.api import request_builders
 from tests.raw import RawClient
 
 DEADLINE_SECONDS = 60
@@ -52,7 +52,7 @@ DEADLINE_SECONDS = 60
 
 def create(client: RawClient, *topics: CreatableTopic, validate_only: bool = False) -> list[tuple[str, ErrorCode]]:
     request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
-    answers = client.ask(request, 7, CreateTopicsResponse).topics
+    answers = client.request(request, 7, CreateTopicsResponse).topics
     return [(answer.name, ErrorCode(answer.error_code)) for answer in answers]
 
 
@@ -67,7 +67,7 @@ def assigned(name: str, *replicas: tuple[int, list[int]]) -> CreatableTopic:
 
 
 def delete(client: RawClient, *topics: DeleteTopicState) -> list[ErrorCode]:
-    answers = client.ask(DeleteTopicsRequest(topics=list(topics)), 6, DeleteTopicsResponse).responses
+    answers = client.request(DeleteTopicsRequest(topics=list(topics)), 6, DeleteTopicsResponse).responses
     return [ErrorCode(answer.error_code) for answer in answers]
 
 
@@ -76,7 +76,7 @@ def delete(client: RawClient, *topics: DeleteTopicState) -> list[ErrorCode]:
 
 def test_validate_only_does_not_create_topic(client: RawClient) -> None:
     assert create(client, plain("validated"), validate_only=True) == [("validated", ErrorCode.NONE)]
-    assert talk.describe(client, "validated").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert request_builders.describe_topic(client, "validated").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_duplicate_topic_name_is_rejected_once(client: RawClient) -> None:
@@ -99,7 +99,10 @@ def test_duplicate_topic_name_is_rejected_once(client: RawClient) -> None:
 def test_replica_assignments_are_applied_or_rejected(client: RawClient, topic: CreatableTopic, code: ErrorCode) -> None:
     assert create(client, topic) == [(topic.name, code)]
     if code is ErrorCode.NONE:
-        assert [each.replica_nodes for each in talk.describe(client, topic.name).partitions] == [[1], [1]]
+        assert [each.replica_nodes for each in request_builders.describe_topic(client, topic.name).partitions] == [
+            [1],
+            [1],
+        ]
 
 
 def test_contradictory_configs_are_rejected(client: RawClient) -> None:
@@ -118,7 +121,12 @@ def test_segment_bytes_must_be_at_least_1_mib(
     topic = plain(f"segments-of-{size}")
     topic.configs = [CreatableTopicConfig(name="segment.bytes", value=size)]
     assert create(client, topic) == [(topic.name, code)]
-    assert talk.alter(client, talk.TOPIC, chronik_topic, ("segment.bytes", talk.SET, size)) is code
+    assert (
+        request_builders.alter_configs(
+            client, request_builders.TOPIC, chronik_topic, ("segment.bytes", request_builders.SET, size)
+        )
+        is code
+    )
 
 
 # CreatePartitions
@@ -131,7 +139,7 @@ def test_added_partitions_accept_records(client: RawClient, chronik_topic: str) 
         if assignments:
             topic.assignments = [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=30_000, validate_only=validate_only)
-        return ErrorCode(client.ask(request, 3, CreatePartitionsResponse).results[0].error_code)
+        return ErrorCode(client.request(request, 3, CreatePartitionsResponse).results[0].error_code)
 
     assert grow(2) is ErrorCode.INVALID_PARTITIONS
     assert grow(1) is ErrorCode.INVALID_PARTITIONS
@@ -140,36 +148,44 @@ def test_added_partitions_accept_records(client: RawClient, chronik_topic: str) 
     assert grow(3, [77]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert grow(3, name="no-such") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert grow(4, validate_only=True) is ErrorCode.NONE
-    assert len(talk.describe(client, chronik_topic).partitions) == 2
+    assert len(request_builders.describe_topic(client, chronik_topic).partitions) == 2
     assert grow(3, [1]) is ErrorCode.NONE
     assert grow(4) is ErrorCode.NONE
     for partition in range(4):
-        assert talk.produce(client, chronik_topic, talk.batch(b"v"), partition=partition).base_offset == 0
+        assert (
+            request_builders.produce(
+                client, chronik_topic, request_builders.batch(b"v"), partition=partition
+            ).base_offset
+            == 0
+        )
 
 
 # Metadata
 
 
 def test_metadata_creates_topic_only_if_client_allows_it(client: RawClient) -> None:
-    assert talk.describe(client, "asked-for").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    created = talk.describe(client, "asked-for", create=True)
+    assert request_builders.describe_topic(client, "asked-for").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    created = request_builders.describe_topic(client, "asked-for", create=True)
     assert (created.error_code, len(created.partitions)) == (ErrorCode.NONE, 1)
-    assert talk.describe(client, "not legal", create=True).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert (
+        request_builders.describe_topic(client, "not legal", create=True).error_code
+        == ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
 
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_metadata_versions_10_and_11_reject_topic_ids(client: RawClient, chronik_topic: str, version: int) -> None:
     for topic in (MetadataRequestTopic(name=None), MetadataRequestTopic(name=chronik_topic, topic_id=b"i" * 16)):
         request = MetadataRequest(topics=[topic, MetadataRequestTopic(name=chronik_topic)])
-        answers = client.ask(request, version, MetadataResponse).topics
+        answers = client.request(request, version, MetadataResponse).topics
         assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_metadata_finds_topics_by_id(client: RawClient, chronik_topic: str, version: int) -> None:
-    topic_id = talk.describe(client, chronik_topic).topic_id
+    topic_id = request_builders.describe_topic(client, chronik_topic).topic_id
     wanted = [MetadataRequestTopic(name=None, topic_id=each) for each in (topic_id, b"i" * 16)]
-    found, missing = client.ask(MetadataRequest(topics=wanted), version, MetadataResponse).topics
+    found, missing = client.request(MetadataRequest(topics=wanted), version, MetadataResponse).topics
     assert (found.error_code, found.name, found.topic_id) == (ErrorCode.NONE, chronik_topic, topic_id)
     assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
 
@@ -178,10 +194,10 @@ def test_metadata_finds_topics_by_id(client: RawClient, chronik_topic: str, vers
 def test_metadata_returns_all_topics_in_every_version(
     client: RawClient, chronik_topic: str, version: int, everything: list[MetadataRequestTopic] | None
 ) -> None:
-    response = client.ask(MetadataRequest(topics=everything), version, MetadataResponse)
+    response = client.request(MetadataRequest(topics=everything), version, MetadataResponse)
     assert chronik_topic in {topic.name for topic in response.topics}
     if version > 0:
-        assert client.ask(MetadataRequest(topics=[]), version, MetadataResponse).topics == []
+        assert client.request(MetadataRequest(topics=[]), version, MetadataResponse).topics == []
 
 
 # DescribeCluster, DescribeTopicPartitions, DescribeLogDirs, AlterReplicaLogDirs
@@ -189,26 +205,26 @@ def test_metadata_returns_all_topics_in_every_version(
 
 def test_describe_cluster_returns_brokers_and_controller(chronik_broker: Broker, client: RawClient) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    response = client.ask(request, 2, DescribeClusterResponse)
+    response = client.request(request, 2, DescribeClusterResponse)
     assert (response.error_code, response.controller_id) == (ErrorCode.NONE, 1)
     assert [(broker.broker_id, broker.port) for broker in response.brokers] == [(1, chronik_broker.port)]
     assert response.cluster_id
     assert response.cluster_authorized_operations > 0
-    controllers = client.ask(DescribeClusterRequest(endpoint_type=2), 2, DescribeClusterResponse)
+    controllers = client.request(DescribeClusterRequest(endpoint_type=2), 2, DescribeClusterResponse)
     assert controllers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
 
 def test_describe_topic_partitions_returns_pages(client: RawClient) -> None:
     for name, count in (("page-a", 3), ("page-b", 4)):
         create(client, CreatableTopic(name=name, num_partitions=count, replication_factor=1))
-    wanted = [TopicRequest(name=name) for name in ("page-b", "page-a", "page-c")]
+    wanted = [DescribeTopicPartitionsTopic(name=name) for name in ("page-b", "page-a", "page-c")]
     seen: list[tuple[str | None, int]] = []
     errors: dict[str | None, int] = {}
     cursor: Cursor | None = None
     pages = 0
     while pages == 0 or cursor is not None:
         request = DescribeTopicPartitionsRequest(topics=wanted, response_partition_limit=2, cursor=cursor)
-        response = client.ask(request, 0, DescribeTopicPartitionsResponse)
+        response = client.request(request, 0, DescribeTopicPartitionsResponse)
         seen += [(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions]
         errors |= {topic.name: topic.error_code for topic in response.topics}
         cursor, pages = response.next_cursor, pages + 1
@@ -221,11 +237,11 @@ def test_describe_topic_partitions_returns_pages(client: RawClient) -> None:
 def test_describe_log_dirs_returns_partition_sizes(
     chronik_broker: Broker, client: RawClient, chronik_topic: str, version: int
 ) -> None:
-    talk.produce(client, chronik_topic, talk.batch(b"v" * 1000))
+    request_builders.produce(client, chronik_topic, request_builders.batch(b"v" * 1000))
     some = [DescribableLogDirTopic(topic=chronik_topic, partitions=[0, 9])]
     for topics in (None, some, []):
         request = DescribeLogDirsRequest(topics=topics)
-        (directory,) = client.ask(request, version, DescribeLogDirsResponse).results
+        (directory,) = client.request(request, version, DescribeLogDirsResponse).results
         assert directory.log_dir == str(chronik_broker.data_dir)
         sizes = {topic.name: [each.partition_size for each in topic.partitions] for topic in directory.topics}
         assert (chronik_topic in sizes) is (topics != [])
@@ -251,7 +267,7 @@ def test_replica_can_only_be_moved_to_its_own_log_dir(
             AlterReplicaLogDir(path=elsewhere, topics=[AlterReplicaLogDirTopic(name=chronik_topic, partitions=[1])]),
         ]
     )
-    results = client.ask(request, version, AlterReplicaLogDirsResponse).results
+    results = client.request(request, version, AlterReplicaLogDirsResponse).results
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert {
         result.topic_name: {each.partition_index: each.error_code for each in result.partitions} for result in results
@@ -263,7 +279,7 @@ def test_replica_can_only_be_moved_to_its_own_log_dir(
 
 def test_topics_are_deleted_by_name_or_id(client: RawClient) -> None:
     create(client, plain("by-name"), plain("by-id"), plain("kept"))
-    by_id = DeleteTopicState(name=None, topic_id=talk.describe(client, "by-id").topic_id)
+    by_id = DeleteTopicState(name=None, topic_id=request_builders.describe_topic(client, "by-id").topic_id)
     kept = DeleteTopicState(name="kept")
     assert delete(client, DeleteTopicState(name="by-name"), by_id) == [ErrorCode.NONE] * 2
     assert delete(client, DeleteTopicState(name="by-name")) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -271,7 +287,7 @@ def test_topics_are_deleted_by_name_or_id(client: RawClient) -> None:
     assert delete(client, kept, kept) == [ErrorCode.INVALID_REQUEST]
     assert delete(client, DeleteTopicState(name="kept", topic_id=b"i" * 16)) == [ErrorCode.INVALID_REQUEST]
     assert delete(client, DeleteTopicState(name=None)) == [ErrorCode.INVALID_REQUEST]
-    assert talk.describe(client, "kept").error_code == ErrorCode.NONE
+    assert request_builders.describe_topic(client, "kept").error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
@@ -281,9 +297,9 @@ def test_disabled_topic_deletion_returns_error_of_the_version(
     broker = chronik_broker_factory(broker={"delete.topic.enable": False})
     broker.create_topic("kept")
     with RawClient(broker.bootstrap) as client:
-        response = client.ask(DeleteTopicsRequest(topic_names=["kept"]), version, DeleteTopicsResponse)
+        response = client.request(DeleteTopicsRequest(topic_names=["kept"]), version, DeleteTopicsResponse)
         assert response.responses[0].error_code == code
-        assert talk.describe(client, "kept").error_code == ErrorCode.NONE
+        assert request_builders.describe_topic(client, "kept").error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", [12, 13])
@@ -292,8 +308,8 @@ def test_topic_deletion_fails_waiting_fetch(
 ) -> None:
     topic: str | bytes = chronik_topic
     if version >= 13:
-        topic = talk.describe(client, chronik_topic).topic_id
-    waiting = talk.fetch_request((topic, 0, 0), min_bytes=1, max_wait_ms=30_000)
+        topic = request_builders.describe_topic(client, chronik_topic).topic_id
+    waiting = request_builders.fetch_request((topic, 0, 0), min_bytes=1, max_wait_ms=30_000)
     client.send(waiting, version)
     with RawClient(chronik_broker.bootstrap) as other:
         assert delete(other, DeleteTopicState(name=chronik_topic)) == [ErrorCode.NONE]
@@ -316,7 +332,7 @@ def test_topic_recreated_under_load_keeps_acknowledged_records(
     def write() -> None:
         with RawClient(broker.bootstrap) as client:
             while not stop.is_set():
-                answer = talk.produce(client, "reborn", talk.batch(b"v" * 300))
+                answer = request_builders.produce(client, "reborn", request_builders.batch(b"v" * 300))
                 if answer.error_code == ErrorCode.NONE:
                     acknowledged.append(answer.base_offset)
                 elif answer.error_code not in legal:
@@ -325,8 +341,8 @@ def test_topic_recreated_under_load_keeps_acknowledged_records(
     def read() -> None:
         with RawClient(broker.bootstrap) as client:
             while not stop.is_set():
-                request = talk.fetch_request(("reborn", 0, 0), min_bytes=1, max_wait_ms=20)
-                answer = client.ask(request, 12, FetchResponse).responses[0].partitions[0]
+                request = request_builders.fetch_request(("reborn", 0, 0), min_bytes=1, max_wait_ms=20)
+                answer = client.request(request, 12, FetchResponse).responses[0].partitions[0]
                 if answer.error_code not in legal:
                     faults.append(answer)
 
@@ -343,12 +359,12 @@ def test_topic_recreated_under_load_keeps_acknowledged_records(
         stop.set()
         for thread in threads:
             thread.join(DEADLINE_SECONDS)
-        end = talk.list_offset(client, "reborn", -1).offset
+        end = request_builders.list_offset(client, "reborn", -1).offset
     assert not faults
     assert end == max(acknowledged[-2:]) + 1  # one of two writers wrote the last record
     broker.restart()
     with RawClient(broker.bootstrap) as client:
-        assert talk.list_offset(client, "reborn", -1).offset == end
+        assert request_builders.list_offset(client, "reborn", -1).offset == end
     _wait_until_deleted(broker)
     assert not (broker.data_dir / "unknown").exists()
 

@@ -23,8 +23,8 @@ from chronik.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from chronik.transactions.events import Given
-from tests.api.transacting import Node
+from chronik.transactions.events import TransactionResult
+from tests.api.transaction_node import TransactionNode
 
 FENCED, OLD_EPOCH = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
 ABORTABLE, WRONG_STATE = ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE
@@ -32,26 +32,28 @@ UNKNOWN, NOT_ATTEMPTED = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATI
 UNSUPPORTED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def end(node: Node, version: int, transactional_id: str = "t") -> EndTxnResponse:
+def end(node: TransactionNode, version: int, transactional_id: str = "t") -> EndTxnResponse:
     request = EndTxnRequest(transactional_id=transactional_id, producer_id=7, producer_epoch=2, committed=True)
-    return node.ask(request, version, EndTxnResponse)
+    return node.send_request(request, version, EndTxnResponse)
 
 
 CLIENT = ("User:ANONYMOUS", "127.0.0.1")
 
 
-def init(node: Node, version: int, transactional_id: str | None = "t", **expected: int) -> InitProducerIdResponse:
+def init(
+    node: TransactionNode, version: int, transactional_id: str | None = "t", **expected: int
+) -> InitProducerIdResponse:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000, **expected)
-    return node.ask(request, version, InitProducerIdResponse)
+    return node.send_request(request, version, InitProducerIdResponse)
 
 
-def add_group(node: Node, version: int, transactional_id: str = "t") -> ErrorCode:
+def add_group(node: TransactionNode, version: int, transactional_id: str = "t") -> ErrorCode:
     request = AddOffsetsToTxnRequest(transactional_id=transactional_id, producer_id=7, producer_epoch=2, group_id="g")
-    return ErrorCode(node.ask(request, version, AddOffsetsToTxnResponse).error_code)
+    return ErrorCode(node.send_request(request, version, AddOffsetsToTxnResponse).error_code)
 
 
 def add(
-    node: Node,
+    node: TransactionNode,
     version: int,
     *topics: tuple[str, list[int]],
     transactional_id: str = "t",
@@ -60,11 +62,11 @@ def add(
     wanted = [AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics]
     producer = {"transactional_id": transactional_id, "producer_id": 7, "producer_epoch": 2, "topics": wanted}
     if version < 4:
-        response = node.ask(AddPartitionsToTxnRequest(**producer), version, AddPartitionsToTxnResponse)  # type: ignore[arg-type]
+        response = node.send_request(AddPartitionsToTxnRequest(**producer), version, AddPartitionsToTxnResponse)  # type: ignore[arg-type]
         return codes(response.results_by_topic)
     transaction = AddPartitionsToTxnTransaction(verify_only=verify_only, **producer)  # type: ignore[arg-type]
     request = AddPartitionsToTxnRequest(transactions=[transaction])
-    response = node.ask(request, version, AddPartitionsToTxnResponse)
+    response = node.send_request(request, version, AddPartitionsToTxnResponse)
     assert response.error_code == ErrorCode.NONE
     (result,) = response.results_by_transaction
     assert result.transactional_id == transactional_id
@@ -79,7 +81,9 @@ def codes(results: list[AddPartitionsToTxnTopicResult]) -> list[tuple[str, int, 
     ]
 
 
-def commit_offsets(node: Node, version: int, *partitions: int, **member: object) -> list[tuple[str, int, ErrorCode]]:
+def commit_offsets(
+    node: TransactionNode, version: int, *partitions: int, **member: object
+) -> list[tuple[str, int, ErrorCode]]:
     wanted = [TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=5) for each in partitions or (0,)]
     request = TxnOffsetCommitRequest(
         **{"transactional_id": "t", "group_id": "g", **member},  # type: ignore[arg-type]
@@ -87,7 +91,7 @@ def commit_offsets(node: Node, version: int, *partitions: int, **member: object)
         producer_epoch=2,
         topics=[TxnOffsetCommitRequestTopic(name=name, partitions=wanted) for name in ("orders", "gone")],
     )
-    response = node.ask(request, version, TxnOffsetCommitResponse)
+    response = node.send_request(request, version, TxnOffsetCommitResponse)
     return [
         (topic.name, each.partition_index, ErrorCode(each.error_code))
         for topic in response.topics
@@ -100,23 +104,23 @@ def commit_offsets(node: Node, version: int, *partitions: int, **member: object)
 
 @pytest.mark.parametrize(("version", "translated"), [(0, OLD_EPOCH), (1, OLD_EPOCH), (2, FENCED), (5, FENCED)])
 def test_end_txn_of_fenced_producer_returns_error_of_the_version(version: int, translated: ErrorCode) -> None:
-    assert end(Node(FENCED), version).error_code == translated
+    assert end(TransactionNode(FENCED), version).error_code == translated
 
 
 @pytest.mark.parametrize(("version", "translated"), [(0, OLD_EPOCH), (3, OLD_EPOCH), (4, FENCED), (5, FENCED)])
 def test_init_producer_id_of_fenced_producer_returns_error_of_the_version(version: int, translated: ErrorCode) -> None:
-    response = init(Node(FENCED), version)
+    response = init(TransactionNode(FENCED), version)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (translated, -1, -1)
 
 
 @pytest.mark.parametrize(("version", "translated"), [(0, OLD_EPOCH), (1, OLD_EPOCH), (2, FENCED), (5, FENCED)])
 def test_add_partitions_of_fenced_producer_returns_error_of_the_version(version: int, translated: ErrorCode) -> None:
-    assert add(Node(FENCED), version, ("orders", [0])) == [("orders", 0, translated)]
+    assert add(TransactionNode(FENCED), version, ("orders", [0])) == [("orders", 0, translated)]
 
 
 @pytest.mark.parametrize(("version", "translated"), [(0, OLD_EPOCH), (1, OLD_EPOCH), (2, FENCED), (4, FENCED)])
 def test_add_offsets_of_fenced_producer_returns_error_of_the_version(version: int, translated: ErrorCode) -> None:
-    assert add_group(Node(FENCED), version) == translated
+    assert add_group(TransactionNode(FENCED), version) == translated
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -128,12 +132,14 @@ def test_txn_offset_commit_of_fenced_producer_returns_invalid_epoch(version: int
     ("version", "translated"), [(0, WRONG_STATE), (3, WRONG_STATE), (4, ABORTABLE), (5, ABORTABLE)]
 )
 def test_transaction_abortable_becomes_invalid_txn_state_for_old_clients(version: int, translated: ErrorCode) -> None:
-    assert end(Node(ABORTABLE), version).error_code == translated
+    assert end(TransactionNode(ABORTABLE), version).error_code == translated
     assert commit_offsets(with_group(ABORTABLE), version)[0][2] == translated
-    assert commit_offsets(Node(), version)[0][2] == (ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert commit_offsets(TransactionNode(), version)[0][2] == (ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     assert commit_offsets(with_group(WRONG_STATE), version)[0][2] == translated
-    assert add_group(Node(ABORTABLE), min(version, 4)) == translated
-    assert add(Node(ABORTABLE), version, ("orders", [0]))[0][2] == (ABORTABLE if version == 5 else WRONG_STATE)
+    assert add_group(TransactionNode(ABORTABLE), min(version, 4)) == translated
+    assert add(TransactionNode(ABORTABLE), version, ("orders", [0]))[0][2] == (
+        ABORTABLE if version == 5 else WRONG_STATE
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +156,7 @@ def test_loading_coordinator_error_is_translated_for_old_clients(version: int, t
 
 @pytest.mark.parametrize("version", range(6))
 def test_init_producer_id_returns_id_of_transactional_id(version: int) -> None:
-    node = Node()
+    node = TransactionNode()
     response = init(node, version)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (ErrorCode.NONE, 7, 3)
     assert node.transactions.calls == [("init", "t", 1000, -1, -1, CLIENT)]
@@ -158,7 +164,7 @@ def test_init_producer_id_returns_id_of_transactional_id(version: int) -> None:
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_init_producer_id_passes_current_id_and_epoch(version: int) -> None:
-    node = Node()
+    node = TransactionNode()
     init(node, version, producer_id=7, producer_epoch=2)
     assert node.transactions.calls == [("init", "t", 1000, 7, 2, CLIENT)]
 
@@ -166,17 +172,17 @@ def test_init_producer_id_passes_current_id_and_epoch(version: int) -> None:
 @pytest.mark.parametrize("transactional_id", ["t", None])
 @pytest.mark.parametrize("half", [{"producer_id": 7}, {"producer_epoch": 2}])
 def test_init_producer_id_requires_both_id_and_epoch(transactional_id: str | None, half: dict[str, int]) -> None:
-    assert init(Node(), 4, transactional_id, **half).error_code == ErrorCode.INVALID_REQUEST
+    assert init(TransactionNode(), 4, transactional_id, **half).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_idempotent_producer_id_needs_no_coordinator() -> None:
-    node = Node()
+    node = TransactionNode()
     assert init(node, 5, None).producer_id == 100
     assert node.transactions.calls == []
 
 
 def test_fenced_node_rejects_init_producer_id_with_retriable_errors() -> None:
-    node = Node()
+    node = TransactionNode()
     node.is_fenced = True
     assert init(node, 4).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert init(node, 4, None).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -188,7 +194,7 @@ def test_fenced_node_rejects_init_producer_id_with_retriable_errors() -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_end_txn_returns_next_epoch_from_version_5_on(version: int) -> None:
-    node = Node()
+    node = TransactionNode()
     response = end(node, version)
     assert node.transactions.calls == [("end", "t", 7, 2, True, version >= 5)]
     assert (response.error_code, response.producer_id, response.producer_epoch) == (
@@ -201,7 +207,7 @@ def test_end_txn_returns_next_epoch_from_version_5_on(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_duplicate_partitions_are_added_once(version: int) -> None:
-    node = Node()
+    node = TransactionNode()
     assert add(node, version, ("orders", [1, 0, 1]), ("orders", [0])) == [
         ("orders", 1, ErrorCode.NONE),
         ("orders", 0, ErrorCode.NONE),
@@ -211,7 +217,7 @@ def test_duplicate_partitions_are_added_once(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
 def test_unknown_partition_prevents_adding_all_partitions(version: int) -> None:
-    node = Node()
+    node = TransactionNode()
     assert add(node, version, ("orders", [0, 3]), ("gone", [0]), ("__consumer_offsets", [0])) == [
         ("orders", 0, NOT_ATTEMPTED),
         ("orders", 3, UNKNOWN),
@@ -223,7 +229,7 @@ def test_unknown_partition_prevents_adding_all_partitions(version: int) -> None:
 
 @pytest.mark.parametrize(("version", "translated"), [(4, WRONG_STATE), (5, ABORTABLE)])
 def test_verify_only_returns_error_code_for_each_partition(version: int, translated: ErrorCode) -> None:
-    node = Node(ABORTABLE)
+    node = TransactionNode(ABORTABLE)
     assert add(node, version, ("orders", [0, 1]), verify_only=True) == [
         ("orders", 0, ErrorCode.NONE),
         ("orders", 1, translated),
@@ -232,13 +238,13 @@ def test_verify_only_returns_error_code_for_each_partition(version: int, transla
 
 
 def test_transactions_of_a_request_are_independent() -> None:
-    node = Node()
+    node = TransactionNode()
     topics = [AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in ("orders", "gone")]
     transactions = [
         AddPartitionsToTxnTransaction(transactional_id=name, producer_id=7, producer_epoch=2, topics=[topic])
         for name, topic in zip("ab", topics, strict=True)
     ]
-    response = node.ask(AddPartitionsToTxnRequest(transactions=transactions), 5, AddPartitionsToTxnResponse)
+    response = node.send_request(AddPartitionsToTxnRequest(transactions=transactions), 5, AddPartitionsToTxnResponse)
     assert [(each.transactional_id, codes(each.topic_results)) for each in response.results_by_transaction] == [
         ("a", [("orders", 0, ErrorCode.NONE)]),
         ("b", [("gone", 0, UNKNOWN)]),
@@ -248,8 +254,8 @@ def test_transactions_of_a_request_are_independent() -> None:
 # TxnOffsetCommit
 
 
-def with_group(code: ErrorCode = ErrorCode.NONE) -> Node:
-    node = Node(code)
+def with_group(code: ErrorCode = ErrorCode.NONE) -> TransactionNode:
+    node = TransactionNode(code)
     node.begin("g")
     return node
 
@@ -273,7 +279,7 @@ def test_txn_offset_commit_passes_offsets_and_member(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 3, 4])
 def test_txn_offset_commit_of_group_outside_transaction_is_rejected(version: int) -> None:
-    node = Node()
+    node = TransactionNode()
     node.begin("another")
     translated = ABORTABLE if version >= 4 else WRONG_STATE
     assert commit_offsets(node, version)[0] == ("orders", 0, translated)
@@ -302,7 +308,7 @@ def test_txn_offset_commit_rejects_empty_or_unknown_group() -> None:
 
 
 def test_empty_transactional_id_is_rejected() -> None:
-    node, wrong = Node(), ErrorCode.INVALID_REQUEST
+    node, wrong = TransactionNode(), ErrorCode.INVALID_REQUEST
     assert init(node, 4, "").error_code == wrong
     assert end(node, 4, "").error_code == wrong
     assert add_group(node, 3, "") == wrong
@@ -312,7 +318,7 @@ def test_empty_transactional_id_is_rejected() -> None:
 
 
 def test_cluster_before_upgrade_rejects_transactions() -> None:
-    node = Node(level=1)
+    node = TransactionNode(level=1)
     assert init(node, 4).error_code == UNSUPPORTED
     assert end(node, 4).error_code == UNSUPPORTED
     assert add_group(node, 3) == UNSUPPORTED
@@ -325,14 +331,14 @@ def test_cluster_before_upgrade_rejects_transactions() -> None:
 def test_find_coordinator_before_upgrade_explains_how_to_upgrade(version: int) -> None:
     """The error is fatal for every client."""
     request = FindCoordinatorRequest(key="t", key_type=1)
-    response = Node(level=1).ask(request, version, FindCoordinatorResponse)
+    response = TransactionNode(level=1).send_request(request, version, FindCoordinatorResponse)
     assert (response.error_code, response.node_id) == (UNSUPPORTED, -1)
     assert "chronik cluster upgrade" in (response.error_message or "")
-    assert Node().ask(request, version, FindCoordinatorResponse).error_code != UNSUPPORTED
+    assert TransactionNode().send_request(request, version, FindCoordinatorResponse).error_code != UNSUPPORTED
 
 
 def test_end_txn_passes_coordinator_error_through() -> None:
-    node = Node()
-    node.transactions.given = Given(ErrorCode.CONCURRENT_TRANSACTIONS)
+    node = TransactionNode()
+    node.transactions.given = TransactionResult(ErrorCode.CONCURRENT_TRANSACTIONS)
     response = end(node, 5)
     assert (response.error_code, response.producer_id) == (ErrorCode.CONCURRENT_TRANSACTIONS, -1)

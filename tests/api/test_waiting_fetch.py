@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from chronik.api import fetch
-from chronik.api.fetch import _Fetching
-from chronik.broker.requests.purgatory import RecordsArrived
-from chronik.log.partition import PartitionLog
+from chronik.api.fetch import _PendingFetch
+from chronik.broker.requests.delayed_fetch import DelayedFetch
+from chronik.log.partition_log import PartitionLog
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.protocol.errors import ErrorCode
-from tests.api import talk
-from tests.api.leading import PATIENCE_SECONDS, Leader, answered, response_of, tell
+from tests.api import request_builders
+from tests.api.leader_node import TIMEOUT_SECONDS, Leader, fetch_response, partition_response, run_scenario
 from tests.replication.rig import FOLLOWER, OTHER, TOPIC_ID, Rig
 
 # Between the first read and the next event-loop iteration
@@ -33,10 +33,10 @@ def test_commit_in_the_same_iteration_completes_fetch_immediately() -> None:
         began = leader.rig.loop.time()
         pending = leader.fetch()
         leader.commit()
-        assert talk.values(await answered(pending)) == [b"value"]
+        assert request_builders.values(await partition_response(pending)) == [b"value"]
         assert leader.rig.loop.time() == began
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_commit_by_pending_callback_completes_fetch_immediately() -> None:
@@ -47,10 +47,10 @@ def test_commit_by_pending_callback_completes_fetch_immediately() -> None:
         began = leader.rig.loop.time()
         leader.rig.loop.call_soon(leader.commit)
         pending = leader.fetch()
-        assert talk.values(await answered(pending)) == [b"value"]
+        assert request_builders.values(await partition_response(pending)) == [b"value"]
         assert leader.rig.loop.time() == began
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_fetch_waits_until_min_bytes_are_committed() -> None:
@@ -62,10 +62,10 @@ def test_fetch_waits_until_min_bytes_are_committed() -> None:
         await asyncio.sleep(0.1)
         assert not pending.is_ready
         leader.commit(2)
-        assert talk.values(await answered(pending)) == [b"one", b"two"]
+        assert request_builders.values(await partition_response(pending)) == [b"one", b"two"]
         assert leader.rig.loop.time() == pytest.approx(began + 0.1)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -81,20 +81,20 @@ def test_lost_leadership_or_deleted_topic_fails_waiting_fetch_immediately(
     async def scenario(leader: Leader) -> None:
         pending = leader.fetch()
         leader.rig.command(change(leader.rig))
-        assert (await answered(pending)).error_code == code
+        assert (await partition_response(pending)).error_code == code
         assert leader.rig.loop.time() == 0.0
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_node_stop_completes_waiting_fetch_immediately() -> None:
     async def scenario(leader: Leader) -> None:
         pending = leader.fetch()
-        leader.rig.replicas.stop_waiting()
-        assert not talk.values(await answered(pending))
+        leader.rig.replicas.wake_fetches()
+        assert not request_builders.values(await partition_response(pending))
         assert leader.rig.loop.time() == 0.0
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # Later requests of the connection wait for the fetch
@@ -104,26 +104,26 @@ def test_early_completion_in_the_same_iteration_completes_fetch() -> None:
     async def scenario(leader: Leader) -> None:
         leader.rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
         pending = leader.fetch()
-        assert pending.hurry is not None
-        pending.hurry.ask()
-        await answered(pending)
+        assert pending.early_completion is not None
+        pending.early_completion.request()
+        await partition_response(pending)
         assert leader.rig.loop.time() == 0.0
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_requested_early_completion_takes_effect_when_a_broker_is_fenced() -> None:
     async def scenario(leader: Leader) -> None:
         pending = leader.fetch()
-        assert pending.hurry is not None
-        pending.hurry.ask()
+        assert pending.early_completion is not None
+        pending.early_completion.request()
         await asyncio.sleep(0.1)
         assert not pending.is_ready
         leader.rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
-        await answered(pending)
+        await partition_response(pending)
         assert leader.rig.loop.time() == pytest.approx(0.1)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # Between the wake-up and the second read
@@ -137,9 +137,9 @@ def test_records_committed_after_wake_up_are_in_the_response() -> None:
         leader.commit(1)
         leader.rig.loop.call_soon(leader.commit, 2)
         leader.commit(2)
-        assert talk.values(await answered(pending)) == [b"one", b"two"]
+        assert request_builders.values(await partition_response(pending)) == [b"one", b"two"]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_early_completion_after_wake_up_completes_fetch() -> None:
@@ -147,13 +147,13 @@ def test_early_completion_after_wake_up_completes_fetch() -> None:
         leader.rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
         pending = leader.fetch()
         await asyncio.sleep(0.1)
-        leader.rig.replica().stop_waiting()  # it reads again and finds nothing
-        assert pending.hurry is not None
-        pending.hurry.ask()
-        await answered(pending)
+        leader.rig.replica().wake_fetches()  # it reads again and finds nothing
+        assert pending.early_completion is not None
+        pending.early_completion.request()
+        await partition_response(pending)
         assert leader.rig.loop.time() == pytest.approx(0.1)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_commit_in_the_iteration_of_a_second_read_completes_fetch() -> None:
@@ -162,15 +162,15 @@ def test_commit_in_the_iteration_of_a_second_read_completes_fetch() -> None:
         began = leader.rig.loop.time()
         pending = leader.fetch()
         for _ in range(3):  # reads again several times and finds nothing
-            leader.rig.replica().stop_waiting()
+            leader.rig.replica().wake_fetches()
             await asyncio.sleep(0)
         assert not pending.is_ready
-        leader.rig.replica().stop_waiting()
+        leader.rig.replica().wake_fetches()
         leader.rig.loop.call_soon(leader.commit)  # after the read, in the same event-loop iteration
-        assert talk.values(await answered(pending)) == [b"value"]
+        assert request_builders.values(await partition_response(pending)) == [b"value"]
         assert leader.rig.loop.time() == began
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # The timeout
@@ -180,24 +180,24 @@ def test_commit_in_the_iteration_of_a_second_read_completes_fetch() -> None:
 def test_record_committed_at_the_timeout_is_returned(is_timer_first: bool) -> None:
     async def scenario(leader: Leader) -> None:
         await leader.write(b"value")
-        due = leader.rig.loop.time() + PATIENCE_SECONDS
+        due = leader.rig.loop.time() + TIMEOUT_SECONDS
         if not is_timer_first:
             leader.rig.loop.call_at(due, leader.commit)
         pending = leader.fetch()
         if is_timer_first:
             leader.rig.loop.call_at(due, leader.commit)
-        assert talk.values(await answered(pending)) == [b"value"]
+        assert request_builders.values(await partition_response(pending)) == [b"value"]
         assert leader.rig.loop.time() == pytest.approx(due)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_fetch_without_records_returns_empty_after_timeout() -> None:
     async def scenario(leader: Leader) -> None:
-        assert not talk.values(await answered(leader.fetch()))
-        assert leader.rig.loop.time() == pytest.approx(PATIENCE_SECONDS)
+        assert not request_builders.values(await partition_response(leader.fetch()))
+        assert leader.rig.loop.time() == pytest.approx(TIMEOUT_SECONDS)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # The client disconnects
@@ -216,12 +216,12 @@ def test_cancelled_fetch_releases_its_watchers(iterations: int, is_woken: bool) 
         pending.cancel()
         for _ in range(3):
             await asyncio.sleep(0)
-        assert not leader.rig.replica().watchers
-        await asyncio.sleep(2 * PATIENCE_SECONDS)
+        assert not leader.rig.replica().delayed_fetches
+        await asyncio.sleep(2 * TIMEOUT_SECONDS)
         assert pending.is_cancelled
         assert not leader.rig.loop.failures
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_answered_fetch_is_freed_without_garbage_collector() -> None:
@@ -232,15 +232,15 @@ def test_answered_fetch_is_freed_without_garbage_collector() -> None:
         pending = leader.fetch()
         await asyncio.sleep(0)
         leader.commit()
-        await answered(pending)
+        await partition_response(pending)
         del pending
-        await asyncio.sleep(PATIENCE_SECONDS)
-        assert not [each for each in gc.get_objects() if isinstance(each, RecordsArrived | _Fetching)]
+        await asyncio.sleep(TIMEOUT_SECONDS)
+        assert not [each for each in gc.get_objects() if isinstance(each, DelayedFetch | _PendingFetch)]
 
     gc.collect()
     gc.disable()
     try:
-        tell(scenario)
+        run_scenario(scenario)
     finally:
         gc.enable()
 
@@ -251,9 +251,9 @@ def test_failed_read_answers_waiting_fetch_with_unknown_server_error(monkeypatch
         pending = leader.fetch()
         monkeypatch.setattr(PartitionLog, "read", None)
         leader.commit()
-        assert (await response_of(pending)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (await fetch_response(pending)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # Reads in slices
@@ -275,8 +275,8 @@ def test_fetch_in_slices_reads_sufficient_records_once(
         await leader.write(b"value")
         leader.commit()
         monkeypatch.setattr(PartitionLog, "read", count_read)
-        assert talk.values(await answered(leader.fetch(min_bytes))) == [b"value"]
+        assert request_builders.values(await partition_response(leader.fetch(min_bytes))) == [b"value"]
         assert len(seen) == reads
 
-    monkeypatch.setattr(fetch, "PARTITIONS_LOOKED_AT_AT_ONCE", 0)
-    tell(scenario)
+    monkeypatch.setattr(fetch, "PARTITIONS_PER_ITERATION_MAX", 0)
+    run_scenario(scenario)

@@ -33,31 +33,31 @@ EXACT, DEFAULT, SPECIFIED = range(3)
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_sasl_handshake_without_sasl_returns_illegal_state(client: RawClient, version: int) -> None:
-    answer = client.ask(SaslHandshakeRequest(mechanism="PLAIN"), version, SaslHandshakeResponse)
+    answer = client.request(SaslHandshakeRequest(mechanism="PLAIN"), version, SaslHandshakeResponse)
     assert answer == SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_sasl_authenticate_without_sasl_returns_illegal_state(client: RawClient, version: int) -> None:
-    answer = client.ask(SaslAuthenticateRequest(auth_bytes=b"\0user\0secret"), version, SaslAuthenticateResponse)
+    answer = client.request(SaslAuthenticateRequest(auth_bytes=b"\0user\0secret"), version, SaslAuthenticateResponse)
     assert answer == SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",
     )
-    assert client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == ErrorCode.NONE
+    assert client.request(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_acl_apis_without_authorizer_return_security_disabled(client: RawClient, version: int) -> None:
-    described = client.ask(DescribeAclsRequest(), version, DescribeAclsResponse)
+    described = client.request(DescribeAclsRequest(), version, DescribeAclsResponse)
     assert described == DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )
-    made = client.ask(CreateAclsRequest(creations=[AclCreation(), AclCreation()]), version, CreateAclsResponse)
+    made = client.request(CreateAclsRequest(creations=[AclCreation(), AclCreation()]), version, CreateAclsResponse)
     assert [(each.error_code, each.error_message) for each in made.results] == [
         (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     ] * 2
-    gone = client.ask(DeleteAclsRequest(filters=[DeleteAclsFilter()]), version, DeleteAclsResponse)
+    gone = client.request(DeleteAclsRequest(filters=[DeleteAclsFilter()]), version, DeleteAclsResponse)
     assert [(each.error_code, each.matching_acls) for each in gone.filter_results] == [
         (ErrorCode.SECURITY_DISABLED, [])
     ]
@@ -82,7 +82,7 @@ def test_describe_client_quotas_is_empty_by_default(
     client: RawClient, version: int, asked: list[QuotaComponent]
 ) -> None:
     request = DescribeClientQuotasRequest(components=asked)
-    assert client.ask(request, version, DescribeClientQuotasResponse) == DescribeClientQuotasResponse(entries=[])
+    assert client.request(request, version, DescribeClientQuotasResponse) == DescribeClientQuotasResponse(entries=[])
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ def test_describe_client_quotas_is_empty_by_default(
     ],
 )
 def test_invalid_quota_filter_is_rejected(client: RawClient, asked: list[QuotaComponent], code: ErrorCode) -> None:
-    answer = client.ask(DescribeClientQuotasRequest(components=asked), 1, DescribeClientQuotasResponse)
+    answer = client.request(DescribeClientQuotasRequest(components=asked), 1, DescribeClientQuotasResponse)
     assert (answer.error_code, answer.entries) == (code, None)
 
 
 @pytest.mark.parametrize("users", [None, []])
 def test_describe_scram_credentials_is_empty_by_default(client: RawClient, users: list[ScramUser] | None) -> None:
     request = DescribeUserScramCredentialsRequest(users=users)
-    assert client.ask(request, 0, DescribeUserScramCredentialsResponse) == DescribeUserScramCredentialsResponse()
+    assert client.request(request, 0, DescribeUserScramCredentialsResponse) == DescribeUserScramCredentialsResponse()
 
 
 def test_describe_scram_credentials_rejects_unknown_and_duplicate_users(client: RawClient) -> None:
     asked = DescribeUserScramCredentialsRequest(users=[ScramUser(name=name) for name in ("a", "b", "a")])
-    answer = client.ask(asked, 0, DescribeUserScramCredentialsResponse)
+    answer = client.request(asked, 0, DescribeUserScramCredentialsResponse)
     assert {each.user: each.error_code for each in answer.results} == {
         "a": ErrorCode.DUPLICATE_RESOURCE,
         "b": ErrorCode.RESOURCE_NOT_FOUND,
@@ -118,6 +118,6 @@ def test_describe_scram_credentials_rejects_unknown_and_duplicate_users(client: 
 
 
 def test_api_versions_omits_unsupported_apis(client: RawClient) -> None:
-    supported = {each.api_key for each in client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys}
+    supported = {each.api_key for each in client.request(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys}
     assert supported == set(KAFKA_APIS)
     assert not supported & set(UNSUPPORTED_APIS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from chronik.bench import acks
-from chronik.bench.errors import BenchFailed
+from chronik.bench.errors import BenchmarkError
 from chronik.bench.main import main
 from chronik.client.admin import list_topics
 from chronik.protocol.errors import KafkaError
@@ -51,7 +51,7 @@ def test_acks_sends_one_produce_request_per_record(bench_broker: Broker, monkeyp
 def test_acks_fails_when_broker_rejects_a_record(bench_broker: Broker) -> None:
     bench_broker.create_topic("refused")
     bench_broker.fail("Produce", "INVALID_RECORD", times=None)
-    with pytest.raises(BenchFailed, match="a record was not acknowledged"):
+    with pytest.raises(BenchmarkError, match="a record was not acknowledged"):
         acks.measure(bench_broker.bootstrap, "refused", 1)
 
 

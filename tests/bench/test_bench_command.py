@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from chronik.bench import librdkafka
-from chronik.bench.errors import BenchFailed, ClientMissing
+from chronik.bench.errors import BenchmarkError, LibrdkafkaNotInstalled
 from chronik.bench.main import main
 from chronik.client.admin import list_topics
 from chronik.client.errors import RequestTimedOut
-from chronik.client.offsets import latest_offsets
+from chronik.client.offsets import list_latest_offsets
 from chronik.testing import Broker
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def run_bench(capsys: pytest.CaptureFixture[str], broker: Broker, *arguments: st
 def end_offsets(broker: Broker, topic: str) -> list[int]:
     with broker.cluster() as cluster:
         partitions = cluster.partitions(topic)
-        return list(latest_offsets(cluster, partitions).values())
+        return list(list_latest_offsets(cluster, partitions).values())
 
 
 @pytest.mark.parametrize("acks", ["all", "1"])
@@ -71,7 +71,7 @@ def test_consume_reads_all_records_of_topic(capsys: pytest.CaptureFixture[str], 
 
 def test_consume_fails_on_empty_topic(bench_broker: Broker) -> None:
     bench_broker.create_topic("empty")
-    with pytest.raises(BenchFailed, match="topic empty is empty"):
+    with pytest.raises(BenchmarkError, match="topic empty is empty"):
         main(["consume", "-b", bench_broker.bootstrap, "--topic", "empty"])
 
 
@@ -127,36 +127,36 @@ def test_bench_prints_table_without_json_option(capsys: pytest.CaptureFixture[st
 
 
 def test_producer_fails_when_broker_is_unreachable() -> None:
-    producer = librdkafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, "t", b"x", 1)
+    producer = librdkafka.LibrdkafkaProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, "t", b"x", 1)
     try:
         assert producer.enqueue(1) == 1
-        with pytest.raises(BenchFailed, match=r"brokers are down|Connect"):
+        with pytest.raises(BenchmarkError, match=r"brokers are down|Connect"):
             poll_forever(producer)
     finally:
         producer.close()
 
 
-def poll_forever(producer: librdkafka.Producer) -> None:
+def poll_forever(producer: librdkafka.LibrdkafkaProducer) -> None:
     while True:
         producer.poll(30_000)
 
 
 def test_unknown_librdkafka_setting_is_named_in_error() -> None:
-    with pytest.raises(BenchFailed, match=r"no\.such\.setting"):
-        librdkafka.Producer({"no.such.setting": "1"}, "t", b"x", 1)
+    with pytest.raises(BenchmarkError, match=r"no\.such\.setting"):
+        librdkafka.LibrdkafkaProducer({"no.such.setting": "1"}, "t", b"x", 1)
 
 
 def test_missing_librdkafka_error_contains_install_hint(monkeypatch: pytest.MonkeyPatch, bench_broker: Broker) -> None:
     def missing() -> str:
-        raise ClientMissing
+        raise LibrdkafkaNotInstalled
 
     monkeypatch.setattr(librdkafka, "_path", missing)
-    librdkafka.library.cache_clear()
+    librdkafka.load_library.cache_clear()
     try:
-        with pytest.raises(ClientMissing, match=r"pip install '\.\[bench\]'"):
+        with pytest.raises(LibrdkafkaNotInstalled, match=r"pip install '\.\[bench\]'"):
             main(["produce", "-b", bench_broker.bootstrap, "--topic", "missing", "--records", "1"])
     finally:
-        librdkafka.library.cache_clear()
+        librdkafka.load_library.cache_clear()
 
 
 def test_unknown_measurement_prints_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from chronik.bench import commits
-from chronik.bench.cluster_pipes import at_a_steady_rate, open_pipes, run_on_best_loop
 from chronik.bench.commits import CommitsLoad, measure
-from chronik.bench.errors import BenchFailed
+from chronik.bench.errors import BenchmarkError
 from chronik.bench.main import main
+from chronik.bench.pipelined import open_pipelined_connections, run_with_uvloop, send_at_constant_rate
 from chronik.client.admin import list_topics
 from chronik.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.testing import Broker
-from chronik.testing.seen import SEEN_REQUESTS_MAX
+from chronik.testing.seen import RECORDED_REQUESTS_MAX
 
 pytestmark = pytest.mark.slow
 
@@ -45,9 +45,9 @@ def test_commits_reports_requests_and_offsets_per_second(
     assert result["requests_per_second"] == pytest.approx(result["requests"] / result["seconds"])
     assert result["offsets_per_second"] == pytest.approx(3 * result["requests_per_second"])
     assert 0 < result["latency"]["p50_ms"] <= result["latency"]["p99_ms"] <= result["latency"]["max_ms"]
-    recorded_apis = [request.api for request in bench_broker.last_requests(SEEN_REQUESTS_MAX)]
+    recorded_apis = [request.api for request in bench_broker.last_requests(RECORDED_REQUESTS_MAX)]
     # The recorder keeps only the latest requests.
-    assert recorded_apis.count("OffsetCommit") >= min(result["requests"], SEEN_REQUESTS_MAX // 2)
+    assert recorded_apis.count("OffsetCommit") >= min(result["requests"], RECORDED_REQUESTS_MAX // 2)
 
 
 def test_commits_at_constant_rate_sends_expected_number_of_requests(bench_broker: Broker) -> None:
@@ -86,14 +86,14 @@ def test_group_deletion_retries_after_not_coordinator(bench_broker: Broker) -> N
 
 def test_commits_fails_on_non_retriable_error(bench_broker: Broker) -> None:
     bench_broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=None)
-    with bench_broker.cluster() as cluster, pytest.raises(BenchFailed, match="failed: GROUP_AUTHORIZATION_FAILED"):
+    with bench_broker.cluster() as cluster, pytest.raises(BenchmarkError, match="failed: GROUP_AUTHORIZATION_FAILED"):
         measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=5))
 
 
 def test_commits_fails_when_coordinator_lookup_times_out(bench_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "MOVE_SECONDS_MAX", 0.2)
     bench_broker.fail("OffsetCommit", "NOT_COORDINATOR", times=None)
-    with bench_broker.cluster() as cluster, pytest.raises(BenchFailed, match="failed: NOT_COORDINATOR"):
+    with bench_broker.cluster() as cluster, pytest.raises(BenchmarkError, match="failed: NOT_COORDINATOR"):
         measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=5))
 
 
@@ -102,11 +102,11 @@ def test_pipelined_requests_receive_matching_responses(bench_broker: Broker) -> 
 
     async def send_all() -> list[str | None]:
         with bench_broker.cluster() as cluster:
-            async with open_pipes([cluster.any_broker()]) as (pipe,):
+            async with open_pipelined_connections([cluster.any_broker()]) as (pipe,):
                 response_futures = [pipe.send(_metadata_request(name)) for name in names]
                 return [_topic_name(await response_future) for response_future in response_futures]
 
-    assert run_on_best_loop(send_all()) == names
+    assert run_with_uvloop(send_all()) == names
 
 
 def test_pipelined_request_fails_when_broker_dies(bench_broker: Broker) -> None:
@@ -114,14 +114,14 @@ def test_pipelined_request_fails_when_broker_dies(bench_broker: Broker) -> None:
 
     async def send_and_kill() -> None:
         with bench_broker.cluster() as cluster:
-            async with open_pipes([cluster.any_broker()]) as (pipe,):
+            async with open_pipelined_connections([cluster.any_broker()]) as (pipe,):
                 response_future = pipe.send(_metadata_request("any"))
                 await asyncio.to_thread(bench_broker.kill)
                 async with asyncio.timeout(10):
                     await response_future
 
-    with pytest.raises(BenchFailed, match="closed the connection"):
-        run_on_best_loop(send_and_kill())
+    with pytest.raises(BenchmarkError, match="closed the connection"):
+        run_with_uvloop(send_and_kill())
 
 
 def test_constant_rate_sender_does_not_wait_for_responses() -> None:
@@ -133,7 +133,7 @@ def test_constant_rate_sender_does_not_wait_for_responses() -> None:
         await all_sent.wait()
 
     started = time.perf_counter()
-    latencies = run_on_best_loop(at_a_steady_rate(ask, per_second=100, seconds=0.2))
+    latencies = run_with_uvloop(send_at_constant_rate(ask, per_second=100, seconds=0.2))
     assert time.perf_counter() - started >= 0.19
     assert len(latencies) == 20
     assert max(latencies) > 0.15  # the first request waited until the last was sent

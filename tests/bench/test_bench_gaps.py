@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from chronik.bench.errors import BenchFailed
-from chronik.bench.gaps import ServiceWatch, longest_gap
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.gaps import AvailabilityProbe, longest_gap
 from chronik.bench.main import main
 from chronik.client.admin import list_topics
 from chronik.testing import Broker
@@ -50,35 +50,35 @@ def test_gaps_reports_short_gaps_for_healthy_broker(capsys: pytest.CaptureFixtur
 def test_gaps_measures_duration_of_paused_broker(bench_broker: Broker) -> None:
     bench_broker.create_topic("watched")
     pause_timer = threading.Event()
-    with ServiceWatch(bench_broker.bootstrap, "watched", 0) as probe:
+    with AvailabilityProbe(bench_broker.bootstrap, "watched", 0) as probe:
         bench_broker.pause()
         try:
             pause_timer.wait(PAUSE_SECONDS)
         finally:
             bench_broker.resume()
-        probe.wait_until_served(60)
-    seen = probe.seen()
+        probe.wait_until_available(60)
+    seen = probe.summarize()
     assert seen.longest_without_ack_seconds >= 0.9 * PAUSE_SECONDS
     assert seen.longest_without_record_seconds >= 0.9 * PAUSE_SECONDS
 
 
 def test_wait_until_available_times_out_on_paused_broker(bench_broker: Broker) -> None:
     bench_broker.create_topic("silent")
-    with ServiceWatch(bench_broker.bootstrap, "silent", 0) as probe:
+    with AvailabilityProbe(bench_broker.bootstrap, "silent", 0) as probe:
         bench_broker.pause()
         try:
-            with pytest.raises(BenchFailed, match=r"no record was delivered within 0\.2 s"):
-                probe.wait_until_served(0.2)
+            with pytest.raises(BenchmarkError, match=r"no record was delivered within 0\.2 s"):
+                probe.wait_until_available(0.2)
         finally:
             bench_broker.resume()
 
 
 def test_gaps_counts_acknowledged_and_consumed_records(bench_broker: Broker) -> None:
     bench_broker.create_topic("counted")
-    with ServiceWatch(bench_broker.bootstrap, "counted", 0) as probe:
+    with AvailabilityProbe(bench_broker.bootstrap, "counted", 0) as probe:
         for _ in range(3):
-            probe.wait_until_served(60)
-    seen = probe.seen()
+            probe.wait_until_available(60)
+    seen = probe.summarize()
     values = [int(record.value or b"") for record in bench_broker.records("counted")]
     assert seen.acknowledged >= 3
     assert len(values) >= seen.acknowledged

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chronik.bench.clients import client_config
-from chronik.bench.errors import BenchFailed
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka_config import build_client_config
 from chronik.bench.main import MEASUREMENTS, main
-from chronik.client.access.settings import Access, parse_security
+from chronik.client.access.settings import BootstrapAccess, parse_security
 from chronik.client.errors import ClientError
 from chronik.testing.secured import SecuredBroker
 
@@ -66,7 +66,7 @@ def test_client_config_is_translated_to_librdkafka_settings() -> None:
     security = parse_security(
         {"security.protocol": "SSL", "ssl.keystore.location": "both.pem", "ssl.endpoint.identification.algorithm": ""}
     )
-    settings = client_config(Access("h:1", security), linger_ms="0")
+    settings = build_client_config(BootstrapAccess("h:1", security), linger_ms="0")
     assert settings["bootstrap.servers"] == "h:1"
     assert settings["linger.ms"] == "0"
     assert {name: value for name, value in settings.items() if name.startswith(("ssl.", "sasl.", "security."))} == {
@@ -75,7 +75,7 @@ def test_client_config_is_translated_to_librdkafka_settings() -> None:
         "ssl.key.location": "both.pem",
         "ssl.endpoint.identification.algorithm": "none",
     }
-    assert "security.protocol" not in client_config("h:1")
+    assert "security.protocol" not in build_client_config("h:1")
 
 
 def test_librdkafka_config_rejects_oauthbearer() -> None:
@@ -86,5 +86,5 @@ def test_librdkafka_config_rejects_oauthbearer() -> None:
             "sasl.oauthbearer.token.endpoint.url": "file:///token",
         }
     )
-    with pytest.raises(BenchFailed, match="use PLAIN or SCRAM"):
-        client_config(Access("h:1", security))
+    with pytest.raises(BenchmarkError, match="use PLAIN or SCRAM"):
+        build_client_config(BootstrapAccess("h:1", security))

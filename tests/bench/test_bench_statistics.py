@@ -4,11 +4,20 @@ import os
 
 import pytest
 
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import CpuMeter, Latency, cpu_seconds, percentile, resident_bytes
+from chronik.bench.errors import BenchmarkError
 from chronik.bench.produce import ProduceResult
-from chronik.bench.report import as_table, number
-from chronik.bench.rounds import MISSED, Spread, at_least, below, in_turn, markdown_table, median_ratio, target_rows
+from chronik.bench.report import format_number, format_table
+from chronik.bench.rounds import (
+    MISSED_LABEL,
+    Spread,
+    at_least,
+    below,
+    format_markdown_table,
+    format_target_rows,
+    median_ratio,
+    rotate,
+)
+from chronik.bench.statistics import CpuMeter, Latency, percentile, read_cpu_seconds, read_resident_bytes
 
 
 def test_percentile_uses_nearest_rank() -> None:
@@ -20,12 +29,12 @@ def test_percentile_uses_nearest_rank() -> None:
 
 
 def test_latency_sorts_values_and_converts_to_milliseconds() -> None:
-    assert Latency.of([0.003, 0.001, 0.002]) == Latency(p50_ms=2.0, p99_ms=3.0, p999_ms=3.0, max_ms=3.0)
+    assert Latency.from_seconds([0.003, 0.001, 0.002]) == Latency(p50_ms=2.0, p99_ms=3.0, p999_ms=3.0, max_ms=3.0)
 
 
 def test_latency_of_no_values_raises_error() -> None:
-    with pytest.raises(BenchFailed, match="no latencies were measured"):
-        Latency.of([])
+    with pytest.raises(BenchmarkError, match="no latencies were measured"):
+        Latency.from_seconds([])
 
 
 def test_median_ratio_is_computed_within_rounds() -> None:
@@ -36,11 +45,11 @@ def test_median_ratio_is_computed_within_rounds() -> None:
 
 
 def test_spread_contains_median_minimum_and_maximum() -> None:
-    assert Spread.of([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+    assert Spread.from_values([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
 
 
 def test_server_order_rotates_every_round() -> None:
-    assert [in_turn("abc", number) for number in range(4)] == [
+    assert [rotate("abc", number) for number in range(4)] == [
         ["a", "b", "c"],
         ["b", "c", "a"],
         ["c", "a", "b"],
@@ -49,13 +58,13 @@ def test_server_order_rotates_every_round() -> None:
 
 
 def test_target_rows_mark_missed_targets() -> None:
-    rows = target_rows([at_least("ratio", 0.6, 0.6), at_least("ratio", 0.59, 0.6), below("ms", 300, 300)])
-    assert [row[-1] for row in rows] == ["met", MISSED, MISSED]
-    assert rows[1] == ["ratio", "at least 0.6", "0.59", MISSED]
+    rows = format_target_rows([at_least("ratio", 0.6, 0.6), at_least("ratio", 0.59, 0.6), below("ms", 300, 300)])
+    assert [row[-1] for row in rows] == ["met", MISSED_LABEL, MISSED_LABEL]
+    assert rows[1] == ["ratio", "at least 0.6", "0.59", MISSED_LABEL]
 
 
 def test_number_is_formatted_with_four_significant_digits() -> None:
-    assert [number(value) for value in (1234567, 1234567.8, 12.3456, 0.0512345, 0.0, 0.00001234, "x")] == [
+    assert [format_number(value) for value in (1234567, 1234567.8, 12.3456, 0.0512345, 0.0, 0.00001234, "x")] == [
         "1,234,567",
         "1,234,568",
         "12.35",
@@ -68,14 +77,14 @@ def test_number_is_formatted_with_four_significant_digits() -> None:
 
 def test_result_table_omits_unknown_values() -> None:
     result = ProduceResult(10, 100, 0.5, 20.0, 0.002, 0.1, None, Latency(1.0, 2.0, 2.5, 3.0))
-    lines = dict(line.rsplit(maxsplit=1) for line in as_table([result]).splitlines())
+    lines = dict(line.rsplit(maxsplit=1) for line in format_table([result]).splitlines())
     assert lines["records per second"] == "20"
     assert lines["latency p99 ms"] == "2"
     assert not any("broker" in name for name in lines)
 
 
 def test_markdown_table_right_aligns_numbers() -> None:
-    assert markdown_table(["", "ms"], [["start", "7"]]).splitlines() == [
+    assert format_markdown_table(["", "ms"], [["start", "7"]]).splitlines() == [
         "|       | ms |",
         "| :---- | -: |",
         "| start |  7 |",
@@ -84,16 +93,16 @@ def test_markdown_table_right_aligns_numbers() -> None:
 
 def test_cpu_meter_measures_cpu_time_of_process() -> None:
     meter = CpuMeter(os.getpid())
-    before_s = cpu_seconds(os.getpid())
-    while cpu_seconds(os.getpid()) < before_s + 0.02:
+    before_s = read_cpu_seconds(os.getpid())
+    while read_cpu_seconds(os.getpid()) < before_s + 0.02:
         pass
     cpu_s = meter.per_million(1_000_000)
     assert cpu_s is not None
     assert cpu_s >= 0.019  # the kernel's clock is rounded
     assert CpuMeter(None).per_million(1) is None
-    assert resident_bytes(os.getpid()) > 1_000_000
+    assert read_resident_bytes(os.getpid()) > 1_000_000
 
 
 def test_cpu_seconds_of_missing_process_raises_error() -> None:
-    with pytest.raises(BenchFailed, match="process 4194305"):
-        cpu_seconds(4194305)  # above Linux' maximum process id
+    with pytest.raises(BenchmarkError, match="process 4194305"):
+        read_cpu_seconds(4194305)  # above Linux' maximum process id

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bench.cluster.__main__ import main
-from bench.cluster.figures import Figure, figures_table
-from chronik.bench.rounds import MISSED, Spread
+from bench.cluster.figures import Figure, format_figures
+from chronik.bench.rounds import MISSED_LABEL, Spread
 
 
 def test_figure_target_is_met_by_median() -> None:
@@ -21,9 +21,9 @@ def test_figure_target_is_met_by_median() -> None:
 
 
 def test_figures_table_marks_missed_targets_only() -> None:
-    table = figures_table([Figure("slow, ms", [7.0], below=5), Figure("untargeted, ms", [7.0])])
+    table = format_figures([Figure("slow, ms", [7.0], below=5), Figure("untargeted, ms", [7.0])])
     slow, untargeted = table.splitlines()[2:]
-    assert slow.split("|")[1:-1][-2:] == [" below 5 ", f" {MISSED} "]
+    assert slow.split("|")[1:-1][-2:] == [" below 5 ", f" {MISSED_LABEL} "]
     assert not "".join(untargeted.split("|")[6:]).strip()
     assert Figure("untargeted, ms", [7.0]).target is None
 

@@ -29,8 +29,8 @@ def test_image_benchmark_times_broker_join_and_failure(tmp_path: Path, monkeypat
 def test_growth_benchmark_reports_costs_by_nodes_and_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growth, "NEWCOMERS", 1)
-    monkeypatch.setattr(growth, "JOINED_SECONDS", 0.1)
+    monkeypatch.setattr(growth, "ADDED_NODES", 1)
+    monkeypatch.setattr(growth, "JOIN_PERIOD_SECONDS", 0.1)
     monkeypatch.setattr(growth, "SETTLED_SECONDS", 0.1)
     arguments = ("--nodes", "4", "--partitions", "120", "--idle-seconds", "0.5", "--only", "growth")
     figures = run_benchmark(tmp_path, *arguments)

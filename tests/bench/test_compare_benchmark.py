@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.compare import BEFORE, ITSELF, NOW, row_of
+from bench.compare import BASE, BASE_AGAIN, CURRENT, compare_values
 
 BASE_VALUES = [100.0, 110.0, 90.0, 105.0, 95.0]
 
@@ -12,9 +12,9 @@ BASE_VALUES = [100.0, 110.0, 90.0, 105.0, 95.0]
 def values(now: float, itself: float = 1.0, spread: float = 0.0) -> dict[str, list[float]]:
     noise = [1 - spread, 1.0, 1 + spread, 1 - spread / 2, 1 + spread / 2]
     return {
-        BEFORE: BASE_VALUES,
-        ITSELF: [each * itself * factor for each, factor in zip(BASE_VALUES, noise, strict=True)],
-        NOW: [each * now for each in BASE_VALUES],
+        BASE: BASE_VALUES,
+        BASE_AGAIN: [each * itself * factor for each, factor in zip(BASE_VALUES, noise, strict=True)],
+        CURRENT: [each * now for each in BASE_VALUES],
     }
 
 
@@ -31,9 +31,9 @@ def values(now: float, itself: float = 1.0, spread: float = 0.0) -> dict[str, li
     ],
 )
 def test_figure_is_worse_below_limit_and_outside_noise(what: str, now: float, spread: float, is_worse: bool) -> None:
-    assert row_of(what, values(now, spread=spread), 0.95).is_worse is is_worse
+    assert compare_values(what, values(now, spread=spread), 0.95).is_worse is is_worse
 
 
 def test_ratio_above_one_is_better_for_rates_and_latencies() -> None:
-    assert row_of("records/s", values(1.25), 0.95).ratio == pytest.approx(1.25)
-    assert row_of("p50, ms", values(0.8), 0.95).ratio == pytest.approx(1.25)
+    assert compare_values("records/s", values(1.25), 0.95).ratio == pytest.approx(1.25)
+    assert compare_values("p50, ms", values(0.8), 0.95).ratio == pytest.approx(1.25)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from chronik.bench.librdkafka import Producer
-from chronik.client.connection import Connection
+from chronik.bench.librdkafka import LibrdkafkaProducer
+from chronik.client.connection import BrokerConnection
 from chronik.client.errors import BrokerUnreachable
 from chronik.config import Address
 from chronik.protocol.batch import validate_produced
@@ -30,12 +30,14 @@ def minimal_server(tmp_path: Path) -> Iterator[Address]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = Address(*probe.getsockname())
-    process = subprocess.Popen([sys.executable, "-m", "bench.floor", str(tmp_path), str(address.port)], cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.minimal_server", str(tmp_path), str(address.port)], cwd=ROOT
+    )
     try:
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                Connection(address).close()
+                BrokerConnection(address).close()
                 break
             except BrokerUnreachable:
                 assert process.poll() is None, "the minimal server exited"
@@ -48,7 +50,7 @@ def minimal_server(tmp_path: Path) -> Iterator[Address]:
 
 def produce(address: Address, topic: str, records: int) -> None:
     config = {"bootstrap.servers": str(address), "acks": "all", "linger.ms": "5"}
-    producer = Producer(config, topic, b"v" * 100, records)
+    producer = LibrdkafkaProducer(config, topic, b"v" * 100, records)
     try:
         assert producer.enqueue(records) == records
         delivered = 0
@@ -72,7 +74,7 @@ def test_minimal_server_stores_acknowledged_batches(minimal_server: Address, tmp
 def test_minimal_server_rejects_batch_with_wrong_checksum(minimal_server: Address, tmp_path: Path) -> None:
     produce(minimal_server, "source", 1)
     batch = bytearray((tmp_path / "source").read_bytes())
-    connection = Connection(minimal_server)
+    connection = BrokerConnection(minimal_server)
     try:
         assert send(connection, bytes(batch)) == (ErrorCode.NONE, 0)
         assert send(connection, bytes(batch)) == (ErrorCode.NONE, 1)
@@ -84,7 +86,7 @@ def test_minimal_server_rejects_batch_with_wrong_checksum(minimal_server: Addres
     assert (tmp_path / "sink").read_bytes() == bytes(batch) * 2
 
 
-def send(connection: Connection, batch: bytes) -> tuple[int, int]:
+def send(connection: BrokerConnection, batch: bytes) -> tuple[int, int]:
     partition = PartitionProduceData(index=0, records=batch)
     request = ProduceRequest(
         acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="sink", partition_data=[partition])]

@@ -8,23 +8,42 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.peers.__main__ import main, parse_arguments
-from bench.peers.figures import METRICS, Measured, Metric, Peers, decoded, encoded, ratio, table
-from bench.peers.page import BEGIN, END, IMAGES, KEPT, NOT_YET, PAGE, keep, kept, with_section
-from bench.peers.plots import PICTURES, plots
-from bench.peers.subjects import GROUP, KAFKA, OS, SIZES, subjects
+from bench.peers.figures import (
+    METRICS,
+    PeerMetric,
+    PeerResults,
+    ServerResults,
+    compute_ratio,
+    decode,
+    encode,
+    format_table,
+)
+from bench.peers.page import (
+    BEGIN,
+    END,
+    IMAGES,
+    NO_RESULTS,
+    PAGE,
+    RESULTS_FILE,
+    load_results,
+    replace_section,
+    write_results,
+)
+from bench.peers.plots import IMAGES_BY_NAME, draw_images
+from bench.peers.servers import GROUP, KAFKA, OS, SIZES, create_subjects
 
-RATE = Metric("rate", "Rate", "records/s", more_is_better=True)
-TIME = Metric("time", "Time", "ms")
-LONGEST = Metric("longest", "Longest", "ms", by_most=True)
+RATE = PeerMetric("rate", "Rate", "records/s", more_is_better=True)
+TIME = PeerMetric("time", "Time", "ms")
+LONGEST = PeerMetric("longest", "Longest", "ms", by_most=True)
 
 
-def peers() -> Peers:
+def peers() -> PeerResults:
     measured = [
-        Measured(server, nodes, {metric.key: [value * nodes, value * nodes + 1] for metric in METRICS})
+        ServerResults(server, nodes, {metric.key: [value * nodes, value * nodes + 1] for metric in METRICS})
         for nodes in SIZES
         for server, value in ((OS, 100.0), (GROUP, 80.0), (KAFKA, 50.0))
     ]
-    return Peers("a machine", 0.1, 2, 3.0, "Apache Kafka 4.3.1", measured, "0.6.0")
+    return PeerResults("a machine", 0.1, 2, 3.0, "Apache Kafka 4.3.1", measured, "0.6.0")
 
 
 @pytest.mark.parametrize(
@@ -38,14 +57,16 @@ def peers() -> Peers:
     ],
 )
 def test_ratio_above_one_means_better_than_kafka(
-    metric: Metric, own: list[float], kafkas: list[float], expected: float | None
+    metric: PeerMetric, own: list[float], kafkas: list[float], expected: float | None
 ) -> None:
-    found = ratio(metric, Measured(OS, 1, {metric.key: own}), Measured(KAFKA, 1, {metric.key: kafkas}))
+    found = compute_ratio(
+        metric, ServerResults(OS, 1, {metric.key: own}), ServerResults(KAFKA, 1, {metric.key: kafkas})
+    )
     assert found == expected
 
 
 def test_peers_table_has_every_metric_and_ratios_per_flush_setting() -> None:
-    lines = table(peers(), 3).splitlines()
+    lines = format_table(peers(), 3).splitlines()
     assert [cell.strip() for cell in lines[0].split("|")] == ["", "3 nodes", KAFKA, OS, "ratio", GROUP, "ratio", ""]
     assert len(lines) == 2 + len(METRICS)
     assert all(len(line.split("|")) == 8 and "||" not in line.replace(" ", "") for line in lines[2:])
@@ -54,17 +75,17 @@ def test_peers_table_has_every_metric_and_ratios_per_flush_setting() -> None:
 def test_peers_table_without_kafka_has_no_ratios() -> None:
     without_kafka = peers()
     without_kafka.measured = [each for each in without_kafka.measured if each.server != KAFKA]
-    assert "ratio" not in table(without_kafka, 1)
-    assert {subject.server for subject in subjects(with_kafka=False)} == {OS, GROUP}
+    assert "ratio" not in format_table(without_kafka, 1)
+    assert {subject.server for subject in create_subjects(with_kafka=False)} == {OS, GROUP}
 
 
 def test_peers_json_round_trips() -> None:
-    assert decoded(encoded(peers())) == peers()
+    assert decode(encode(peers())) == peers()
 
 
 def test_images_have_a_bar_and_alternative_text_for_every_value() -> None:
-    images = plots(peers())
-    assert set(images) == set(PICTURES)
+    images = draw_images(peers())
+    assert set(images) == set(IMAGES_BY_NAME)
     titles_in_images = set()
     for text in images.values():
         root = ElementTree.fromstring(text)
@@ -79,16 +100,16 @@ def test_images_have_a_bar_and_alternative_text_for_every_value() -> None:
 def test_keep_writes_json_images_and_page(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / PAGE).write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    assert kept(tmp_path) is None
-    keep(peers(), tmp_path)
-    assert kept(tmp_path) == peers()
+    assert load_results(tmp_path) is None
+    write_results(peers(), tmp_path)
+    assert load_results(tmp_path) == peers()
     page = (tmp_path / PAGE).read_text(encoding="utf-8")
     assert "old" not in page
     assert page.startswith(f"before\n{BEGIN}\n")
     assert page.endswith(f"{END}\nafter\n")
-    assert all(f"](images/{name})" in page and (tmp_path / IMAGES / name).exists() for name in PICTURES)
-    assert (tmp_path / KEPT).exists()
-    assert with_section(page, None) == f"before\n{BEGIN}\n{NOT_YET}{END}\nafter\n"
+    assert all(f"](images/{name})" in page and (tmp_path / IMAGES / name).exists() for name in IMAGES_BY_NAME)
+    assert (tmp_path / RESULTS_FILE).exists()
+    assert replace_section(page, None) == f"before\n{BEGIN}\n{NO_RESULTS}{END}\nafter\n"
 
 
 def test_peers_default_arguments() -> None:

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from chronik.bench.arguments import CLIENT_ID
-from chronik.bench.commits import commit_request
-from chronik.bench.errors import BenchFailed
-from chronik.bench.numbered import NumberedPipe
+from chronik.bench.commits import build_commit_request
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.request_template import TemplateConnection
 from chronik.protocol.codec import RequestHeader, decode_request, encode_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_commit import (
@@ -34,7 +34,7 @@ def encode_commit_response(number: int, *codes: ErrorCode) -> bytes:
 
 @pytest.mark.parametrize("number", [1, 2**31 - 1])
 def test_request_template_inserts_number_as_offsets_and_correlation_id(number: int) -> None:
-    frame = commit_request("topic", "group", 3, VERSION).frame(number)
+    frame = build_commit_request("topic", "group", 3, VERSION).build_frame(number)
     assert struct.unpack_from(">i", frame)[0] == len(frame) - 4
     header, request = decode_request(memoryview(frame)[4:])
     assert header == RequestHeader(8, VERSION, number, CLIENT_ID)
@@ -54,8 +54,8 @@ class FakeTransport:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.callbacks: list[object] = []
-        request = commit_request("topic", "group", 2, VERSION)
-        self.pipe = NumberedPipe(request, self._record("well"), self._on_error_response, self.callbacks.append)
+        request = build_commit_request("topic", "group", 2, VERSION)
+        self.pipe = TemplateConnection(request, self._record("well"), self._on_error_response, self.callbacks.append)
         self.pipe.connection_made(cast(asyncio.Transport, self))
 
     def _record(self, what: str) -> Callable[[float], None]:
@@ -93,7 +93,7 @@ def test_response_with_wrong_correlation_id_is_reported() -> None:
     fake_transport.pipe.send(1)
     fake_transport.pipe.data_received(encode_commit_response(2, ErrorCode.NONE, ErrorCode.NONE))
     [failure] = fake_transport.callbacks
-    assert isinstance(failure, BenchFailed)
+    assert isinstance(failure, BenchmarkError)
     assert "request 1: response has correlation id 2" in str(failure)
 
 
@@ -106,4 +106,4 @@ def test_lost_connection_is_reported_only_with_requests_in_flight() -> None:
     assert not fake_transport.callbacks
     fake_transport.pipe.send(2)
     fake_transport.pipe.connection_lost(None)
-    assert [type(failure) for failure in fake_transport.callbacks] == [BenchFailed]
+    assert [type(failure) for failure in fake_transport.callbacks] == [BenchmarkError]

@@ -7,23 +7,30 @@ from pathlib import Path
 
 import pytest
 
-from bench.beside_kafka import Running
-from bench.transactions import Goal, Round, Subject, is_met, subjects, table
+from bench.kafka_comparison import RunningServer
+from bench.transactions import (
+    TransactionGoal,
+    TransactionRound,
+    TransactionsSubject,
+    create_subjects,
+    format_table,
+    is_met,
+)
 
 RECORDS = 10
-STRICT, LENIENT = Goal(1.0, 1.0), Goal(0.7, 1.5)
+STRICT, LENIENT = TransactionGoal(1.0, 1.0), TransactionGoal(0.7, 1.5)
 
 
 def subject(
-    transactions: int, commit_ms: float, goal: Goal | None = None, nodes: int = 1, is_kafka: bool = False
-) -> Subject:
+    transactions: int, commit_ms: float, goal: TransactionGoal | None = None, nodes: int = 1, is_kafka: bool = False
+) -> TransactionsSubject:
     """Return a subject with that many transactions in each of two rounds of one second."""
 
-    def start(directory: Path) -> AbstractContextManager[Running]:
+    def start(directory: Path) -> AbstractContextManager[RunningServer]:
         raise AssertionError("not started here")
 
-    rounds = [Round([commit_ms / 1000] * transactions, 1.0) for _ in range(2)]
-    return Subject("Kafka" if is_kafka else "Chronik", nodes, start, goal, is_kafka, {RECORDS: rounds})
+    rounds = [TransactionRound([commit_ms / 1000] * transactions, 1.0) for _ in range(2)]
+    return TransactionsSubject("Kafka" if is_kafka else "Chronik", nodes, start, goal, is_kafka, {RECORDS: rounds})
 
 
 @pytest.mark.parametrize(
@@ -38,7 +45,9 @@ def subject(
         (1, 500.0, None, True),
     ],
 )
-def test_goal_requires_rate_and_p99(transactions: int, commit_ms: float, goal: Goal | None, expected: bool) -> None:
+def test_goal_requires_rate_and_p99(
+    transactions: int, commit_ms: float, goal: TransactionGoal | None, expected: bool
+) -> None:
     kafka = subject(100, 5.0, is_kafka=True)
     chronik = subject(transactions, commit_ms, goal)
     assert is_met(chronik, [chronik, kafka], RECORDS) is expected
@@ -53,14 +62,14 @@ def test_goal_applies_only_to_kafka_of_same_cluster_size() -> None:
 
 def test_transactions_table_marks_missed_goals() -> None:
     measured = [subject(120, 4.0, STRICT), subject(80, 4.0, STRICT), subject(80, 4.0), subject(100, 5.0, is_kafka=True)]
-    rows = [[cell.strip() for cell in line.split("|")] for line in table(measured, RECORDS).splitlines()[2:]]
+    rows = [[cell.strip() for cell in line.split("|")] for line in format_table(measured, RECORDS).splitlines()[2:]]
     assert [row[-2] for row in rows] == ["met", "**missed**", "", ""]
     assert rows[0][8:10] == ["1.20", "0.80"]
     assert rows[0][2:5] == ["240", "120", "1,200"]
 
 
 def test_transaction_subjects_have_kafka_peers_of_same_size() -> None:
-    assert [(each.nodes, each.goal, each.is_kafka) for each in subjects(with_kafka=True)] == [
+    assert [(each.nodes, each.goal, each.is_kafka) for each in create_subjects(with_kafka=True)] == [
         (1, STRICT, False), (3, LENIENT, False), (3, None, False), (1, None, True), (3, None, True)
     ]  # fmt: skip
-    assert not [each for each in subjects(with_kafka=False) if each.is_kafka]
+    assert not [each for each in create_subjects(with_kafka=False) if each.is_kafka]

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from chronik.broker.flusher import INLINE_AFTER_FAST_SYNCS, INLINE_BYTES_MAX, Flusher
-from chronik.errors import StorageFailed
-from chronik.log.sync import SyncTicket
+from chronik.errors import StorageError
+from chronik.log.sync import SyncTask
 
 
 class Ticket:
@@ -24,7 +24,7 @@ class Ticket:
         self.log.runs += 1
         self.log.threads.append(threading.current_thread())
         if self.log.broken:
-            raise StorageFailed("the disk is gone")
+            raise StorageError("the disk is gone")
 
 
 class FakeLog:
@@ -37,10 +37,10 @@ class FakeLog:
         self.gate = threading.Event()
         self.gate.set()
 
-    def begin_sync(self) -> SyncTicket | None:
-        return cast(SyncTicket, Ticket(self, self.end)) if self.end > self.synced else None
+    def begin_sync(self) -> SyncTask | None:
+        return cast(SyncTask, Ticket(self, self.end)) if self.end > self.synced else None
 
-    def complete_sync(self, ticket: SyncTicket) -> None:
+    def complete_sync(self, ticket: SyncTask) -> None:
         self.synced = cast(Ticket, ticket).end
 
 
@@ -50,11 +50,11 @@ def test_appends_during_sync_share_the_next_sync() -> None:
         flusher = Flusher(lambda error: pytest.fail(str(error)))
         log.gate.clear()
         log.end = 1
-        flusher.request(log)
+        flusher.request_sync(log)
         await asyncio.sleep(0)  # starts the first sync
         for end in range(2, 100):
             log.end = end
-            flusher.request(log)
+            flusher.request_sync(log)
         log.gate.set()
         await asyncio.wait_for(flusher.drain(), 10)
         assert (log.synced, log.runs) == (99, 2)
@@ -69,7 +69,7 @@ def test_appends_of_one_loop_iteration_share_a_sync() -> None:
         flusher = Flusher(lambda error: pytest.fail(str(error)))
         for end in range(1, 10):
             log.end = end
-            flusher.request(log)
+            flusher.request_sync(log)
         await asyncio.wait_for(flusher.drain(), 10)
         assert (log.synced, log.runs) == (9, 1)
         flusher.close()
@@ -83,10 +83,10 @@ def test_no_sync_runs_after_a_failed_sync() -> None:
         log = FakeLog()
         flusher = Flusher(failures.append)
         log.broken, log.end = True, 1
-        flusher.request(log)
+        flusher.request_sync(log)
         await asyncio.wait_for(flusher.drain(), 10)
         log.broken, log.end = False, 2
-        flusher.request(log)
+        flusher.request_sync(log)
         await asyncio.wait_for(flusher.drain(), 10)
         assert log.synced == 0
         assert [str(failure) for failure in failures] == ["the disk is gone"]
@@ -107,7 +107,7 @@ def test_exception_in_log_is_reported_as_failure(step: str, monkeypatch: pytest.
 
         monkeypatch.setattr(log, step, break_it)
         flusher = Flusher(failures.append)
-        flusher.request(log)
+        flusher.request_sync(log)
         await asyncio.wait_for(flusher.drain(), 10)
         assert [type(failure) for failure in failures] == [ZeroDivisionError]
         flusher.close()
@@ -118,7 +118,7 @@ def test_exception_in_log_is_reported_as_failure(step: str, monkeypatch: pytest.
 async def sync_once(flusher: Flusher, log: FakeLog) -> bool:
     """Return whether the event loop ran the sync inline."""
     log.end += 1
-    flusher.request(log)
+    flusher.request_sync(log)
     await asyncio.wait_for(flusher.drain(), 10)
     assert log.synced == log.end
     return log.threads[-1] is threading.current_thread()
@@ -156,7 +156,7 @@ def test_syncs_of_several_logs_run_in_threads(monkeypatch: pytest.MonkeyPatch) -
             await sync_once(flusher, logs[0])
         for log in logs:
             log.end += 1
-            flusher.request(log)
+            flusher.request_sync(log)
         await asyncio.wait_for(flusher.drain(), 10)
         assert threading.current_thread() not in [logs[0].threads[-1], logs[1].threads[-1]]
         flusher.close()

@@ -13,13 +13,13 @@ from typing import cast
 import pytest
 
 from chronik.broker.flusher import Flushable, Flusher
-from chronik.broker.recent import RecentRoom
+from chronik.broker.recent_batches import RecentBatchBudget
 from chronik.broker.replica import Replica
-from chronik.broker.requests.incoming import IncomingRules
-from chronik.broker.uncommitted import NodeUncommitted
-from chronik.log.files.synced import SyncedOffsets
-from chronik.log.partition import PartitionLog
-from chronik.log.sync import SyncTicket
+from chronik.broker.requests.produced_records import ProduceRules
+from chronik.broker.uncommitted import NodeUncommittedBytes
+from chronik.log.files.synced_offsets import SyncedOffsets
+from chronik.log.partition_log import PartitionLog
+from chronik.log.sync import SyncTask
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -32,10 +32,10 @@ class BusyLog:
     log_end_offset = synced_offset = log_start_offset = 0
     epochs = SimpleNamespace(assign=lambda epoch, start_offset: None)
 
-    def begin_sync(self) -> SyncTicket:
-        return cast(SyncTicket, object())
+    def begin_sync(self) -> SyncTask:
+        return cast(SyncTask, object())
 
-    def complete_sync(self, ticket: SyncTicket) -> None: ...
+    def complete_sync(self, ticket: SyncTask) -> None: ...
 
 
 class ManualFlusher:
@@ -64,33 +64,33 @@ def replica(kind: type[Replica] = Replica, offsets: object = None) -> Replica:
         1,
         cast(Topic, OnePartition()),
         0,
-        IncomingRules(max_message_bytes=1000),
+        ProduceRules(max_message_bytes=1000),
         cast(Callable[[Replica], PartitionLog], lambda _: BusyLog()),
         cast(SyncedOffsets, offsets or NoOffsets()),
         cast(Flusher, ManualFlusher()),
-        RecentRoom(),
-        NodeUncommitted(),
+        RecentBatchBudget(),
+        NodeUncommittedBytes(),
         flush_each_append=True,
     )
-    made.assume(OnePartition.partitions[0], 0.0)
+    made.assume_role(OnePartition.partitions[0], 0.0)
     made.open()
     return made
 
 
 def sync(busy: Replica) -> None:
-    ticket = busy.syncs.begin_sync()
+    ticket = busy.syncer.begin_sync()
     assert ticket is not None
-    busy.syncs.complete_sync(ticket)
+    busy.syncer.complete_sync(ticket)
 
 
 def test_wait_until_synced_requires_sync_started_after_append() -> None:
     async def scenario() -> None:
         busy = replica()
-        under_way = busy.syncs.begin_sync()
+        under_way = busy.syncer.begin_sync()
         assert under_way is not None
-        waiting = asyncio.create_task(busy.syncs.all_synced())
+        waiting = asyncio.create_task(busy.syncer.wait_until_synced())
         await asyncio.sleep(0)
-        busy.syncs.complete_sync(under_way)
+        busy.syncer.complete_sync(under_way)
         await asyncio.sleep(0)
         assert not waiting.done()
         sync(busy)
@@ -106,7 +106,7 @@ def test_waiters_are_not_woken_when_recording_synced_offset_fails() -> None:
 
     async def scenario() -> None:
         busy = replica(offsets=FullDisk())
-        waiting = asyncio.create_task(busy.syncs.all_synced())
+        waiting = asyncio.create_task(busy.syncer.wait_until_synced())
         await asyncio.sleep(0)
         with pytest.raises(OSError, match="no space left"):
             sync(busy)
@@ -142,12 +142,12 @@ def test_abandoned_replica_is_freed_without_garbage_collector() -> None:
 def test_sync_waiters_fail_when_topic_is_deleted(begun: bool) -> None:
     async def scenario() -> None:
         busy = replica()
-        waiting = asyncio.create_task(busy.syncs.all_synced())
+        waiting = asyncio.create_task(busy.syncer.wait_until_synced())
         await asyncio.sleep(0)
-        ticket = busy.syncs.begin_sync() if begun else None
+        ticket = busy.syncer.begin_sync() if begun else None
         busy.abandon()
         if ticket is not None:
-            busy.syncs.complete_sync(ticket)
+            busy.syncer.complete_sync(ticket)
         with pytest.raises(KafkaError) as deleted:
             await asyncio.wait_for(waiting, 10)
         assert deleted.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -158,7 +158,7 @@ def test_sync_waiters_fail_when_topic_is_deleted(begun: bool) -> None:
 def test_cancelled_sync_waiters_are_ignored() -> None:
     async def scenario() -> None:
         busy = replica()
-        waiting = asyncio.create_task(busy.syncs.all_synced())
+        waiting = asyncio.create_task(busy.syncer.wait_until_synced())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
@@ -170,14 +170,14 @@ def test_cancelled_sync_waiters_are_ignored() -> None:
 def test_records_are_not_durable_during_sync() -> None:
     async def scenario() -> None:
         quiet = replica()
-        under_way = quiet.syncs.begin_sync()
+        under_way = quiet.syncer.begin_sync()
         assert under_way is not None
         log = cast(BusyLog, quiet.log)
         log.needs_sync, log.is_syncing = False, True  # nothing was written since the sync started
-        waiting = asyncio.ensure_future(quiet.syncs.all_synced())
+        waiting = asyncio.ensure_future(quiet.syncer.wait_until_synced())
         await asyncio.sleep(0)
         assert not waiting.done()
-        quiet.syncs.complete_sync(under_way)
+        quiet.syncer.complete_sync(under_way)
         await asyncio.wait_for(waiting, 10)
 
     asyncio.run(scenario())

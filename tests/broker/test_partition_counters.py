@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from chronik.broker.partition_changes import PartitionChanges
-from chronik.metadata.delta import Change, Delta
+from chronik.broker.partition_counters import PartitionChangeCounters
+from chronik.metadata.delta import Delta, RecordChange
 from chronik.metadata.records import Partition, Topic
 
 
@@ -10,8 +10,8 @@ def topic(*partitions: Partition) -> Topic:
 
 
 def counted(old: Topic | None, new: Topic | None, node_id: int = 1, *, is_counting: bool = True) -> tuple[int, ...]:
-    changes = PartitionChanges(node_id, lambda: is_counting)
-    changes.follow(Delta(1, topics=(Change(old, new),)))
+    changes = PartitionChangeCounters(node_id, lambda: is_counting)
+    changes.apply_delta(Delta(1, topics=(RecordChange(old, new),)))
     return changes.isr_shrinks, changes.isr_expands, changes.elections, changes.unclean_elections
 
 

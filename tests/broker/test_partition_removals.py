@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.broker.removals import Removals
+from chronik.broker.partition_removals import PartitionRemovals
 
 TOPIC = bytes(range(16))
 
@@ -32,14 +32,16 @@ class Leaving:
 def test_partition_is_not_recreated_while_its_files_are_in_use(partition: int | None) -> None:
     async def story() -> None:
         events: list[str] = []
-        cache: Any = SimpleNamespace(forget_folder=lambda directory: None)
-        aside: Any = SimpleNamespace(put=lambda directory, to: events.append("moved"), remove_deleted=lambda: None)
-        removals = Removals(cache, aside, lambda topic_id: events.append(f"left {len(removals.leaving)}"))
+        cache: Any = SimpleNamespace(close_directory=lambda directory: None)
+        aside: Any = SimpleNamespace(put=lambda directory, to: events.append("moved"), delete_removed=lambda: None)
+        removals = PartitionRemovals(
+            cache, aside, lambda topic_id: events.append(f"left {len(removals.pending_partitions)}")
+        )
         replica = Leaving(1)
         removals.add(TOPIC, partition, [cast(Any, replica)])
-        removing = asyncio.create_task(removals.keep_removing())
+        removing = asyncio.create_task(removals.run())
         await asyncio.sleep(0)
-        assert removals.leaving == {(TOPIC, 1)}
+        assert removals.pending_partitions == {(TOPIC, 1)}
         assert events == []
         replica.synced.set()
         async with asyncio.timeout(10):

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from chronik.broker.recent import IN_PLACE_BYTES_MIN, RecentBatches, RecentRoom
+from chronik.broker.recent_batches import ZERO_COPY_BYTES_MIN, RecentBatchBudget, RecentBatches
 
-LARGE = IN_PLACE_BYTES_MIN
+LARGE = ZERO_COPY_BYTES_MIN
 
 
-def kept(*sizes: int, room: RecentRoom | None = None) -> RecentBatches:
+def kept(*sizes: int, room: RecentBatchBudget | None = None) -> RecentBatches:
     """Add one batch of one offset for each size; its bytes are its offset."""
-    batches = RecentBatches(room or RecentRoom())
+    batches = RecentBatches(room or RecentBatchBudget())
     for offset, size in enumerate(sizes):
         batches.add(offset, offset + 1, memoryview(bytearray(bytes([offset]) * size)))
     return batches
@@ -43,7 +43,7 @@ def test_read_of_unknown_offset_returns_nothing() -> None:
 
 
 def test_large_batches_are_referenced_and_small_ones_copied() -> None:
-    batches = RecentBatches(RecentRoom())
+    batches = RecentBatches(RecentBatchBudget())
     request = bytearray(2 * LARGE)
     batches.add(0, 1, memoryview(request)[:LARGE])
     batches.add(1, 2, memoryview(request)[:10])
@@ -53,11 +53,11 @@ def test_large_batches_are_referenced_and_small_ones_copied() -> None:
 
 
 def test_committed_batches_release_memory_budget() -> None:
-    room = RecentRoom(3 * LARGE)
+    room = RecentBatchBudget(3 * LARGE)
     batches = kept(LARGE, LARGE, LARGE, 1, room=room)
     assert room.bytes_left == 0
     assert [bytes(piece[:1]) for piece in batches.read(2, 10 * LARGE)] == [b"\2"]  # the next one exceeded the budget
-    batches.drop_below(2)
+    batches.remove_below(2)
     assert room.bytes_left == 2 * LARGE
     assert not batches.read(1, LARGE)
     assert batches.read(2, LARGE)
@@ -67,7 +67,7 @@ def test_committed_batches_release_memory_budget() -> None:
 
 
 def test_view_counts_its_whole_buffer() -> None:
-    room = RecentRoom(3 * LARGE)
+    room = RecentBatchBudget(3 * LARGE)
     batches = RecentBatches(room)
     request = memoryview(bytearray(2 * LARGE))
     batches.add(0, 1, request[:LARGE])
@@ -77,7 +77,7 @@ def test_view_counts_its_whole_buffer() -> None:
 
 
 def test_partitions_share_memory_budget() -> None:
-    room = RecentRoom(LARGE)
+    room = RecentBatchBudget(LARGE)
     first, second = kept(LARGE, room=room), kept(LARGE, room=room)
     assert first.read(0, LARGE)
     assert not second.read(0, LARGE)

@@ -8,32 +8,32 @@ from functools import partial
 from typing import Any, cast
 
 from chronik.broker.flusher import Flusher
-from chronik.broker.promises import Promises
-from chronik.broker.recent import RecentRoom
+from chronik.broker.offset_waiters import OffsetWaiters
+from chronik.broker.recent_batches import RecentBatchBudget
 from chronik.broker.replica import Replica
-from chronik.broker.requests.incoming import IncomingRules
-from chronik.broker.uncommitted import NodeUncommitted
-from chronik.log.files.synced import SyncedOffsets
+from chronik.broker.requests.produced_records import ProduceRules
+from chronik.broker.uncommitted import NodeUncommittedBytes
+from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode
-from tests.files.twin import TwinFiles
+from tests.files.simulated_files import SimulatedFileSystem
 
 REPLICAS = 500
 REPLICA_BYTES_MAX = 1_500
 
 
-def idle_leader(topic: Topic, synced: SyncedOffsets, room: RecentRoom) -> Replica:
-    rules = IncomingRules(max_message_bytes=1000)
+def idle_leader(topic: Topic, synced: SyncedOffsets, room: RecentBatchBudget) -> Replica:
+    rules = ProduceRules(max_message_bytes=1000)
     nothing: Any = None
-    flusher, node = cast(Flusher, nothing), NodeUncommitted()
+    flusher, node = cast(Flusher, nothing), NodeUncommittedBytes()
     replica = Replica(1, topic, 0, rules, nothing, synced, flusher, room, node, flush_each_append=False)
-    replica.assume(topic.partitions[0], 0.0)
+    replica.assume_role(topic.partitions[0], 0.0)
     return replica
 
 
 def test_idle_leader_uses_at_most_1500_bytes() -> None:
     topic = Topic(bytes(16), "topic", (Partition(replicas=(1,), isr=(1,), leader=1),), {}, 0)
-    synced, room = SyncedOffsets(TwinFiles(), "synced-offsets"), RecentRoom()
+    synced, room = SyncedOffsets(SimulatedFileSystem(), "synced-offsets"), RecentBatchBudget()
     gc.collect()
     tracemalloc.start()
     try:
@@ -46,24 +46,24 @@ def test_idle_leader_uses_at_most_1500_bytes() -> None:
 
 
 def test_offset_waiters_complete_in_offset_order() -> None:
-    promises, called = Promises(), list[tuple[int, ErrorCode]]()
+    promises, called = OffsetWaiters(), list[tuple[int, ErrorCode]]()
     assert not promises
-    promises.reached(100)
+    promises.complete_up_to(100)
     for offset in (5, 9, 7):
         promises.add(offset, partial(lambda offset, code: called.append((offset, code)), offset))
-    promises.reached(7)
+    promises.complete_up_to(7)
     assert called == [(5, ErrorCode.NONE), (7, ErrorCode.NONE)]
     assert promises
 
 
 def test_offset_waiter_failed_within_callback_is_called_once() -> None:
-    promises, called = Promises(), list[tuple[int, ErrorCode]]()
-    promises.add(1, lambda _: promises.take_back(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    promises, called = OffsetWaiters(), list[tuple[int, ErrorCode]]()
+    promises.add(1, lambda _: promises.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     promises.add(2, lambda code: called.append((2, code)))
-    promises.reached(2)
+    promises.complete_up_to(2)
     assert called == [(2, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     assert not promises
-    promises.take_back(ErrorCode.NONE)
+    promises.fail_all(ErrorCode.NONE)
     promises.add(3, lambda code: called.append((3, code)))
-    promises.reached(3)
+    promises.complete_up_to(3)
     assert called[1:] == [(3, ErrorCode.NONE)]

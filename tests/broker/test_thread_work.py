@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from chronik.broker.threads import run_to_its_end
+from chronik.broker.thread_work import run_in_thread
 
 
 def test_cancellation_waits_until_thread_has_finished() -> None:
@@ -19,7 +19,7 @@ def test_cancellation_waits_until_thread_has_finished() -> None:
         done.append("worked")
 
     async def story() -> None:
-        task = asyncio.ensure_future(run_to_its_end(work))
+        task = asyncio.ensure_future(run_in_thread(work))
         await asyncio.to_thread(begun.wait, 20)
         task.cancel()
         asyncio.get_running_loop().call_later(0.05, may_end.set)
@@ -35,4 +35,4 @@ def test_exception_of_thread_work_is_raised() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        asyncio.run(run_to_its_end(work))
+        asyncio.run(run_in_thread(work))

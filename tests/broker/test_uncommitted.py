@@ -6,35 +6,35 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chronik.broker.uncommitted import NodeUncommitted, Uncommitted, can_pipeline
+from chronik.broker.uncommitted import NodeUncommittedBytes, UncommittedBytes, can_pipeline
 from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX, UNCOMMITTED_BYTES_MAX
 from chronik.metadata.records import Partition
 
-from .test_high_watermark import Life, leader, produce, sync
+from .test_high_watermark import FakeFollowerBroker, leader, produce, sync
 
 
 @dataclass
 class Led:
-    uncommitted: Uncommitted = field(default_factory=lambda: Uncommitted(NodeUncommitted()))
+    uncommitted: UncommittedBytes = field(default_factory=lambda: UncommittedBytes(NodeUncommittedBytes()))
     has_followers: bool = True
 
 
 def test_bytes_are_uncommitted_until_high_watermark_passes_them() -> None:
-    node = NodeUncommitted()
-    uncommitted = Uncommitted(node)
+    node = NodeUncommittedBytes()
+    uncommitted = UncommittedBytes(node)
     uncommitted.append(10, 100)
     uncommitted.append(20, 50)
-    assert (uncommitted.bytes, node.bytes, uncommitted.appended) == (150, 150, 150)
+    assert (uncommitted.bytes, node.bytes, uncommitted.appended_bytes) == (150, 150, 150)
     assert uncommitted.commit(19) == 100
     assert (uncommitted.bytes, node.bytes) == (50, 50)
     assert uncommitted.commit(19) == 0
     assert uncommitted.commit(20) == 50
-    assert (uncommitted.bytes, node.bytes, uncommitted.appended) == (0, 0, 150)
+    assert (uncommitted.bytes, node.bytes, uncommitted.appended_bytes) == (0, 0, 150)
 
 
 def test_clearing_partition_keeps_bytes_of_other_partitions() -> None:
-    node = NodeUncommitted()
-    first, second = Uncommitted(node), Uncommitted(node)
+    node = NodeUncommittedBytes()
+    first, second = UncommittedBytes(node), UncommittedBytes(node)
     first.append(10, 100)
     second.append(10, 30)
     first.clear()
@@ -59,8 +59,8 @@ def test_replicated_partition_can_pipeline_up_to_its_limit(size: int, expected: 
 
 @pytest.mark.parametrize(("size", "expected"), [(0, True), (1, False)])
 def test_partitions_can_pipeline_up_to_node_limit(size: int, expected: bool) -> None:
-    node = NodeUncommitted()
-    alone, replicated = Led(Uncommitted(node), has_followers=False), Led(Uncommitted(node))
+    node = NodeUncommittedBytes()
+    alone, replicated = Led(UncommittedBytes(node), has_followers=False), Led(UncommittedBytes(node))
     alone.uncommitted.append(1, UNCOMMITTED_BYTES_MAX)
     replicated.uncommitted.append(1, size)
     assert can_pipeline([alone]) is expected
@@ -79,8 +79,8 @@ def test_leader_bytes_are_uncommitted_until_isr_has_them() -> None:
     sync(replica)
     assert replica.has_followers
     size = replica.uncommitted.bytes
-    assert size == replica.uncommitted.node_bytes == replica.uncommitted.appended > 0
-    replica.follower_fetched(2, 1, 0, Life())
+    assert size == replica.uncommitted.node_bytes == replica.uncommitted.appended_bytes > 0
+    replica.record_follower_fetch(2, 1, 0, FakeFollowerBroker())
     assert replica.uncommitted.bytes == replica.uncommitted.node_bytes == 0
 
 
@@ -88,14 +88,14 @@ def test_bytes_of_ended_leader_epoch_are_not_counted() -> None:
     replica = leader()
     produce(replica)
     assert replica.uncommitted.node_bytes > 0
-    replica.assume(Partition((1, 2, 3), (2, 3), leader=2, leader_epoch=1, partition_epoch=1), 1.0)
+    replica.assume_role(Partition((1, 2, 3), (2, 3), leader=2, leader_epoch=1, partition_epoch=1), 1.0)
     assert replica.uncommitted.node_bytes == 0
     replica.truncate_to(0)
-    replica.assume(Partition((1, 2, 3), (1, 2), leader=1, leader_epoch=2, partition_epoch=2), 2.0)
+    replica.assume_role(Partition((1, 2, 3), (1, 2), leader=1, leader_epoch=2, partition_epoch=2), 2.0)
     produce(replica)
     sync(replica)
     assert replica.uncommitted.bytes == replica.uncommitted.node_bytes > 0
-    replica.follower_fetched(2, 1, 0, Life())
+    replica.record_follower_fetch(2, 1, 0, FakeFollowerBroker())
     assert replica.uncommitted.bytes == replica.uncommitted.node_bytes == 0
 
 
@@ -108,7 +108,7 @@ def test_bytes_of_deleted_partition_are_not_counted() -> None:
 
 def test_bytes_without_followers_are_uncommitted_until_synced() -> None:
     replica = leader()
-    replica.assume(Partition((1,), (1,), leader=1, leader_epoch=1, partition_epoch=1), 1.0)
+    replica.assume_role(Partition((1,), (1,), leader=1, leader_epoch=1, partition_epoch=1), 1.0)
     assert not replica.has_followers
     produce(replica)
     assert replica.uncommitted.bytes > 0

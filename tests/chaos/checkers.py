@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from tests.chaos.evidence import Evidence, Placed
-from tests.chaos.findings import Checker, Finding, Floors
+from tests.chaos.evidence import AcknowledgedOffset, Evidence
+from tests.chaos.findings import Checker, Finding, LowerBounds
 from tests.chaos.history import NO_EPOCH, UNREADABLE, AnyEvent, Consumed, Place, RecordId
-from tests.chaos.stale import STALE_CHECKERS
-from tests.chaos.transactional import TRANSACTIONAL_CHECKERS
+from tests.chaos.stale_read_checkers import STALE_CHECKERS
+from tests.chaos.transaction_checkers import TRANSACTIONAL_CHECKERS
 
 
 def judge(events: Iterable[AnyEvent]) -> list[Finding]:
@@ -24,14 +24,14 @@ def judge(events: Iterable[AnyEvent]) -> list[Finding]:
 # Acknowledged records
 
 
-def lost(evidence: Evidence) -> Iterator[Finding]:
+def lost_records(evidence: Evidence) -> Iterator[Finding]:
     present = evidence.offsets_by_id()
     for ack in evidence.acknowledged:
         if ack.id not in present:
             yield Finding("lost", f"{ack.id}, acknowledged at {ack.place}@{ack.offset}, is missing at the end")
 
 
-def misplaced(evidence: Evidence) -> Iterator[Finding]:
+def misplaced_records(evidence: Evidence) -> Iterator[Finding]:
     """A different record was read at an acknowledged offset."""
     promised_at: dict[tuple[Place, int], RecordId] = {}
     for ack in evidence.placed:
@@ -45,7 +45,7 @@ def misplaced(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("inconsistent", f"{expected} was acknowledged at {where}, but {event.reader} read {event.id}")
 
 
-def acknowledged_twice(evidence: Evidence) -> Iterator[Finding]:
+def offsets_acknowledged_twice(evidence: Evidence) -> Iterator[Finding]:
     by_offset: dict[tuple[Place, int], RecordId] = {}
     for ack in evidence.placed:
         other = by_offset.setdefault((ack.place, ack.offset), ack.id)
@@ -53,12 +53,12 @@ def acknowledged_twice(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("not monotonic", f"{ack.place}@{ack.offset} was acknowledged for {other} and for {ack.id}")
 
 
-def acknowledged_backwards(evidence: Evidence) -> Iterator[Finding]:
+def decreasing_acknowledgements(evidence: Evidence) -> Iterator[Finding]:
     """A record that was sent after another was acknowledged has a lower offset."""
-    floors = Floors((ack.place, ack.at, ack.offset + 1) for ack in evidence.placed)
+    floors = LowerBounds((ack.place, ack.at, ack.offset + 1) for ack in evidence.placed)
     for ack in evidence.placed:
         sent = evidence.sent.get(ack.id)
-        floor = floors.before(ack.place, sent.at) if sent is not None else 0
+        floor = floors.bound_before(ack.place, sent.at) if sent is not None else 0
         if ack.offset < floor:
             what = f"{ack.id} was sent when {ack.place}@{floor - 1} was acknowledged, and got offset {ack.offset}"
             yield Finding("not monotonic", what)
@@ -67,15 +67,15 @@ def acknowledged_backwards(evidence: Evidence) -> Iterator[Finding]:
 # Contents of the log
 
 
-def duplicated(evidence: Evidence) -> Iterator[Finding]:
+def duplicate_records(evidence: Evidence) -> Iterator[Finding]:
     for record, where in evidence.duplicates():
-        if any(evidence.is_once(place) for place, _ in where) and record != UNREADABLE:
+        if any(evidence.is_exactly_once(place) for place, _ in where) and record != UNREADABLE:
             yield Finding("duplicated", f"{record} stands at {_list_places(where)}")
 
 
-def reordered(evidence: Evidence) -> Iterator[Finding]:
+def reordered_records(evidence: Evidence) -> Iterator[Finding]:
     """Acknowledged records are not in the order in which they were sent, per producer or per key."""
-    streams: dict[tuple[str, str | None, Place], list[Placed]] = defaultdict(list)
+    streams: dict[tuple[str, str | None, Place], list[AcknowledgedOffset]] = defaultdict(list)
     for ack in evidence.placed:
         sent = evidence.sent.get(ack.id)
         if sent is not None and evidence.is_ordered(ack.place):
@@ -90,7 +90,7 @@ def reordered(evidence: Evidence) -> Iterator[Finding]:
 def reordered_in_log(evidence: Evidence) -> Iterator[Finding]:
     """Records of an idempotent producer are not in order, acknowledged or not."""
     for place, records in evidence.log.items():
-        if not evidence.is_once(place):
+        if not evidence.is_exactly_once(place):
             continue
         last: dict[str, int] = {}
         seen: set[RecordId] = set()
@@ -117,7 +117,7 @@ def scattered_keys(evidence: Evidence) -> Iterator[Finding]:
                 yield Finding("reordered", f"key {sent.key} is in {home}, and with {record} in {place}@{offset} too")
 
 
-def phantoms(evidence: Evidence) -> Iterator[Finding]:
+def phantom_records(evidence: Evidence) -> Iterator[Finding]:
     """A record was read that no client sent there, or whose send had definitely failed."""
     reported: set[tuple[Place, int, RecordId]] = set()
     for event in evidence.consumed:
@@ -144,7 +144,7 @@ def _why_phantom(evidence: Evidence, event: Consumed) -> str | None:
 # Observations of readers
 
 
-def contradictions(evidence: Evidence) -> Iterator[Finding]:
+def contradicting_reads(evidence: Evidence) -> Iterator[Finding]:
     """Two reads of one offset returned different records or leader epochs."""
     first: dict[tuple[Place, int], Consumed] = {}
     for event in evidence.consumed:
@@ -158,7 +158,7 @@ def contradictions(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("inconsistent", f"{before.reader} read {event.id} {where} {epochs}")
 
 
-def gaps(evidence: Evidence) -> Iterator[Finding]:
+def consumer_gaps(evidence: Evidence) -> Iterator[Finding]:
     """A reader skipped records or went back within one assignment."""
     passages: dict[tuple[str, int, Place], list[int]] = defaultdict(list)
     for event in evidence.consumed:
@@ -172,7 +172,7 @@ def gaps(evidence: Evidence) -> Iterator[Finding]:
                 yield Finding("gap", f"{reader} skipped {len(skipped)} records of {place} from {skipped[0]} on")
 
 
-def unseen(evidence: Evidence) -> Iterator[Finding]:
+def undelivered_records(evidence: Evidence) -> Iterator[Finding]:
     """A group that has read all of a topic missed a record."""
     seen: dict[tuple[str, Place], set[int]] = defaultdict(set)
     for event in evidence.consumed:
@@ -187,7 +187,7 @@ def unseen(evidence: Evidence) -> Iterator[Finding]:
                 )
 
 
-def holes(evidence: Evidence) -> Iterator[Finding]:
+def final_read_gaps(evidence: Evidence) -> Iterator[Finding]:
     """The final reads do not cover a partition, or an offset that must contain a record."""
     read: dict[tuple[str, Place], set[int]] = defaultdict(set)
     for event in evidence.consumed:
@@ -206,7 +206,7 @@ def holes(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("hole", f"{place} could not be read at the end")
 
 
-def truncated(evidence: Evidence) -> Iterator[Finding]:
+def truncated_logs(evidence: Evidence) -> Iterator[Finding]:
     """A client read, saw or committed an offset beyond the final end of the log."""
     seen: dict[tuple[Place, str], int] = {}
     for event in evidence.consumed:
@@ -226,7 +226,7 @@ def truncated(evidence: Evidence) -> Iterator[Finding]:
 # Availability
 
 
-def stalled(evidence: Evidence) -> Iterator[Finding]:
+def stalled_partitions(evidence: Evidence) -> Iterator[Finding]:
     """A partition made no progress while a minority was faulty."""
     for fault in evidence.faults_began:
         ended = evidence.faults_ended.get(fault.number)
@@ -239,7 +239,7 @@ def slow_recoveries(evidence: Evidence) -> Iterator[Finding]:
     for fault in evidence.faults_began:
         if fault.recovery_s_max is None or fault.number not in evidence.faults_ended:
             continue
-        recovered_s = evidence.recovered_s(fault)
+        recovered_s = evidence.recovery_seconds(fault)
         if recovered_s is None or recovered_s > fault.recovery_s_max:
             took = "did not acknowledge again" if recovered_s is None else f"took {recovered_s:.1f} s"
             what = f"after fault {fault.number} ({fault.what}) the last partition {took}"
@@ -252,23 +252,23 @@ def broken_clients(evidence: Evidence) -> Iterator[Finding]:
 
 
 CHECKERS: tuple[Checker, ...] = (
-    lost,
-    misplaced,
-    acknowledged_twice,
-    acknowledged_backwards,
-    duplicated,
-    reordered,
+    lost_records,
+    misplaced_records,
+    offsets_acknowledged_twice,
+    decreasing_acknowledgements,
+    duplicate_records,
+    reordered_records,
     reordered_in_log,
     scattered_keys,
-    phantoms,
-    contradictions,
-    gaps,
-    unseen,
-    holes,
-    truncated,
+    phantom_records,
+    contradicting_reads,
+    consumer_gaps,
+    undelivered_records,
+    final_read_gaps,
+    truncated_logs,
     *STALE_CHECKERS,
     *TRANSACTIONAL_CHECKERS,
-    stalled,
+    stalled_partitions,
     slow_recoveries,
     broken_clients,
 )

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from chronik.client.cluster import Cluster as ClusterClient
+from chronik.client.cluster import ClusterClient as ClusterClient
 from chronik.client.errors import ClientError
-from chronik.client.offsets import latest_offsets
+from chronik.client.offsets import list_latest_offsets
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import KafkaError as BrokerError
 from tests.chaos.history import (
@@ -36,7 +36,7 @@ from tests.chaos.history import (
     encode_value,
     now,
 )
-from tests.long import LONG
+from tests.run_size import IS_LONG_RUN
 
 REQUEST_TIMEOUT_MS = 4_000
 SOCKET_TIMEOUT_MS = 5_000
@@ -44,14 +44,14 @@ METADATA_MS = 2_000
 """Timeouts and metadata age of all clients. A paused or isolated node closes no connections: stock clients would wait
 30 to 60 s for it and refresh their metadata every five minutes, which is longer than the faults here."""
 
-TICK_SECONDS = 0.02 if LONG else 0.05
+TICK_SECONDS = 0.02 if IS_LONG_RUN else 0.05
 """Poll interval of all clients. `make chaos` polls more often than the short run in the tests."""
 
 OUTSTANDING_MAX = 2_000
 """Unsettled records of one producer, after which it waits instead of queueing more."""
 
 PADDING_BYTES = 100
-WATCH_SECONDS = 0.25 if LONG else 0.5
+WATCH_SECONDS = 0.25 if IS_LONG_RUN else 0.5
 WATCH_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.1
 
@@ -65,7 +65,7 @@ does not count retries after NOT_LEADER errors, so these do not affect the singl
 Settings = Mapping[str, Any]
 
 
-class Progress:
+class AckProgress:
     """The send time up to which records are acknowledged, by partition: shows whether a partition makes progress."""
 
     def __init__(self) -> None:
@@ -74,24 +74,24 @@ class Progress:
         self._acknowledged_at: dict[Place, float] = {}
         self.acknowledged = 0
 
-    def note(self, place: Place, sent_at: float) -> None:
+    def record_ack(self, place: Place, sent_at: float) -> None:
         with self._lock:
             self.acknowledged += 1
             self._sent_at[place] = max(sent_at, self._sent_at.get(place, 0.0))
             self._acknowledged_at[place] = now()
 
-    def waiting_for(self, places: Sequence[Place], since: float) -> list[Place]:
+    def partitions_without_progress(self, places: Sequence[Place], since: float) -> list[Place]:
         """Return the partitions that have not acknowledged a record sent after `since`."""
         with self._lock:
             return [place for place in places if self._sent_at.get(place, 0.0) <= since]
 
-    def silent(self, places: Sequence[Place], since: float) -> list[Place]:
+    def silent_partitions(self, places: Sequence[Place], since: float) -> list[Place]:
         """Return the partitions that have acknowledged no record since then, however old."""
         with self._lock:
             return [place for place in places if self._acknowledged_at.get(place, 0.0) <= since]
 
 
-class Client:
+class ChaosClient:
     """A thread that works until `end` is called. `join` raises its exception, if any."""
 
     def __init__(self, name: str, journal: Journal) -> None:
@@ -105,7 +105,7 @@ class Client:
     def start(self) -> None:
         self._thread.start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._ending.set()
 
     def join(self) -> None:
@@ -145,14 +145,14 @@ class _Unsettled(NamedTuple):
     key: str | None
 
 
-class Sender(Client):
+class ChaosProducer(ChaosClient):
     """Sends `rate` records/s, fewer when too many are unsettled; with keys, one record of each key at a time."""
 
     def __init__(
         self,
         name: str,
         journal: Journal,
-        progress: Progress,
+        progress: AckProgress,
         bootstrap: str,
         topic: str,
         rate: float,
@@ -217,7 +217,7 @@ class Sender(Client):
             place, offset = Place(message.topic(), message.partition()), message.offset()
             known = offset if offset is not None and offset >= 0 else None
             self._journal.add(Acknowledged(at=at, id=record, place=place, offset=known))
-            self._progress.note(place, sent_at)
+            self._progress.record_ack(place, sent_at)
         elif error.name() in self._definite:
             self._journal.add(Failed(at=at, id=record, error=error.name()))
         else:
@@ -231,7 +231,7 @@ class Sender(Client):
         return unsettled
 
 
-class Member(Client):
+class ChaosConsumer(ChaosClient):
     """A member of a consumer group with Kafka's defaults and automatic commits."""
 
     def __init__(self, name: str, journal: Journal, bootstrap: str, topic: str, group: str) -> None:
@@ -295,7 +295,7 @@ class Member(Client):
                 self._journal.add(Committed(at=now(), group=self._group, place=place, offset=each.offset))
 
 
-class Watcher(Client):
+class EndOffsetWatcher(ChaosClient):
     """Requests the end offset of each partition in a loop."""
 
     def __init__(self, name: str, journal: Journal, bootstrap: str, places: Sequence[Place]) -> None:
@@ -312,15 +312,15 @@ class Watcher(Client):
     def _ask(self, cluster: ClusterClient, place: Place) -> None:
         asked_at, partition = now(), TopicPartition(*place)
         try:
-            end = latest_offsets(cluster, [partition])[partition]
+            end = list_latest_offsets(cluster, [partition])[partition]
         except (ClientError, BrokerError):  # currently unavailable
-            cluster.forget()
+            cluster.invalidate_metadata()
             return
         self._journal.add(EndSeen(at=now(), reader=self.name, place=place, asked_at=asked_at, end=end))
 
 
 @contextmanager
-def running(clients: Sequence[Client]) -> Iterator[None]:
+def running_clients(clients: Sequence[ChaosClient]) -> Iterator[None]:
     """Run the clients during the block and stop them at its end."""
     for client in clients:
         client.start()
@@ -328,7 +328,7 @@ def running(clients: Sequence[Client]) -> Iterator[None]:
         yield
     finally:
         for client in clients:
-            client.end()
+            client.stop()
         for client in clients:
             client.join()
 

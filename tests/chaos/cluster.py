@@ -13,12 +13,12 @@ from chronik.config import Address
 from chronik.testing.cluster import Cluster, ClusterNode, NodeAddresses
 from tests.chaos import wall_clock_node
 from tests.chaos.history import now
-from tests.chaos.lines import Barrier, Direction
-from tests.chaos.network import CLIENTS, Network, among, between
+from tests.chaos.link_faults import Barrier, Direction
+from tests.chaos.network import CLIENTS, Network, directions_among, directions_between
 
 KAFKA_PORT, HTTP_PORT, RAFT_PORT = 9092, 8080, 9093
 
-Started = Callable[[int, float], None]
+StartCallback = Callable[[int, float], None]
 """A callback with the id of a started node and the time at which the start began."""
 
 Place = Callable[[], AbstractContextManager[None]]
@@ -27,11 +27,11 @@ Place = Callable[[], AbstractContextManager[None]]
 class ChaosNode(ClusterNode):
     """A node whose wall clock can be shifted."""
 
-    def __init__(self, at: Place, started: Started, folder: Path, *addresses: Address, **config: Any) -> None:
+    def __init__(self, at: Place, started: StartCallback, folder: Path, *addresses: Address, **config: Any) -> None:
         self._at = at
         self._started = started
         self._clock_file = folder / "clock-shift"
-        wall_clock_node.unshifted_clock(self._clock_file)
+        wall_clock_node.create_clock_file(self._clock_file)
         super().__init__(folder, *addresses, **config)
 
     @property
@@ -52,7 +52,7 @@ class ChaosNode(ClusterNode):
 class ChaosCluster(Cluster):
     """A cluster with its own network, or on the loopback address with proxies between the nodes."""
 
-    def __init__(self, nodes: int, folder: Path, *, has_network: bool, started: Started, **config: Any) -> None:
+    def __init__(self, nodes: int, folder: Path, *, has_network: bool, started: StartCallback, **config: Any) -> None:
         """Create the cluster. Raises NoNamespaces."""
         self._network = Network(range(1, nodes + 1)) if has_network else None
         self._started = started
@@ -73,7 +73,7 @@ class ChaosCluster(Cluster):
         assert self._network is not None, "this fault requires a cluster with its own network"
         return self._network
 
-    def with_clients(self) -> AbstractContextManager[None]:
+    def in_client_namespace(self) -> AbstractContextManager[None]:
         """Move this thread, and those that it starts, into the clients' network namespace."""
         return nullcontext() if self._network is None else self._network.entered(CLIENTS)
 
@@ -100,24 +100,24 @@ class ChaosCluster(Cluster):
 
     # Cuts between nodes, by the router or by the proxies
 
-    def cut(self, source: int, target: int) -> None:
-        self._drop([(source, target)]) if self._network else super().cut(source, target)
+    def interrupt_link(self, source: int, target: int) -> None:
+        self._drop([(source, target)]) if self._network else super().interrupt_link(source, target)
 
-    def cut_off(self, *node_ids: int) -> None:
+    def isolate(self, *node_ids: int) -> None:
         if self._network is None:
-            super().cut_off(*node_ids)
+            super().isolate(*node_ids)
         else:
-            self._drop(between(node_ids, [each for each in self.nodes if each not in node_ids]))
+            self._drop(directions_between(node_ids, [each for each in self.nodes if each not in node_ids]))
 
-    def cut_all(self) -> None:
+    def isolate_all(self) -> None:
         """Isolate every node from all others."""
         if self._network is None:
-            self._cuttable().cut(among(self.nodes))
+            self._require_links().interrupt(directions_among(self.nodes))
         else:
-            self._drop(among(self.nodes))
+            self._drop(directions_among(self.nodes))
 
     def _drop(self, directions: Iterable[Direction]) -> None:
         self._cuts.enter_context(self.network.imposed(dict.fromkeys(directions, Barrier.DROPS)))
 
-    def heal(self) -> None:
-        self._cuts.close() if self._network else super().heal()
+    def restore_links(self) -> None:
+        self._cuts.close() if self._network else super().restore_links()

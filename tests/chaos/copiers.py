@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tests.chaos.clients import PADDING_BYTES, POLL_SECONDS, Client, Progress
+from tests.chaos.clients import PADDING_BYTES, POLL_SECONDS, AckProgress, ChaosClient
 from tests.chaos.history import (
     Acknowledged,
     Failed,
@@ -75,11 +75,11 @@ class _Transaction:
         return note
 
 
-class Copier(Client):
+class ChaosCopier(ChaosClient):
     """A client that copies a topic in transactions."""
 
     def __init__(
-        self, name: str, journal: Journal, progress: Progress, bootstrap: str, source: str, targets: Sequence[str]
+        self, name: str, journal: Journal, progress: AckProgress, bootstrap: str, source: str, targets: Sequence[str]
     ) -> None:
         super().__init__(name, journal)
         self._progress = progress
@@ -207,7 +207,7 @@ class Copier(Client):
         for copy in transaction.copies:
             place, offset = transaction.written[copy.id]
             self._journal.add(Acknowledged(at=at, id=copy.id, place=place, offset=offset))
-            self._progress.note(place, copy.sent_at)
+            self._progress.record_ack(place, copy.sent_at)
 
     def _failed(self, transaction: _Transaction, why: str) -> None:
         for copy in transaction.copies:

@@ -45,7 +45,7 @@ class Range(NamedTuple):
     end: int
 
 
-class Placed(NamedTuple):
+class AcknowledgedOffset(NamedTuple):
     """An acknowledgement with an offset."""
 
     at: float
@@ -65,7 +65,7 @@ class Evidence:
         self.sent = {event.id: event for event in self._of_kind(Sent)}
         self.acknowledged = self._of_kind(Acknowledged)
         self.placed = [
-            Placed(event.at, event.id, event.place, event.offset)
+            AcknowledgedOffset(event.at, event.id, event.place, event.offset)
             for event in self.acknowledged
             if event.offset is not None
         ]
@@ -126,7 +126,7 @@ class Evidence:
         promised = self.promised.get(place.topic)
         return promised is not None and (promised.is_ordered or promised.is_once)
 
-    def is_once(self, place: Place) -> bool:
+    def is_exactly_once(self, place: Place) -> bool:
         promised = self.promised.get(place.topic)
         return promised is not None and promised.is_once
 
@@ -134,7 +134,7 @@ class Evidence:
         promised = self.promised.get(place.topic)
         return promised is not None and promised.copies_of is not None
 
-    def recovered_s(self, fault: FaultBegan) -> float | None:
+    def recovery_seconds(self, fault: FaultBegan) -> float | None:
         """Return how long after a fault every partition acknowledged a record again.
 
         Returns None if the run ended or the next fault began before that.
@@ -153,7 +153,7 @@ class Evidence:
         index = bisect_right(times, after)
         return times[index] if index < len(times) else float("inf")
 
-    def knows_since(self, node: int, at: float) -> float:
+    def must_know_before(self, node: int, at: float) -> float:
         """Return the time before which everything committed must be known to the node at the time `at`.
 
         The node must know what existed when it started, and what is older than its lease. Without contact for longer,

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from chronik.testing.cluster import ClusterNode
 from tests.chaos.clients import wait_for
 from tests.chaos.cluster import ChaosCluster, ChaosNode
-from tests.chaos.turns import taking_turns
+from tests.chaos.periodic import alternating
 
 DISK_BYTES_LEFT = 8 * 1024
 """How far a node's files may grow beyond the size of its own log, which must still be writable."""
@@ -37,7 +37,7 @@ Fault = Callable[[ChaosCluster, Victims, random.Random], AbstractContextManager[
 def killed(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
     for victim in victims:
         victim.kill()
-    yield f"{named(victims)} killed"
+    yield f"{format_nodes(victims)} killed"
     for victim in victims:
         victim.start()
 
@@ -57,7 +57,7 @@ def all_killed(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> I
 def paused(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
     for victim in victims:
         victim.pause()
-    yield f"{named(victims)} paused"
+    yield f"{format_nodes(victims)} paused"
     for victim in victims:
         victim.resume()
 
@@ -77,8 +77,8 @@ def stuttering(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> I
             for victim in victims:
                 victim.resume()
 
-    with taking_turns(stopped, stands, goes):
-        yield f"{named(victims)} stopped for {stands:.2f} s repeatedly, with {goes:.2f} s between"
+    with alternating(stopped, stands, goes):
+        yield f"{format_nodes(victims)} stopped for {stands:.2f} s repeatedly, with {goes:.2f} s between"
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def clock_jumping(cluster: ChaosCluster, victims: Victims, rng: random.Random) -
             victim.kill()
             victim.start()
     try:
-        yield f"the clock of {named(victims)} {hours:+g} h off{', restarted' if is_restarted else ''}"
+        yield f"the clock of {format_nodes(victims)} {hours:+g} h off{', restarted' if is_restarted else ''}"
     finally:
         for victim in victims:
             assert isinstance(victim, ChaosNode)
@@ -104,32 +104,32 @@ def clock_jumping(cluster: ChaosCluster, victims: Victims, rng: random.Random) -
 def cut_off(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
     """Isolate the node from all others or, every third time, from one of them only."""
     if rng.random() < 2 / 3:
-        cluster.cut_off(*(victim.node_id for victim in victims))
-        yield f"{named(victims)} cut off"
+        cluster.isolate(*(victim.node_id for victim in victims))
+        yield f"{format_nodes(victims)} cut off"
     else:
         one = victims[0].node_id
-        other = rng.choice(others_of(cluster, victims))
-        cluster.cut(one, other)
-        cluster.cut(other, one)
+        other = rng.choice(other_nodes(cluster, victims))
+        cluster.interrupt_link(one, other)
+        cluster.interrupt_link(other, one)
         yield f"nodes {one} and {other} cut off from each other only"
-    cluster.heal()
+    cluster.restore_links()
 
 
 @contextmanager
 def all_cut_off(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    cluster.cut_all()
+    cluster.isolate_all()
     yield "all nodes cut off from each other"
-    cluster.heal()
+    cluster.restore_links()
 
 
 @contextmanager
 def cut_one_way(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterator[str]:
     is_mute = rng.random() < 0.5
     for victim in victims:
-        for other in others_of(cluster, victims):
-            cluster.cut(*((victim.node_id, other) if is_mute else (other, victim.node_id)))
-    yield f"{named(victims)} {'mute' if is_mute else 'deaf'}"
-    cluster.heal()
+        for other in other_nodes(cluster, victims):
+            cluster.interrupt_link(*((victim.node_id, other) if is_mute else (other, victim.node_id)))
+    yield f"{format_nodes(victims)} {'mute' if is_mute else 'deaf'}"
+    cluster.restore_links()
 
 
 @contextmanager
@@ -142,13 +142,13 @@ def disk_full(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> It
     for victim in victims:
         room = len(victim.log.encode()) + DISK_BYTES_LEFT
         resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-    has_stopped = wait_for(lambda: not any(victim.running for victim in victims), DISK_SECONDS_MAX)
-    yield f"the disk of {named(victims)} full, {'and the node stopped' if has_stopped else 'not noticed by the node'}"
+    has_stopped = wait_for(lambda: not any(victim.is_running for victim in victims), DISK_SECONDS_MAX)
+    yield f"the disk of {format_nodes(victims)} full, {'and the node stopped' if has_stopped else 'not noticed by the node'}"
     for victim in victims:
-        if victim.running:
+        if victim.is_running:
             with suppress(ProcessLookupError):  # the process has just exited
                 resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        if not victim.running:
+        if not victim.is_running:
             victim.kill()
             victim.start()
 
@@ -159,13 +159,13 @@ def overtaken(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> It
 
     The outdated node must not become leader.
     """
-    laggard = rng.choice(others_of(cluster, victims))
-    cluster.cut_off(laggard)
+    laggard = rng.choice(other_nodes(cluster, victims))
+    cluster.isolate(laggard)
     wait_for(lambda: False, LAG_SECONDS)
-    cluster.heal()
+    cluster.restore_links()
     for victim in victims:
         victim.kill()
-    yield f"node {laggard} back after {LAG_SECONDS:g} s, and {named(victims)} killed"
+    yield f"node {laggard} back after {LAG_SECONDS:g} s, and {format_nodes(victims)} killed"
     for victim in victims:
         victim.start()
 
@@ -175,16 +175,16 @@ def mixed(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> Iterat
     """Apply two faults to two nodes, more than a cluster of three can tolerate."""
     with ExitStack() as stack:
         kinds = rng.sample((killed, paused, cut_off, cut_one_way, disk_full, stuttering), 2)
-        second = cluster.nodes[rng.choice(others_of(cluster, victims))]
+        second = cluster.nodes[rng.choice(other_nodes(cluster, victims))]
         words = [stack.enter_context(kinds[0](cluster, victims, rng))]
         words.append(stack.enter_context(kinds[1](cluster, [second], rng)))
         yield " and ".join(words)
 
 
-def named(victims: Victims) -> str:
+def format_nodes(victims: Victims) -> str:
     return " and ".join(f"node {victim.node_id}" for victim in victims)
 
 
-def others_of(cluster: ChaosCluster, victims: Victims) -> list[int]:
+def other_nodes(cluster: ChaosCluster, victims: Victims) -> list[int]:
     hit = {victim.node_id for victim in victims}
     return [node_id for node_id in cluster.nodes if node_id not in hit]

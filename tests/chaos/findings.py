@@ -28,7 +28,7 @@ class Finding(NamedTuple):
 Checker: TypeAlias = Callable[[Evidence], Iterator[Finding]]
 
 
-class Floors(Generic[K]):
+class LowerBounds(Generic[K]):
     """Lower bounds of growing values, by time: a later response must not return less."""
 
     def __init__(self, known: Iterable[tuple[K, float, int]], lowest: int = 0) -> None:
@@ -44,7 +44,7 @@ class Floors(Generic[K]):
             self._times[key] = [at for at, _ in points]
             self._ends[key] = list(accumulate((end for _, end in points), max))
 
-    def before(self, key: K, at: float) -> int:
+    def bound_before(self, key: K, at: float) -> int:
         """Return the bound before a moment. Values learnt at that very moment do not count."""
         count = bisect_left(self._times.get(key, []), at)
         return self._ends[key][count - 1] if count else self._lowest

@@ -16,19 +16,27 @@ from chronik.errors import ChronikError
 from chronik.protocol.errors import KafkaError
 from chronik.testing.cluster import ClusterNode
 from chronik.testing.control import BrokerFailed
-from tests.chaos import standing
+from tests.chaos import partition_states
 from tests.chaos.checkers import judge
-from tests.chaos.clients import Client, Progress, Watcher, running, wait_for
+from tests.chaos.clients import AckProgress, ChaosClient, EndOffsetWatcher, running_clients, wait_for
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.evidence import Range
-from tests.chaos.final import ranges_of, read_everything, stable_ends
+from tests.chaos.final_read import read_everything, read_offset_ranges, stable_ends
 from tests.chaos.findings import Finding
 from tests.chaos.history import AnyEvent, FaultBegan, FaultEnded, Journal, NodeStarted, Place, now
-from tests.chaos.probes import Probe, Subjects, probes
-from tests.chaos.replicas import compare, partition_folder, read_log
-from tests.chaos.schedules import KINDS, Kind, Step, Target, minority, schedule
-from tests.chaos.witnesses import Founder, Ledger, Names, Pulse
-from tests.chaos.workloads import GROUPS, PULSE, WORKLOADS, Crew, Workload, copy_all, drain
+from tests.chaos.probes import Probe, Subjects, create_probes
+from tests.chaos.raw_clients import CommitWriter, PulseProducer, TopicCreator, TopicNames
+from tests.chaos.replicas import compare_replica_logs, partition_directory, read_log
+from tests.chaos.schedules import FAULT_KINDS, FaultKind, FaultStep, FaultTarget, choose_minority, schedule
+from tests.chaos.workloads import (
+    GROUPS,
+    PULSE,
+    WORKLOADS,
+    Workload,
+    WorkloadClients,
+    wait_until_copied,
+    wait_until_read,
+)
 
 JOURNAL = "journal.jsonl"
 NODES = 3
@@ -58,7 +66,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Options:
+class ChaosOptions:
     """The options of a run."""
 
     folder: Path
@@ -66,13 +74,13 @@ class Options:
     steps_max: int | None = None
     """Maximum number of faults, after which the run ends early."""
     seed: int = 1
-    faults: tuple[str, ...] = tuple(KINDS)
+    faults: tuple[str, ...] = tuple(FAULT_KINDS)
     workloads: tuple[Workload, ...] = tuple(WORKLOADS.values())
     rate: float = 120.0
     """Records per second of each workload."""
     replication: int = 3
     min_insync: int = 2
-    kinds: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
+    kinds: Mapping[str, FaultKind] = field(default_factory=lambda: FAULT_KINDS)
     has_network: bool = False
     """Whether nodes and clients run in their own network namespaces. Raises NoNamespaces where not available."""
 
@@ -92,7 +100,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChaosOutcome:
     """The result of a run."""
 
     events: list[AnyEvent]
@@ -100,21 +108,21 @@ class Outcome:
     steps: int
 
 
-def run_chaos(options: Options, say: Say) -> Outcome:
+def run_chaos(options: ChaosOptions, say: Say) -> ChaosOutcome:
     """Run a cluster with faults and return all findings. The directory keeps logs and data for analysis."""
     options.folder.mkdir(parents=True, exist_ok=True)
     with closing(Journal(options.folder / JOURNAL)) as journal, closing(_cluster(options, journal)) as cluster:
         run = _Run(options, cluster, journal, say)
         try:
-            with cluster.with_clients():
+            with cluster.in_client_namespace():
                 run.go()
         except (ChronikError, KafkaError) as failure:
             run.findings.append(Finding("broken off", f"{type(failure).__name__}: {failure}"))
         events = journal.events()
-    return Outcome(events, [*run.findings, *judge(events)], run.steps)
+    return ChaosOutcome(events, [*run.findings, *judge(events)], run.steps)
 
 
-def _cluster(options: Options, journal: Journal) -> ChaosCluster:
+def _cluster(options: ChaosOptions, journal: Journal) -> ChaosCluster:
     return ChaosCluster(
         NODES,
         options.folder / "cluster",
@@ -126,16 +134,16 @@ def _cluster(options: Options, journal: Journal) -> ChaosCluster:
 
 
 class _Run:
-    def __init__(self, options: Options, cluster: ChaosCluster, journal: Journal, say: Say) -> None:
+    def __init__(self, options: ChaosOptions, cluster: ChaosCluster, journal: Journal, say: Say) -> None:
         self.options = options
         self.cluster = cluster
         self.journal = journal
         self.findings: list[Finding] = []
         self.steps = 0
-        self._progress = Progress()
+        self._progress = AckProgress()
         self._places = options.places()
         self._topics = [workload.name for workload in options.all_workloads]
-        self._passing = Names()
+        self._passing = TopicNames()
         self._began = now()
         self._say_line = say
 
@@ -150,15 +158,15 @@ class _Run:
         self.cluster.wait_until_ready()
         self._create_topics()
         crews = [
-            Crew.of(each, self.journal, self._progress, self.cluster.bootstrap, self.options.rate)
+            WorkloadClients.of(each, self.journal, self._progress, self.cluster.bootstrap, self.options.rate)
             for each in self.options.workloads
         ]
-        watcher = Watcher("watcher", self.journal, self.cluster.bootstrap, self._places)
+        watcher = EndOffsetWatcher("watcher", self.journal, self.cluster.bootstrap, self._places)
         senders = [*(sender for crew in crews for sender in crew.senders), *self._writers()]
         copiers = [copier for crew in crews for copier in crew.copiers]
-        with running([watcher, *self._probes(), *(member for crew in crews for member in crew.members)]):
-            with running(copiers):
-                with running(senders):
+        with running_clients([watcher, *self._probes(), *(member for crew in crews for member in crew.members)]):
+            with running_clients(copiers):
+                with running_clients(senders):
                     with self._report_interruption():
                         self._inject_faults()
                     self._heal()
@@ -166,26 +174,26 @@ class _Run:
                     f"faults ended; {self._progress.acknowledged:,} acknowledged; groups read the remaining records"
                 )
                 self._await_sync()
-                copy_all(crews, self._settled_ends(), DRAIN_SECONDS_MAX)
+                wait_until_copied(crews, self._settled_ends(), DRAIN_SECONDS_MAX)
             self._await_stable()
-            drain(crews, self._settled_ends(), DRAIN_SECONDS_MAX)
+            wait_until_read(crews, self._settled_ends(), DRAIN_SECONDS_MAX)
         self._read_everything()
 
-    def _writers(self) -> list[Client]:
+    def _writers(self) -> list[ChaosClient]:
         nodes = {node_id: node.kafka for node_id, node in self.cluster.nodes.items()}
         pulses = [
-            Pulse(f"{place.topic}-p{place.partition}", self.journal, self._progress, nodes, place)
+            PulseProducer(f"{place.topic}-p{place.partition}", self.journal, self._progress, nodes, place)
             for place in PULSE.places()
         ]
-        ledger = Ledger("ledger", self.journal, nodes, GROUPS, PULSE.places()[0])
-        return [*pulses, ledger, Founder("founder", self.journal, self.cluster.bootstrap, self._passing)]
+        ledger = CommitWriter("ledger", self.journal, nodes, GROUPS, PULSE.places()[0])
+        return [*pulses, ledger, TopicCreator("founder", self.journal, self.cluster.bootstrap, self._passing)]
 
     def _probes(self) -> list[Probe]:
         subjects = Subjects(self._places, self._passing, GROUPS, PULSE.places()[0])
         return [
             probe
             for node_id, node in self.cluster.nodes.items()
-            for probe in probes(node_id, self.journal, node.kafka, subjects)
+            for probe in create_probes(node_id, self.journal, node.kafka, subjects)
         ]
 
     def _say(self, line: str) -> None:
@@ -215,7 +223,7 @@ class _Run:
                 self._await_recovery()
             wait_for(lambda: now() >= ends_at, step.rest_s, POLL_SECONDS)
 
-    def _inject_fault(self, step: Step) -> None:
+    def _inject_fault(self, step: FaultStep) -> None:
         rng = random.Random(step.seed)
         victims = self._victims(step, rng)
         kind = self.options.kinds[step.kind]
@@ -240,25 +248,25 @@ class _Run:
 
     def _await_recovery(self) -> None:
         healed_at = now()
-        is_back = wait_for(lambda: not self._progress.silent(self._places, healed_at), RECOVERY_SECONDS_MAX)
+        is_back = wait_for(lambda: not self._progress.silent_partitions(self._places, healed_at), RECOVERY_SECONDS_MAX)
         self._say(f"   every partition acknowledged again after {now() - healed_at:.1f} s")
         if not is_back:
-            silent = ", ".join(map(str, self._progress.silent(self._places, healed_at)))
+            silent = ", ".join(map(str, self._progress.silent_partitions(self._places, healed_at)))
             what = f"no acknowledgement {RECOVERY_SECONDS_MAX:g} s after the end of fault {self.steps} in {silent}"
             self.findings.append(Finding("stalled", what))
 
-    def _victims(self, step: Step, rng: random.Random) -> list[ClusterNode]:
+    def _victims(self, step: FaultStep, rng: random.Random) -> list[ClusterNode]:
         place, anyone = rng.choice(self._places), rng.choice(list(self.cluster.nodes.values()))
         match step.target:
-            case Target.CONTROLLER:
+            case FaultTarget.CONTROLLER:
                 first = self.cluster.leader(LEADER_SECONDS_MAX)
-            case Target.PARTITION_LEADER:
-                first = self.cluster.nodes.get(standing.leader_of(self.cluster, place), anyone)
-            case Target.ANY:
+            case FaultTarget.PARTITION_LEADER:
+                first = self.cluster.nodes.get(partition_states.leader_of(self.cluster, place), anyone)
+            case FaultTarget.ANY:
                 first = anyone
-        return minority(self.cluster, first, rng)
+        return choose_minority(self.cluster, first, rng)
 
-    def _available_partitions(self, kind: Kind) -> list[Place]:
+    def _available_partitions(self, kind: FaultKind) -> list[Place]:
         copies = set(self.options.copies()) if kind.cuts_pairs else ()
         return [place for place in self._places if place not in copies]
 
@@ -268,7 +276,7 @@ class _Run:
 
         def is_over() -> bool:
             nonlocal progressed_s
-            if progressed_s is None and not self._progress.waiting_for(places, began):
+            if progressed_s is None and not self._progress.partitions_without_progress(places, began):
                 progressed_s = now() - began
             return now() - began >= seconds and (progressed_s is not None or not demands_progress)
 
@@ -278,7 +286,7 @@ class _Run:
     def _report_dead_nodes(self) -> None:
         """Report nodes that exited without a fault."""
         for node in self.cluster.nodes.values():
-            if not node.running:
+            if not node.is_running:
                 last = " | ".join(node.log.splitlines()[-3:])
                 self.findings.append(Finding("node died", f"node {node.node_id} exited unexpectedly: {last}"))
                 node.kill()
@@ -295,23 +303,27 @@ class _Run:
     # The end of the run
 
     def _heal(self) -> None:
-        self.cluster.heal()
+        self.cluster.restore_links()
         for node in self.cluster.nodes.values():
-            if not node.running:
+            if not node.is_running:
                 node.kill()
             node.heal()
         self.cluster.wait_until_ready()
         self._await_progress(now(), "no progress in some partitions after the faults")
 
     def _await_progress(self, since: float, otherwise: str) -> None:
-        if not wait_for(lambda: not self._progress.waiting_for(self._places, since), IN_SYNC_SECONDS_MAX):
-            waiting = ", ".join(map(str, self._progress.waiting_for(self._places, since)))
+        if not wait_for(
+            lambda: not self._progress.partitions_without_progress(self._places, since), IN_SYNC_SECONDS_MAX
+        ):
+            waiting = ", ".join(map(str, self._progress.partitions_without_progress(self._places, since)))
             self.findings.append(Finding("stalled", f"{otherwise}: {waiting}"))
 
     def _await_sync(self) -> bool:
-        if wait_for(lambda: standing.not_in_sync(self.cluster, self._places) is None, IN_SYNC_SECONDS_MAX):
+        if wait_for(
+            lambda: partition_states.out_of_sync_reason(self.cluster, self._places) is None, IN_SYNC_SECONDS_MAX
+        ):
             return True
-        why = standing.not_in_sync(self.cluster, self._places)
+        why = partition_states.out_of_sync_reason(self.cluster, self._places)
         self.findings.append(Finding("not in sync", f"{IN_SYNC_SECONDS_MAX:g} s after the faults: {why}"))
         return False
 
@@ -319,7 +331,7 @@ class _Run:
         """Wait until transactions that their copiers left open have timed out."""
 
         def hanging() -> list[Place]:
-            ranges = ranges_of(self.cluster.bootstrap, self.options.copies())
+            ranges = read_offset_ranges(self.cluster.bootstrap, self.options.copies())
             stable = stable_ends(self.cluster.bootstrap, ranges)
             return [place for place, (_, end) in ranges.items() if stable[place] < end]
 
@@ -335,15 +347,15 @@ class _Run:
         """Return the offset ranges when no abandoned request can arrive any more."""
 
         def has_moved(seen: dict[Place, Range]) -> bool:
-            return ranges_of(self.cluster.bootstrap, self._places) != seen
+            return read_offset_ranges(self.cluster.bootstrap, self._places) != seen
 
-        found = ranges_of(self.cluster.bootstrap, self._places)
+        found = read_offset_ranges(self.cluster.bootstrap, self._places)
         while self.cluster.has_network and wait_for(partial(has_moved, found), STRAGGLERS_SECONDS, poll_s=1.0):
-            found = ranges_of(self.cluster.bootstrap, self._places)
+            found = read_offset_ranges(self.cluster.bootstrap, self._places)
         return found
 
     def _read_everything(self) -> None:
-        ranges = ranges_of(self.cluster.bootstrap, self._places)
+        ranges = read_offset_ranges(self.cluster.bootstrap, self._places)
         records = sum(end - start for start, end in ranges.values())
         self._say(f"reading {records:,} records by two clients, and comparing the disks of all replicas")
         read_everything(self.cluster.bootstrap, ranges, self.journal, self.options.copies())
@@ -351,17 +363,20 @@ class _Run:
 
     def _compare_replicas(self, ranges: Mapping[Place, Range]) -> None:
         anyone = self.cluster.nodes[1]
-        ids, states = standing.topic_ids(anyone, self._topics), standing.ask(anyone, self._topics)
+        ids, states = (
+            partition_states.topic_ids(anyone, self._topics),
+            partition_states.read_partition_states(anyone, self._topics),
+        )
         for place, (_, end) in ranges.items():
             folders = {
-                node_id: partition_folder(self.cluster.nodes[node_id].data_dir, ids[place.topic], place.partition)
+                node_id: partition_directory(self.cluster.nodes[node_id].data_dir, ids[place.topic], place.partition)
                 for node_id in states[place].replicas
             }
             logs = {node_id: read_log(folder) for node_id, folder in folders.items()}
-            self.findings += compare(place, logs, end)
+            self.findings += compare_replica_logs(place, logs, end)
 
 
-def planned_steps(options: Options) -> Sequence[Step]:
+def planned_steps(options: ChaosOptions) -> Sequence[FaultStep]:
     """Return the first steps of the schedule, slightly more than the time allows."""
     count = max(1, round(options.seconds / STEP_SECONDS))
     return list(islice(schedule(options.seed, options.faults, options.kinds), min(count, options.steps_max or count)))

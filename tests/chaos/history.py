@@ -149,7 +149,7 @@ class CommitSeen(Answer, frozen=True):
     offset: int
 
 
-class Led(NamedTuple):
+class PartitionLeader(NamedTuple):
     """The leader of a partition, according to Metadata."""
 
     leader: int
@@ -160,7 +160,7 @@ class TopicSeen(Answer, frozen=True):
     """A Metadata response for a topic. An unknown topic has no partitions; other errors are not recorded."""
 
     topic: str
-    partitions: tuple[Led, ...] = ()
+    partitions: tuple[PartitionLeader, ...] = ()
 
 
 class RecordsSeen(Answer, frozen=True):
@@ -320,5 +320,5 @@ def _checksum(text: str, key: str | None) -> int:
     return checksum
 
 
-def of_kind(events: Iterable[AnyEvent], kind: type[E]) -> Iterator[E]:
+def events_of_type(events: Iterable[AnyEvent], kind: type[E]) -> Iterator[E]:
     return (event for event in events if isinstance(event, kind))

@@ -20,21 +20,21 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.apache_kafka import AS_SHIPPED, ApacheKafka, why_missing
-from chronik.bench.errors import BenchFailed
+from bench.apache_kafka import DEFAULT_JVM_OPTIONS, ApacheKafka, kafka_unavailable_reason
+from chronik.bench.errors import BenchmarkError
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster
-from chronik.client.connection import Connection
+from chronik.client.cluster import ClusterClient
+from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ClientError
-from chronik.client.offsets import latest_offsets
+from chronik.client.offsets import list_latest_offsets
 from chronik.client.records import TopicPartition
 from chronik.config import Address
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.chaos.cluster import ChaosCluster
-from tests.chaos.lines import Line
-from tests.chaos.namespaces import why_none
-from tests.chaos.network import CLIENTS, Network, between
-from tests.cluster.load import Delivered, produce_at_full_speed
+from tests.chaos.link_faults import LossyLink
+from tests.chaos.namespaces import namespaces_unavailable_reason
+from tests.chaos.network import CLIENTS, Network, directions_between
+from tests.cluster.fast_producers import Delivered, produce_at_full_speed
 
 NODES: Final = (1, 2, 3)
 TOPIC: Final = "isr"
@@ -49,7 +49,7 @@ STANDING_SECONDS_MAX: Final = 90.0
 SETTINGS: Final[dict[str, object]] = {"replica.lag.time.max.ms": LAG_MS, "min.insync.replicas": 2}
 
 
-class Running(NamedTuple):
+class RunningSystem(NamedTuple):
     """One of the systems, as this benchmark uses it."""
 
     name: str
@@ -58,15 +58,15 @@ class Running(NamedTuple):
     pid: Callable[[int], int]
 
     def leader(self) -> int:
-        leader, _ = self.standing()
+        leader, _ = self.leader_and_isr()
         return leader
 
-    def standing(self) -> tuple[int, tuple[int, ...]]:
+    def leader_and_isr(self) -> tuple[int, tuple[int, ...]]:
         """Return the leader and the ISR, according to the first node that answers."""
         for address in self.bootstrap.split(","):
             host, port = address.split(":")
             try:
-                connection = Connection(Address(host, int(port)), client_id="isr-comparison", timeout_s=2.0)
+                connection = BrokerConnection(Address(host, int(port)), client_id="isr-comparison", timeout_s=2.0)
             except ClientError:
                 continue
             try:
@@ -86,13 +86,13 @@ class KafkaInNetwork(ApacheKafka):
     """Apache Kafka with each node in its own network namespace."""
 
     def __init__(self, folder: Path, network: Network) -> None:
-        super().__init__(folder, len(NODES), AS_SHIPPED)
+        super().__init__(folder, len(NODES), DEFAULT_JVM_OPTIONS)
         self._network = network
 
     def host(self, index: int) -> str:
         return self._network.address(index + 1)
 
-    def own_settings(self, index: int) -> dict[str, object]:
+    def extra_settings(self, index: int) -> dict[str, object]:
         return {**SETTINGS, "broker.session.timeout.ms": SESSION_MS}
 
     def _start_node(self, index: int) -> subprocess.Popen[bytes]:
@@ -103,7 +103,7 @@ class KafkaInNetwork(ApacheKafka):
 class IsrWatch:
     """Samples the ISR from its own thread, and keeps every change with its time."""
 
-    def __init__(self, system: Running) -> None:
+    def __init__(self, system: RunningSystem) -> None:
         self._system = system
         self._began = time.monotonic()
         self._ending = threading.Event()
@@ -120,7 +120,7 @@ class IsrWatch:
 
     def _run(self) -> None:
         while not self._ending.wait(POLL_SECONDS):
-            _, isr = self._system.standing()
+            _, isr = self._system.leader_and_isr()
             if isr and (not self.changes or self.changes[-1][1] != isr):
                 self.changes.append((time.monotonic() - self._began, isr))
 
@@ -130,7 +130,7 @@ class IsrWatch:
 
 
 @contextmanager
-def chronik(folder: Path) -> Iterator[Running]:
+def chronik(folder: Path) -> Iterator[RunningSystem]:
     cluster = ChaosCluster(
         len(NODES),
         folder / "chronik",
@@ -139,29 +139,29 @@ def chronik(folder: Path) -> Iterator[Running]:
         broker_session_ms=SESSION_MS,
         broker=dict(SETTINGS),
     )
-    with cluster.with_clients(), cluster:
-        yield Running(CHRONIK, cluster.bootstrap, cluster.network, lambda node: cluster.nodes[node].pid)
+    with cluster.in_client_namespace(), cluster:
+        yield RunningSystem(CHRONIK, cluster.bootstrap, cluster.network, lambda node: cluster.nodes[node].pid)
 
 
 @contextmanager
-def kafka(folder: Path) -> Iterator[Running]:
+def kafka(folder: Path) -> Iterator[RunningSystem]:
     (folder / "kafka").mkdir()
     network = Network(NODES)
     try:
         with network.entered(CLIENTS), KafkaInNetwork(folder / "kafka", network) as nodes:
-            yield Running("Apache Kafka", nodes.bootstrap, network, lambda node: nodes.pids[node - 1])
+            yield RunningSystem("Apache Kafka", nodes.bootstrap, network, lambda node: nodes.pids[node - 1])
     finally:
         network.close()
 
 
-def measure(system: Running, seconds: float, delay_s: float) -> bool:
+def measure(system: RunningSystem, seconds: float, delay_s: float) -> bool:
     """Print what happened, and return whether the ISR and the log are as they should be."""
-    with Cluster(system.bootstrap, client_id="isr-comparison") as client:
+    with ClusterClient(system.bootstrap, client_id="isr-comparison") as client:
         create_topics(client, [NewTopic(TOPIC, 1, len(NODES), {"min.insync.replicas": "2"})])
         wait_for_isr(system, len(NODES))
         leader = system.leader()
         follower = next(node for node in NODES if node != leader)
-        delayed = dict.fromkeys(between([follower], [leader]), Line(delay_s=delay_s))
+        delayed = dict.fromkeys(directions_between([follower], [leader]), LossyLink(delay_s=delay_s))
         with IsrWatch(system) as watch, system.network.imposed(delayed):
             delivered = produce_at_full_speed(system.bootstrap, TOPIC, VALUE_BYTES, seconds)
         end = log_end(client)
@@ -182,7 +182,7 @@ def measure(system: Running, seconds: float, delay_s: float) -> bool:
     return is_good and sizes == [3, 2, 3] and again.records == added and not again.failures
 
 
-def report(system: Running, what: str, delivered: Delivered, end: int, watch: IsrWatch) -> None:
+def report(system: RunningSystem, what: str, delivered: Delivered, end: int, watch: IsrWatch) -> None:
     rate = delivered.megabytes_per_second(VALUE_BYTES)
     print(
         f"{system.name}: {what}: {delivered.records} delivered in {delivered.seconds:.1f} s ({rate:.1f} MB/s),"
@@ -203,27 +203,27 @@ def stopped(pid: int, seconds: float) -> Iterator[None]:
         timer.join()
 
 
-def wait_for_isr(system: Running, size: int) -> None:
+def wait_for_isr(system: RunningSystem, size: int) -> None:
     deadline = time.monotonic() + STANDING_SECONDS_MAX
-    while len(system.standing()[1]) != size:
+    while len(system.leader_and_isr()[1]) != size:
         if time.monotonic() > deadline:
-            raise BenchFailed(f"{system.name}: the ISR is {system.standing()}, not of {size} members")
+            raise BenchmarkError(f"{system.name}: the ISR is {system.leader_and_isr()}, not of {size} members")
         time.sleep(POLL_SECONDS)
 
 
-def log_end(client: Cluster) -> int:
+def log_end(client: ClusterClient) -> int:
     partition = TopicPartition(TOPIC, 0)
-    return latest_offsets(client, [partition])[partition]
+    return list_latest_offsets(client, [partition])[partition]
 
 
 def unavailable_reason() -> str | None:
     """Return why the comparison cannot run here, or None."""
-    return why_none() or why_missing()
+    return namespaces_unavailable_reason() or kafka_unavailable_reason()
 
 
 def compare(seconds: float, delay_s: float) -> dict[str, bool]:
     """Measure both systems, and return for each whether its ISR and its log were as they should be."""
-    systems: list[Callable[[Path], AbstractContextManager[Running]]] = [chronik, kafka]
+    systems: list[Callable[[Path], AbstractContextManager[RunningSystem]]] = [chronik, kafka]
     results = {}
     for system in systems:
         with (

@@ -75,7 +75,7 @@ class Namespace:
         os.close(self._file)
 
 
-def why_none() -> str | None:
+def namespaces_unavailable_reason() -> str | None:
     """Return why network namespaces are not available, or None."""
     if sys.platform != "linux":
         return f"{sys.platform} has no network namespaces"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from itertools import permutations
 
-from tests.chaos.lines import Direction, Line, Way, ruleset
+from tests.chaos.link_faults import Direction, LossyLink, Way, build_ruleset
 from tests.chaos.namespaces import Namespace
 from tests.chaos.slow_device import SlowDevice
 
@@ -79,15 +79,15 @@ class Network:
         ways: dict[Direction, Way] = {}
         for layer in self._layers:
             ways |= layer
-        self._slow.take({direction: way for direction, way in ways.items() if isinstance(way, Line)})
-        self._router.run("nft", "-f", "-", stdin=ruleset(ways, self._address))
+        self._slow.set_links({direction: way for direction, way in ways.items() if isinstance(way, LossyLink)})
+        self._router.run("nft", "-f", "-", stdin=build_ruleset(ways, self._address))
 
 
-def between(some: Iterable[int], others: Iterable[int]) -> list[Direction]:
+def directions_between(some: Iterable[int], others: Iterable[int]) -> list[Direction]:
     """Return all directions between two sets of places, both ways."""
     pairs = [(one, other) for one in some for other in others]
     return [*pairs, *((other, one) for one, other in pairs)]
 
 
-def among(places: Iterable[int]) -> list[Direction]:
+def directions_among(places: Iterable[int]) -> list[Direction]:
     return list(permutations(places, 2))

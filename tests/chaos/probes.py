@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from chronik.client.errors import ClientError
-from chronik.client.offsets import LATEST, NO_REPLICA, by_topic
+from chronik.client.offsets import LATEST_TIMESTAMP, NO_REPLICA, group_by_topic
 from chronik.client.records import TopicPartition
 from chronik.config import Address
 from chronik.protocol.errors import ErrorCode
@@ -27,22 +27,22 @@ from chronik.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from chronik.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
-from tests.chaos.clients import Client
+from tests.chaos.clients import ChaosClient
 from tests.chaos.history import (
     CommitSeen,
     EndSeen,
     Journal,
-    Led,
+    PartitionLeader,
     Place,
     RecordsSeen,
     TopicSeen,
     WatermarkSeen,
     now,
 )
-from tests.chaos.witnesses import Door, Names
-from tests.long import LONG
+from tests.chaos.raw_clients import NodeConnection, TopicNames
+from tests.run_size import IS_LONG_RUN
 
-PROBE_SECONDS = 0.15 if LONG else 0.3
+PROBE_SECONDS = 0.15 if IS_LONG_RUN else 0.3
 PROBE_SECONDS_MAX = 5.0
 """Longer than a node waits for a quorum before it responds without one."""
 
@@ -54,24 +54,24 @@ class Subjects(NamedTuple):
     """The partitions, groups and topics that the probes request."""
 
     places: Sequence[Place]
-    passing: Names
+    passing: TopicNames
     groups: Sequence[str]
     group_place: Place
     """The partition whose offsets the groups commit."""
 
 
-def probes(node: int, journal: Journal, address: Address, subjects: Subjects) -> list[Probe]:
+def create_probes(node: int, journal: Journal, address: Address, subjects: Subjects) -> list[Probe]:
     kinds = EndProbe, WatermarkProbe, CommitProbe, TopicProbe
     return [kind(node, journal, address, subjects) for kind in kinds]
 
 
-class Probe(Client):
+class Probe(ChaosClient):
     """A client that sends one kind of request to one node in a loop."""
 
     def __init__(self, node: int, journal: Journal, address: Address, subjects: Subjects) -> None:
         super().__init__(f"probe-{node}", journal)
         self._node = node
-        self._door = Door(address, self.name, PROBE_SECONDS_MAX)
+        self._door = NodeConnection(address, self.name, PROBE_SECONDS_MAX)
         self._subjects = subjects
         self._places = [TopicPartition(*place) for place in subjects.places]
 
@@ -91,12 +91,14 @@ class EndProbe(Probe):
         topics = [
             ListOffsetsTopic(
                 name=topic,
-                partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in indexes],
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=LATEST_TIMESTAMP) for index in indexes
+                ],
             )
-            for topic, indexes in by_topic(self._places).items()
+            for topic, indexes in group_by_topic(self._places).items()
         ]
         asked_at = now()
-        answer = self._door.ask(ListOffsetsRequest(replica_id=NO_REPLICA, topics=topics), ListOffsetsResponse)
+        answer = self._door.send_request(ListOffsetsRequest(replica_id=NO_REPLICA, topics=topics), ListOffsetsResponse)
         at = now()
         for topic in answer.topics:
             for each in topic.partitions:
@@ -111,7 +113,7 @@ class WatermarkProbe(Probe):
         wanted = dict.fromkeys(self._places, FEW_BYTES)
         wanted |= dict.fromkeys((TopicPartition(topic, 0) for topic in passing), ENOUGH_BYTES)
         asked_at = now()
-        answer = self._door.ask(_fetch(wanted), FetchResponse)
+        answer = self._door.send_request(_fetch(wanted), FetchResponse)
         at = now()
         for topic in answer.responses:
             for each in topic.partitions:
@@ -134,7 +136,7 @@ class CommitProbe(Probe):
         for group in self._subjects.groups:
             wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
             asked_at = now()
-            answer = self._door.ask(OffsetFetchRequest(group_id=group, topics=[wanted]), OffsetFetchResponse)
+            answer = self._door.send_request(OffsetFetchRequest(group_id=group, topics=[wanted]), OffsetFetchResponse)
             if answer.error_code == ErrorCode.NONE and answer.topics:
                 each = answer.topics[0].partitions[0]
                 if each.error_code == ErrorCode.NONE:
@@ -150,7 +152,7 @@ class TopicProbe(Probe):
         wanted = [MetadataRequestTopic(name=name) for name in names]
         asked_at = now()
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        answer = self._door.ask(request, MetadataResponse)
+        answer = self._door.send_request(request, MetadataResponse)
         at = now()
         for topic in answer.topics:
             is_told = topic.error_code == ErrorCode.NONE
@@ -172,11 +174,11 @@ def _fetch(bytes_max: Mapping[TopicPartition, int]) -> FetchRequest:
                 for index in indexes
             ],
         )
-        for topic, indexes in by_topic(bytes_max).items()
+        for topic, indexes in group_by_topic(bytes_max).items()
     ]
     return FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
 
 
-def _led(topic: MetadataResponseTopic) -> tuple[Led, ...]:
+def _led(topic: MetadataResponseTopic) -> tuple[PartitionLeader, ...]:
     partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
-    return tuple(Led(each.leader_id, each.leader_epoch) for each in partitions)
+    return tuple(PartitionLeader(each.leader_id, each.leader_epoch) for each in partitions)

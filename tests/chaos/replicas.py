@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from chronik.broker.set_aside import TOPICS_FOLDER
+from chronik.broker.quarantine import TOPICS_DIRECTORY
 from chronik.ids import format_id
 from chronik.log.files import names
 from chronik.protocol.batch import parse_header, verify_crc
@@ -38,8 +38,8 @@ class StoredLog(NamedTuple):
         return self.batches[-1].next_offset if self.batches else self.start
 
 
-def partition_folder(data_dir: Path, topic_id: bytes, partition: int) -> Path:
-    return data_dir / TOPICS_FOLDER / format_id(topic_id) / str(partition)
+def partition_directory(data_dir: Path, topic_id: bytes, partition: int) -> Path:
+    return data_dir / TOPICS_DIRECTORY / format_id(topic_id) / str(partition)
 
 
 def read_log(folder: Path) -> StoredLog:
@@ -54,12 +54,12 @@ def read_log(folder: Path) -> StoredLog:
 
 def _read_log(folder: Path) -> StoredLog:
     present = [path.name for path in folder.iterdir()] if folder.exists() else []
-    segments = names.offsets_of(present, names.LOG)
+    segments = names.parse_offsets(present, names.LOG)
     batches: list[StoredBatch] = []
     for base_offset in segments:
         if batches and batches[-1].next_offset != base_offset:
             break
-        batches += _valid_batches((folder / names.offset_name(base_offset, names.LOG)).read_bytes(), base_offset)
+        batches += _valid_batches((folder / names.offset_file_name(base_offset, names.LOG)).read_bytes(), base_offset)
     return StoredLog(segments[0] if segments else 0, batches)
 
 
@@ -77,7 +77,7 @@ def _valid_batches(data: bytes, due_offset: int) -> Iterator[StoredBatch]:
         position, due_offset = position + header.size, header.next_offset
 
 
-def compare(place: Place, logs: Mapping[int, StoredLog], high_watermark: int) -> list[Finding]:
+def compare_replica_logs(place: Place, logs: Mapping[int, StoredLog], high_watermark: int) -> list[Finding]:
     """Check that every replica reaches the high watermark, and that all have the same bytes from the highest log start.
 
     Compacted logs cannot be compared, because each replica compacts on its own.

@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 from tests.chaos.evidence import Evidence
 from tests.chaos.findings import Finding
-from tests.chaos.harness import Outcome
+from tests.chaos.harness import ChaosOutcome
 from tests.chaos.history import Place
 
 FINDINGS_SHOWN_PER_KIND = 10
 
 
-def report(outcome: Outcome) -> list[str]:
+def render_report(outcome: ChaosOutcome) -> list[str]:
     evidence = Evidence(outcome.events)
     return [
         *_table(evidence),
         "",
         *_faults(evidence),
         "",
-        *table_of_kinds(took(evidence)),
+        *format_recovery_table(recovery_times_by_kind(evidence)),
         "",
         *_findings(outcome.findings, evidence),
     ]
@@ -85,40 +85,40 @@ def _faults(evidence: Evidence) -> Iterator[str]:
     demanded = [event.number for event in evidence.faults_began if event.demands_progress]
     ended = [evidence.faults_ended[number] for number in demanded if number in evidence.faults_ended]
     after = [event.progressed_s for event in ended if event.progressed_s is not None]
-    yield f"responses of single nodes checked against all others: {answers(evidence):,}"
+    yield f"responses of single nodes checked against all others: {count_node_responses(evidence):,}"
     if demanded:
         times = f", after {median(after):.1f} s (median), {max(after):.1f} s (most)" if after else ""
         yield f"every partition had to make progress in {len(demanded)} of them: it did in {len(after)}{times}"
 
 
-def answers(evidence: Evidence) -> int:
+def count_node_responses(evidence: Evidence) -> int:
     of_partitions = len(evidence.ends_seen) + len(evidence.watermarks_seen)
     return of_partitions + len(evidence.commits_seen) + len(evidence.topics_seen) + len(evidence.records_seen)
 
 
-class Took(NamedTuple):
+class RecoveryTimes(NamedTuple):
     """Recovery times of the faults of one kind."""
 
-    went_on_s: list[float]
+    progress_seconds: list[float]
     """Times until every partition had acknowledged records that were sent after the fault began."""
-    back_s: list[float]
+    recovery_seconds: list[float]
     """Times from the end of the fault to acknowledgements of all partitions, unless another fault came first."""
     faults: int
 
 
-def took(evidence: Evidence) -> dict[str, Took]:
+def recovery_times_by_kind(evidence: Evidence) -> dict[str, RecoveryTimes]:
     """Return the recovery times by kind of fault."""
-    found: dict[str, Took] = {}
+    found: dict[str, RecoveryTimes] = {}
     for kind in sorted({event.kind for event in evidence.faults_began}):
         began = [event for event in evidence.faults_began if event.kind == kind]
         ended = [evidence.faults_ended.get(event.number) for event in began]
         went_on = [each.progressed_s for each in ended if each is not None and each.progressed_s is not None]
-        back = [seconds for seconds in map(evidence.recovered_s, began) if seconds is not None]
-        found[kind] = Took(went_on, back, len(began))
+        back = [seconds for seconds in map(evidence.recovery_seconds, began) if seconds is not None]
+        found[kind] = RecoveryTimes(went_on, back, len(began))
     return found
 
 
-def table_of_kinds(taken: Mapping[str, Took]) -> Iterator[str]:
+def format_recovery_table(taken: Mapping[str, RecoveryTimes]) -> Iterator[str]:
     yield _row("fault", "count", "on s", "on most s", "back s", "back most")
     for kind, (went_on, back, count) in taken.items():
         yield _row(kind, str(count), *_median_and_most(went_on), *_median_and_most(back))

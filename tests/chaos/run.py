@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.checkers import judge
-from tests.chaos.harness import JOURNAL, Options, Outcome, planned_steps, run_chaos
-from tests.chaos.history import FaultBegan, of_kind, read_journal
-from tests.chaos.namespaces import why_none
-from tests.chaos.report import report
-from tests.chaos.schedules import KINDS
+from tests.chaos.harness import JOURNAL, ChaosOptions, ChaosOutcome, planned_steps, run_chaos
+from tests.chaos.history import FaultBegan, events_of_type, read_journal
+from tests.chaos.namespaces import namespaces_unavailable_reason
+from tests.chaos.report import render_report
+from tests.chaos.schedules import FAULT_KINDS
 from tests.chaos.workloads import WORKLOADS
 
 ALL = "all"
@@ -33,18 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser().parse_args(arguments)
     if parsed.judge is not None:
         return _judge_again(parsed.judge)
-    no_network = why_none()
-    kinds = possible(parsed.faults, no_network)
+    no_network = namespaces_unavailable_reason()
+    kinds = filter_possible_faults(parsed.faults, no_network)
     if not kinds:
         return EXIT_IMPOSSIBLE
     outcome = run_seed(parsed, kinds, parsed.seed, has_network=no_network is None)
     return 1 if outcome.findings else 0
 
 
-def run_seed(parsed: argparse.Namespace, kinds: tuple[str, ...], seed: int, *, has_network: bool) -> Outcome:
+def run_seed(parsed: argparse.Namespace, kinds: tuple[str, ...], seed: int, *, has_network: bool) -> ChaosOutcome:
     """Run one seed, print its schedule and report, and keep the directory if there are findings."""
     folder = Path(tempfile.mkdtemp(prefix="chronik-chaos-"))
-    options = Options(
+    options = ChaosOptions(
         folder=folder,
         seconds=parsed.seconds,
         steps_max=parsed.steps,
@@ -56,44 +56,44 @@ def run_seed(parsed: argparse.Namespace, kinds: tuple[str, ...], seed: int, *, h
         replication=parsed.replication,
         min_insync=parsed.min_insync if parsed.min_insync is not None else min(2, parsed.replication),
     )
-    say(f"seed {options.seed}: {', '.join(options.faults)} for {options.seconds:g} s, in {folder}")
+    print_line(f"seed {options.seed}: {', '.join(options.faults)} for {options.seconds:g} s, in {folder}")
     for step in planned_steps(options):
-        say(str(step))
-    outcome = run_chaos(options, say)
-    report_text = "\n".join(report(outcome))
+        print_line(str(step))
+    outcome = run_chaos(options, print_line)
+    report_text = "\n".join(render_report(outcome))
     (folder / REPORT).write_text(report_text + "\n", encoding="utf-8")
-    say(f"\n{report_text}")
+    print_line(f"\n{report_text}")
     _leave(folder, outcome, _command(parsed, seed))
     return outcome
 
 
-def possible(kinds: Sequence[str], no_network: str | None) -> tuple[str, ...]:
+def filter_possible_faults(kinds: Sequence[str], no_network: str | None) -> tuple[str, ...]:
     """Return the faults that are possible here, or none if an explicitly requested one is not."""
     if no_network is None:
         return tuple(kinds)
-    left_out = [kind for kind in kinds if KINDS[kind].needs_network]
-    say(f"no network namespaces: {no_network}. Nodes are isolated by proxies instead.")
-    if left_out and set(kinds) != set(KINDS):
-        say(f"rejected: {', '.join(left_out)}: these faults require network namespaces")
+    left_out = [kind for kind in kinds if FAULT_KINDS[kind].needs_network]
+    print_line(f"no network namespaces: {no_network}. Nodes are isolated by proxies instead.")
+    if left_out and set(kinds) != set(FAULT_KINDS):
+        print_line(f"rejected: {', '.join(left_out)}: these faults require network namespaces")
         return ()
-    say(f"skipped: {', '.join(left_out)}")
+    print_line(f"skipped: {', '.join(left_out)}")
     return tuple(kind for kind in kinds if kind not in left_out)
 
 
-def _leave(folder: Path, outcome: Outcome, command: str) -> None:
+def _leave(folder: Path, outcome: ChaosOutcome, command: str) -> None:
     if not outcome.findings:
         shutil.rmtree(folder, ignore_errors=True)
         return
-    say(f"\nkept: {folder} (report, history, logs and data of the nodes)")
-    say(f"check it again:  .venv/bin/python -m tests.chaos.run --judge {folder}")
-    say(f"run it again:    {command}")
+    print_line(f"\nkept: {folder} (report, history, logs and data of the nodes)")
+    print_line(f"check it again:  .venv/bin/python -m tests.chaos.run --judge {folder}")
+    print_line(f"run it again:    {command}")
 
 
 def _judge_again(folder: Path) -> int:
     events = read_journal(folder / JOURNAL)
-    outcome = Outcome(events, judge(events), steps=len(list(of_kind(events, FaultBegan))))
-    for line in report(outcome):
-        say(line)
+    outcome = ChaosOutcome(events, judge(events), steps=len(list(events_of_type(events, FaultBegan))))
+    for line in render_report(outcome):
+        print_line(line)
     return 1 if outcome.findings else 0
 
 
@@ -111,7 +111,9 @@ def parser() -> argparse.ArgumentParser:
     argument_parser.add_argument("--seconds", type=float, default=60.0, help="duration of the fault injection")
     argument_parser.add_argument("--steps", type=int, default=None, help="maximum number of faults")
     argument_parser.add_argument("--seed", type=int, default=1, help="seed of the fault schedule")
-    argument_parser.add_argument("--faults", type=_some_of(KINDS), default=ALL, help=f"{', '.join(KINDS)}, or {ALL}")
+    argument_parser.add_argument(
+        "--faults", type=_some_of(FAULT_KINDS), default=ALL, help=f"{', '.join(FAULT_KINDS)}, or {ALL}"
+    )
     argument_parser.add_argument(
         "--workload", type=_some_of(WORKLOADS), default=ALL, help=f"{', '.join(WORKLOADS)}, or {ALL}"
     )
@@ -136,7 +138,7 @@ def _some_of(known: Mapping[str, Any]) -> Any:
     return parse
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     print(line, flush=True)
 
 

@@ -25,7 +25,7 @@ PATIENT_SHARE = 0.7
 
 
 @dataclass(frozen=True)
-class Kind:
+class FaultKind:
     """A kind of fault."""
 
     befall: Fault
@@ -41,41 +41,41 @@ class Kind:
     coordinator and a partition leader are disconnected."""
 
 
-def _of_network(fault: Fault, *, hits_minority: bool = False, cuts_pairs: bool = False) -> Kind:
-    return Kind(fault, hits_minority, needs_network=True, cuts_pairs=cuts_pairs)
+def _of_network(fault: Fault, *, hits_minority: bool = False, cuts_pairs: bool = False) -> FaultKind:
+    return FaultKind(fault, hits_minority, needs_network=True, cuts_pairs=cuts_pairs)
 
 
-KINDS: dict[str, Kind] = {
-    "kill": Kind(faults.killed),
-    "killall": Kind(faults.all_killed, hits_minority=False),
-    "pause": Kind(faults.paused),
-    "stutter": Kind(faults.stuttering),
-    "clock": Kind(faults.clock_jumping),
-    "partition": Kind(faults.cut_off, cuts_pairs=True),
-    "oneway": Kind(faults.cut_one_way),
-    "longcut": Kind(
+FAULT_KINDS: dict[str, FaultKind] = {
+    "kill": FaultKind(faults.killed),
+    "killall": FaultKind(faults.all_killed, hits_minority=False),
+    "pause": FaultKind(faults.paused),
+    "stutter": FaultKind(faults.stuttering),
+    "clock": FaultKind(faults.clock_jumping),
+    "partition": FaultKind(faults.cut_off, cuts_pairs=True),
+    "oneway": FaultKind(faults.cut_one_way),
+    "longcut": FaultKind(
         faults.all_cut_off,
         hits_minority=False,
         hold_s=(LONG_CUT_SECONDS, LONG_CUT_SECONDS),
         recovery_s_max=RECOVERY_SECONDS_MAX,
     ),
-    "diskfull": Kind(faults.disk_full),
-    "laggard": Kind(faults.overtaken),
-    "mixed": Kind(faults.mixed, hits_minority=False),
+    "diskfull": FaultKind(faults.disk_full),
+    "laggard": FaultKind(faults.overtaken),
+    "mixed": FaultKind(faults.mixed, hits_minority=False),
     "reject": _of_network(network_faults.rejected, hits_minority=True),
     "rejectclients": _of_network(network_faults.clients_rejected),
     "isolated": _of_network(network_faults.isolated, hits_minority=True),
-    "ring": _of_network(network_faults.cut_in_a_ring),
+    "ring": _of_network(network_faults.cut_ring),
     "bridge": _of_network(network_faults.bridged, hits_minority=True, cuts_pairs=True),
     "slow": _of_network(network_faults.slow, hits_minority=True),
     "lossy": _of_network(network_faults.lossy),
-    "answers": _of_network(network_faults.answers_lost),
+    "answers": _of_network(network_faults.responses_lost),
     "flap": _of_network(network_faults.flapping, hits_minority=True),
-    "storm": _of_network(network_faults.storm),
+    "storm": _of_network(network_faults.all_faults),
 }
 
 
-class Target(Enum):
+class FaultTarget(Enum):
     """The node that a fault affects."""
 
     PARTITION_LEADER = "the leader of a partition"
@@ -83,16 +83,16 @@ class Target(Enum):
     ANY = "any node"
 
 
-TARGET_WEIGHTS = {Target.PARTITION_LEADER: 5, Target.CONTROLLER: 3, Target.ANY: 2}
+TARGET_WEIGHTS = {FaultTarget.PARTITION_LEADER: 5, FaultTarget.CONTROLLER: 3, FaultTarget.ANY: 2}
 
 
 @dataclass(frozen=True)
-class Step:
+class FaultStep:
     """A scheduled fault."""
 
     number: int
     kind: str
-    target: Target
+    target: FaultTarget
     hold_s: float
     rest_s: float
     is_patient: bool
@@ -105,7 +105,7 @@ class Step:
         return f"{self.number:3d}. {self.kind:<13} of {self.target.value:<25} for {self.hold_s:.1f} s, {manner}"
 
 
-def schedule(seed: int, kinds: Sequence[str], known: Mapping[str, Kind] = KINDS) -> Iterator[Step]:
+def schedule(seed: int, kinds: Sequence[str], known: Mapping[str, FaultKind] = FAULT_KINDS) -> Iterator[FaultStep]:
     """Yield an endless schedule. Every kind appears once before one is repeated."""
     rng = random.Random(f"chaos {seed}")
     number = 0
@@ -113,7 +113,7 @@ def schedule(seed: int, kinds: Sequence[str], known: Mapping[str, Kind] = KINDS)
         for kind in rng.sample(kinds, len(kinds)):
             number += 1
             (target,) = rng.choices(list(TARGET_WEIGHTS), list(TARGET_WEIGHTS.values()))
-            yield Step(
+            yield FaultStep(
                 number,
                 kind,
                 target,
@@ -124,7 +124,7 @@ def schedule(seed: int, kinds: Sequence[str], known: Mapping[str, Kind] = KINDS)
             )
 
 
-def minority(cluster: Cluster, first: ClusterNode, rng: random.Random) -> list[ClusterNode]:
+def choose_minority(cluster: Cluster, first: ClusterNode, rng: random.Random) -> list[ClusterNode]:
     """Return `first` and as many others as the cluster can lose."""
     others = [node for node in cluster.nodes.values() if node is not first]
     count = rng.randint(1, max(1, (len(cluster.nodes) - 1) // 2))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 from ipaddress import IPv4Address
 
-from tests.chaos.lines import SLOW_DEVICE, SLOW_MARK, Direction, Line
+from tests.chaos.link_faults import SLOW_DEVICE, SLOW_MARK, Direction, LossyLink
 from tests.chaos.namespaces import TUN_DEVICE, Namespace
 
 TUNSETIFF = 0x4004_54CA
@@ -43,12 +43,12 @@ class SlowDevice:
         self._rng = random.Random(SLOW_DEVICE)
         self._held: list[tuple[float, int, bytes]] = []
         self._count = 0
-        self._lines: Mapping[Direction, Line] = {}
+        self._lines: Mapping[Direction, LossyLink] = {}
         self._ending, self._end = os.pipe()
         self._thread = threading.Thread(target=self._run, name="chaos-slow-device", daemon=True)
         self._thread.start()
 
-    def take(self, lines: Mapping[Direction, Line]) -> None:
+    def set_links(self, lines: Mapping[Direction, LossyLink]) -> None:
         self._lines = dict(lines)
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class SlowDevice:
 
     def _hold(self, packet: bytes) -> None:
         direction = self._places.get(packet[SOURCE], -1), self._places.get(packet[TARGET], -1)
-        line = self._lines.get(direction, Line())  # the fault ended while the packet was on its way
+        line = self._lines.get(direction, LossyLink())  # the fault ended while the packet was on its way
         if self._rng.random() < line.loss:
             return
         for _ in range(2 if self._rng.random() < line.twice else 1):

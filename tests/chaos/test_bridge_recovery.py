@@ -13,15 +13,15 @@ import pytest
 
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.produce import ProduceResponse
-from tests.api import talk
+from tests.api import request_builders
 from tests.chaos.cluster import ChaosCluster
-from tests.chaos.lines import Barrier
-from tests.chaos.namespaces import why_none
-from tests.chaos.network import between
-from tests.cluster.partitions import create, see
+from tests.chaos.link_faults import Barrier
+from tests.chaos.namespaces import namespaces_unavailable_reason
+from tests.chaos.network import directions_between
+from tests.cluster.partitions import create_topic, read_partitions
 from tests.raw import RawClient
 
-NO_NETWORK = why_none()
+NO_NETWORK = namespaces_unavailable_reason()
 pytestmark = [
     pytest.mark.skipif(NO_NETWORK is not None, reason=f"no network namespaces: {NO_NETWORK}"),
     pytest.mark.xdist_group("cluster"),
@@ -66,12 +66,14 @@ class Pulse:
             client.close()
 
     def _is_acknowledged(self, node: int, clients: dict[int, RawClient]) -> bool:
-        request = talk.produce_request(TOPIC, talk.batch(b"value"), self._partition, timeout_ms=500)
+        request = request_builders.produce_request(
+            TOPIC, request_builders.batch(b"value"), self._partition, timeout_ms=500
+        )
         try:
             if node not in clients:
                 clients[node] = RawClient(self._cluster[node].bootstrap)
                 clients[node].socket.settimeout(ASK_SECONDS)
-            answer = clients[node].ask(request, 9, ProduceResponse).responses[0].partition_responses[0]
+            answer = clients[node].request(request, 9, ProduceResponse).responses[0].partition_responses[0]
         except (OSError, AssertionError):  # no response, or the node has closed the connection
             if node in clients:
                 clients.pop(node).close()
@@ -109,23 +111,23 @@ def test_partitions_recover_soon_after_bridge_partition_heals(
     tmp_path: Path, barrier: Barrier, record_property: Callable[[str, object], None]
 ) -> None:
     cluster = ChaosCluster(5, tmp_path, has_network=True, started=lambda node, at: None)
-    with closing(cluster), cluster.with_clients():
+    with closing(cluster), cluster.in_client_namespace():
         cluster.start()
         cluster.wait_until_ready()
         controller = cluster.leader().node_id
         bridge, one, other, last = (node for node in cluster.nodes if node != controller)
         # Two replicas are cut off from the controller and fenced; the third is left with too small an ISR.
         replicas = [[one, other, bridge], [other, one, controller], [bridge, one, other], [last, other, one]]
-        create(cluster[controller], TOPIC, *replicas)
+        create_topic(cluster[controller], TOPIC, *replicas)
 
         def out_of_sync() -> str | None:
-            seen = see(cluster[controller], TOPIC)
+            seen = read_partitions(cluster[controller], TOPIC)
             return None if all(len(each.isr) == 3 for each in seen) else f"{seen}"
 
         cluster.wait_until(out_of_sync, "all replicas are in sync")
         with pulses(cluster, len(replicas)) as running:
             wait_until_acknowledged(cluster, running, time.monotonic())
-            with cluster.network.imposed(dict.fromkeys(between([one, other], [controller, last]), barrier)):
+            with cluster.network.imposed(dict.fromkeys(directions_between([one, other], [controller, last]), barrier)):
                 time.sleep(CUT_SECONDS)
             seconds = wait_until_acknowledged(cluster, running, time.monotonic())
     record_property("summary", f"bridge ({barrier.name}): acknowledgements {seconds:.2f} s after it had healed")

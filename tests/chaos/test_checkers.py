@@ -27,12 +27,12 @@ from tests.chaos.history import (
     encode_value,
     read_journal,
 )
-from tests.chaos.stale import STALE_CHECKERS, stale_ends
-from tests.chaos.stories import LOOSE, ONCE, ORDERED, PROMISES, Story
+from tests.chaos.history_builder import LOOSE, ONCE, ORDERED, PROMISES, HistoryBuilder
+from tests.chaos.stale_read_checkers import STALE_CHECKERS, stale_ends
 from tests.chaos.test_stale_reads import TYPES_OF_SINGLE_NODES
-from tests.chaos.transactional import TRANSACTIONAL_CHECKERS
+from tests.chaos.transaction_checkers import TRANSACTIONAL_CHECKERS
 
-BadHistory = Callable[[Story], str]
+BadHistory = Callable[[HistoryBuilder], str]
 """Builds a history with one violation and returns its kind."""
 
 BAD: list[BadHistory] = []
@@ -43,7 +43,7 @@ def invalid_history(history: BadHistory) -> BadHistory:
     return history
 
 
-def _two_written(story: Story, topic: str = ONCE) -> tuple[RecordId, RecordId]:
+def _two_written(story: HistoryBuilder, topic: str = ONCE) -> tuple[RecordId, RecordId]:
     """Write two records that the group reads."""
     first, second = story.write(0, 0, topic), story.write(1, 1, topic)
     story.read(first, 0, topic)
@@ -52,7 +52,7 @@ def _two_written(story: Story, topic: str = ONCE) -> tuple[RecordId, RecordId]:
 
 
 @invalid_history
-def an_acknowledged_record_is_gone_and_its_offset_with_it(story: Story) -> str:
+def an_acknowledged_record_is_gone_and_its_offset_with_it(story: HistoryBuilder) -> str:
     first, _ = story.write(0, 0), story.write(1, 1)
     story.read(first, 0)
     story.end_with(first)
@@ -60,7 +60,7 @@ def an_acknowledged_record_is_gone_and_its_offset_with_it(story: Story) -> str:
 
 
 @invalid_history
-def an_acknowledged_record_is_gone_from_the_front(story: Story) -> str:
+def an_acknowledged_record_is_gone_from_the_front(story: HistoryBuilder) -> str:
     story.write(0, 0, LOOSE)
     second = story.write(1, 1, LOOSE)
     story.end_with(second, topic=LOOSE, start=1)
@@ -68,13 +68,13 @@ def an_acknowledged_record_is_gone_from_the_front(story: Story) -> str:
 
 
 @invalid_history
-def a_record_that_was_acknowledged_without_an_offset_is_gone(story: Story) -> str:
+def a_record_that_was_acknowledged_without_an_offset_is_gone(story: HistoryBuilder) -> str:
     story.acknowledge(story.send(0), None)
     return "lost"
 
 
 @invalid_history
-def another_record_is_at_an_acknowledged_offset(story: Story) -> str:
+def another_record_is_at_an_acknowledged_offset(story: HistoryBuilder) -> str:
     first = story.write(0, 0, LOOSE)
     second = story.send(1, LOOSE)
     story.leave_unknown(second)
@@ -83,7 +83,7 @@ def another_record_is_at_an_acknowledged_offset(story: Story) -> str:
 
 
 @invalid_history
-def two_readers_see_different_records_at_one_offset(story: Story) -> str:
+def two_readers_see_different_records_at_one_offset(story: HistoryBuilder) -> str:
     first, second = story.send(0, LOOSE), story.send(1, LOOSE)
     story.leave_unknown(first)
     story.leave_unknown(second)
@@ -93,7 +93,7 @@ def two_readers_see_different_records_at_one_offset(story: Story) -> str:
 
 
 @invalid_history
-def two_readers_see_one_record_of_two_epochs(story: Story) -> str:
+def two_readers_see_one_record_of_two_epochs(story: HistoryBuilder) -> str:
     first, _ = _two_written(story)
     story.read(first, 0, reader="d", epoch=4)
     story.end_with(first, RecordId("p", 1))
@@ -101,7 +101,7 @@ def two_readers_see_one_record_of_two_epochs(story: Story) -> str:
 
 
 @invalid_history
-def an_idempotent_producers_record_is_there_twice(story: Story) -> str:
+def an_idempotent_producers_record_is_there_twice(story: HistoryBuilder) -> str:
     first, _ = _two_written(story)
     story.read(first, 2)
     story.end_with(first, RecordId("p", 1), first)
@@ -109,7 +109,7 @@ def an_idempotent_producers_record_is_there_twice(story: Story) -> str:
 
 
 @invalid_history
-def an_idempotent_producers_unacknowledged_record_is_there_twice(story: Story) -> str:
+def an_idempotent_producers_unacknowledged_record_is_there_twice(story: HistoryBuilder) -> str:
     record = story.send(0)
     story.leave_unknown(record)
     story.read(record, 0)
@@ -119,7 +119,7 @@ def an_idempotent_producers_unacknowledged_record_is_there_twice(story: Story) -
 
 
 @invalid_history
-def records_that_were_in_flight_together_are_acknowledged_in_another_order(story: Story) -> str:
+def records_that_were_in_flight_together_are_acknowledged_in_another_order(story: HistoryBuilder) -> str:
     first, second = story.send(0, ORDERED), story.send(1, ORDERED)
     story.acknowledge(second, 0, ORDERED)
     story.acknowledge(first, 1, ORDERED)
@@ -128,7 +128,7 @@ def records_that_were_in_flight_together_are_acknowledged_in_another_order(story
 
 
 @invalid_history
-def records_of_one_key_are_acknowledged_in_another_order(story: Story) -> str:
+def records_of_one_key_are_acknowledged_in_another_order(story: HistoryBuilder) -> str:
     first, second = story.send(0, ORDERED, key="k"), story.send(1, ORDERED, key="k")
     story.acknowledge(second, 0, ORDERED)
     story.acknowledge(first, 1, ORDERED)
@@ -137,7 +137,7 @@ def records_of_one_key_are_acknowledged_in_another_order(story: Story) -> str:
 
 
 @invalid_history
-def an_idempotent_producers_record_of_unknown_outcome_comes_too_late(story: Story) -> str:
+def an_idempotent_producers_record_of_unknown_outcome_comes_too_late(story: HistoryBuilder) -> str:
     first, second = story.send(0), story.send(1)
     story.leave_unknown(first)
     story.acknowledge(second, 0)
@@ -148,7 +148,7 @@ def an_idempotent_producers_record_of_unknown_outcome_comes_too_late(story: Stor
 
 
 @invalid_history
-def a_key_is_in_two_partitions(story: Story) -> str:
+def a_key_is_in_two_partitions(story: HistoryBuilder) -> str:
     first = story.write(0, 0, ORDERED, 0, key="k")
     second = story.write(1, 0, ORDERED, 1, key="k")
     story.end_with(first, topic=ORDERED, partition=0)
@@ -157,7 +157,7 @@ def a_key_is_in_two_partitions(story: Story) -> str:
 
 
 @invalid_history
-def a_later_record_gets_an_offset_below_one_acknowledged_before(story: Story) -> str:
+def a_later_record_gets_an_offset_below_one_acknowledged_before(story: HistoryBuilder) -> str:
     first = story.send(0, LOOSE, producer="p")
     story.acknowledge(first, 1, LOOSE)
     second = story.send(0, LOOSE, producer="q")
@@ -167,7 +167,7 @@ def a_later_record_gets_an_offset_below_one_acknowledged_before(story: Story) ->
 
 
 @invalid_history
-def one_offset_is_acknowledged_for_two_records(story: Story) -> str:
+def one_offset_is_acknowledged_for_two_records(story: HistoryBuilder) -> str:
     first, second = story.send(0, LOOSE), story.send(1, LOOSE)
     story.acknowledge(first, 0, LOOSE)
     story.acknowledge(second, 0, LOOSE)
@@ -176,7 +176,7 @@ def one_offset_is_acknowledged_for_two_records(story: Story) -> str:
 
 
 @invalid_history
-def a_consumer_skips_a_record(story: Story) -> str:
+def a_consumer_skips_a_record(story: HistoryBuilder) -> str:
     first, second, third = story.write(0, 0), story.write(1, 1), story.write(2, 2)
     story.read(first, 0)
     story.read(third, 2)
@@ -186,7 +186,7 @@ def a_consumer_skips_a_record(story: Story) -> str:
 
 
 @invalid_history
-def a_consumer_goes_back_within_one_assignment(story: Story) -> str:
+def a_consumer_goes_back_within_one_assignment(story: HistoryBuilder) -> str:
     first, second = _two_written(story)
     story.read(first, 0)
     story.end_with(first, second)
@@ -194,7 +194,7 @@ def a_consumer_goes_back_within_one_assignment(story: Story) -> str:
 
 
 @invalid_history
-def a_group_never_sees_a_record_although_no_member_skipped_one(story: Story) -> str:
+def a_group_never_sees_a_record_although_no_member_skipped_one(story: HistoryBuilder) -> str:
     first, second = story.write(0, 0), story.write(1, 1)
     story.read(second, 1)
     story.end_with(first, second)
@@ -202,7 +202,7 @@ def a_group_never_sees_a_record_although_no_member_skipped_one(story: Story) -> 
 
 
 @invalid_history
-def a_group_never_sees_the_last_record(story: Story) -> str:
+def a_group_never_sees_the_last_record(story: HistoryBuilder) -> str:
     first, second = story.write(0, 0), story.write(1, 1)
     story.read(first, 0)
     story.end_with(first, second)
@@ -210,19 +210,19 @@ def a_group_never_sees_the_last_record(story: Story) -> str:
 
 
 @invalid_history
-def a_record_is_there_that_nobody_sent(story: Story) -> str:
+def a_record_is_there_that_nobody_sent(story: HistoryBuilder) -> str:
     story.end_with(RecordId("stranger", 7), topic=LOOSE)
     return "phantom"
 
 
 @invalid_history
-def a_record_is_there_that_cannot_be_read(story: Story) -> str:
+def a_record_is_there_that_cannot_be_read(story: HistoryBuilder) -> str:
     story.end_with(UNREADABLE, topic=LOOSE)
     return "phantom"
 
 
 @invalid_history
-def a_record_is_there_that_had_failed(story: Story) -> str:
+def a_record_is_there_that_had_failed(story: HistoryBuilder) -> str:
     record = story.send(0, LOOSE)
     story.fail(record)
     story.end_with(record, topic=LOOSE)
@@ -230,7 +230,7 @@ def a_record_is_there_that_had_failed(story: Story) -> str:
 
 
 @invalid_history
-def a_record_is_in_a_topic_that_it_was_not_sent_to(story: Story) -> str:
+def a_record_is_in_a_topic_that_it_was_not_sent_to(story: HistoryBuilder) -> str:
     record = story.send(0, ORDERED)
     story.leave_unknown(record)
     story.end_with(record, topic=LOOSE)
@@ -238,7 +238,7 @@ def a_record_is_in_a_topic_that_it_was_not_sent_to(story: Story) -> str:
 
 
 @invalid_history
-def a_failed_record_was_read_once_and_is_gone(story: Story) -> str:
+def a_failed_record_was_read_once_and_is_gone(story: HistoryBuilder) -> str:
     """The record was read before it was truncated and overwritten."""
     record = story.send(0, LOOSE)
     story.fail(record)
@@ -248,7 +248,7 @@ def a_failed_record_was_read_once_and_is_gone(story: Story) -> str:
 
 
 @invalid_history
-def a_consumer_read_what_was_cut_off_later(story: Story) -> str:
+def a_consumer_read_what_was_cut_off_later(story: HistoryBuilder) -> str:
     first = story.write(0, 0, LOOSE)
     second = story.send(1, LOOSE)
     story.leave_unknown(second)
@@ -259,19 +259,19 @@ def a_consumer_read_what_was_cut_off_later(story: Story) -> str:
 
 
 @invalid_history
-def an_end_was_told_that_is_beyond_the_last_one(story: Story) -> str:
+def an_end_was_told_that_is_beyond_the_last_one(story: HistoryBuilder) -> str:
     story.see_end(1, LOOSE)
     return "truncated"
 
 
 @invalid_history
-def a_group_committed_what_is_beyond_the_end(story: Story) -> str:
+def a_group_committed_what_is_beyond_the_end(story: HistoryBuilder) -> str:
     story.events.append(Committed(at=story.tick(), group="g", place=Place(ONCE, 0), offset=1))
     return "truncated"
 
 
 @invalid_history
-def an_end_is_told_that_is_below_what_was_acknowledged(story: Story) -> str:
+def an_end_is_told_that_is_below_what_was_acknowledged(story: HistoryBuilder) -> str:
     record = story.write(0, 0, LOOSE)
     story.see_end(0, LOOSE)
     story.end_with(record, topic=LOOSE)
@@ -279,7 +279,7 @@ def an_end_is_told_that_is_below_what_was_acknowledged(story: Story) -> str:
 
 
 @invalid_history
-def an_end_is_told_that_is_below_the_one_before(story: Story) -> str:
+def an_end_is_told_that_is_below_the_one_before(story: HistoryBuilder) -> str:
     record = story.send(0, LOOSE)
     story.leave_unknown(record)
     story.see_end(1, LOOSE)
@@ -289,7 +289,7 @@ def an_end_is_told_that_is_below_the_one_before(story: Story) -> str:
 
 
 @invalid_history
-def an_end_is_told_that_is_below_what_was_read(story: Story) -> str:
+def an_end_is_told_that_is_below_what_was_read(story: HistoryBuilder) -> str:
     record = story.send(0, LOOSE)
     story.leave_unknown(record)
     story.read(record, 0, LOOSE)
@@ -299,7 +299,7 @@ def an_end_is_told_that_is_below_what_was_read(story: Story) -> str:
 
 
 @invalid_history
-def the_final_read_has_a_hole(story: Story) -> str:
+def the_final_read_has_a_hole(story: HistoryBuilder) -> str:
     place = Place(LOOSE, 0)
     story.end_with(topic=LOOSE)
     story.events.append(FinalRead(at=story.tick(), reader="other", place=place, start=0, end=1))
@@ -309,13 +309,13 @@ def the_final_read_has_a_hole(story: Story) -> str:
 
 
 @invalid_history
-def a_partition_stalls_while_a_minority_is_down(story: Story) -> str:
+def a_partition_stalls_while_a_minority_is_down(story: HistoryBuilder) -> str:
     story.events.append(FaultBegan(number=1, kind="kill", what="node 2 killed", demands_progress=True))
     story.events.append(FaultEnded(number=1))
     return "stalled"
 
 
-def _recovers_after(story: Story, seconds: float) -> None:
+def _recovers_after(story: HistoryBuilder, seconds: float) -> None:
     """Build a fault with a recovery limit that ends at 100; all partitions but one acknowledge immediately."""
     fault = FaultBegan(at=90.0, number=1, kind="longcut", what="all cut off", recovery_s_max=2.0)
     story.events += [fault, FaultEnded(at=100.0, number=1)]
@@ -330,13 +330,13 @@ def _recovers_after(story: Story, seconds: float) -> None:
 
 
 @invalid_history
-def a_partition_takes_too_long_to_come_back(story: Story) -> str:
+def a_partition_takes_too_long_to_come_back(story: HistoryBuilder) -> str:
     _recovers_after(story, 2.1)
     return "slow recovery"
 
 
 @invalid_history
-def a_partition_does_not_come_back_before_the_next_fault(story: Story) -> str:
+def a_partition_does_not_come_back_before_the_next_fault(story: HistoryBuilder) -> str:
     _recovers_after(story, 1.9)
     story.events.append(FaultBegan(at=101.0, number=2, kind="kill", what="node 1 killed"))
     story.events.append(FaultEnded(at=102.0, number=2))
@@ -344,16 +344,16 @@ def a_partition_does_not_come_back_before_the_next_fault(story: Story) -> str:
 
 
 @invalid_history
-def a_producer_gives_up_for_good(story: Story) -> str:
+def a_producer_gives_up_for_good(story: HistoryBuilder) -> str:
     story.events.append(ClientBroken(client="p", error="OUT_OF_ORDER_SEQUENCE_NUMBER"))
     return "broken client"
 
 
 @pytest.mark.parametrize("history", BAD, ids=lambda history: history.__name__)
 def test_checker_reports_violation_by_name(history: BadHistory) -> None:
-    story = Story()
+    story = HistoryBuilder()
     expected = history(story)
-    findings = judge(story.finished())
+    findings = judge(story.build())
     assert {finding.kind for finding in findings} == {expected}, "\n".join(map(str, findings))
 
 
@@ -364,61 +364,61 @@ def test_checker_reports_partition_not_read_at_end() -> None:
 def test_every_checker_has_history_only_it_detects() -> None:
     idle = set(CHECKERS) - {*STALE_CHECKERS, *TRANSACTIONAL_CHECKERS} | {stale_ends}
     for history in BAD:
-        story = Story()
+        story = HistoryBuilder()
         history(story)
-        evidence = Evidence(story.finished())
+        evidence = Evidence(story.build())
         found_by = [checker for checker in CHECKERS if any(checker(evidence))]
         if len(found_by) == 1:
             idle.discard(found_by[0])
     assert not idle, f"checkers without a history: {[checker.__name__ for checker in idle]}"
 
 
-def valid_histories() -> Iterator[tuple[str, Story]]:
-    story = Story()
+def valid_histories() -> Iterator[tuple[str, HistoryBuilder]]:
+    story = HistoryBuilder()
     yield "nothing happened", story
 
-    story = Story()
+    story = HistoryBuilder()
     first, second = _two_written(story)
     story.see_end(2)
     story.events.append(Committed(at=story.tick(), group="g", place=Place(ONCE, 0), offset=2))
     story.end_with(first, second)
     yield "no faults", story
 
-    story = Story()
+    story = HistoryBuilder()
     first, second = story.send(0, LOOSE), story.send(1, LOOSE)
     story.leave_unknown(first)
     story.leave_unknown(second)
     story.end_with(second, topic=LOOSE)
     yield "of two records with unknown outcome, one exists", story
 
-    story = Story()
+    story = HistoryBuilder()
     first, second = story.send(0, LOOSE), story.send(1, LOOSE)
     story.acknowledge(first, 2, LOOSE)
     story.acknowledge(second, 1, LOOSE)
     story.end_with(first, second, first, topic=LOOSE)
     yield "without guarantees, a retry duplicates and reorders a record", story
 
-    story = Story()
+    story = HistoryBuilder()
     first, second = story.send(0, ORDERED), story.send(1, ORDERED)
     story.leave_unknown(first)
     story.acknowledge(second, 0, ORDERED)
     story.end_with(second, first, topic=ORDERED)
     yield "without idempotence, a record of unknown outcome may be late", story
 
-    story = Story()
+    story = HistoryBuilder()
     first, second = story.send(0, ORDERED, key="k"), story.send(1, ORDERED, key="l")
     story.acknowledge(second, 0, ORDERED)
     story.acknowledge(first, 1, ORDERED)
     story.end_with(second, first, topic=ORDERED)
     yield "different keys are in any order", story
 
-    story = Story()
+    story = HistoryBuilder()
     record = story.send(0, LOOSE)
     story.fail(record)
     story.end_with(topic=LOOSE)
     yield "a failed record does not exist", story
 
-    story = Story()
+    story = HistoryBuilder()
     first, second = _two_written(story)
     story.read(first, 0, assignment=2)
     story.read(second, 1, assignment=2)
@@ -426,7 +426,7 @@ def valid_histories() -> Iterator[tuple[str, Story]]:
     story.end_with(first, second)
     yield "after a rebalance, records are delivered again", story
 
-    story = Story()
+    story = HistoryBuilder()
     first = story.send(0, LOOSE)
     asked_at = story.tick()
     story.acknowledge(first, 0, LOOSE)
@@ -435,32 +435,32 @@ def valid_histories() -> Iterator[tuple[str, Story]]:
     story.end_with(first, topic=LOOSE)
     yield "an end offset requested before the acknowledgement may exclude the record", story
 
-    story = Story()
+    story = HistoryBuilder()
     story.events.append(FaultBegan(number=1, kind="kill", what="all killed"))
     story.events.append(FaultEnded(number=1))
     story.events.append(FaultBegan(number=2, kind="kill", what="node 2 killed", demands_progress=True))
     story.events.append(FaultEnded(number=2, progressed_s=1.5))
     yield "no progress while all nodes are down", story
 
-    story = Story()
+    story = HistoryBuilder()
     _recovers_after(story, 1.9)
     yield "every partition recovers in time", story
 
 
 @pytest.mark.parametrize("story", [pytest.param(story, id=name) for name, story in valid_histories()])
-def test_checkers_accept_valid_history(story: Story) -> None:
-    assert judge(story.finished()) == []
+def test_checkers_accept_valid_history(story: HistoryBuilder) -> None:
+    assert judge(story.build()) == []
 
 
 def test_history_survives_round_trip_to_disk(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     all_events: list[AnyEvent] = []
     for history in BAD:
-        story = Story()
+        story = HistoryBuilder()
         history(story)
-        all_events += story.finished()
+        all_events += story.build()
     for _, story in valid_histories():
-        all_events += story.finished()
+        all_events += story.build()
     for event in all_events:
         journal.add(event)
     journal.close()

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.chaos.isr_comparison import CHRONIK, compare, unavailable_reason
-from tests.long import LONG
+from tests.run_size import IS_LONG_RUN
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes: make long")
+@pytest.mark.skipif(not IS_LONG_RUN, reason="takes minutes: make long")
 def test_isr_matches_kafka_with_slow_and_stopped_followers(
     capsys: pytest.CaptureFixture[str], record_property: Callable[[str, object], None]
 ) -> None:

@@ -17,14 +17,14 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from tests.chaos.clients import wait_for
 from tests.chaos.cluster import ChaosCluster, ChaosNode
-from tests.chaos.lines import Barrier, Line, ruleset
-from tests.chaos.namespaces import why_none
-from tests.chaos.network import CLIENTS, Network, among, between
+from tests.chaos.link_faults import Barrier, LossyLink, build_ruleset
+from tests.chaos.namespaces import namespaces_unavailable_reason
+from tests.chaos.network import CLIENTS, Network, directions_among, directions_between
+from tests.chaos.periodic import alternating
 from tests.chaos.run import main
-from tests.chaos.schedules import KINDS
-from tests.chaos.turns import taking_turns
+from tests.chaos.schedules import FAULT_KINDS
 
-NO_NETWORK = why_none()
+NO_NETWORK = namespaces_unavailable_reason()
 needs_network = pytest.mark.skipif(NO_NETWORK is not None, reason=f"no network namespaces: {NO_NETWORK}")
 
 PORT = 7000
@@ -36,7 +36,9 @@ ADDRESSES = {0: "10.90.0.2", 1: "10.90.1.2", 2: "10.90.2.2"}
 
 
 def test_firewall_rules_are_unique_and_applied_atomically() -> None:
-    rules = ruleset({(1, 2): Barrier.DROPS, (2, 1): Barrier.REJECTS, (0, 1): Line(0.3), (1, 0): Line(0.3)}, ADDRESSES)
+    rules = build_ruleset(
+        {(1, 2): Barrier.DROPS, (2, 1): Barrier.REJECTS, (0, 1): LossyLink(0.3), (1, 0): LossyLink(0.3)}, ADDRESSES
+    )
     lines = rules.splitlines()
     assert lines[:2] == ["table ip chaos", "delete table ip chaos"]
     assert "ip saddr . ip daddr { 10.90.1.2 . 10.90.2.2 } drop" in lines
@@ -45,7 +47,7 @@ def test_firewall_rules_are_unique_and_applied_atomically() -> None:
 
 
 def test_firewall_without_faults_has_no_rules() -> None:
-    assert "saddr" not in ruleset({}, ADDRESSES)
+    assert "saddr" not in build_ruleset({}, ADDRESSES)
 
 
 @pytest.fixture
@@ -136,7 +138,10 @@ def test_rejected_reply_closes_only_its_senders_connection(network: Network) -> 
 @pytest.mark.slow
 @needs_network
 def test_faults_do_not_affect_other_nodes(network: Network) -> None:
-    with connect(network, CLIENTS) as connection, network.imposed(dict.fromkeys(between([1], [2]), Barrier.DROPS)):
+    with (
+        connect(network, CLIENTS) as connection,
+        network.imposed(dict.fromkeys(directions_between([1], [2]), Barrier.DROPS)),
+    ):
         assert request_echo(connection, b"a") == b"a"
 
 
@@ -145,7 +150,7 @@ def test_faults_do_not_affect_other_nodes(network: Network) -> None:
 def test_slow_link_delays_both_directions(network: Network) -> None:
     with connect(network) as connection:
         request_echo(connection, b"a")
-        with network.imposed(dict.fromkeys(among([1, 2]), Line(delay_s=0.3))):
+        with network.imposed(dict.fromkeys(directions_among([1, 2]), LossyLink(delay_s=0.3))):
             began = time.monotonic()
             request_echo(connection, b"b")
             assert time.monotonic() - began >= 0.6
@@ -157,8 +162,8 @@ def test_slow_link_delays_both_directions(network: Network) -> None:
 @pytest.mark.slow
 @needs_network
 def test_lossy_link_delivers_all_data_eventually(network: Network) -> None:
-    line = Line(spread_s=0.02, loss=0.2, twice=0.2)
-    with connect(network) as connection, network.imposed(dict.fromkeys(among([1, 2]), line)):
+    line = LossyLink(spread_s=0.02, loss=0.2, twice=0.2)
+    with connect(network) as connection, network.imposed(dict.fromkeys(directions_among([1, 2]), line)):
         for word in (b"%03d" % number for number in range(10)):
             assert request_echo(connection, word) == word
 
@@ -166,9 +171,9 @@ def test_lossy_link_delivers_all_data_eventually(network: Network) -> None:
 @pytest.mark.slow
 @needs_network
 def test_overlapping_faults_take_precedence_and_underlying_ones_remain(network: Network) -> None:
-    ways = dict.fromkeys(between([1], [2]), Barrier.DROPS)
+    ways = dict.fromkeys(directions_between([1], [2]), Barrier.DROPS)
     with connect(network) as connection, network.imposed(ways):
-        with network.imposed(dict.fromkeys(ways, Line())):
+        with network.imposed(dict.fromkeys(ways, LossyLink())):
             assert request_echo(connection, b"a") == b"a"
         with pytest.raises(TimeoutError):
             request_echo(connection, b"b", SILENCE_SECONDS)
@@ -196,7 +201,7 @@ def test_periodic_fault_repeats_and_ends_inactive() -> None:
         yield
         inside.append(False)
 
-    with taking_turns(state, 0.01, 0.01):
+    with alternating(state, 0.01, 0.01):
         assert wait_for(lambda: len(inside) >= 6, 20)
     assert inside == [True, False] * (len(inside) // 2)
 
@@ -207,7 +212,7 @@ def test_periodic_fault_reports_errors() -> None:
         raise ValueError("stuck")
         yield
 
-    with pytest.raises(ValueError, match="stuck"), taking_turns(state, 0.01, 0.01):
+    with pytest.raises(ValueError, match="stuck"), alternating(state, 0.01, 0.01):
         pass
 
 
@@ -246,4 +251,4 @@ def test_network_faults_require_namespaces(monkeypatch: pytest.MonkeyPatch, caps
     said = capsys.readouterr().out
     assert "not on Linux" in said
     assert "rejected: reject" in said
-    assert any(kind.needs_network for kind in KINDS.values())
+    assert any(kind.needs_network for kind in FAULT_KINDS.values())

@@ -22,15 +22,15 @@ from chronik.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tests.chaos import standing
+from tests.chaos import partition_states
 from tests.chaos.clients import wait_for
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.history import Place
-from tests.chaos.lines import Barrier
-from tests.chaos.namespaces import why_none
-from tests.chaos.network import between
+from tests.chaos.link_faults import Barrier
+from tests.chaos.namespaces import namespaces_unavailable_reason
+from tests.chaos.network import directions_between
 
-NO_NETWORK = why_none()
+NO_NETWORK = namespaces_unavailable_reason()
 pytestmark = [
     pytest.mark.skipif(NO_NETWORK is not None, reason=f"no network namespaces: {NO_NETWORK}"),
     pytest.mark.xdist_group("cluster"),
@@ -49,7 +49,7 @@ RECORD_SECONDS_MAX = 60.0
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ChaosCluster]:
     cluster = ChaosCluster(3, tmp_path, has_network=True, started=lambda node, at: None)
-    with closing(cluster) as made, made.with_clients():
+    with closing(cluster) as made, made.in_client_namespace():
         made.start()
         made.wait_until_ready()
         _create(made)
@@ -72,13 +72,13 @@ def rejected(cluster: ChaosCluster) -> Iterator[None]:
     """Reject the leader of all partitions by the firewall of the other nodes during the block."""
     everyone = list(cluster.nodes.values())
     assert wait_for(lambda: all(_leaders(cluster, node.node_id) == {LEADER} for node in everyone), 60)
-    ways = between([LEADER], [node.node_id for node in everyone if node.node_id != LEADER])
+    ways = directions_between([LEADER], [node.node_id for node in everyone if node.node_id != LEADER])
     with cluster.network.imposed(dict.fromkeys(ways, Barrier.REJECTS)):
         yield
 
 
 def _leaders(cluster: ChaosCluster, node_id: int) -> set[int]:
-    return {each.leader for each in standing.ask(cluster.nodes[node_id], [TOPIC]).values()}
+    return {each.leader for each in partition_states.read_partition_states(cluster.nodes[node_id], [TOPIC]).values()}
 
 
 def test_librdkafka_finds_new_leaders(cluster: ChaosCluster) -> None:

@@ -13,7 +13,7 @@ from chronik.protocol.batch import set_base_offset_and_epoch
 from chronik.protocol.records import Record, encode_batch
 from tests.chaos.findings import Finding
 from tests.chaos.history import Place
-from tests.chaos.replicas import compare, read_log
+from tests.chaos.replicas import compare_replica_logs, read_log
 
 PLACE = Place("t", 0)
 RECORDS_PER_BATCH = 2
@@ -33,13 +33,13 @@ END = 6
 def write(folder: Path, segments: dict[int, Iterable[bytes]]) -> Path:
     folder.mkdir()
     for base_offset, batches in segments.items():
-        (folder / names.offset_name(base_offset, names.LOG)).write_bytes(b"".join(batches))
+        (folder / names.offset_file_name(base_offset, names.LOG)).write_bytes(b"".join(batches))
     return folder
 
 
 def compare_replicas(tmp_path: Path, *replicas: dict[int, Iterable[bytes]], high_watermark: int = END) -> list[Finding]:
     logs = {node: read_log(write(tmp_path / str(node), segments)) for node, segments in enumerate(replicas, 1)}
-    return compare(PLACE, logs, high_watermark)
+    return compare_replica_logs(PLACE, logs, high_watermark)
 
 
 def test_equal_replicas_pass_with_different_segments(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_equal_replicas_pass_with_different_segments(tmp_path: Path) -> None:
 
 def test_empty_partition_passes(tmp_path: Path) -> None:
     logs = {1: read_log(tmp_path / "missing"), 2: read_log(write(tmp_path / "empty", {}))}
-    assert compare(PLACE, logs, 0) == []
+    assert compare_replica_logs(PLACE, logs, 0) == []
 
 
 @pytest.mark.parametrize("tail", [bytes(4096), GOOD[0][:40], batch(6)[:-1], b"\xff" * 100], ids=str)
@@ -62,7 +62,7 @@ def test_difference_above_high_watermark_is_ignored(tmp_path: Path) -> None:
 
 def test_replica_is_compared_from_its_log_start_offset(tmp_path: Path) -> None:
     assert compare_replicas(tmp_path, {0: GOOD}, {2: GOOD[1:]}, {0: GOOD}) == []
-    (finding,) = compare(
+    (finding,) = compare_replica_logs(
         PLACE,
         {
             1: read_log(tmp_path / "1"),

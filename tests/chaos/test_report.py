@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.checkers import judge
 from tests.chaos.evidence import Evidence
-from tests.chaos.harness import JOURNAL, Outcome
+from tests.chaos.harness import JOURNAL, ChaosOutcome
 from tests.chaos.history import (
     Acknowledged,
     AnyEvent,
@@ -23,9 +23,9 @@ from tests.chaos.history import (
     Sent,
     Unknown,
 )
-from tests.chaos.report import longest_gaps, report
+from tests.chaos.report import longest_gaps, render_report
 from tests.chaos.run import main
-from tests.chaos.seeds import Tally, summary
+from tests.chaos.seeds import SeedSummary, format_summary
 
 
 def build_history(*, loses: bool) -> list[AnyEvent]:
@@ -58,7 +58,7 @@ def test_unavailability_is_measured_overall_and_for_worst_partition() -> None:
 
 def test_report_counts_records_faults_and_violations() -> None:
     events = build_history(loses=True)
-    lines = report(Outcome(events, judge(events), steps=1))
+    lines = render_report(ChaosOutcome(events, judge(events), steps=1))
     assert lines[1].split() == ["t", "11", "9", "2", "0", "0", "0", "2.0", "6.0"]
     assert "faults: 1 (1 kill)" in lines
     assert "every partition had to make progress in 1 of them: it did in 1, after 1.5 s (median), 1.5 s (most)" in lines
@@ -67,17 +67,17 @@ def test_report_counts_records_faults_and_violations() -> None:
 
 
 def test_report_contains_recovery_times() -> None:
-    lines = report(Outcome(build_history(loses=False), [], steps=1))
+    lines = render_report(ChaosOutcome(build_history(loses=False), [], steps=1))
     (row,) = (line for line in lines if line.startswith("kill "))
     assert row.split() == ["kill", "1", "1.5", "1.5", "1.5", "1.5"]
 
 
 def test_summary_adds_up_seeds() -> None:
     tallies = {
-        seed: Tally.of(Outcome(events := build_history(loses=loses), judge(events), steps=1))
+        seed: SeedSummary.of(ChaosOutcome(events := build_history(loses=loses), judge(events), steps=1))
         for seed, loses in ((1, False), (2, True))
     }
-    lines = list(summary(tallies))
+    lines = list(format_summary(tallies))
     assert lines[:3] == [
         "seed 1: 1 faults, 9 acknowledged, 0 responses of single nodes, 0 findings",
         "seed 2: 1 faults, 9 acknowledged, 0 responses of single nodes, 2 findings",

@@ -20,8 +20,8 @@ from tests.chaos.history import (
     DeletionSent,
     EndSeen,
     Journal,
-    Led,
     NodeStarted,
+    PartitionLeader,
     Place,
     RecordsSeen,
     TopicCreated,
@@ -30,8 +30,8 @@ from tests.chaos.history import (
     WatermarkSeen,
     read_journal,
 )
-from tests.chaos.stale import STALE_CHECKERS, stale_ends
-from tests.chaos.stories import LOOSE, Story
+from tests.chaos.history_builder import LOOSE, HistoryBuilder
+from tests.chaos.stale_read_checkers import STALE_CHECKERS, stale_ends
 
 TYPES_OF_SINGLE_NODES: set[type[AnyEvent]] = {
     WatermarkSeen,
@@ -50,7 +50,7 @@ LONG = 2 * LEASE_SECONDS
 """A node without contact for this long must know that it is outdated."""
 
 SHORT = LEASE_SECONDS / 2
-UNKNOWN: tuple[Led, ...] = ()
+UNKNOWN: tuple[PartitionLeader, ...] = ()
 
 History = Callable[["Nodes"], str | None]
 BAD: list[History] = []
@@ -86,7 +86,7 @@ class Nodes:
         asked_at, at = self._times(asked_at)
         self.events.append(CommitSeen(at=at, node=node, asked_at=asked_at, group="g", offset=offset))
 
-    def topic(self, node: int, *led: Led, asked_at: float | None = None) -> None:
+    def topic(self, node: int, *led: PartitionLeader, asked_at: float | None = None) -> None:
         asked_at, at = self._times(asked_at)
         self.events.append(TopicSeen(at=at, node=node, asked_at=asked_at, topic="t", partitions=led))
 
@@ -117,14 +117,14 @@ class Nodes:
 
     def finished(self) -> list[AnyEvent]:
         """Return the history, with a valid history of two written records."""
-        story = Story()
+        story = HistoryBuilder()
         records = story.write(0, 0, LOOSE), story.write(1, 1, LOOSE)
         story.end_with(*records, topic=LOOSE)
         before = max(event.at for event in self.events)
-        return [*(event for event in story.finished() if not event.at), *self.events, *_later(story, before)]
+        return [*(event for event in story.build() if not event.at), *self.events, *_later(story, before)]
 
 
-def _later(story: Story, seconds: float) -> list[AnyEvent]:
+def _later(story: HistoryBuilder, seconds: float) -> list[AnyEvent]:
     return [replace(event, at=event.at + seconds) for event in story.events if event.at]
 
 
@@ -229,7 +229,7 @@ def a_topic_is_unknown_long_after_its_creation(nodes: Nodes) -> str:
 
 @invalid_history
 def a_topic_is_unknown_long_after_another_node_showed_it(nodes: Nodes) -> str:
-    nodes.topic(1, Led(1, 0))
+    nodes.topic(1, PartitionLeader(1, 0))
     nodes.wait(LONG)
     nodes.topic(2, *UNKNOWN)
     return "forgotten topic"
@@ -248,7 +248,7 @@ def a_topic_may_be_unknown_elsewhere_for_a_moment(nodes: Nodes) -> None:
     nodes.wait(LONG)
     nodes.create()
     nodes.topic(2, *UNKNOWN)
-    nodes.topic(3, Led(1, 0))
+    nodes.topic(3, PartitionLeader(1, 0))
     nodes.topic(2, *UNKNOWN)
 
 
@@ -259,14 +259,14 @@ def a_topic_may_be_unknown_when_somebody_has_asked_for_its_deletion(nodes: Nodes
     asked_at = nodes.clock
     nodes.send_deletion()
     nodes.topic(2, *UNKNOWN, asked_at=asked_at)
-    nodes.topic(3, Led(3, 0))
+    nodes.topic(3, PartitionLeader(3, 0))
 
 
 @invalid_history
 def a_deleted_topic_has_a_leader(nodes: Nodes) -> str:
     nodes.delete()
     nodes.wait(LONG)
-    nodes.topic(2, Led(1, 0))
+    nodes.topic(2, PartitionLeader(1, 0))
     return "risen topic"
 
 
@@ -274,7 +274,7 @@ def a_deleted_topic_has_a_leader(nodes: Nodes) -> str:
 def a_deleted_topic_has_a_leader_on_a_node_that_started_later(nodes: Nodes) -> str:
     nodes.delete()
     nodes.start(2)
-    nodes.topic(2, Led(-1, 0), Led(1, 0))
+    nodes.topic(2, PartitionLeader(-1, 0), PartitionLeader(1, 0))
     return "risen topic"
 
 
@@ -282,16 +282,16 @@ def a_deleted_topic_has_a_leader_on_a_node_that_started_later(nodes: Nodes) -> s
 def a_deleted_topic_may_be_shown_for_a_moment_and_later_without_a_leader(nodes: Nodes) -> None:
     nodes.wait(LONG)
     nodes.delete()
-    nodes.topic(2, Led(1, 0))
+    nodes.topic(2, PartitionLeader(1, 0))
     nodes.wait(LONG)
-    nodes.topic(2, Led(-1, 0))
+    nodes.topic(2, PartitionLeader(-1, 0))
 
 
 @valid_history
 def a_topic_whose_deletion_nobody_acknowledged_may_stay(nodes: Nodes) -> None:
     nodes.send_deletion()
     nodes.wait(LONG)
-    nodes.topic(2, Led(1, 0))
+    nodes.topic(2, PartitionLeader(1, 0))
     nodes.records(2)
 
 
@@ -320,56 +320,56 @@ def records_of_a_deleted_topic_may_be_read_for_a_moment(nodes: Nodes) -> None:
 
 @invalid_history
 def a_leader_epoch_goes_back_on_one_node(nodes: Nodes) -> str:
-    nodes.topic(2, Led(1, 4))
-    nodes.topic(2, Led(3, 3))
+    nodes.topic(2, PartitionLeader(1, 4))
+    nodes.topic(2, PartitionLeader(3, 3))
     return "epoch went back"
 
 
 @invalid_history
 def a_leader_epoch_goes_back_over_a_restart(nodes: Nodes) -> str:
-    nodes.topic(2, Led(1, 4))
+    nodes.topic(2, PartitionLeader(1, 4))
     nodes.start(2)
-    nodes.topic(2, Led(-1, 3))
+    nodes.topic(2, PartitionLeader(-1, 3))
     return "epoch went back"
 
 
 @valid_history
 def an_older_leader_epoch_may_be_told_by_another_node(nodes: Nodes) -> None:
-    nodes.topic(2, Led(1, 4))
-    nodes.topic(3, Led(2, 3))
+    nodes.topic(2, PartitionLeader(1, 4))
+    nodes.topic(3, PartitionLeader(2, 3))
 
 
 @valid_history
 def two_answers_of_one_node_that_were_under_way_together_come_in_any_order(nodes: Nodes) -> None:
     asked_at = nodes.clock
-    nodes.topic(2, Led(1, 4))
-    nodes.topic(2, Led(3, 3), asked_at=asked_at)
+    nodes.topic(2, PartitionLeader(1, 4))
+    nodes.topic(2, PartitionLeader(3, 3), asked_at=asked_at)
 
 
 @invalid_history
 def a_node_names_itself_long_after_another_one_led(nodes: Nodes) -> str:
-    nodes.topic(1, Led(1, 4))
+    nodes.topic(1, PartitionLeader(1, 4))
     nodes.wait(LONG)
-    nodes.topic(2, Led(2, 3))
+    nodes.topic(2, PartitionLeader(2, 3))
     return "leader of the past"
 
 
 @invalid_history
 def a_node_names_itself_after_it_was_started_again(nodes: Nodes) -> str:
-    nodes.topic(1, Led(1, 4))
+    nodes.topic(1, PartitionLeader(1, 4))
     nodes.start(2)
-    nodes.topic(2, Led(2, 3))
+    nodes.topic(2, PartitionLeader(2, 3))
     return "leader of the past"
 
 
 @valid_history
 def a_node_may_name_itself_while_its_lease_lasts_and_others_what_they_know(nodes: Nodes) -> None:
     nodes.wait(LONG)
-    nodes.topic(1, Led(1, 4))
-    nodes.topic(2, Led(2, 3))
+    nodes.topic(1, PartitionLeader(1, 4))
+    nodes.topic(2, PartitionLeader(2, 3))
     nodes.wait(LONG)
-    nodes.topic(3, Led(2, 3))
-    nodes.topic(2, Led(-1, 3))
+    nodes.topic(3, PartitionLeader(2, 3))
+    nodes.topic(2, PartitionLeader(-1, 3))
 
 
 def judge_history(history: History) -> tuple[str | None, list[AnyEvent]]:

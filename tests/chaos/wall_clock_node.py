@@ -22,7 +22,7 @@ def shift_clock(file: Path, seconds: float) -> None:
         opened.write(SHIFT.pack(int(seconds * 1e9)))
 
 
-def unshifted_clock(file: Path) -> None:
+def create_clock_file(file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(SHIFT.pack(0))
 

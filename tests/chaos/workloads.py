@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.chaos.clients import Member, Progress, Sender, Settings, wait_for
-from tests.chaos.copiers import Copier
+from tests.chaos.clients import AckProgress, ChaosConsumer, ChaosProducer, Settings, wait_for
+from tests.chaos.copiers import ChaosCopier
 from tests.chaos.history import Journal, Place, Promised
 
 MEMBERS = 2
@@ -91,20 +91,22 @@ GROUPS = tuple(f"ledger-{number}" for number in range(1, 7))
 
 
 @dataclass
-class Crew:
+class WorkloadClients:
     """The clients of one workload."""
 
     workload: Workload
-    senders: list[Sender]
-    members: list[Member]
-    copiers: list[Copier]
+    senders: list[ChaosProducer]
+    members: list[ChaosConsumer]
+    copiers: list[ChaosCopier]
 
     @classmethod
-    def of(cls, workload: Workload, journal: Journal, progress: Progress, bootstrap: str, rate: float) -> Crew:
+    def of(
+        cls, workload: Workload, journal: Journal, progress: AckProgress, bootstrap: str, rate: float
+    ) -> WorkloadClients:
         """Create the clients. `rate` is in records per second for the whole workload."""
         share = rate / len(workload.senders)
         senders = [
-            Sender(
+            ChaosProducer(
                 f"{workload.name}-p{number}",
                 journal,
                 progress,
@@ -118,14 +120,14 @@ class Crew:
             for number, settings in enumerate(workload.senders, 1)
         ]
         members = [
-            Member(f"{each.name}-c{number}", journal, bootstrap, each.name, each.group)
+            ChaosConsumer(f"{each.name}-c{number}", journal, bootstrap, each.name, each.group)
             for each in workload.topics
             if each.has_group
             for number in range(1, MEMBERS + 1)
         ]
         targets = [each.name for each in workload.copies]
         copiers = [
-            Copier(f"{workload.name}-t{number}", journal, progress, bootstrap, workload.name, targets)
+            ChaosCopier(f"{workload.name}-t{number}", journal, progress, bootstrap, workload.name, targets)
             for number in range(1, COPIERS + 1)
             if targets
         ]
@@ -142,18 +144,18 @@ class Crew:
         )
 
 
-def _position(clients: Iterable[Member | Copier], place: Place) -> int:
+def _position(clients: Iterable[ChaosConsumer | ChaosCopier], place: Place) -> int:
     """Return the highest position of all clients."""
     return max((client.positions.get(place, 0) for client in clients), default=0)
 
 
-def drain(crews: Iterable[Crew], ends: dict[Place, int], seconds: float) -> None:
+def wait_until_read(crews: Iterable[WorkloadClients], ends: dict[Place, int], seconds: float) -> None:
     """Wait until the groups have read everything. After a timeout, the checkers report what is missing."""
     crews = list(crews)
     wait_for(lambda: all(crew.have_read(ends) for crew in crews), seconds)
 
 
-def copy_all(crews: Iterable[Crew], ends: dict[Place, int], seconds: float) -> None:
+def wait_until_copied(crews: Iterable[WorkloadClients], ends: dict[Place, int], seconds: float) -> None:
     """Wait until everything is copied. After a timeout, the checkers report what is missing."""
     crews = list(crews)
     wait_for(lambda: all(crew.have_copied(ends) for crew in crews), seconds)

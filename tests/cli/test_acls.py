@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chronik.testing import Broker
-from tests.cli.running import Outcome, chronik
+from tests.cli.command_line import CommandResult, run_chronik
 
 pytestmark = pytest.mark.slow
 
@@ -18,8 +18,8 @@ def broker_with_authorizer() -> Iterator[Broker]:
         yield broker
 
 
-def acls(broker: Broker, *arguments: str) -> Outcome:
-    return chronik("acls", *arguments, bootstrap=broker.bootstrap)
+def acls(broker: Broker, *arguments: str) -> CommandResult:
+    return run_chronik("acls", *arguments, bootstrap=broker.bootstrap)
 
 
 def test_acls_are_added_listed_and_removed(broker_with_authorizer: Broker) -> None:

@@ -10,17 +10,17 @@ from confluent_kafka import Consumer
 
 from chronik.testing import Broker
 
-from .running import COMMAND, TIMEOUT_S, Outcome, chronik, environment
+from .command_line import COMMAND, TIMEOUT_S, CommandResult, environment, run_chronik
 
 pytestmark = pytest.mark.slow
 
-Cli = Callable[..., Outcome]
+Cli = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def cli(chronik_broker: Broker) -> Cli:
-    def run(*arguments: str, stdin: str | bytes = "") -> Outcome:
-        return chronik(*arguments, bootstrap=chronik_broker.bootstrap, stdin=stdin)
+    def run(*arguments: str, stdin: str | bytes = "") -> CommandResult:
+        return run_chronik(*arguments, bootstrap=chronik_broker.bootstrap, stdin=stdin)
 
     return run
 

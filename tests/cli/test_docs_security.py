@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chronik.testing.ports import ReservedPorts
-from tests.cli.running import COMMAND, TIMEOUT_S, Outcome, environment
+from tests.cli.command_line import COMMAND, TIMEOUT_S, CommandResult, environment
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -42,7 +42,7 @@ def write_files(folder: Path, ports: list[int]) -> None:
     (folder / "alice.password").write_text("the one of alice\n")
 
 
-def run(command: str, folder: Path, bootstrap: str) -> Outcome:
+def run(command: str, folder: Path, bootstrap: str) -> CommandResult:
     records = ""
     if command.startswith(f"seq {RECORDS} | "):
         records, command = "\n".join(map(str, range(RECORDS))), command.removeprefix(f"seq {RECORDS} | ")
@@ -55,7 +55,7 @@ def run(command: str, folder: Path, bootstrap: str) -> Outcome:
         timeout=TIMEOUT_S,
         env=environment(bootstrap),
     )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def in_background(command: str, folder: Path) -> Iterator[subprocess.Popen[bytes
         nodes.wait(TIMEOUT_S)
 
 
-def run_until_success(command: str, folder: Path, bootstrap: str) -> Outcome:
+def run_until_success(command: str, folder: Path, bootstrap: str) -> CommandResult:
     """Repeat the command until it succeeds, because the cluster is still starting."""
     deadline = time.monotonic() + 2 * TIMEOUT_S
     while (done := run(command, folder, bootstrap)).code and time.monotonic() < deadline:

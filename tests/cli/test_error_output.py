@@ -8,7 +8,7 @@ import pytest
 
 from chronik.testing import Broker
 
-from .running import COMMAND, TIMEOUT_S, chronik, environment
+from .command_line import COMMAND, TIMEOUT_S, environment, run_chronik
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 def test_rejected_command_prints_one_line_and_exits_with_1(
     chronik_broker: Broker, arguments: tuple[str, ...], expected: str
 ) -> None:
-    outcome = chronik(*arguments, bootstrap=chronik_broker.bootstrap)
+    outcome = run_chronik(*arguments, bootstrap=chronik_broker.bootstrap)
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.startswith("chronik: ")
     assert outcome.err.count("\n") == 1
@@ -66,7 +66,7 @@ def test_rejected_command_prints_one_line_and_exits_with_1(
 def test_invalid_produce_input_is_reported_with_line_number(
     chronik_broker: Broker, chronik_topic: str, arguments: tuple[str, ...], stdin: str, expected: str
 ) -> None:
-    outcome = chronik("produce", chronik_topic, *arguments, bootstrap=chronik_broker.bootstrap, stdin=stdin)
+    outcome = run_chronik("produce", chronik_topic, *arguments, bootstrap=chronik_broker.bootstrap, stdin=stdin)
     assert outcome.code == 1
     assert expected in outcome.err
     assert outcome.err.count("\n") == 1
@@ -83,45 +83,45 @@ def test_invalid_produce_input_is_reported_with_line_number(
 def test_invalid_consume_position_is_rejected(
     chronik_broker: Broker, chronik_topic: str, arguments: tuple[str, ...], expected: str
 ) -> None:
-    chronik("produce", chronik_topic, bootstrap=chronik_broker.bootstrap, stdin="a\n")
-    outcome = chronik("consume", chronik_topic, *arguments, bootstrap=chronik_broker.bootstrap)
+    run_chronik("produce", chronik_topic, bootstrap=chronik_broker.bootstrap, stdin="a\n")
+    outcome = run_chronik("consume", chronik_topic, *arguments, bootstrap=chronik_broker.bootstrap)
     assert (outcome.code, outcome.out) == (1, "")
     assert expected in outcome.err
 
 
 def test_unreachable_broker_is_reported_with_traceback_only_in_debug() -> None:
-    outcome = chronik("metadata", "-b", "127.0.0.1:1")
+    outcome = run_chronik("metadata", "-b", "127.0.0.1:1")
     assert (outcome.code, outcome.err) == (1, "chronik: no broker at 127.0.0.1:1: Connection refused\n")
-    assert "Traceback" in chronik("metadata", "-b", "127.0.0.1:1", "--debug").err
+    assert "Traceback" in run_chronik("metadata", "-b", "127.0.0.1:1", "--debug").err
 
 
 @pytest.mark.parametrize("arguments", [("nonsense",), ("topics",), ("topics", "create"), ("consume", "t", "-n", "0")])
 def test_usage_error_exits_with_2(arguments: tuple[str, ...]) -> None:
-    outcome = chronik(*arguments)
+    outcome = run_chronik(*arguments)
     assert outcome.code == 2
     assert "chronik" in outcome.err
 
 
 def test_help_and_version_exit_with_0() -> None:
-    assert "  produce       write lines, JSON or CSV from stdin or a file to a topic" in chronik("--help").lines
-    assert chronik("--version").lines[0].startswith("chronik ")
-    assert "--key-separator" in chronik("produce", "--help").out
+    assert "  produce       write lines, JSON or CSV from stdin or a file to a topic" in run_chronik("--help").lines
+    assert run_chronik("--version").lines[0].startswith("chronik ")
+    assert "--key-separator" in run_chronik("produce", "--help").out
 
 
 def test_start_rejects_invalid_config_with_file_and_key(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text('flush = "never"\n')
-    outcome = chronik("start", "--config", str(config), "--data", str(tmp_path / "data"))
+    outcome = run_chronik("start", "--config", str(config), "--data", str(tmp_path / "data"))
     assert outcome.code == 2
     assert outcome.err == f'chronik: {config}: flush = \'never\': expected "group" or "os"\n'
-    outcome = chronik("start", "--node-id", "x", "--data", str(tmp_path / "data"))
+    outcome = run_chronik("start", "--node-id", "x", "--data", str(tmp_path / "data"))
     assert outcome.code == 2
     assert "node_id = 'x': expected a whole number" in outcome.err
 
 
 def test_closed_pipe_ends_command_without_error_output(chronik_broker: Broker, chronik_topic: str) -> None:
     lines = "\n".join(f"{number:0500d}" for number in range(2000))
-    chronik("produce", chronik_topic, bootstrap=chronik_broker.bootstrap, stdin=lines)
+    run_chronik("produce", chronik_topic, bootstrap=chronik_broker.bootstrap, stdin=lines)
     command = subprocess.Popen(
         [*COMMAND, "consume", chronik_topic],
         stdout=subprocess.PIPE,
@@ -138,7 +138,7 @@ def test_closed_pipe_ends_command_without_error_output(chronik_broker: Broker, c
 
 
 def test_ctrl_c_ends_consume_follow_without_error_output(chronik_broker: Broker, chronik_topic: str) -> None:
-    chronik("produce", chronik_topic, bootstrap=chronik_broker.bootstrap, stdin="a\n")
+    run_chronik("produce", chronik_topic, bootstrap=chronik_broker.bootstrap, stdin="a\n")
     command = subprocess.Popen(
         [*COMMAND, "consume", chronik_topic, "-f", "--from-beginning"],
         stdout=subprocess.PIPE,

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Consumer
 
-from chronik.cli.groups_change import parse_duration_ms
+from chronik.cli.group_changes import parse_duration_ms
 from chronik.testing import Broker
-from tests.cli.running import Outcome, chronik
+from tests.cli.command_line import CommandResult, run_chronik
 
 pytestmark = pytest.mark.slow
 
@@ -30,10 +30,10 @@ class GroupCli:
             self("produce", topic, "-p", partition, stdin="".join(f"{number}\n" for number in range(RECORDS)))
         assert len(self("consume", topic, "-g", self.group, "-p", "0", "-n", "2").lines) == 2
 
-    def __call__(self, *arguments: str, stdin: str = "") -> Outcome:
-        return chronik(*arguments, bootstrap=self._bootstrap, stdin=stdin)
+    def __call__(self, *arguments: str, stdin: str = "") -> CommandResult:
+        return run_chronik(*arguments, bootstrap=self._bootstrap, stdin=stdin)
 
-    def reset(self, *options: str) -> Outcome:
+    def reset(self, *options: str) -> CommandResult:
         return self("groups", "reset-offsets", self.group, *options)
 
     def plan(self, *options: str) -> dict[int, int]:

@@ -11,9 +11,9 @@ import pytest
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
-from tests.api import talk
-from tests.cli import trusting_node
-from tests.cli.running import Outcome, chronik
+from tests.api import request_builders
+from tests.cli import unverified_node
+from tests.cli.command_line import CommandResult, run_chronik
 from tests.clients.kafka_tools import run_tool
 from tests.raw import RawClient
 
@@ -26,7 +26,7 @@ HOUR_MS = 3_600_000
 class UnverifiedTransactionsBroker(Broker):
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-P", trusting_node.__file__]
+        return [sys.executable, "-P", unverified_node.__file__]
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +49,13 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
         transactional=True,
     )
     with RawClient(broker.bootstrap) as client:
-        for batch in (talk.batch(b"plain"), hanging):
-            assert talk.produce(client, name, batch, partition=1).error_code == ErrorCode.NONE
+        for batch in (request_builders.batch(b"plain"), hanging):
+            assert request_builders.produce(client, name, batch, partition=1).error_code == ErrorCode.NONE
     return name
 
 
-def cli(broker: Broker, *arguments: str) -> Outcome:
-    return chronik("transactions", *arguments, bootstrap=broker.bootstrap)
+def cli(broker: Broker, *arguments: str) -> CommandResult:
+    return run_chronik("transactions", *arguments, bootstrap=broker.bootstrap)
 
 
 def test_find_hanging_by_topic_and_by_broker(broker: Broker, topic: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from chronik.testing.plugin import BrokerFactory
 
-from .running import chronik
+from .command_line import run_chronik
 
 pytestmark = pytest.mark.slow
 
@@ -13,7 +13,7 @@ def test_quotas_are_set_listed_and_removed(chronik_broker_factory: BrokerFactory
     bootstrap = chronik_broker_factory().bootstrap
 
     def quotas(*arguments: str) -> list[str]:
-        return chronik("quotas", *arguments, bootstrap=bootstrap).lines
+        return run_chronik("quotas", *arguments, bootstrap=bootstrap).lines
 
     set_ = quotas("set", "--user", "alice", "--producer-byte-rate", "1M", "--request-percentage", "12.5")
     assert set_ == ["user alice: producer_byte_rate set to 1000000", "user alice: request_percentage set to 12.5"]
@@ -26,7 +26,7 @@ def test_quotas_are_set_listed_and_removed(chronik_broker_factory: BrokerFactory
         ["alice", "-", "-", "producer_byte_rate", "1000000"],
         ["alice", "-", "-", "request_percentage", "12.5"],
     ]
-    assert chronik("quotas", "list", "--user", "alice", "--json", bootstrap=bootstrap).json == [
+    assert run_chronik("quotas", "list", "--user", "alice", "--json", bootstrap=bootstrap).json == [
         {"entity": {"user": "alice"}, "quotas": {"producer_byte_rate": 1000000.0, "request_percentage": 12.5}}
     ]
     assert len(quotas("list", "--default-user")) == 2
@@ -49,7 +49,7 @@ def test_quotas_are_set_listed_and_removed(chronik_broker_factory: BrokerFactory
 def test_invalid_quota_options_print_one_line_error(
     chronik_broker_factory: BrokerFactory, arguments: list[str], expected: str
 ) -> None:
-    done = chronik("quotas", *arguments, bootstrap=chronik_broker_factory().bootstrap)
+    done = run_chronik("quotas", *arguments, bootstrap=chronik_broker_factory().bootstrap)
     assert done.code == 1
     assert done.err.count("\n") == 1
     assert expected in done.err
@@ -57,6 +57,6 @@ def test_invalid_quota_options_print_one_line_error(
 
 @pytest.mark.parametrize("text", ["0", "-1", "1T", "much"])
 def test_invalid_rate_is_rejected(text: str) -> None:
-    done = chronik("quotas", "set", "--user", "a", f"--producer-byte-rate={text}")
+    done = run_chronik("quotas", "set", "--user", "a", f"--producer-byte-rate={text}")
     assert done.code == 2
     assert "expected a number greater than 0, such as 1000000, 500k or 12.5" in done.err

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 
-from .running import COMMAND, TIMEOUT_S, chronik, environment
+from .command_line import COMMAND, TIMEOUT_S, environment, run_chronik
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +34,9 @@ def test_started_node_serves_requests_and_stops_on_sigterm(tmp_path: Path) -> No
         process = subprocess.Popen([*COMMAND, *arguments], stderr=stderr, env=environment(None))
     with process:
         address = wait_for_address(log, process)
-        with Cluster(address) as cluster:
+        with ClusterClient(address) as cluster:
             assert [broker.node_id for broker in cluster.metadata([]).brokers] == [7]
-        assert chronik("metadata", "-b", address).lines[0] == "Brokers: 7"
+        assert run_chronik("metadata", "-b", address).lines[0] == "Brokers: 7"
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0
     assert (tmp_path / "data").is_dir()
@@ -55,7 +55,7 @@ def test_start_imports_no_other_command() -> None:
 
 
 def test_start_on_wildcard_address_requires_advertised_address(tmp_path: Path) -> None:
-    refused = chronik("start", "--kafka", "0.0.0.0:0", "--data", str(tmp_path / "data"))
+    refused = run_chronik("start", "--kafka", "0.0.0.0:0", "--data", str(tmp_path / "data"))
     assert refused.code == 2
     assert "--advertised HOST:PORT" in refused.err
     assert 'advertised = "HOST:PORT" in the config file' in refused.err
@@ -77,7 +77,7 @@ def test_node_returns_advertised_address_to_clients(tmp_path: Path) -> None:
         process = subprocess.Popen([*COMMAND, "start", *arguments], stderr=stderr, env=environment(None))
     with process:
         port = wait_for_address(log, process).rpartition(":")[2]
-        with Cluster(f"127.0.0.1:{port}") as cluster:
+        with ClusterClient(f"127.0.0.1:{port}") as cluster:
             assert [(each.host, each.port) for each in cluster.metadata([]).brokers] == [("localhost", int(port))]
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0

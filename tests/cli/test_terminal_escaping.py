@@ -15,8 +15,8 @@ from chronik.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from chronik.testing.broker import Broker
-from tests.api.talk import batch, produce, produce_request
-from tests.cli.running import COMMAND, TIMEOUT_S, chronik, environment
+from tests.api.request_builders import batch, produce, produce_request
+from tests.cli.command_line import COMMAND, TIMEOUT_S, environment, run_chronik
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ def commit_offset(broker: Broker, topic: str, group: str) -> None:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
     committed = OffsetCommitRequestTopic(name=topic, partitions=[partition])
     with RawClient(broker.bootstrap) as client:
-        response = client.ask(OffsetCommitRequest(group_id=group, topics=[committed]), 8, OffsetCommitResponse)
+        response = client.request(OffsetCommitRequest(group_id=group, topics=[committed]), 8, OffsetCommitResponse)
     assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
@@ -51,7 +51,7 @@ def run_in_terminal(broker: Broker, *arguments: str) -> bytes:
 def test_group_name_is_escaped_in_tables(chronik_broker: Broker, chronik_topic: str) -> None:
     commit_offset(chronik_broker, chronik_topic, GROUP)
     for arguments in (("groups", "list"), ("groups", "describe", GROUP)):
-        result = chronik(*arguments, bootstrap=chronik_broker.bootstrap)
+        result = run_chronik(*arguments, bootstrap=chronik_broker.bootstrap)
         assert result.code == 0
         assert "\x1b" not in result.out
         assert r"evil\x1b[31m\n2026 forged" in result.out
@@ -60,7 +60,7 @@ def test_group_name_is_escaped_in_tables(chronik_broker: Broker, chronik_topic: 
 
 def test_json_output_contains_unmodified_name(chronik_broker: Broker, chronik_topic: str) -> None:
     commit_offset(chronik_broker, chronik_topic, GROUP)
-    result = chronik("groups", "list", "--json", bootstrap=chronik_broker.bootstrap)
+    result = run_chronik("groups", "list", "--json", bootstrap=chronik_broker.bootstrap)
     assert "\x1b" not in result.out
     assert GROUP in str(result.json) or any(GROUP in map(str, each.values()) for each in result.json)
 
@@ -80,7 +80,7 @@ def test_consume_escapes_records_on_terminal_but_not_in_pipe(chronik_broker: Bro
 def test_topic_name_cannot_forge_log_line(chronik_broker: Broker) -> None:
     with RawClient(chronik_broker.bootstrap) as client:
         client.send(produce_request(FORGED, batch(b"v"), acks=0), 9)
-        assert client.is_closed_by_broker(), "as in Kafka: with acks=0 there is no response"
+        assert client.wait_for_close(), "as in Kafka: with acks=0 there is no response"
     lines = chronik_broker.log.splitlines()
     assert any(r"x\n2026-11-16 00:00:00,000 CRITICAL" in line for line in lines)
     assert not any(line.startswith("2026-11-16 00:00:00,000 CRITICAL") for line in lines)

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from chronik.testing import Broker
-from tests.cli.running import Outcome, chronik
+from tests.cli.command_line import CommandResult, run_chronik
 from tests.clients.kafka_tools import ToolFailed, run_tool
 
 pytestmark = pytest.mark.slow
@@ -36,8 +36,8 @@ class TransactionsCli:
         self.producer.produce(topic, b"open", partition=1)
         assert self.producer.flush(WAIT_SECONDS) == 0
 
-    def __call__(self, *arguments: str) -> Outcome:
-        return chronik("transactions", *arguments, bootstrap=self.bootstrap)
+    def __call__(self, *arguments: str) -> CommandResult:
+        return run_chronik("transactions", *arguments, bootstrap=self.bootstrap)
 
     def list_states(self, *filters: str) -> dict[str, str]:
         found = self("list", "--json", *filters).json
@@ -93,6 +93,6 @@ def test_ongoing_transaction_cannot_be_aborted(transactions_cli: TransactionsCli
 
 
 def test_unknown_transactional_id_prints_one_line_error(chronik_broker: Broker) -> None:
-    result = chronik("transactions", "describe", "nobody", bootstrap=chronik_broker.bootstrap)
+    result = run_chronik("transactions", "describe", "nobody", bootstrap=chronik_broker.bootstrap)
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "transactional id nobody" in result.err

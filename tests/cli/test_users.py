@@ -12,20 +12,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from chronik.cli.passwords import PASSWORD_VARIABLE, password_from
+from chronik.cli.passwords import PASSWORD_VARIABLE, read_password
 from chronik.errors import ConfigError
 from chronik.protocol.errors import ErrorCode
 from chronik.testing.ports import ReservedPorts
 from tests.raw import RawClient
-from tests.security.sasl.asking import AskingBroker, authenticate
+from tests.security.sasl.sasl_broker import SaslBroker, authenticate
 
 PASSWORD = "only in a file"
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[AskingBroker]:
-    with AskingBroker() as running:
-        assert isinstance(running, AskingBroker)
+def broker() -> Iterator[SaslBroker]:
+    with SaslBroker() as running:
+        assert isinstance(running, SaslBroker)
         yield running
 
 
@@ -55,7 +55,7 @@ def can_authenticate(bootstrap: str, mechanism: str, user: str, password: str) -
 
 
 @pytest.mark.slow
-def test_users_are_added_altered_and_deleted(broker: AskingBroker, password_file: Path) -> None:
+def test_users_are_added_altered_and_deleted(broker: SaslBroker, password_file: Path) -> None:
     connection = ("-b", broker.open_bootstrap)
     added = chronik("users", "add", "alice", "--password-file", password_file, *connection)
     assert (added.returncode, added.stdout) == (0, "added user alice\n"), added.stderr
@@ -121,10 +121,10 @@ def test_add_scram_creates_first_user_only_once(tmp_path: Path, password_file: P
 def test_password_is_first_line_of_file(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_bytes(b"one two\r\nthree\n")
-    assert password_from(file, "alice") == "one two"
+    assert read_password(file, "alice") == "one two"
     file.write_text("\n")
     with pytest.raises(ConfigError, match="expected the password on its first line"):
-        password_from(file, "alice")
+        read_password(file, "alice")
 
 
 def test_password_prompt_requires_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,11 +132,11 @@ def test_password_prompt_requires_repetition(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     typed = iter(["a", "a", "a", "b", ""])
     monkeypatch.setattr("getpass.getpass", lambda _: next(typed))
-    assert password_from(None, "alice") == "a"
+    assert read_password(None, "alice") == "a"
     with pytest.raises(ConfigError, match="do not match"):
-        password_from(None, "alice")
+        read_password(None, "alice")
     with pytest.raises(ConfigError, match="must not be empty"):
-        password_from(None, "alice")
+        read_password(None, "alice")
     monkeypatch.setenv(PASSWORD_VARIABLE, "")
     with pytest.raises(ConfigError, match="is empty"):
-        password_from(None, "alice")
+        read_password(None, "alice")

@@ -13,11 +13,11 @@ from chronik.protocol.apis import API_VERSIONS_KEY, APIS
 from chronik.protocol.codec import RequestHeader, decode_request_header, encode_response
 from chronik.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
-Answer = Callable[[RequestHeader], bytes | None]
+ResponseScript = Callable[[RequestHeader], bytes | None]
 """Returns the bytes to send, or None to close the connection."""
 
 
-def spoken_versions(**max_versions: int) -> ApiVersionsResponse:
+def build_api_versions(**max_versions: int) -> ApiVersionsResponse:
     """Return all of Chronik's APIs, some of them limited to a maximum version."""
     return ApiVersionsResponse(
         api_keys=[
@@ -29,18 +29,18 @@ def spoken_versions(**max_versions: int) -> ApiVersionsResponse:
     )
 
 
-def framed(header: RequestHeader, response: ApiVersionsResponse, version: int | None = None) -> bytes:
+def encode_frame(header: RequestHeader, response: ApiVersionsResponse, version: int | None = None) -> bytes:
     return b"".join(
         encode_response(header.correlation_id, header.api_version if version is None else version, response)
     )
 
 
-def usual_versions(header: RequestHeader) -> bytes:
-    return framed(header, spoken_versions())
+def respond_with_all_versions(header: RequestHeader) -> bytes:
+    return encode_frame(header, build_api_versions())
 
 
 @contextmanager
-def scripted_broker(answer: Answer, versions: Answer = usual_versions) -> Iterator[Address]:
+def scripted_broker(answer: ResponseScript, versions: ResponseScript = respond_with_all_versions) -> Iterator[Address]:
     """Serve ApiVersions with `versions` and all other requests with `answer`, one connection at a time."""
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -63,7 +63,7 @@ def scripted_broker(answer: Answer, versions: Answer = usual_versions) -> Iterat
         thread.join()
 
 
-def _serve_connection(connection: socket.socket, answer: Answer, versions: Answer) -> None:
+def _serve_connection(connection: socket.socket, answer: ResponseScript, versions: ResponseScript) -> None:
     with connection.makefile("rb") as stream:
         while len(size := stream.read(4)) == 4:
             header, _ = decode_request_header(memoryview(stream.read(*struct.unpack(">i", size))))

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from chronik.client.access.settings import ClientSecurity
-from chronik.client.connection import RESPONSE_BYTES_MAX, Connection
+from chronik.client.connection import RESPONSE_BYTES_MAX, BrokerConnection
 from chronik.client.errors import (
     ApiNotSupported,
     BrokerUnreachable,
@@ -24,7 +24,7 @@ from chronik.protocol.messages.list_groups import ListGroupsRequest, ListGroupsR
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing.ports import ReservedPorts
 
-from .scripted_broker import framed, scripted_broker, spoken_versions
+from .scripted_broker import build_api_versions, encode_frame, scripted_broker
 
 
 def encode_metadata_response(header: RequestHeader) -> bytes:
@@ -32,24 +32,24 @@ def encode_metadata_response(header: RequestHeader) -> bytes:
     return b"".join(encode_response(header.correlation_id, header.api_version, response))
 
 
-def request_metadata(connection: Connection) -> MetadataResponse:
+def request_metadata(connection: BrokerConnection) -> MetadataResponse:
     return connection.request(MetadataRequest(topics=None), MetadataResponse)
 
 
 def test_connection_uses_highest_common_version() -> None:
     with scripted_broker(
-        encode_metadata_response, lambda header: framed(header, spoken_versions(Metadata=7))
+        encode_metadata_response, lambda header: encode_frame(header, build_api_versions(Metadata=7))
     ) as address:
-        connection = Connection(address)
+        connection = BrokerConnection(address)
         assert request_metadata(connection).cluster_id == "encoded with version 7"
         connection.close()
 
 
 def test_connection_to_newer_broker_uses_newest_client_version() -> None:
     with scripted_broker(
-        encode_metadata_response, lambda header: framed(header, spoken_versions(Metadata=99))
+        encode_metadata_response, lambda header: encode_frame(header, build_api_versions(Metadata=99))
     ) as address:
-        connection = Connection(address)
+        connection = BrokerConnection(address)
         assert (
             request_metadata(connection).cluster_id
             == f"encoded with version {MetadataRequest.__schema__.versions.last}"
@@ -59,19 +59,19 @@ def test_connection_to_newer_broker_uses_newest_client_version() -> None:
 
 def test_connection_avoids_versions_with_topic_ids_only() -> None:
     with scripted_broker(encode_metadata_response) as address:
-        connection = Connection(address)
-        assert connection.version_of(FetchRequest) == 12
+        connection = BrokerConnection(address)
+        assert connection.negotiated_version(FetchRequest) == 12
         connection.close()
 
 
 def test_connection_accepts_version_0_api_versions_response_of_old_broker() -> None:
     def old_broker_versions(header: RequestHeader) -> bytes:
-        response = spoken_versions(Metadata=4)
+        response = build_api_versions(Metadata=4)
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
-        return framed(header, response, version=0)
+        return encode_frame(header, response, version=0)
 
     with scripted_broker(encode_metadata_response, old_broker_versions) as address:
-        connection = Connection(address)
+        connection = BrokerConnection(address)
         assert request_metadata(connection).cluster_id == "encoded with version 4"
         connection.close()
 
@@ -80,14 +80,14 @@ def test_unsupported_api_raises_api_not_supported() -> None:
     def limited_versions(header: RequestHeader) -> bytes:
         old_metadata = ApiVersion(api_key=3, min_version=0, max_version=9)
         future_fetch = ApiVersion(api_key=1, min_version=90, max_version=99)
-        return framed(header, ApiVersionsResponse(api_keys=[old_metadata, future_fetch]))
+        return encode_frame(header, ApiVersionsResponse(api_keys=[old_metadata, future_fetch]))
 
     with scripted_broker(encode_metadata_response, limited_versions) as address:
-        connection = Connection(address)
+        connection = BrokerConnection(address)
         with pytest.raises(ApiNotSupported, match="ListGroups"):
             connection.request(ListGroupsRequest(), ListGroupsResponse)
         with pytest.raises(ApiNotSupported, match="Fetch"):
-            connection.version_of(FetchRequest)
+            connection.negotiated_version(FetchRequest)
         assert request_metadata(connection).cluster_id == "encoded with version 9"
         connection.close()
 
@@ -96,7 +96,7 @@ def test_refused_connection_raises_broker_unreachable_with_address() -> None:
     reserved = ReservedPorts(1)  # nothing listens there, and no other process can
     port = reserved.ports[0]
     with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
-        Connection(Address("127.0.0.1", port))
+        BrokerConnection(Address("127.0.0.1", port))
     reserved.release()
 
 
@@ -105,7 +105,7 @@ def test_non_kafka_server_raises_broker_unreachable() -> None:
         scripted_broker(encode_metadata_response, lambda header: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
         pytest.raises(BrokerUnreachable, match="does not respond like a Kafka broker"),
     ):
-        Connection(address)
+        BrokerConnection(address)
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
@@ -114,7 +114,7 @@ def test_silent_broker_raises_broker_unresponsive(protocol: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = Address(*server.getsockname())
         with pytest.raises(BrokerUnresponsive) as raised:
-            Connection(address, timeout_s=0.1, security=ClientSecurity(protocol=protocol))
+            BrokerConnection(address, timeout_s=0.1, security=ClientSecurity(protocol=protocol))
     assert str(raised.value) == (
         f"{address} accepts connections but did not respond within 0.1 s: its process is stopped or overloaded"
     )
@@ -122,10 +122,10 @@ def test_silent_broker_raises_broker_unresponsive(protocol: str) -> None:
 
 def test_connection_closed_before_response_raises_connection_lost() -> None:
     with scripted_broker(lambda header: None) as address:
-        connection = Connection(address)
+        connection = BrokerConnection(address)
         with pytest.raises(ConnectionLost):
             request_metadata(connection)
-        assert connection.closed
+        assert connection.is_closed
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_connection_closed_before_response_raises_connection_lost() -> None:
 )
 def test_invalid_response_closes_connection(answer: object) -> None:
     with scripted_broker(lambda header: answer(header)) as address:  # type: ignore[operator]
-        connection = Connection(address, timeout_s=0.5)
+        connection = BrokerConnection(address, timeout_s=0.5)
         with pytest.raises(ConnectionLost):
             request_metadata(connection)
-        assert connection.closed
+        assert connection.is_closed
 
 
 def test_late_response_raises_request_timed_out() -> None:
@@ -154,8 +154,8 @@ def test_late_response_raises_request_timed_out() -> None:
         assert finished.wait(30)
 
     with scripted_broker(never_respond) as address:
-        connection = Connection(address, timeout_s=0.2)
+        connection = BrokerConnection(address, timeout_s=0.2)
         with pytest.raises(RequestTimedOut, match=r"0\.2 s"):
             request_metadata(connection)
-        assert connection.closed
+        assert connection.is_closed
         finished.set()

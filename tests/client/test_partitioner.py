@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
-from chronik.client.partitioner import murmur2, partition_of
+from chronik.client.partitioner import choose_partition, murmur2
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_murmur2_matches_kafka_python(key: bytes) -> None:
 
 @given(st.binary(max_size=20), st.integers(1, 1000))
 def test_choose_partition_is_within_partition_count(key: bytes, count: int) -> None:
-    assert 0 <= partition_of(key, count) < count
+    assert 0 <= choose_partition(key, count) < count

@@ -5,13 +5,13 @@ import time
 import pytest
 
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster
-from chronik.client.connection import Connection
+from chronik.client.cluster import ClusterClient
+from chronik.client.connection import BrokerConnection
 from chronik.client.consumer import Consumer, read_all
 from chronik.client.errors import BrokerUnreachable, ClientError, ConnectionLost
-from chronik.client.groups import commit_offsets, committed_offsets, committed_offsets_of, list_groups
-from chronik.client.offsets import earliest_offsets, latest_offsets, list_offsets
-from chronik.client.partitioner import partition_of
+from chronik.client.groups import commit_offsets, list_committed_offsets, list_groups, list_topic_committed_offsets
+from chronik.client.offsets import list_earliest_offsets, list_latest_offsets, list_offsets
+from chronik.client.partitioner import choose_partition
 from chronik.client.producer import BATCH_BYTES_MAX, Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.protocol.compression import Codec
@@ -55,7 +55,7 @@ def test_producer_partitions_by_key_and_round_robin_without_key(chronik_broker: 
     records = chronik_broker.records(chronik_topic)
     keyed = [record for record in records if record.value == b""]
     assert len(keyed) == 30
-    assert all(record.partition == partition_of(record.key or b"", 3) for record in keyed)
+    assert all(record.partition == choose_partition(record.key or b"", 3) for record in keyed)
     assert sorted(keyless_partitions) == [0, 1, 2]
     assert [record.partition for record in records if record.value == b"explicit"] == [2]
 
@@ -94,9 +94,9 @@ def test_producer_retry_after_lost_response_creates_no_duplicate(
     chronik_broker: Broker, chronik_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost_requests: list[ProduceRequest] = []
-    exchange = Connection._exchange
+    exchange = BrokerConnection._exchange
 
-    def lose_first_responses(self: Connection, request: object, *rest: object) -> memoryview:
+    def lose_first_responses(self: BrokerConnection, request: object, *rest: object) -> memoryview:
         response = exchange(self, request, *rest)  # type: ignore[arg-type]
         if isinstance(request, ProduceRequest) and len(lost_requests) < 2:
             lost_requests.append(request)
@@ -107,7 +107,7 @@ def test_producer_retry_after_lost_response_creates_no_duplicate(
     with chronik_broker.cluster() as cluster:
         producer = Producer(cluster)
         producer.send(chronik_topic, [OutgoingRecord(b"before")])
-        monkeypatch.setattr(Connection, "_exchange", lose_first_responses)
+        monkeypatch.setattr(BrokerConnection, "_exchange", lose_first_responses)
         (written,) = producer.send(chronik_topic, [OutgoingRecord(b"a"), OutgoingRecord(b"b")])
         producer.send(chronik_topic, [OutgoingRecord(b"after")])
     assert len(lost_requests) == 2
@@ -119,9 +119,9 @@ def test_non_repeatable_request_is_not_retried_after_lost_response(
     chronik_broker: Broker, chronik_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent_requests: list[CreateTopicsRequest] = []
-    exchange = Connection._exchange
+    exchange = BrokerConnection._exchange
 
-    def lose_response(self: Connection, request: object, *rest: object) -> memoryview:
+    def lose_response(self: BrokerConnection, request: object, *rest: object) -> memoryview:
         response = exchange(self, request, *rest)  # type: ignore[arg-type]
         if isinstance(request, CreateTopicsRequest):
             sent_requests.append(request)
@@ -129,7 +129,7 @@ def test_non_repeatable_request_is_not_retried_after_lost_response(
             raise ConnectionLost("the response was lost")
         return response
 
-    monkeypatch.setattr(Connection, "_exchange", lose_response)
+    monkeypatch.setattr(BrokerConnection, "_exchange", lose_response)
     with chronik_broker.cluster() as cluster, pytest.raises(ConnectionLost):
         create_topics(cluster, [NewTopic(f"{chronik_topic}-new")])
     assert len(sent_requests) == 1
@@ -178,8 +178,8 @@ def test_offsets_are_listed_by_earliest_latest_and_timestamp(chronik_broker: Bro
         for number in range(3):
             record = OutgoingRecord(b"", timestamp=1000 * number, partition=0)
             Producer(cluster).send(chronik_topic, [record])
-        assert earliest_offsets(cluster, [full, empty]) == {full: 0, empty: 0}
-        assert latest_offsets(cluster, [full, empty]) == {full: 3, empty: 0}
+        assert list_earliest_offsets(cluster, [full, empty]) == {full: 0, empty: 0}
+        assert list_latest_offsets(cluster, [full, empty]) == {full: 3, empty: 0}
         assert list_offsets(cluster, {full: 500, empty: 500}) == {full: 1, empty: -1}
 
 
@@ -187,10 +187,10 @@ def test_offsets_of_group_without_members_are_committed(chronik_broker: Broker, 
     partition = TopicPartition(chronik_topic, 0)
     group = f"group-of-{chronik_topic}"
     with chronik_broker.cluster() as cluster:
-        assert committed_offsets_of(cluster, group, chronik_topic) == {}
+        assert list_topic_committed_offsets(cluster, group, chronik_topic) == {}
         commit_offsets(cluster, group, {partition: 42})
-        assert committed_offsets_of(cluster, group, chronik_topic)[partition].offset == 42
-        assert committed_offsets(cluster, group)[partition].offset == 42
+        assert list_topic_committed_offsets(cluster, group, chronik_topic)[partition].offset == 42
+        assert list_committed_offsets(cluster, group)[partition].offset == 42
         assert group in [each.group_id for each in list_groups(cluster)]
 
 
@@ -212,13 +212,13 @@ def test_create_topics_error_names_every_rejected_topic(chronik_broker: Broker, 
 
 def test_unreachable_bootstrap_server_fails_without_retries(chronik_broker: Broker) -> None:
     started = time.monotonic()
-    with Cluster("127.0.0.1:1") as cluster, pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
-        cluster.retrying(lambda: cluster.metadata(None))
+    with ClusterClient("127.0.0.1:1") as cluster, pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
+        cluster.retry(lambda: cluster.metadata(None))
     assert time.monotonic() - started < 10
-    with Cluster(f"127.0.0.1:1, {chronik_broker.bootstrap}") as cluster:
+    with ClusterClient(f"127.0.0.1:1, {chronik_broker.bootstrap}") as cluster:
         assert len(cluster.metadata([]).brokers) == 1
 
 
 def test_bootstrap_server_without_port_is_rejected() -> None:
     with pytest.raises(ClientError, match="expected HOST:PORT"):
-        Cluster("localhost")
+        ClusterClient("localhost")

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from chronik.client.cluster import Cluster
-from chronik.client.cluster_views import view_partitions
-from chronik.client.quorum import nodes_by_quorum
+from chronik.client.cluster import ClusterClient
+from chronik.client.cluster_view import describe_partitions
+from chronik.client.quorum import describe_nodes_from_quorum
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, encode_response
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -18,8 +18,8 @@ from chronik.protocol.messages.describe_configs import DescribeConfigsResponse, 
 from chronik.protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
     QuorumPartitionData,
+    QuorumReplicaState,
     QuorumTopicData,
-    ReplicaState,
 )
 from chronik.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from chronik.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
@@ -30,7 +30,7 @@ LONG_TIMEOUT_SECONDS, SHORT_TIMEOUT_SECONDS = 10.0, 0.3
 
 
 def quorum_response(error: ErrorCode, *voter_ids: int) -> DescribeQuorumResponse:
-    states = [ReplicaState(replica_id=voter) for voter in voter_ids]
+    states = [QuorumReplicaState(replica_id=voter) for voter in voter_ids]
     partition_data = QuorumPartitionData(partition_index=0, error_code=error, error_message=None, current_voters=states)
     return DescribeQuorumResponse(
         topics=[QuorumTopicData(topic_name="__cluster_metadata", partitions=[partition_data])]
@@ -72,17 +72,17 @@ class ScriptedResponses:
 
 
 @contextmanager
-def connect(script: ScriptedResponses, timeout_s: float) -> Iterator[Cluster]:
-    with scripted_broker(script) as address, Cluster(str(address), timeout_s=timeout_s) as cluster:
+def connect(script: ScriptedResponses, timeout_s: float) -> Iterator[ClusterClient]:
+    with scripted_broker(script) as address, ClusterClient(str(address), timeout_s=timeout_s) as cluster:
         yield cluster
 
 
-def list_voters(cluster: Cluster) -> list[int]:
-    return [node.id for node in nodes_by_quorum(cluster) if node.is_voter]
+def list_voters(cluster: ClusterClient) -> list[int]:
+    return [node.id for node in describe_nodes_from_quorum(cluster) if node.is_voter]
 
 
-def list_partition_indexes(cluster: Cluster) -> list[int]:
-    return [partition.index for partition in view_partitions(cluster)]
+def list_partition_indexes(cluster: ClusterClient) -> list[int]:
+    return [partition.index for partition in describe_partitions(cluster)]
 
 
 def test_voters_are_retried_until_known() -> None:
@@ -109,7 +109,7 @@ def test_partitions_are_retried_until_known() -> None:
     ids=["voters", "partitions"],
 )
 def test_unknown_cluster_state_raises_after_timeout(
-    script: ScriptedResponses, query: Callable[[Cluster], list[int]]
+    script: ScriptedResponses, query: Callable[[ClusterClient], list[int]]
 ) -> None:
     with connect(script, SHORT_TIMEOUT_SECONDS) as cluster, pytest.raises(KafkaError) as raised:
         query(cluster)

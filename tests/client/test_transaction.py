@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.client.cluster import Cluster
-from chronik.client.groups import Committed, committed_offsets, stable_offset
+from chronik.client.cluster import ClusterClient
+from chronik.client.groups import GroupOffset, fetch_stable_offset, list_committed_offsets
 from chronik.client.records import TopicPartition
-from chronik.client.transactional import Transaction
+from chronik.client.transaction import ProducerTransaction
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.testing import Broker
 
@@ -19,13 +19,13 @@ def partition_of_topic(chronik_topic: str) -> TopicPartition:
     return TopicPartition(chronik_topic, 0)
 
 
-def begin_transaction(cluster: Cluster, partition_of_topic: TopicPartition, offset: int) -> Transaction:
+def begin_transaction(cluster: ClusterClient, partition_of_topic: TopicPartition, offset: int) -> ProducerTransaction:
     """Begin a transaction that commits the offset; transactional id and group have the topic's name."""
-    transaction = Transaction(cluster, partition_of_topic.topic)
+    transaction = ProducerTransaction(cluster, partition_of_topic.topic)
     transaction.begin()
     transaction.add_partitions([partition_of_topic])
     transaction.commit_offsets(
-        partition_of_topic.topic, {partition_of_topic: Committed(offset, f"metadata of {offset}")}
+        partition_of_topic.topic, {partition_of_topic: GroupOffset(offset, f"metadata of {offset}")}
     )
     return transaction
 
@@ -35,21 +35,28 @@ def test_transaction_commits_offsets_and_abort_discards_them(
 ) -> None:
     with chronik_broker.cluster() as cluster:
         transaction = begin_transaction(cluster, partition_of_topic, 7)
-        assert committed_offsets(cluster, partition_of_topic.topic) == {}
+        assert list_committed_offsets(cluster, partition_of_topic.topic) == {}
         transaction.commit()
-        assert stable_offset(cluster, partition_of_topic.topic, partition_of_topic) == Committed(7, "metadata of 7")
+        assert fetch_stable_offset(cluster, partition_of_topic.topic, partition_of_topic) == GroupOffset(
+            7, "metadata of 7"
+        )
         begin_transaction(cluster, partition_of_topic, 8).abort()
-        assert stable_offset(cluster, partition_of_topic.topic, partition_of_topic) == Committed(7, "metadata of 7")
+        assert fetch_stable_offset(cluster, partition_of_topic.topic, partition_of_topic) == GroupOffset(
+            7, "metadata of 7"
+        )
 
 
 def test_stable_offset_waits_for_open_transaction(chronik_broker: Broker, partition_of_topic: TopicPartition) -> None:
-    with chronik_broker.cluster() as cluster, Cluster(chronik_broker.bootstrap, timeout_s=0.1) as impatient_cluster:
+    with (
+        chronik_broker.cluster() as cluster,
+        ClusterClient(chronik_broker.bootstrap, timeout_s=0.1) as impatient_cluster,
+    ):
         transaction = begin_transaction(cluster, partition_of_topic, 7)
         with pytest.raises(KafkaError) as raised:
-            stable_offset(impatient_cluster, partition_of_topic.topic, partition_of_topic)
+            fetch_stable_offset(impatient_cluster, partition_of_topic.topic, partition_of_topic)
         assert raised.value.code is ErrorCode.UNSTABLE_OFFSET_COMMIT
         transaction.commit()
-        assert stable_offset(impatient_cluster, partition_of_topic.topic, partition_of_topic) == Committed(
+        assert fetch_stable_offset(impatient_cluster, partition_of_topic.topic, partition_of_topic) == GroupOffset(
             7, "metadata of 7"
         )
 
@@ -59,9 +66,9 @@ def test_begin_aborts_open_transaction_and_fences_previous_producer(
 ) -> None:
     with chronik_broker.cluster() as cluster:
         previous = begin_transaction(cluster, partition_of_topic, 7)
-        next_transaction = Transaction(cluster, partition_of_topic.topic)
+        next_transaction = ProducerTransaction(cluster, partition_of_topic.topic)
         next_transaction.begin()
-        assert stable_offset(cluster, partition_of_topic.topic, partition_of_topic) is None
+        assert fetch_stable_offset(cluster, partition_of_topic.topic, partition_of_topic) is None
         for late_call in (previous.commit, lambda: previous.add_partitions([partition_of_topic._replace(partition=1)])):
             with pytest.raises(KafkaError) as raised:
                 late_call()
@@ -72,7 +79,7 @@ def test_abort_of_empty_transaction_sends_no_request(
     chronik_broker: Broker, partition_of_topic: TopicPartition
 ) -> None:
     with chronik_broker.cluster() as cluster:
-        transaction = Transaction(cluster, partition_of_topic.topic)
+        transaction = ProducerTransaction(cluster, partition_of_topic.topic)
         transaction.begin()
         transaction.abort()
 
@@ -81,8 +88,8 @@ def test_transaction_identity_can_be_taken_only_once(
     chronik_broker: Broker, partition_of_topic: TopicPartition
 ) -> None:
     with chronik_broker.cluster() as cluster:
-        transaction = Transaction(cluster, partition_of_topic.topic)
+        transaction = ProducerTransaction(cluster, partition_of_topic.topic)
         transaction.begin()
-        assert transaction.identity().producer_id >= 0
+        assert transaction.take_identity().producer_id >= 0
         with pytest.raises(KafkaError, match="the transaction has failed"):
-            transaction.identity()
+            transaction.take_identity()

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from . import recording
-from .catalogue import SECURED
-from .issuing import Issuer
-from .running import Clients
-from .securing import GuardedBroker
+from . import compatibility_recorder
+from .client_catalog import SECURED_CLIENTS
+from .client_process import ClientPool
+from .secured_broker import MultiListenerBroker
+from .token_issuer import TokenIssuer
 
 CONNECT_TIMEOUT_S = 30.0
 
@@ -36,33 +36,33 @@ def _check_broker_is_reachable(bootstrap: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def clients(bootstrap: str) -> Iterator[Clients]:
+def clients(bootstrap: str) -> Iterator[ClientPool]:
     left_out = os.environ.get("CHRONIK_TEST_WITHOUT_CLIENTS", "")
-    running = Clients(bootstrap, frozenset(filter(None, left_out.split(","))))
+    running = ClientPool(bootstrap, frozenset(filter(None, left_out.split(","))))
     yield running
     running.close()
 
 
 @pytest.fixture(scope="session")
-def secured_clients(bootstrap: str) -> Iterator[Clients]:
+def secured_clients(bootstrap: str) -> Iterator[ClientPool]:
     """Clients in separate processes, because some leave resources behind after a failed login."""
-    running = Clients(bootstrap, frozenset(), SECURED)
+    running = ClientPool(bootstrap, frozenset(), SECURED_CLIENTS)
     yield running
     running.close()
 
 
 @pytest.fixture(scope="session")
-def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Issuer]:
-    with Issuer(tmp_path_factory.mktemp("issuer")) as running:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenIssuer]:
+    with TokenIssuer(tmp_path_factory.mktemp("issuer")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def guarded_broker(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[GuardedBroker]:
-    with GuardedBroker(tmp_path_factory.mktemp("guarded"), issuer) as running:
+def guarded_broker(tmp_path_factory: pytest.TempPathFactory, issuer: TokenIssuer) -> Iterator[MultiListenerBroker]:
+    with MultiListenerBroker(tmp_path_factory.mktemp("guarded"), issuer) as running:
         yield running
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if os.environ.get(recording.FILE):
-        config.pluginmanager.register(recording.Recorder(), "chronik-clients")
+    if os.environ.get(compatibility_recorder.OUTPUT_VARIABLE):
+        config.pluginmanager.register(compatibility_recorder.CompatibilityRecorder(), "chronik-clients")

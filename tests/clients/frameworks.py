@@ -13,7 +13,7 @@ import pytest
 
 from chronik.testing.ports import HOST, ReservedPorts
 
-from .catalogue import JVM_OPTIONS, TOOLS
+from .client_catalog import JVM_OPTIONS, TOOLS
 
 RUN_SECONDS_MAX = 180.0
 """Generous, for a machine with other load."""
@@ -25,7 +25,7 @@ REQUEST_SECONDS_MAX = 30.0
 OPENED_PACKAGES = ("java.util", "java.lang", "java.time", "java.lang.reflect", "java.text", "java.util.concurrent")
 
 
-def require(name: str, folder: Path) -> Path:
+def require_jars(name: str, folder: Path) -> Path:
     """Return the directory of the framework's jars, or skip the test if they are not installed."""
     reason_file = TOOLS / "missing" / name
     if reason_file.exists():
@@ -37,18 +37,18 @@ def require(name: str, folder: Path) -> Path:
 
 def run_flink(*arguments: str) -> None:
     """Run the Flink job and wait until it succeeds."""
-    library = require("flink", TOOLS / "flink" / "lib")
+    library = require_jars("flink", TOOLS / "flink" / "lib")
     add_opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED_PACKAGES]
     command = ["java", *JVM_OPTIONS, "-Xmx512m", *add_opens, "-cp", f"{library}/*", "chronik.flink.Numbers", *arguments]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
     assert completed.returncode == 0, completed.stderr[-3000:]
 
 
-class Connect:
+class ConnectWorker:
     """A Kafka Connect worker with exactly-once sources, which can be killed and restarted."""
 
     def __init__(self, bootstrap: str, group: str, folder: Path) -> None:
-        self._library = require("connect", TOOLS / "jars" / "connect")
+        self._library = require_jars("connect", TOOLS / "jars" / "connect")
         self._reserved = ReservedPorts(1)
         self._url = f"http://{HOST}:{self._reserved.ports[0]}"
         self._settings = folder / "worker.properties"
@@ -72,7 +72,7 @@ class Connect:
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Connect:
+    def __enter__(self) -> ConnectWorker:
         self.start()
         return self
 

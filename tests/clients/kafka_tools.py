@@ -11,15 +11,15 @@ from typing import Final
 
 import pytest
 
-from tests.archives import KAFKA_TOOLS, kafka_tools_archive, using
+from tests.archives import KAFKA_TOOLS, archive_options, kafka_tools_archive
 
-from .catalogue import DRIVERS_SOURCES, JVM_OPTIONS
+from .client_catalog import DRIVERS_SOURCES, JVM_OPTIONS
 
 RUN_SECONDS_MAX: Final = 120.0
 """Generous, for a machine with other load."""
 
 _PACKAGE: Final = "org.apache.kafka.tools"
-MAINS: Final = {
+MAIN_CLASSES: Final = {
     "kafka-acls": f"{_PACKAGE}.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-features": f"{_PACKAGE}.FeatureCommand",
@@ -37,18 +37,18 @@ def java_command(main: str) -> list[str]:
     """Return the java command for a tool's main class, or skip the test if the tools are not installed."""
     if not KAFKA_TOOLS.exists():
         pytest.skip("kafka-tools: not installed; run tools/clients/setup")
-    return ["java", *JVM_OPTIONS, *using(kafka_tools_archive()), "-cp", f"{KAFKA_TOOLS}/*", main]
+    return ["java", *JVM_OPTIONS, *archive_options(kafka_tools_archive()), "-cp", f"{KAFKA_TOOLS}/*", main]
 
 
 def run_tool(name: str, bootstrap: str, *arguments: str) -> str:
     """Run a tool and return its standard output. Raises ToolFailed if it fails; skips the test if not installed."""
-    code, output, errors = host().run(MAINS[name], "--bootstrap-server", bootstrap, *arguments)
+    code, output, errors = get_tool_host().run(MAIN_CLASSES[name], "--bootstrap-server", bootstrap, *arguments)
     if code != 0:
         raise ToolFailed(output + errors)
     return output
 
 
-class Host:
+class ToolHost:
     """A JVM that runs tools one after another; see `ToolHost.java`."""
 
     def __init__(self) -> None:
@@ -88,15 +88,15 @@ class Host:
         self._responses.close()
 
 
-_hosts: list[Host] = []
+_hosts: list[ToolHost] = []
 
 
-def host() -> Host:
+def get_tool_host() -> ToolHost:
     """Return the JVM of this process, starting it if necessary. Skips the test if the tools are not installed."""
     if _hosts and not _hosts[-1].is_running:
         _hosts.pop().close()
     if not _hosts:
-        _hosts.append(Host())
+        _hosts.append(ToolHost())
         atexit.register(_hosts[0].close)
     return _hosts[0]
 

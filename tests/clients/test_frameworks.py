@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .frameworks import Connect, run_flink
-from .running import Clients, unique
-from .stories import READ_COMMITTED
+from .client_process import ClientPool, unique_name
+from .frameworks import ConnectWorker, run_flink
+from .transaction_scenario import READ_COMMITTED
 
 LINES = 2000
 NUMBERS = 3000
 
 
-def read_committed_values(clients: Clients, topic: str, count: int) -> list[bytes | None]:
+def read_committed_values(clients: ClientPool, topic: str, count: int) -> list[bytes | None]:
     received, problem = clients.get("confluent").consume({topic: count}, None, isolation=READ_COMMITTED)
     assert problem is None
     return [record.value for record in received]
 
 
-def test_killed_connect_worker_reads_file_exactly_once(clients: Clients, bootstrap: str, tmp_path: Path) -> None:
-    topic, source = clients.create_topic(unique("connect"), 1), tmp_path / "lines.txt"
+def test_killed_connect_worker_reads_file_exactly_once(clients: ClientPool, bootstrap: str, tmp_path: Path) -> None:
+    topic, source = clients.create_topic(unique_name("connect"), 1), tmp_path / "lines.txt"
     source.touch()
     config = {
         "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
@@ -30,7 +30,10 @@ def test_killed_connect_worker_reads_file_exactly_once(clients: Clients, bootstr
         "transaction.boundary": "poll",
     }
     lines = [f"line {number}" for number in range(LINES)]
-    with Connect(bootstrap, unique("workers"), tmp_path) as connect, source.open("a", buffering=1) as source_file:
+    with (
+        ConnectWorker(bootstrap, unique_name("workers"), tmp_path) as connect,
+        source.open("a", buffering=1) as source_file,
+    ):
         connect.configure("lines", config)
         for number, line in enumerate(lines, 1):
             source_file.write(f"{line}\n")
@@ -42,7 +45,7 @@ def test_killed_connect_worker_reads_file_exactly_once(clients: Clients, bootstr
         assert read_committed_values(clients, topic, LINES) == [line.encode() for line in lines]
 
 
-def test_failing_flink_job_writes_exactly_once(clients: Clients, bootstrap: str) -> None:
-    topic = clients.create_topic(unique("flink"), 1)
-    run_flink(bootstrap, topic, str(NUMBERS), unique("flink"))
+def test_failing_flink_job_writes_exactly_once(clients: ClientPool, bootstrap: str) -> None:
+    topic = clients.create_topic(unique_name("flink"), 1)
+    run_flink(bootstrap, topic, str(NUMBERS), unique_name("flink"))
     assert read_committed_values(clients, topic, NUMBERS) == [str(number).encode() for number in range(NUMBERS)]

@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from .catalogue import CLIENTS
+from .client_catalog import CLIENTS
+from .client_process import ClientPool, ClientProcess, GroupMember, unique_name, wait_for
 from .drivers.wire import Record
-from .running import Clients, GroupMember, RunningClient, unique, wait_for
 
 PARTITIONS = 4
 MIXED_PARTITIONS = 12  # more than clients, so that each member of a mixed group owns at least one
@@ -17,7 +17,7 @@ RECORDS_PER_PARTITION = 10
 COOPERATIVE_CLIENTS = ("kafka-python", "confluent", "java-3.9", "java-4")
 
 
-def _fill(clients: Clients, topic: str, partitions: int, count: int = RECORDS_PER_PARTITION) -> None:
+def _fill(clients: ClientPool, topic: str, partitions: int, count: int = RECORDS_PER_PARTITION) -> None:
     records = [Record(b"key", str(i).encode(), partition=p) for p in range(partitions) for i in range(count)]
     clients.get("confluent").produce(topic, records)
 
@@ -37,7 +37,7 @@ def _is_fully_assigned(members: list[GroupMember], all_partitions: set[tuple[str
 
 
 @contextmanager
-def _join(client: RunningClient, group: str, topics: list[str], assignor: str | None = None) -> Iterator[GroupMember]:
+def _join(client: ClientProcess, group: str, topics: list[str], assignor: str | None = None) -> Iterator[GroupMember]:
     """Join a group and leave it on exit, also if the test fails; `leave` may be called earlier."""
     member = client.join(group, topics, assignor)
     try:
@@ -54,31 +54,36 @@ def _wait_until_assigned(members: list[GroupMember], all_partitions: set[tuple[s
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_two_members_rebalance_on_join_and_leave(clients: Clients, name: str) -> None:
+def test_two_members_rebalance_on_join_and_leave(clients: ClientPool, name: str) -> None:
     client = clients.get(name)
-    topic, group = clients.create_topic(unique("groups"), PARTITIONS), unique("pair")
+    topic, group = clients.create_topic(unique_name("groups"), PARTITIONS), unique_name("pair")
     all_partitions = _partitions_of(topic, PARTITIONS)
     _fill(clients, topic, PARTITIONS)
     with _join(client, group, [topic]) as first:
         _wait_until_assigned([first], all_partitions)
-        wait_for("one member reads all", lambda: first.seen() == _offsets(topic, PARTITIONS, 0, RECORDS_PER_PARTITION))
+        wait_for(
+            "one member reads all",
+            lambda: first.received_offsets() == _offsets(topic, PARTITIONS, 0, RECORDS_PER_PARTITION),
+        )
         with _join(client, group, [topic]) as second:
             _wait_until_assigned([first, second], all_partitions)
             _fill(clients, topic, PARTITIONS)
             new = _offsets(topic, PARTITIONS, RECORDS_PER_PARTITION, 2 * RECORDS_PER_PARTITION)
-            wait_for("two members read all new records", lambda: new <= first.seen() | second.seen())
-            assert new - first.seen(), "the first member read partitions that were revoked from it"
-            assert new - second.seen()
+            wait_for(
+                "two members read all new records", lambda: new <= first.received_offsets() | second.received_offsets()
+            )
+            assert new - first.received_offsets(), "the first member read partitions that were revoked from it"
+            assert new - second.received_offsets()
         _wait_until_assigned([first], all_partitions)
         _fill(clients, topic, PARTITIONS)
         rest = _offsets(topic, PARTITIONS, 2 * RECORDS_PER_PARTITION, 3 * RECORDS_PER_PARTITION)
-        wait_for("the remaining member reads all partitions", lambda: rest <= first.seen())
+        wait_for("the remaining member reads all partitions", lambda: rest <= first.received_offsets())
 
 
 @pytest.mark.parametrize("name", [name for name in CLIENTS if name != "kcat"])  # kcat only commits automatically
-def test_group_resumes_at_committed_offsets_with_metadata(clients: Clients, name: str) -> None:
+def test_group_resumes_at_committed_offsets_with_metadata(clients: ClientPool, name: str) -> None:
     client = clients.get(name)
-    topic, group = clients.create_topic(unique("commits"), PARTITIONS), unique("committer")
+    topic, group = clients.create_topic(unique_name("commits"), PARTITIONS), unique_name("committer")
     _fill(clients, topic, PARTITIONS)
     committed = [(topic, partition, 3 + partition, f"note {partition} ✓") for partition in range(PARTITIONS)]
     with _join(client, group, [topic]) as member:
@@ -89,28 +94,28 @@ def test_group_resumes_at_committed_offsets_with_metadata(clients: Clients, name
     assert [(*at, metadata.removesuffix("\0")) for *at, metadata in retained] == committed
     expected = {(topic, p, offset) for _, p, start, _ in committed for offset in range(start, RECORDS_PER_PARTITION)}
     with _join(client, group, [topic]) as restarted:
-        wait_for("the remaining records are read", lambda: expected <= restarted.seen())
-        assert restarted.seen() == expected, "records before the committed offset were read again"
+        wait_for("the remaining records are read", lambda: expected <= restarted.received_offsets())
+        assert restarted.received_offsets() == expected, "records before the committed offset were read again"
 
 
-def test_kcat_resumes_at_offsets_committed_on_leave(clients: Clients) -> None:
+def test_kcat_resumes_at_offsets_committed_on_leave(clients: ClientPool) -> None:
     kcat = clients.get("kcat")
-    topic, group = clients.create_topic(unique("commits"), PARTITIONS), unique("kcat")
+    topic, group = clients.create_topic(unique_name("commits"), PARTITIONS), unique_name("kcat")
     _fill(clients, topic, PARTITIONS)
     old = _offsets(topic, PARTITIONS, 0, RECORDS_PER_PARTITION)
     with _join(kcat, group, [topic]) as member:
-        wait_for("all records are read", lambda: member.seen() == old)
+        wait_for("all records are read", lambda: member.received_offsets() == old)
     _fill(clients, topic, PARTITIONS)
     new = _offsets(topic, PARTITIONS, RECORDS_PER_PARTITION, 2 * RECORDS_PER_PARTITION)
     with _join(kcat, group, [topic]) as restarted:
-        wait_for("new records are read", lambda: new <= restarted.seen())
-        assert restarted.seen() == new
+        wait_for("new records are read", lambda: new <= restarted.received_offsets())
+        assert restarted.received_offsets() == new
 
 
 @pytest.mark.parametrize("name", COOPERATIVE_CLIENTS)
-def test_cooperative_rebalance_moves_only_necessary_partitions(clients: Clients, name: str) -> None:
+def test_cooperative_rebalance_moves_only_necessary_partitions(clients: ClientPool, name: str) -> None:
     client = clients.get(name)
-    topic, group = clients.create_topic(unique("cooperative"), PARTITIONS), unique("cooperative")
+    topic, group = clients.create_topic(unique_name("cooperative"), PARTITIONS), unique_name("cooperative")
     all_partitions = _partitions_of(topic, PARTITIONS)
     with _join(client, group, [topic], "cooperative-sticky") as first:
         _wait_until_assigned([first], all_partitions)
@@ -124,11 +129,11 @@ def test_cooperative_rebalance_moves_only_necessary_partitions(clients: Clients,
         _wait_until_assigned([first], all_partitions)
 
 
-def test_group_of_different_clients_uses_range_assignor(clients: Clients) -> None:
+def test_group_of_different_clients_uses_range_assignor(clients: ClientPool) -> None:
     """The leader may be any client with the range assignor, and all others must understand its assignment."""
-    capable_clients = [client for client in clients.all_present() if "range" in client.capabilities["assignors"]]
+    capable_clients = [client for client in clients.get_all() if "range" in client.capabilities["assignors"]]
     assert len(capable_clients) > 1
-    topic, group = clients.create_topic(unique("mixed"), MIXED_PARTITIONS), unique("mixed")
+    topic, group = clients.create_topic(unique_name("mixed"), MIXED_PARTITIONS), unique_name("mixed")
     all_partitions = _partitions_of(topic, MIXED_PARTITIONS)
     with ExitStack() as stack:
         members: list[GroupMember] = []
@@ -137,7 +142,7 @@ def test_group_of_different_clients_uses_range_assignor(clients: Clients) -> Non
             _wait_until_assigned(members, all_partitions)
         _fill(clients, topic, MIXED_PARTITIONS)
         sent = _offsets(topic, MIXED_PARTITIONS, 0, RECORDS_PER_PARTITION)
-        wait_for("all members together read all", lambda: set().union(*(m.seen() for m in members)) == sent)
+        wait_for("all members together read all", lambda: set().union(*(m.received_offsets() for m in members)) == sent)
         described = clients.get("confluent").admin("describe_group", group=group)
         assert (described["state"], described["protocol"], len(described["members"])) == (
             "Stable",
@@ -146,10 +151,10 @@ def test_group_of_different_clients_uses_range_assignor(clients: Clients) -> Non
         )
 
 
-def test_group_of_different_clients_uses_cooperative_assignor(clients: Clients) -> None:
-    capable_clients = [clients.get(name) for name in COOPERATIVE_CLIENTS if clients.missing(name) is None]
+def test_group_of_different_clients_uses_cooperative_assignor(clients: ClientPool) -> None:
+    capable_clients = [clients.get(name) for name in COOPERATIVE_CLIENTS if clients.missing_reason(name) is None]
     assert len(capable_clients) > 1
-    topic, group = clients.create_topic(unique("mixed"), MIXED_PARTITIONS), unique("mixed")
+    topic, group = clients.create_topic(unique_name("mixed"), MIXED_PARTITIONS), unique_name("mixed")
     all_partitions = _partitions_of(topic, MIXED_PARTITIONS)
     with ExitStack() as stack:
         members: list[GroupMember] = []

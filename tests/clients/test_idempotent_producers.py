@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .catalogue import CLIENTS
+from .client_catalog import CLIENTS
+from .client_process import ClientPool, unique_name
 from .drivers.wire import Record
-from .running import Clients, unique
 
 RECORDS = 3000
 PARTITIONS = 3
@@ -16,10 +16,10 @@ IDEMPOTENT_CLIENTS = [name for name in CLIENTS if name != "kcat" and not name.st
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("name", IDEMPOTENT_CLIENTS)
-def test_idempotent_producer_stores_every_record_once_and_in_order(clients: Clients, name: str, codec: str) -> None:
+def test_idempotent_producer_stores_every_record_once_and_in_order(clients: ClientPool, name: str, codec: str) -> None:
     producer, reader = clients.get(name), clients.get("confluent")
     assert producer.capabilities["idempotence"]
-    topic = clients.create_topic(unique("idempotent"), PARTITIONS)
+    topic = clients.create_topic(unique_name("idempotent"), PARTITIONS)
     sent = [
         Record(str(number).encode(), str(number).encode().ljust(VALUE_BYTES), partition=number % PARTITIONS)
         for number in range(RECORDS)
@@ -36,10 +36,10 @@ def test_idempotent_producer_stores_every_record_once_and_in_order(clients: Clie
 
 
 @pytest.mark.parametrize("name", IDEMPOTENT_CLIENTS)
-def test_successive_idempotent_producers_append_to_same_partition(clients: Clients, name: str) -> None:
+def test_successive_idempotent_producers_append_to_same_partition(clients: ClientPool, name: str) -> None:
     """Each run has a new producer id, whose sequence starts at 0 in a partition that others have written to."""
     producer = clients.get(name)
-    topic = clients.create_topic(unique("successive"), 1)
+    topic = clients.create_topic(unique_name("successive"), 1)
     for value in (b"first", b"second", b"third"):
         producer.produce(topic, [Record(b"key", value, partition=0)], idempotent=True)
     received, problem = clients.get("confluent").consume({topic: 3}, None)

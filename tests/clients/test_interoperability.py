@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from .catalogue import CLIENTS
-from .drivers.wire import Received, Record
-from .running import Clients, CommandFailed, DriverDied, RunningClient, unique
-from .samples import PARTITIONS, sample_records
+from .client_catalog import CLIENTS
+from .client_process import ClientPool, ClientProcess, CommandFailed, DriverDied, unique_name
+from .drivers.wire import ReceivedRecord, Record
+from .sample_data import PARTITIONS, sample_records
 
 READERS = [
     (name, grouped)
@@ -40,25 +40,25 @@ class WrittenTopic:
 class InteropData:
     """All topics, and what each reader has read."""
 
-    clients: Clients
+    clients: ClientPool
     written_topics: list[WrittenTopic]
-    read: dict[tuple[str, bool], tuple[dict[str, list[Received]], str | None]] = field(default_factory=dict)
+    read: dict[tuple[str, bool], tuple[dict[str, list[ReceivedRecord]], str | None]] = field(default_factory=dict)
 
     def written_by(self, writer: str) -> list[WrittenTopic]:
         return [written_topic for written_topic in self.written_topics if written_topic.writer == writer]
 
-    def read_by(self, reader: RunningClient, grouped: bool) -> tuple[dict[str, list[Received]], str | None]:
+    def read_by(self, reader: ClientProcess, grouped: bool) -> tuple[dict[str, list[ReceivedRecord]], str | None]:
         """Return all records that the reader can decompress, by topic; read once and cached."""
         if (reader.name, grouped) not in self.read:
             self.read[reader.name, grouped] = self._read_all(reader, grouped)
         return self.read[reader.name, grouped]
 
-    def _read_all(self, reader: RunningClient, grouped: bool) -> tuple[dict[str, list[Received]], str | None]:
+    def _read_all(self, reader: ClientProcess, grouped: bool) -> tuple[dict[str, list[ReceivedRecord]], str | None]:
         codecs = reader.capabilities["codecs"]
         wanted = {s.topic: len(s.records) for s in self.written_topics if s.codec in codecs and s.failure is None}
-        by_topic: dict[str, list[Received]] = defaultdict(list)
+        by_topic: dict[str, list[ReceivedRecord]] = defaultdict(list)
         try:
-            received, problem = reader.consume(wanted, unique("readers") if grouped else None)
+            received, problem = reader.consume(wanted, unique_name("readers") if grouped else None)
         except (CommandFailed, DriverDied) as failure:
             return by_topic, str(failure)
         for record in received:
@@ -67,8 +67,8 @@ class InteropData:
 
 
 @pytest.fixture(scope="module")
-def interop_data(clients: Clients) -> InteropData:
-    written_topics = [written_topic for writer in clients.all_present() for written_topic in _plan_topics(writer)]
+def interop_data(clients: ClientPool) -> InteropData:
+    written_topics = [written_topic for writer in clients.get_all() for written_topic in _plan_topics(writer)]
     clients.create_topics([written_topic.topic for written_topic in written_topics], PARTITIONS)
     for written_topic in written_topics:
         try:
@@ -78,10 +78,10 @@ def interop_data(clients: Clients) -> InteropData:
     return InteropData(clients, written_topics)
 
 
-def _plan_topics(writer: RunningClient) -> Iterator[WrittenTopic]:
+def _plan_topics(writer: ClientProcess) -> Iterator[WrittenTopic]:
     for codec in writer.capabilities["codecs"]:
         records = sample_records(writer.capabilities)
-        yield WrittenTopic(unique(f"interop-{writer.name}-{codec}"), writer.name, codec, records)
+        yield WrittenTopic(unique_name(f"interop-{writer.name}-{codec}"), writer.name, codec, records)
 
 
 @pytest.mark.parametrize("writer", CLIENTS)
@@ -89,7 +89,7 @@ def _plan_topics(writer: RunningClient) -> Iterator[WrittenTopic]:
     ("reader", "grouped"), READERS, ids=[f"{name}-{'group' if grouped else 'alone'}" for name, grouped in READERS]
 )
 def test_client_reads_records_written_by_another_client(
-    interop_data: InteropData, clients: Clients, reader: str, grouped: bool, writer: str
+    interop_data: InteropData, clients: ClientPool, reader: str, grouped: bool, writer: str
 ) -> None:
     reader_client, writer_client = clients.get(reader), clients.get(writer)
     by_topic, problem = interop_data.read_by(reader_client, grouped)
@@ -107,7 +107,7 @@ def test_client_reads_records_written_by_another_client(
 
 
 def _compare_partition(
-    written_topic: WrittenTopic, received: list[Received], partition: int, with_headers: bool
+    written_topic: WrittenTopic, received: list[ReceivedRecord], partition: int, with_headers: bool
 ) -> None:
     written = [record for record in written_topic.records if record.partition == partition]
     in_partition = [record for record in received if record.partition == partition]
@@ -123,7 +123,7 @@ def _compare_partition(
 
 
 @pytest.mark.parametrize("writer", CLIENTS)
-def test_compressed_records_stay_compressed_in_log(interop_data: InteropData, clients: Clients, writer: str) -> None:
+def test_compressed_records_stay_compressed_in_log(interop_data: InteropData, clients: ClientPool, writer: str) -> None:
     """The log of compressible records must be smaller than without compression."""
     clients.get(writer)
     admin = clients.get("kafka-python")

@@ -8,10 +8,10 @@ from itertools import zip_longest
 
 import pytest
 
+from .client_process import ClientPool, TransactionalProducer, unique_name, wait_for
 from .drivers.wire import Record
 from .kafka_tools import ToolFailed, run_tool
-from .running import Clients, TransactionalProducer, unique, wait_for
-from .stories import FENCED, READ_COMMITTED, refused
+from .transaction_scenario import FENCED, READ_COMMITTED, assert_rejected
 
 TOOL = "kafka-transactions"
 TIMEOUT_MS = 600_000
@@ -19,7 +19,7 @@ TIMEOUT_MS = 600_000
 
 
 @contextmanager
-def open_transaction(clients: Clients, transactional_id: str, topic: str) -> Iterator[TransactionalProducer]:
+def open_transaction(clients: ClientPool, transactional_id: str, topic: str) -> Iterator[TransactionalProducer]:
     """Open a transaction with one record in partition 0."""
     producer = clients.get("confluent").open_producer(transactional_id, TIMEOUT_MS)
     producer.begin()
@@ -39,8 +39,8 @@ def describe_transaction(bootstrap: str, transactional_id: str) -> dict[str, str
     return described
 
 
-def test_list_and_describe_show_open_transaction_until_commit(clients: Clients, bootstrap: str) -> None:
-    topic, transactional_id = clients.create_topic(unique("listed"), 1), unique("listed")
+def test_list_and_describe_show_open_transaction_until_commit(clients: ClientPool, bootstrap: str) -> None:
+    topic, transactional_id = clients.create_topic(unique_name("listed"), 1), unique_name("listed")
     with open_transaction(clients, transactional_id, topic) as producer:
         (listed,) = (
             row for row in run_and_parse_table(bootstrap, "list") if row["TransactionalId"] == transactional_id
@@ -61,12 +61,12 @@ def test_list_and_describe_show_open_transaction_until_commit(clients: Clients, 
 
 def test_describe_of_unknown_transactional_id_fails(bootstrap: str) -> None:
     with pytest.raises(ToolFailed) as raised:
-        run_tool(TOOL, bootstrap, "describe", "--transactional-id", unique("nobody"))
+        run_tool(TOOL, bootstrap, "describe", "--transactional-id", unique_name("nobody"))
     assert "failed because the ID could not be found" in str(raised.value)
 
 
-def test_describe_producers_shows_open_transaction(clients: Clients, bootstrap: str) -> None:
-    topic, transactional_id = clients.create_topic(unique("written"), 1), unique("written")
+def test_describe_producers_shows_open_transaction(clients: ClientPool, bootstrap: str) -> None:
+    topic, transactional_id = clients.create_topic(unique_name("written"), 1), unique_name("written")
     clients.get("confluent").produce(topic, [Record(b"key", b"plain", partition=0)])
     with open_transaction(clients, transactional_id, topic) as producer:
         (row,) = run_and_parse_table(bootstrap, "describe-producers", "--topic", topic, "--partition", "0")
@@ -82,26 +82,26 @@ def test_describe_producers_shows_open_transaction(clients: Clients, bootstrap: 
         wait_for("the end of the transaction", lambda: start() == "None")
 
 
-def test_find_hanging_ignores_transaction_known_to_coordinator(clients: Clients, bootstrap: str) -> None:
-    topic = clients.create_topic(unique("sought"), 1)
-    with open_transaction(clients, unique("sought"), topic) as producer:
+def test_find_hanging_ignores_transaction_known_to_coordinator(clients: ClientPool, bootstrap: str) -> None:
+    topic = clients.create_topic(unique_name("sought"), 1)
+    with open_transaction(clients, unique_name("sought"), topic) as producer:
         (broker,) = clients.get("confluent").admin("describe_cluster")["nodes"]
         wanted = ("--broker-id", str(broker["id"]), "--max-transaction-timeout", "0")
         assert run_and_parse_table(bootstrap, "find-hanging", *wanted) == []
         producer.commit()
 
 
-def test_force_terminate_fences_producer(clients: Clients, bootstrap: str) -> None:
-    topic, transactional_id = clients.create_topic(unique("ended"), 1), unique("ended")
+def test_force_terminate_fences_producer(clients: ClientPool, bootstrap: str) -> None:
+    topic, transactional_id = clients.create_topic(unique_name("ended"), 1), unique_name("ended")
     with open_transaction(clients, transactional_id, topic) as producer:
         run_tool(TOOL, bootstrap, "forceTerminateTransaction", "--transactionalId", transactional_id)
-        refused(producer.commit, FENCED)
+        assert_rejected(producer.commit, FENCED)
     assert describe_transaction(bootstrap, transactional_id)["TransactionState"] in ("CompleteAbort", "Empty")
 
 
-def test_abort_in_one_partition_rejects_known_transaction(clients: Clients, bootstrap: str) -> None:
+def test_abort_in_one_partition_rejects_known_transaction(clients: ClientPool, bootstrap: str) -> None:
     """Kafka would abort it there, and half of the transaction could be committed."""
-    topic, transactional_id = clients.create_topic(unique("kept"), 1), unique("kept")
+    topic, transactional_id = clients.create_topic(unique_name("kept"), 1), unique_name("kept")
     with open_transaction(clients, transactional_id, topic) as producer:
         where = ("--topic", topic, "--partition", "0", "--start-offset", "0")
         with pytest.raises(ToolFailed):
@@ -112,9 +112,9 @@ def test_abort_in_one_partition_rejects_known_transaction(clients: Clients, boot
     assert [record.value for record in received] == [b"value"]
 
 
-def test_abort_fails_without_open_transaction_at_offset(clients: Clients, bootstrap: str) -> None:
-    topic = clients.create_topic(unique("closed"), 1)
-    with open_transaction(clients, unique("closed"), topic) as producer:
+def test_abort_fails_without_open_transaction_at_offset(clients: ClientPool, bootstrap: str) -> None:
+    topic = clients.create_topic(unique_name("closed"), 1)
+    with open_transaction(clients, unique_name("closed"), topic) as producer:
         producer.commit()
     with pytest.raises(ToolFailed) as raised:
         run_tool(TOOL, bootstrap, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")

@@ -19,23 +19,23 @@ from confluent_kafka import Consumer, Producer
 
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests import long
-from tests.api import talk
-from tests.api.limiting import set_quota
+from tests import run_size
+from tests.api import request_builders
+from tests.api.quota_requests import set_quota
 from tests.raw import RawClient
 
 from .kafka_tools import java_command
 
 RATE = 1_000_000
 RECORD_BYTES = 1000
-SECONDS = long.count(7, 20)
-LEAST, MOST = (0.9, 1.1) if long.LONG else (0.5, 1.3)
+SECONDS = run_size.sized(7, 20)
+LEAST, MOST = (0.9, 1.1) if run_size.IS_LONG_RUN else (0.5, 1.3)
 """Allowed ratios to the quota. The excess of one batch matters less in a longer run, which runs on an idle machine."""
 
 START_SECONDS_MAX = 60.0
 GROWTH_BYTES_MAX = 48 << 20
-UNLIMITED_MEDIAN_SECONDS_MAX = 0.05 if long.LONG else 0.5
-UNLIMITED_SLOWEST_SECONDS_MAX = 1.0 if long.LONG else 10.0
+UNLIMITED_MEDIAN_SECONDS_MAX = 0.05 if run_size.IS_LONG_RUN else 0.5
+UNLIMITED_SLOWEST_SECONDS_MAX = 1.0 if run_size.IS_LONG_RUN else 10.0
 POLL_SECONDS = 0.02
 LATEST = -1
 
@@ -69,7 +69,7 @@ class UnlimitedProducer:
         with RawClient(self._bootstrap) as client:
             while not self._stop_event.wait(0.02):
                 started = time.monotonic()
-                talk.produce(client, "others", talk.batch(b"x" * 1000))
+                request_builders.produce(client, "others", request_builders.batch(b"x" * 1000))
                 self.seconds.append(time.monotonic() - started)
 
     def __enter__(self) -> UnlimitedProducer:
@@ -109,7 +109,7 @@ def assert_within_quota(rate: float) -> None:
 
 def measure_log_growth(broker: Broker) -> float:
     with RawClient(broker.bootstrap) as client:
-        return measure_rate(broker, lambda: talk.list_offset(client, "t", LATEST).offset * RECORD_BYTES)
+        return measure_rate(broker, lambda: request_builders.list_offset(client, "t", LATEST).offset * RECORD_BYTES)
 
 
 @contextmanager

@@ -9,33 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from chronik.testing.seen import SEEN_REQUESTS_MAX
-from tests.long import LONG, count
+from chronik.testing.seen import RECORDED_REQUESTS_MAX
+from tests.run_size import IS_LONG_RUN, sized
 
-from .catalogue import SECURED
+from .client_catalog import SECURED_CLIENTS
+from .client_process import ClientPool, ClientProcess, wait_for
 from .drivers.secured import AccessSettings
-from .issuing import Issuer
-from .running import Clients, RunningClient, wait_for
-from .securing import SHORT_SESSION_MS, GuardedBroker, writing_and_reading
+from .secured_broker import SHORT_SESSION_MS, MultiListenerBroker, write_and_read_in_background
+from .token_issuer import TokenIssuer
 
 pytestmark = pytest.mark.slow
 
 TOKEN_SECONDS = defaultdict(lambda: 4.0, confluent=8.0)
 """librdkafka requests a new token after 80 % of the lifetime and uses it after 90 %."""
 
-SESSIONS = count(2, 4)
+SESSIONS = sized(2, 4)
 
 RECONNECTING_CLIENTS = ("aiokafka",)
 """Clients without reauthentication: the broker closes their connections, and they reconnect."""
-REAUTHENTICATING_CLIENTS = [client for client in SECURED if client not in RECONNECTING_CLIENTS]
+REAUTHENTICATING_CLIENTS = [client for client in SECURED_CLIENTS if client not in RECONNECTING_CLIENTS]
 
-LISTENERS = ["SASL", "SASL_TLS"] if LONG else ["SASL"]
+LISTENERS = ["SASL", "SASL_TLS"] if IS_LONG_RUN else ["SASL"]
 
 
 class Connections:
     """The connections that a client writes and reads with, and the logins on each. A reconnect adds a connection."""
 
-    def __init__(self, broker: GuardedBroker) -> None:
+    def __init__(self, broker: MultiListenerBroker) -> None:
         self._broker = broker
         self._since = time.time()
         self._logins: defaultdict[int, set[float]] = defaultdict(set)
@@ -60,7 +60,7 @@ class Connections:
 
     def _update(self) -> None:
         """Update from the broker's recorded requests, of which it keeps only the latest."""
-        for each in self._broker.last_requests(SEEN_REQUESTS_MAX):
+        for each in self._broker.last_requests(RECORDED_REQUESTS_MAX):
             if each.answered_at < self._since:
                 continue
             if each.api == "SaslHandshake":
@@ -71,13 +71,13 @@ class Connections:
 
 def write_and_read_until(
     state: Callable[[Connections], bool],
-    broker: GuardedBroker,
-    client: RunningClient,
+    broker: MultiListenerBroker,
+    client: ClientProcess,
     access: AccessSettings,
     directory: Path,
 ) -> None:
     connections = Connections(broker)
-    with writing_and_reading(broker, client, access, directory) as load:
+    with write_and_read_in_background(broker, client, access, directory) as load:
         wait_for("several sessions", lambda: load.done() or state(connections))
     assert load.result() > 0
 
@@ -85,29 +85,39 @@ def write_and_read_until(
 @pytest.mark.parametrize("listener", LISTENERS)
 @pytest.mark.parametrize("client", REAUTHENTICATING_CLIENTS)
 def test_client_reauthenticates_with_new_token(
-    guarded_broker: GuardedBroker, issuer: Issuer, secured_clients: Clients, client: str, listener: str, tmp_path: Path
+    guarded_broker: MultiListenerBroker,
+    issuer: TokenIssuer,
+    secured_clients: ClientPool,
+    client: str,
+    listener: str,
+    tmp_path: Path,
 ) -> None:
     seconds, running = TOKEN_SECONDS[client], secured_clients.get(client)
-    access = guarded_broker.access(listener, "OAUTHBEARER", issuer.url(seconds))
+    access = guarded_broker.access_settings(listener, "OAUTHBEARER", issuer.token_url(seconds))
     write_and_read_until(lambda observed: observed.are_renewed(seconds), guarded_broker, running, access, tmp_path)
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
 @pytest.mark.parametrize("client", RECONNECTING_CLIENTS)
 def test_client_without_reauthentication_reconnects_without_loss(
-    guarded_broker: GuardedBroker, issuer: Issuer, secured_clients: Clients, client: str, listener: str, tmp_path: Path
+    guarded_broker: MultiListenerBroker,
+    issuer: TokenIssuer,
+    secured_clients: ClientPool,
+    client: str,
+    listener: str,
+    tmp_path: Path,
 ) -> None:
     running, access = (
         secured_clients.get(client),
-        guarded_broker.access(listener, "OAUTHBEARER", issuer.url(TOKEN_SECONDS[client])),
+        guarded_broker.access_settings(listener, "OAUTHBEARER", issuer.token_url(TOKEN_SECONDS[client])),
     )
     write_and_read_until(Connections.are_replaced, guarded_broker, running, access, tmp_path)
 
 
-@pytest.mark.parametrize("client", REAUTHENTICATING_CLIENTS if LONG else ["java-3.9", "java-4"])
+@pytest.mark.parametrize("client", REAUTHENTICATING_CLIENTS if IS_LONG_RUN else ["java-3.9", "java-4"])
 def test_client_reauthenticates_with_password(
-    guarded_broker: GuardedBroker, secured_clients: Clients, client: str, tmp_path: Path
+    guarded_broker: MultiListenerBroker, secured_clients: ClientPool, client: str, tmp_path: Path
 ) -> None:
-    running, access = secured_clients.get(client), guarded_broker.access("SASL_SHORT", "SCRAM-SHA-512")
+    running, access = secured_clients.get(client), guarded_broker.access_settings("SASL_SHORT", "SCRAM-SHA-512")
     seconds = SHORT_SESSION_MS / 1000
     write_and_read_until(lambda observed: observed.are_renewed(seconds), guarded_broker, running, access, tmp_path)

@@ -7,13 +7,13 @@ from itertools import product
 
 import pytest
 
-from tests.long import LONG
+from tests.run_size import IS_LONG_RUN
 
-from .catalogue import SECURED
+from .client_catalog import SECURED_CLIENTS
+from .client_process import ClientPool, CommandFailed
 from .drivers.secured import COUNT, LOGIN_REJECTED
-from .issuing import Issuer
-from .running import Clients, CommandFailed
-from .securing import MECHANISMS, PASSWORD, GuardedBroker, write_and_check
+from .secured_broker import MECHANISMS, PASSWORD, MultiListenerBroker, write_and_check
+from .token_issuer import TokenIssuer
 
 pytestmark = pytest.mark.slow
 
@@ -22,12 +22,14 @@ REPRESENTATIVE = "SCRAM-SHA-512"
 """Represents all mechanisms in the short run on other listeners, because clients share the code."""
 ACCEPTED_CASES = (
     ALL
-    if LONG
+    if IS_LONG_RUN
     else [
         (listener, mechanism) for listener, mechanism in ALL if "MUTUAL" not in listener or mechanism == REPRESENTATIVE
     ]
 )
-REJECTED_CASES = ALL if LONG else [("SASL", mechanism) for mechanism in MECHANISMS] + [("SASL_TLS", REPRESENTATIVE)]
+REJECTED_CASES = (
+    ALL if IS_LONG_RUN else [("SASL", mechanism) for mechanism in MECHANISMS] + [("SASL_TLS", REPRESENTATIVE)]
+)
 
 REJECTION_SECONDS_MAX = 10.0
 """The limit for a rejection. No client waits for a timeout except kafka-python, whose driver sets it to 5 s."""
@@ -37,24 +39,36 @@ IGNORE_TOKEN_REJECTION = ("kafka-python", "aiokafka", "kafkajs")
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), ACCEPTED_CASES)
-@pytest.mark.parametrize("client", list(SECURED))
+@pytest.mark.parametrize("client", list(SECURED_CLIENTS))
 def test_valid_credentials_are_accepted(
-    guarded_broker: GuardedBroker, issuer: Issuer, secured_clients: Clients, client: str, listener: str, mechanism: str
+    guarded_broker: MultiListenerBroker,
+    issuer: TokenIssuer,
+    secured_clients: ClientPool,
+    client: str,
+    listener: str,
+    mechanism: str,
 ) -> None:
-    access = guarded_broker.access(listener, mechanism, issuer.url() if mechanism == "OAUTHBEARER" else PASSWORD)
+    access = guarded_broker.access_settings(
+        listener, mechanism, issuer.token_url() if mechanism == "OAUTHBEARER" else PASSWORD
+    )
     assert write_and_check(secured_clients.get(client), access) == COUNT
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), REJECTED_CASES)
-@pytest.mark.parametrize("client", list(SECURED))
+@pytest.mark.parametrize("client", list(SECURED_CLIENTS))
 def test_invalid_credentials_are_rejected_immediately(
-    guarded_broker: GuardedBroker, issuer: Issuer, secured_clients: Clients, client: str, listener: str, mechanism: str
+    guarded_broker: MultiListenerBroker,
+    issuer: TokenIssuer,
+    secured_clients: ClientPool,
+    client: str,
+    listener: str,
+    mechanism: str,
 ) -> None:
     running = secured_clients.get(client)
-    secret = issuer.url(aud="others") if mechanism == "OAUTHBEARER" else "wrong"
+    secret = issuer.token_url(aud="others") if mechanism == "OAUTHBEARER" else "wrong"
     started = time.time()
     with pytest.raises(CommandFailed) as raised:
-        write_and_check(running, guarded_broker.access(listener, mechanism, secret))
+        write_and_check(running, guarded_broker.access_settings(listener, mechanism, secret))
     assert time.time() - started < REJECTION_SECONDS_MAX
     assert raised.value.name == LOGIN_REJECTED
     handled_apis = {each.api for each in guarded_broker.last_requests() if each.answered_at > started}

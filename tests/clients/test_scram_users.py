@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 
 from chronik.protocol.errors import ErrorCode
 from tests.raw import RawClient
-from tests.security.sasl.asking import AskingBroker, authenticate
+from tests.security.sasl.sasl_broker import SaslBroker, authenticate
 
 from .kafka_tools import ToolFailed, run_tool
 
@@ -26,18 +26,18 @@ USERS = ("--entity-type", "users", "--entity-name")
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[AskingBroker]:
-    with AskingBroker() as running:
-        assert isinstance(running, AskingBroker)
+def broker() -> Iterator[SaslBroker]:
+    with SaslBroker() as running:
+        assert isinstance(running, SaslBroker)
         yield running
 
 
-def is_authenticated(broker: AskingBroker, mechanism: str, user: str, password: str) -> bool:
+def is_authenticated(broker: SaslBroker, mechanism: str, user: str, password: str) -> bool:
     with RawClient(broker.bootstrap) as client:
         return authenticate(client, mechanism, user, password).error_code == ErrorCode.NONE
 
 
-def test_kafka_configs_creates_describes_and_deletes_users(broker: AskingBroker) -> None:
+def test_kafka_configs_creates_describes_and_deletes_users(broker: SaslBroker) -> None:
     there = broker.open_bootstrap
     both = "SCRAM-SHA-256=[iterations=8192,password=alice-secret],SCRAM-SHA-512=[password=alice-other]"
     run_tool("kafka-configs", there, "--alter", *USERS, "alice", "--add-config", both)
@@ -57,7 +57,7 @@ def test_kafka_configs_creates_describes_and_deletes_users(broker: AskingBroker)
         run_tool("kafka-configs", there, "--alter", *USERS, "alice", "--delete-config", "SCRAM-SHA-256")
 
 
-def test_librdkafka_creates_describes_and_deletes_users(broker: AskingBroker) -> None:
+def test_librdkafka_creates_describes_and_deletes_users(broker: SaslBroker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.open_bootstrap})
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 5000)
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.cluster.brokers import Brokers, running_brokers
 
-from .drivers.wire import Received
-from .running import Clients, CommandFailed, DriverDied, unique
-from .stories import PARTITIONS, READ_COMMITTED, READ_UNCOMMITTED, Story, Writer
+from .client_process import ClientPool, CommandFailed, DriverDied, unique_name
+from .drivers.wire import ReceivedRecord
+from .transaction_scenario import PARTITIONS, READ_COMMITTED, READ_UNCOMMITTED, ScenarioRunner, TransactionScenario
 
 NAMES = ("confluent", "kafka-python", "aiokafka", "kafkajs", "java-3.9", "java-4")
 
@@ -33,8 +33,8 @@ def bootstrap(brokers: Brokers) -> str:
 
 
 @pytest.fixture(scope="module")
-def clients(bootstrap: str) -> Iterator[Clients]:
-    with closing(Clients(bootstrap, frozenset())) as running:
+def clients(bootstrap: str) -> Iterator[ClientPool]:
+    with closing(ClientPool(bootstrap, frozenset())) as running:
         yield running
 
 
@@ -43,22 +43,24 @@ class ScenarioData:
     """The scenarios, each written once, and what each reader has read."""
 
     brokers: Brokers
-    clients: Clients
-    stories: dict[str, Story]
-    read: dict[tuple[str, str, str], tuple[dict[str, list[Received]], str | None]] = field(default_factory=dict)
+    clients: ClientPool
+    stories: dict[str, TransactionScenario]
+    read: dict[tuple[str, str, str], tuple[dict[str, list[ReceivedRecord]], str | None]] = field(default_factory=dict)
 
-    def read_by(self, reader: str, isolation: str, address: str) -> tuple[dict[str, list[Received]], str | None]:
+    def read_by(self, reader: str, isolation: str, address: str) -> tuple[dict[str, list[ReceivedRecord]], str | None]:
         """Return all topics' records as a reader sees them; read once and cached."""
         key = (reader, isolation, address)
         if key not in self.read:
             self.read[key] = self._read_all(*key)
         return self.read[key]
 
-    def _read_all(self, reader: str, isolation: str, address: str) -> tuple[dict[str, list[Received]], str | None]:
+    def _read_all(
+        self, reader: str, isolation: str, address: str
+    ) -> tuple[dict[str, list[ReceivedRecord]], str | None]:
         client = self.clients.get(reader)
         wanted = {story.topic: story.count(isolation) for story in self.stories.values() if story.failure is None}
-        group = None if client.client.reads_without_group else unique("readers")
-        by_topic: dict[str, list[Received]] = defaultdict(list)
+        group = None if client.client.reads_without_group else unique_name("readers")
+        by_topic: dict[str, list[ReceivedRecord]] = defaultdict(list)
         try:
             received, problem = client.consume(wanted, group, isolation=isolation, bootstrap=address)
         except (CommandFailed, DriverDied) as failure:
@@ -69,13 +71,13 @@ class ScenarioData:
 
 
 @pytest.fixture(scope="module")
-def scenario_data(brokers: Brokers, clients: Clients) -> ScenarioData:
+def scenario_data(brokers: Brokers, clients: ClientPool) -> ScenarioData:
     stories = {}
     for name in NAMES:
-        if clients.missing(name) is None:
-            writer = Writer(clients, name)
+        if clients.missing_reason(name) is None:
+            writer = ScenarioRunner(clients, name)
             try:
-                writer.write()
+                writer.run()
             except (AssertionError, CommandFailed, DriverDied) as failure:  # fails only the tests of this writer
                 writer.story.failure = str(failure)
             stories[name] = writer.story
@@ -83,7 +85,7 @@ def scenario_data(brokers: Brokers, clients: Clients) -> ScenarioData:
 
 
 @pytest.mark.parametrize("writer", NAMES)
-def test_client_completes_transaction_scenario(scenario_data: ScenarioData, clients: Clients, writer: str) -> None:
+def test_client_completes_transaction_scenario(scenario_data: ScenarioData, clients: ClientPool, writer: str) -> None:
     assert clients.get(writer).capabilities["transactions"]
     assert scenario_data.stories[writer].failure is None
 
@@ -92,7 +94,7 @@ def test_client_completes_transaction_scenario(scenario_data: ScenarioData, clie
 @pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
 @pytest.mark.parametrize("reader", NAMES)
 def test_client_reads_transactions_of_every_client_through_every_node(
-    scenario_data: ScenarioData, clients: Clients, reader: str, isolation: str, writer: str
+    scenario_data: ScenarioData, clients: ClientPool, reader: str, isolation: str, writer: str
 ) -> None:
     clients.get(reader), clients.get(writer)
     story = scenario_data.stories[writer]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.apache_kafka import ApacheKafka, why_missing
+from bench.apache_kafka import ApacheKafka, kafka_unavailable_reason
 from chronik.testing.cluster import Cluster
 
 NODES = 3
@@ -83,10 +83,10 @@ class ChronikBrokers(Brokers):
         self.cluster[node].resume()
 
     def cut_off(self, node: int) -> None:
-        self.cluster.cut_off(node)
+        self.cluster.isolate(node)
 
     def heal(self) -> None:
-        self.cluster.heal()
+        self.cluster.restore_links()
 
     def wait_until_ready(self) -> None:
         self.cluster.wait_until_ready(READY_SECONDS_MAX)
@@ -106,7 +106,7 @@ class KafkaBrokers(Brokers):
         self.kafka.kill(node - 1)
 
     def start(self, node: int) -> None:
-        self.kafka.start_again(node - 1)
+        self.kafka.restart(node - 1)
 
     def pause(self, node: int) -> None:
         self.kafka.pause(node - 1)
@@ -134,7 +134,7 @@ def running_brokers(folder: Path, chronik: Callable[[Path], Cluster] = linked_cl
     if CHOSEN != APACHE_KAFKA:
         with chronik(folder) as cluster:
             yield ChronikBrokers(cluster)
-    elif (reason := why_missing()) is not None:
+    elif (reason := kafka_unavailable_reason()) is not None:
         pytest.skip(reason)
     else:
         with ApacheKafka(folder, NODES) as kafka:

@@ -11,14 +11,14 @@ from typing import Any
 
 from chronik.client.admin import describe_topic_configs
 from chronik.client.configs import TOPIC_RESOURCE
-from chronik.client.connection import Connection
-from chronik.console.ask import NodeSilent
+from chronik.client.connection import BrokerConnection
+from chronik.console.http_client import NodeRequestError
 from chronik.errors import ChronikError
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from chronik.testing.cluster import ROLE_LEADER, Cluster, ClusterNode
@@ -26,7 +26,7 @@ from chronik.testing.cluster import ROLE_LEADER, Cluster, ClusterNode
 ANSWER_SECONDS_MAX = 5.0
 WRITE_SECONDS = 0.05
 LOOK_SECONDS = 0.5
-COUNTED = "retention.ms"
+COUNTER_CONFIG = "retention.ms"
 """A numeric config of the watched topic; its first value is the default."""
 FIRST = 604_800_000
 
@@ -52,7 +52,7 @@ class QuorumWatch:
         watching = (self._write, self._watch_voters)
         self._threads = [threading.Thread(target=self._run_and_catch, args=(each,), name="watch") for each in watching]
         self._failures: list[Exception] = []
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, BrokerConnection] = {}
         self.writes = 0
         self.longest = (0.0, "")
         """The longest time without an acknowledgement, and the step during which it occurred."""
@@ -91,7 +91,7 @@ class QuorumWatch:
         numbers = itertools.count(FIRST + 1)
         turns = itertools.count()
         while not self._ending.wait(WRITE_SECONDS):
-            live = [node for node in self._cluster.live if node.node_id != self._leaving()]
+            live = [node for node in self._cluster.live_nodes if node.node_id != self._leaving()]
             number = next(numbers)
             if not live or not self._is_written(live[next(turns) % len(live)], number):
                 continue
@@ -101,12 +101,16 @@ class QuorumWatch:
             self.writes += 1
 
     def _is_written(self, node: ClusterNode, number: int) -> bool:
-        config = AlterableConfig(name=COUNTED, config_operation=0, value=str(number))
-        resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=self._topic, configs=[config])
+        config = IncrementalAlterableConfig(name=COUNTER_CONFIG, config_operation=0, value=str(number))
+        resource = IncrementalAlterConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=self._topic, configs=[config]
+        )
         request = IncrementalAlterConfigsRequest(resources=[resource])
         connection = self._connections.pop(node.node_id, None)
         try:
-            connection = connection or Connection(node.kafka, client_id="quorum-watch", timeout_s=ANSWER_SECONDS_MAX)
+            connection = connection or BrokerConnection(
+                node.kafka, client_id="quorum-watch", timeout_s=ANSWER_SECONDS_MAX
+            )
             answer = connection.request(request, IncrementalAlterConfigsResponse)
         except SILENT:
             if connection is not None:
@@ -117,17 +121,17 @@ class QuorumWatch:
 
     def check_last(self) -> None:
         """Check that the last acknowledged number, or a later one, is stored."""
-        with self._cluster.live[0].cluster() as client:
+        with self._cluster.live_nodes[0].cluster() as client:
             told = {each.name: each.value for each in describe_topic_configs(client, self._topic)}
-        assert int(told[COUNTED] or 0) >= self.last_written, (told[COUNTED], self.last_written)
+        assert int(told[COUNTER_CONFIG] or 0) >= self.last_written, (told[COUNTER_CONFIG], self.last_written)
 
     # Voters
 
     def _watch_voters(self) -> None:
         while not self._ending.wait(LOOK_SECONDS):
             statuses = []
-            for node in self._cluster.live:
-                with suppress(NodeSilent, OSError):
+            for node in self._cluster.live_nodes:
+                with suppress(NodeRequestError, OSError):
                     statuses.append(node.status())
             leaders = [each for each in statuses if each["role"] == ROLE_LEADER]
             if leaders:
@@ -139,11 +143,11 @@ class QuorumWatch:
         self.terms.add(leader["term"])
         if not self.voters_seen or self.voters_seen[-1] != voters:
             self.voters_seen.append(voters)
-        live = {node.node_id for node in self._cluster.live}
+        live = {node.node_id for node in self._cluster.live_nodes}
         if 2 * len(live & set(voters)) <= len(voters):
             self.without_majority.append(f"{self._whereabouts()}: voters {voters}, alive {sorted(live)}")
 
-    def told(self) -> str:
+    def summary(self) -> str:
         seconds, where = self.longest
         return (
             f"{self.writes:,} writes to the metadata log, at most {seconds:.2f} s apart ({where}); "

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.clients.catalogue import JVM_OPTIONS, TOOLS
+from tests.clients.client_catalog import JVM_OPTIONS, TOOLS
 
 LINES, COUNTS = "lines", "counts"
 APPLICATION = "word-count"
@@ -27,7 +27,7 @@ def require_streams() -> None:
         pytest.skip("streams: not set up; run tools/clients/setup")
 
 
-class Application:
+class StreamsApplication:
     """A process of the application. `keep_up` restarts it when it has exited."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
@@ -36,7 +36,7 @@ class Application:
         self._process: subprocess.Popen[bytes] | None = None
         self.restarts = 0
 
-    def __enter__(self) -> Application:
+    def __enter__(self) -> StreamsApplication:
         self.start()
         return self
 
@@ -53,14 +53,14 @@ class Application:
         self._process.kill()
         self._process.wait()
 
-    def keep_up(self) -> None:
+    def restart_if_exited(self) -> None:
         assert self._process is not None
         if self._process.poll() is not None:
             self.restarts += 1
             self.start()
 
 
-class Counted:
+class WordCounts:
     """The committed counts of each word, in order."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -91,10 +91,10 @@ class Counted:
             assert counts == list(range(1, len(counts) + 1)), f"{word} was counted {counts}"
             assert len(counts) <= expected[word], f"{word} was counted {len(counts)} times of {expected[word]}"
 
-    def wait_for(self, words: int, application: Application, seconds: float) -> None:
+    def wait_for(self, words: int, application: StreamsApplication, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while self.words < words:
-            application.keep_up()
+            application.restart_if_exited()
             assert time.monotonic() < deadline, f"{self.words} of {words} words are counted"
             self.poll(0.5)
 

@@ -13,13 +13,13 @@ import pytest
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.testing.cluster import Cluster, ClusterNode
-from tests.clients.catalogue import CLIENTS
+from tests.clients.client_catalog import CLIENTS
+from tests.clients.client_process import ClientProcess, unique_name, wait_for
 from tests.clients.drivers.wire import Record
-from tests.clients.running import RunningClient, unique, wait_for
-from tests.cluster.coordinated import Drivers, offsets_held_by, wait_until_held_everywhere
-from tests.cluster.topic_views import leader_then_followers, metadata_of, wait_until_all_have, wait_until_none_has
-from tests.long import LONG
+from tests.cluster.group_helpers import ClientPool, offsets_held_by, wait_until_held_everywhere
+from tests.cluster.topic_views import leader_then_followers, metadata_of, wait_until_all_have, wait_until_deleted
 from tests.raw import RawClient
+from tests.run_size import IS_LONG_RUN
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -42,8 +42,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def drivers(cluster: Cluster) -> Iterator[Drivers]:
-    with Drivers(cluster) as drivers:
+def drivers(cluster: Cluster) -> Iterator[ClientPool]:
+    with ClientPool(cluster) as drivers:
         yield drivers
 
 
@@ -53,18 +53,18 @@ def node(request: pytest.FixtureRequest, cluster: Cluster) -> ClusterNode:
 
 
 @pytest.fixture
-def client(request: pytest.FixtureRequest, drivers: Drivers, node: ClusterNode) -> Iterator[RunningClient]:
+def client(request: pytest.FixtureRequest, drivers: ClientPool, node: ClusterNode) -> Iterator[ClientProcess]:
     """A client whose commands bootstrap from this node alone."""
-    if (reason := CLIENTS[request.param].missing()) is not None:
+    if (reason := CLIENTS[request.param].missing_reason()) is not None:
         pytest.skip(reason)
-    with drivers.lent(request.param) as client:
-        client.use(node.bootstrap)
+    with drivers.borrow(request.param) as client:
+        client.set_bootstrap(node.bootstrap)
         yield client
 
 
-def create(client: RunningClient, cluster: Cluster, **fields: Any) -> str:
+def create(client: ClientProcess, cluster: Cluster, **fields: Any) -> str:
     """Create a topic with three replicas, wait until every node lists it, and return its name."""
-    name = unique(client.name)
+    name = unique_name(client.name)
     client.admin("create_topics", topics={name: {"replication_factor": 3, **fields}})
     wait_until_all_have(cluster, name)
     return name
@@ -72,12 +72,14 @@ def create(client: RunningClient, cluster: Cluster, **fields: Any) -> str:
 
 def partitions_by_node(cluster: Cluster, topic: str) -> list[int]:
     """Return how many partitions of the topic each node lists."""
-    return [len(each.partitions) for node in cluster.live for each in metadata_of(node).topics if each.name == topic]
+    return [
+        len(each.partitions) for node in cluster.live_nodes for each in metadata_of(node).topics if each.name == topic
+    ]
 
 
 @pytest.mark.parametrize("client", ADMINS, indirect=True)
 def test_topic_through_any_node_is_created_listed_described_and_deleted(
-    client: RunningClient, cluster: Cluster
+    client: ClientProcess, cluster: Cluster
 ) -> None:
     topic = create(client, cluster, partitions=3)
     assert topic in client.admin("list_topics")
@@ -86,22 +88,22 @@ def test_topic_through_any_node_is_created_listed_described_and_deleted(
     assert [sorted(each["replicas"]) for each in partitions] == [[1, 2, 3]] * 3
     assert {each["leader"] for each in partitions} <= {1, 2, 3}
     client.admin("delete_topics", topics=[topic])
-    wait_until_none_has(cluster, topic)
+    wait_until_deleted(cluster, topic)
     assert topic not in client.admin("list_topics")
 
 
 @pytest.mark.parametrize("client", OLDEST, indirect=True)
 def test_topic_through_any_node_is_created_and_deleted_by_oldest_version(
-    client: RunningClient, cluster: Cluster
+    client: ClientProcess, cluster: Cluster
 ) -> None:
     topic = create(client, cluster, partitions=3)
     assert partitions_by_node(cluster, topic) == [3, 3, 3]
     client.admin("delete_topics", topics=[topic])
-    wait_until_none_has(cluster, topic)
+    wait_until_deleted(cluster, topic)
 
 
 @pytest.mark.parametrize("client", ADMINS, indirect=True)
-def test_partitions_through_any_node_are_added_on_every_node(client: RunningClient, cluster: Cluster) -> None:
+def test_partitions_through_any_node_are_added_on_every_node(client: ClientProcess, cluster: Cluster) -> None:
     topic = create(client, cluster, partitions=1)
     client.admin("create_partitions", topic=topic, total=4)
     wait_for("four partitions on every node", lambda: partitions_by_node(cluster, topic) == [4, 4, 4])
@@ -109,7 +111,7 @@ def test_partitions_through_any_node_are_added_on_every_node(client: RunningClie
 
 
 @pytest.mark.parametrize("client", ADMINS, indirect=True)
-def test_configs_altered_through_any_node_are_described_by_every_node(client: RunningClient, cluster: Cluster) -> None:
+def test_configs_altered_through_any_node_are_described_by_every_node(client: ClientProcess, cluster: Cluster) -> None:
     topic = create(client, cluster, partitions=1, configs={"segment.bytes": "2097152"})
     if client.name in REPLACES_CONFIGS:
         configs = {"segment.bytes": "2097152", "retention.ms": DAY_MS}
@@ -125,44 +127,46 @@ def test_configs_altered_through_any_node_are_described_by_every_node(client: Ru
             for key, value in (("retention.ms", DAY_MS), ("segment.bytes", "2097152"))
         )
 
-    for each in cluster.live:
-        client.use(each.bootstrap)
+    for each in cluster.live_nodes:
+        client.set_bootstrap(each.bootstrap)
         wait_for(f"the configs through node {each.node_id}", has_configs)
 
 
 @pytest.mark.parametrize("client", ADMINS, indirect=True)
 def test_group_through_any_node_is_created_described_and_deleted(
-    client: RunningClient, cluster: Cluster, drivers: Drivers, node: ClusterNode
+    client: ClientProcess, cluster: Cluster, drivers: ClientPool, node: ClusterNode
 ) -> None:
-    topic, group = create(client, cluster, partitions=2), unique("group")
-    with drivers.lent(client.name if LONG or client.name not in SETS_OFFSETS_SLOWLY else "confluent") as writer:
-        writer.use(node.bootstrap)
+    topic, group = create(client, cluster, partitions=2), unique_name("group")
+    with drivers.borrow(
+        client.name if IS_LONG_RUN or client.name not in SETS_OFFSETS_SLOWLY else "confluent"
+    ) as writer:
+        writer.set_bootstrap(node.bootstrap)
         writer.admin("alter_group_offsets", group=group, offsets=[(topic, 0, 5, ""), (topic, 1, 7, "")])
     wait_until_held_everywhere(cluster, group, {(topic, 0): (5, ""), (topic, 1): (7, "")})
-    for each in cluster.live:
-        client.use(each.bootstrap)
+    for each in cluster.live_nodes:
+        client.set_bootstrap(each.bootstrap)
         assert [at[:3] for at in sorted(client.admin("group_offsets", group=group))] == [[topic, 0, 5], [topic, 1, 7]]
         assert group in client.admin("list_groups")
         assert client.admin("describe_group", group=group)["state"] == "Empty"
     client.admin("delete_group", group=group)
     assert group not in client.admin("list_groups")
-    wait_for("no node holds an offset", lambda: not any(offsets_held_by(each, group) for each in cluster.live))
+    wait_for("no node holds an offset", lambda: not any(offsets_held_by(each, group) for each in cluster.live_nodes))
 
 
 @pytest.mark.parametrize("client", ADMINS, indirect=True)
-def test_cluster_described_through_any_node_has_every_broker(client: RunningClient, cluster: Cluster) -> None:
+def test_cluster_described_through_any_node_has_every_broker(client: ClientProcess, cluster: Cluster) -> None:
     described = client.admin("describe_cluster")
     found = {each["id"]: f"{each['host']}:{each['port']}" for each in described["nodes"]}
-    assert found == {each.node_id: each.bootstrap for each in cluster.live}
+    assert found == {each.node_id: each.bootstrap for each in cluster.live_nodes}
     assert described["controller"] in found
 
 
 @pytest.mark.parametrize("client", PRODUCERS, indirect=True)
-def test_first_produce_through_any_node_creates_topic_on_every_node(client: RunningClient, cluster: Cluster) -> None:
-    topic = unique(f"produced-{client.name}")
+def test_first_produce_through_any_node_creates_topic_on_every_node(client: ClientProcess, cluster: Cluster) -> None:
+    topic = unique_name(f"produced-{client.name}")
     client.produce(topic, [Record(b"key", b"first")])
     wait_until_all_have(cluster, topic)
-    group = None if client.client.reads_without_group else unique("readers")
+    group = None if client.client.reads_without_group else unique_name("readers")
     received, problem = client.consume({topic: 1}, group)
     assert problem is None
     assert [each.value for each in received] == [b"first"]
@@ -170,12 +174,12 @@ def test_first_produce_through_any_node_creates_topic_on_every_node(client: Runn
 
 def test_metadata_request_to_any_node_creates_topic_on_every_node(node: ClusterNode, cluster: Cluster) -> None:
     """A client may send the request to any node; this one uses only the given node."""
-    topic = unique("asked-for")
+    topic = unique_name("asked-for")
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
 
     def is_led() -> bool:
         with RawClient(node.bootstrap) as raw:
-            (answer,) = raw.ask(request, 12, MetadataResponse).topics
+            (answer,) = raw.request(request, 12, MetadataResponse).topics
         return answer.error_code == ErrorCode.NONE and all(each.leader_id > 0 for each in answer.partitions)
 
     wait_for(f"leaders of {topic} according to node {node.node_id}", is_led)

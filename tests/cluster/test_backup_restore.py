@@ -17,22 +17,22 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Offset
 
 from chronik.client.admin import NewTopic, create_topics, delete_topics
-from chronik.client.cluster import Cluster as Client
+from chronik.client.cluster import ClusterClient as Client
 from chronik.client.consumer import read_all
-from chronik.client.groups import committed_offsets
+from chronik.client.groups import list_committed_offsets
 from chronik.client.records import TopicPartition
-from chronik.moving import failpoints
+from chronik.migration import failpoints
 from chronik.testing.cluster import Cluster
-from tests.cluster.replicated import wait_for
+from tests.cluster.replication_helpers import wait_for
 from tests.cluster.test_standalone_import import chronik
-from tests.long import LONG
-from tests.moving import store
+from tests.migration import sample_data
+from tests.run_size import IS_LONG_RUN
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
 BACKUP_POINTS: tuple[str, ...] = ("piece:3", "before_manifest", "after_manifest")
 RESTORE_POINTS: tuple[str, ...] = ("topics", "request:1", "compared", "finished")
-if LONG:
+if IS_LONG_RUN:
     BACKUP_POINTS = "held", *(f"piece:{number % 5 + 1}" for number in range(16)), *BACKUP_POINTS
     RESTORE_POINTS = "begun", *(f"request:{number % 3 + 1}" for number in range(15)), *RESTORE_POINTS
 TOPICS = ("left", "right")
@@ -55,12 +55,12 @@ class Writer:
             producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": "writer"})
             plain = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True})
             consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "copier"})
-            producer.init_transactions(store.SECONDS)
+            producer.init_transactions(sample_data.SECONDS)
             with contextlib.closing(consumer):
                 while not self._stopping.is_set():
                     self._write(producer, consumer)
                     plain.produce("plain", str(self.plain))
-                    assert plain.flush(store.SECONDS) == 0
+                    assert plain.flush(sample_data.SECONDS) == 0
                     self.plain += 1
         except BaseException as error:
             self.error = error
@@ -72,10 +72,10 @@ class Writer:
             for partition in range(2):
                 producer.produce(topic, str(number), partition=partition)
         offsets = [Offset("input", 0, number + 1)]
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), store.SECONDS)
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), sample_data.SECONDS)
         while True:
             try:
-                producer.commit_transaction(store.SECONDS)
+                producer.commit_transaction(sample_data.SECONDS)
                 break
             except KafkaException as error:
                 if not error.args[0].retriable():
@@ -102,7 +102,7 @@ def numbers(bootstrap: str, topic: str) -> dict[int, list[int]]:
     found = defaultdict(list)
     with Client(bootstrap) as client:
         partitions = client.partitions(topic)
-    for place, _, value in store.read_committed(bootstrap, partitions):
+    for place, _, value in sample_data.read_committed(bootstrap, partitions):
         found[place.partition].append(int(value or b""))
     return found
 
@@ -145,7 +145,7 @@ def test_backup_under_load_contains_all_acknowledged_records(tmp_path: Path) -> 
         assert all(each == list(range(count)) for topic in committed.values() for each in topic.values())
         with Client(other.bootstrap) as client:
             assert [int(record.value or b"") for record in read_all(client, "plain")][:plain] == list(range(plain))
-            offset = committed_offsets(client, "copier")[TopicPartition("input", 0)].offset
+            offset = list_committed_offsets(client, "copier")[TopicPartition("input", 0)].offset
         assert offset <= count
         status = other.leader().status()
         assert status["cluster_id"] != cluster_id_of(folder)
@@ -160,8 +160,8 @@ def cluster_id_of(folder: Path) -> str:
 def test_second_backup_run_detects_changes(tmp_path: Path) -> None:
     """Deleted and recreated topics, advanced log starts and compacted logs are restored in their last state."""
     folder = tmp_path / "backup"
-    with Cluster(1, broker=store.EAGER) as cluster:
-        store.fill(cluster.bootstrap, records=50)
+    with Cluster(1, broker=sample_data.EAGER) as cluster:
+        sample_data.create_sample_data(cluster.bootstrap, records=50)
         first = backup(cluster, folder)
         assert re.search(r"run 1: 11 partitions, 0 of them updated incrementally, [1-9][\d,]* bytes copied", first)
         assert re.search(
@@ -170,31 +170,31 @@ def test_second_backup_run_detects_changes(tmp_path: Path) -> None:
         with Client(cluster.bootstrap) as client:
             delete_topics(client, ["old", "empty"])
             create_topics(client, [NewTopic("old", 1)])
-            store.delete_records(client, TopicPartition("plain", 0), -1)
-        store.produce(cluster.bootstrap, "old", 3)
-        store.produce(cluster.bootstrap, "plain", 60)
+            sample_data.delete_records(client, TopicPartition("plain", 0), -1)
+        sample_data.produce(cluster.bootstrap, "old", 3)
+        sample_data.produce(cluster.bootstrap, "plain", 60)
         write_tombstones(cluster.bootstrap, "keys")
         wait_for("compaction", lambda: cluster[1].log.count("keys-0: log compacted") > 1)
         third = backup(cluster, folder)
         assert re.search(r"run 3: 9 partitions, 7 of them updated incrementally, [1-9][\d,]* bytes copied", third), (
             third
         )
-        view = store.seen(cluster.bootstrap)
+        view = sample_data.read_client_view(cluster.bootstrap)
         refused = chronik("restore", str(folder), "-b", cluster.bootstrap, "--yes")
         assert "a backup can only be restored into an empty cluster, and this one has cut, emptied" in refused.stderr
     with Cluster(1) as other:
         restore(folder, other)
-        assert_same(store.seen(other.bootstrap), view)
+        assert_same(sample_data.read_client_view(other.bootstrap), view)
 
 
 def write_tombstones(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(5):
         producer.produce(topic, None, f"key {number}")
-    assert producer.flush(store.SECONDS) == 0
+    assert producer.flush(sample_data.SECONDS) == 0
     for number in range(3):  # one batch each, so that earlier batches are in closed segments
         producer.produce(topic, b"last", f"end {number}")
-        assert producer.flush(store.SECONDS) == 0
+        assert producer.flush(sample_data.SECONDS) == 0
 
 
 def assert_same(now: dict[str, Any], view: dict[str, Any]) -> None:
@@ -208,7 +208,7 @@ def test_damaged_backup_is_rejected(tmp_path: Path) -> None:
     with Cluster(1) as cluster:
         with Client(cluster.bootstrap) as client:
             create_topics(client, [NewTopic("plain", 1)])
-        store.produce(cluster.bootstrap, "plain", 20)
+        sample_data.produce(cluster.bootstrap, "plain", 20)
         backup(cluster, folder)
         (piece,) = folder.rglob("*.batches")
         data = bytearray(piece.read_bytes())
@@ -226,7 +226,7 @@ def test_commits_held_by_killed_backup_are_released(tmp_path: Path) -> None:
             create_topics(client, [NewTopic("ended", 2)])
         backup(cluster, tmp_path / "backup", "held")
         began = time.monotonic()
-        producer = store.transact(cluster.bootstrap, "waits", commit=None)
+        producer = sample_data.run_transaction(cluster.bootstrap, "waits", commit=None)
         producer.commit_transaction(60)
         assert 9 < time.monotonic() - began < 60
-        store.transact(cluster.bootstrap, "goes on", commit=True)
+        sample_data.run_transaction(cluster.bootstrap, "goes on", commit=True)

@@ -10,7 +10,7 @@ import pytest
 
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.long import count
+from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -20,7 +20,7 @@ SESSION_SECONDS = 60
 
 DEADLINE_SECONDS = 30
 
-KILLS = count(3, 20)
+KILLS = sized(3, 20)
 
 Summary = Callable[[str, object], None]
 
@@ -45,7 +45,7 @@ def test_killed_broker_is_fenced_before_session_timeout(
     seconds = []
     for _ in range(KILLS):
         leader = cluster.leader()
-        others = [node for node in cluster.live if node is not leader]
+        others = [node for node in cluster.live_nodes if node is not leader]
         seconds.append(measure_seconds_until_fenced(cluster, leader if kind == "the controller" else others[0]))
     cluster.wait_until_ready()
     cluster.wait_until_agreed()
@@ -59,17 +59,17 @@ def test_killed_broker_is_fenced_before_session_timeout(
 def test_paused_or_isolated_broker_keeps_its_session(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory(broker_session_ms=SESSION_SECONDS * 1000, links=True)
     leader = cluster.leader()
-    paused, cut_off = (node for node in cluster.live if node is not leader)
+    paused, cut_off = (node for node in cluster.live_nodes if node is not leader)
     paused.pause()
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:
         assert leader.listed_brokers() == ALL
         time.sleep(0.1)
     paused.resume()
-    cluster.cut_off(cut_off.node_id)
+    cluster.isolate(cut_off.node_id)
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:
         assert leader.listed_brokers() == ALL
         time.sleep(0.1)
-    cluster.heal()
+    cluster.restore_links()
     cluster.wait_until_ready()

@@ -10,7 +10,7 @@ import pytest
 from chronik.client.errors import ConnectionLost
 from chronik.testing import Cluster
 from chronik.testing.plugin import ClusterFactory
-from tests.long import SEED, count
+from tests.run_size import SEED, sized
 
 ALL = [1, 2, 3]
 DELAY_SECONDS_MAX = 1.5
@@ -19,7 +19,7 @@ DELAY_SECONDS_MAX = 1.5
 
 def epochs(cluster: Cluster) -> list[dict[int, int]]:
     """Return the broker epochs that each live node sees."""
-    return [{broker["id"]: broker["epoch"] for broker in node.status()["brokers"]} for node in cluster.live]
+    return [{broker["id"]: broker["epoch"] for broker in node.status()["brokers"]} for node in cluster.live_nodes]
 
 
 def start_at_random(cluster: Cluster, randomness: random.Random) -> str:
@@ -36,8 +36,8 @@ def start_at_random(cluster: Cluster, randomness: random.Random) -> str:
 
 def test_all_nodes_list_all_brokers_after_start(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
-    assert [node.listed_brokers() for node in cluster.live] == [ALL, ALL, ALL]
-    assert [node.why_not_ready() for node in cluster.live] == [None, None, None]
+    assert [node.listed_brokers() for node in cluster.live_nodes] == [ALL, ALL, ALL]
+    assert [node.not_ready_reason() for node in cluster.live_nodes] == [None, None, None]
     cluster.wait_until_agreed()
 
 
@@ -45,7 +45,7 @@ def test_dead_broker_is_removed_after_controller_change(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory()
-    for _ in range(count(2, 20)):
+    for _ in range(sized(2, 20)):
         leader, term = cluster.leader(), cluster.leader().status()["term"]
         leader.kill()
         others = [node_id for node_id in ALL if node_id != leader.node_id]
@@ -80,12 +80,12 @@ def test_restarted_node_is_listed_with_new_incarnation(chronik_cluster_factory: 
 
 def test_new_cluster_starts_in_any_order(chronik_cluster_factory: ClusterFactory) -> None:
     randomness = random.Random(SEED)
-    for _ in range(count(3, 20)):
+    for _ in range(sized(3, 20)):
         cluster = chronik_cluster_factory(start=False)
         starts = start_at_random(cluster, randomness)
         cluster.wait_until_listed(ALL)
         cluster.wait_until_ready()
-        assert len({node.status()["cluster_id"] for node in cluster.live}) == 1, starts
+        assert len({node.status()["cluster_id"] for node in cluster.live_nodes}) == 1, starts
         cluster.wait_until_agreed()
         cluster.close()
 
@@ -96,13 +96,13 @@ def test_cluster_restarts_in_any_order_after_power_loss(
     randomness = random.Random(SEED)
     cluster = chronik_cluster_factory()
     cluster_id, index = cluster.status(1)["cluster_id"], cluster.wait_until_agreed()
-    for _ in range(count(2, 20)):
-        for node in cluster.live:
+    for _ in range(sized(2, 20)):
+        for node in cluster.live_nodes:
             node.kill()
         starts = start_at_random(cluster, randomness)
         cluster.wait_until_ready()
         cluster.wait_until_listed(ALL)
-        assert {node.status()["cluster_id"] for node in cluster.live} == {cluster_id}, starts
+        assert {node.status()["cluster_id"] for node in cluster.live_nodes} == {cluster_id}, starts
         grown = cluster.wait_until_agreed()
         assert grown > index, "the log must contain three new registrations"
         index = grown
@@ -118,13 +118,13 @@ def test_stopped_cluster_restarts_with_same_state(chronik_cluster_factory: Clust
     cluster.wait_until_ready()
     for seen in epochs(cluster):
         assert all(seen[node_id] > before[node_id] for node_id in ALL)
-    for node in cluster.live:
+    for node in cluster.live_nodes:
         with node.cluster() as client:
             assert client.topic("kept").name == "kept"
 
 
 def test_cluster_starts_without_one_node(chronik_cluster_factory: ClusterFactory) -> None:
-    for missing in random.Random(SEED).sample(ALL, count(1, len(ALL))):
+    for missing in random.Random(SEED).sample(ALL, sized(1, len(ALL))):
         cluster = chronik_cluster_factory(start=False)
         present = [node_id for node_id in ALL if node_id != missing]
         for node_id in present:
@@ -144,7 +144,7 @@ def test_first_node_of_cluster_reports_not_ready(chronik_cluster_factory: Cluste
     cluster[2].start()
     with pytest.raises(ConnectionLost):
         cluster[2].listed_brokers()
-    why_not = cluster[2].why_not_ready()
+    why_not = cluster[2].not_ready_reason()
     assert why_not is not None
     assert why_not.startswith("not ready: ")
     assert cluster[2].status()["role"] != "leader"

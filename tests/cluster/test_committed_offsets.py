@@ -55,7 +55,7 @@ def held_by(node: ClusterNode, group: str) -> dict[int, tuple[int, str]]:
 
 def wait_until_held_everywhere(cluster: Cluster, expected: dict[str, dict[int, tuple[int, str]]]) -> None:
     def missing() -> str | None:
-        for node in cluster.live:
+        for node in cluster.live_nodes:
             for group, offsets in expected.items():
                 if held_by(node, group) != offsets:
                     return f"{group} on {node!r}"

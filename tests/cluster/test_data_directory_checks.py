@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from chronik.broker.set_aside import DELETED_KEPT_MS
+from chronik.broker.quarantine import DELETED_RETENTION_MS
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.control import BrokerFailed
 from chronik.testing.plugin import ClusterFactory
 from tests.chaos.history import Place
-from tests.cli.running import chronik
-from tests.cluster import replicated
-from tests.node.test_the_wrong_start_costs_nothing import older, refusal, snapshot
+from tests.cli.command_line import run_chronik
+from tests.cluster import replication_helpers
+from tests.node.test_data_directory import downgrade_identity, read_files, start_error
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -28,22 +28,22 @@ PLACE = Place("acct", 0)
 
 
 def filled(cluster: Cluster) -> list[bytes]:
-    replicated.make_topic(cluster, PLACE.topic, 1)
+    replication_helpers.create_topic(cluster, PLACE.topic, 1)
     values = [b"record %d" % number for number in range(RECORDS)]
     lines = b"\n".join(values)
     command = [sys.executable, "-m", "chronik", "produce", PLACE.topic, "-b", cluster.bootstrap]
     subprocess.run(command, input=lines, check=True, timeout=60, env=os.environ, capture_output=True)
-    replicated.wait_until_in_sync(cluster, [PLACE])
+    replication_helpers.wait_until_in_sync(cluster, [PLACE])
     return values
 
 
 def read(cluster: Cluster) -> list[bytes | None]:
-    replicated.wait_until_in_sync(cluster, [PLACE])
-    return [record.value for record in replicated.read_all(cluster.bootstrap, [PLACE])[PLACE]]
+    replication_helpers.wait_until_in_sync(cluster, [PLACE])
+    return [record.value for record in replication_helpers.read_all(cluster.bootstrap, [PLACE])[PLACE]]
 
 
 def start_standalone(node: ClusterNode) -> str:
-    return refusal("--data", str(node.data_dir), "--node-id", str(node.node_id))
+    return start_error("--data", str(node.data_dir), "--node-id", str(node.node_id))
 
 
 def test_standalone_start_in_cluster_directory_is_rejected(
@@ -53,10 +53,10 @@ def test_standalone_start_in_cluster_directory_is_rejected(
     values = filled(cluster)
     cluster.stop()
     for node in cluster.nodes.values():
-        before = snapshot(node.data_dir)
+        before = read_files(node.data_dir)
         assert "is the data directory of a node of a cluster" in start_standalone(node)
-        assert snapshot(node.data_dir) == before
-        older(node.data_dir)
+        assert read_files(node.data_dir) == before
+        downgrade_identity(node.data_dir)
         assert "is the data directory of a node of a cluster" in start_standalone(node)
     cluster.start()
     assert read(cluster) == values
@@ -68,7 +68,7 @@ def test_partitions_quarantined_by_older_version_are_restored(chronik_cluster_fa
     values = filled(cluster)
     cluster.stop()
     for node in cluster.nodes.values():
-        older(node.data_dir)
+        downgrade_identity(node.data_dir)
         shutil.copytree(node.data_dir / "__raft", node.data_dir / "__meta")
         (node.data_dir / "topics").rename(node.data_dir / "unknown")
     for log in cluster.nodes[2].data_dir.glob("unknown/*/0/*.log"):
@@ -100,8 +100,8 @@ def test_missing_node_json_in_cluster_is_rejected_and_restorable(chronik_cluster
     )
     config.write_text(f'node_id = 2\ncluster_secret = "{"x" * 32}"\n{peers}')
     common = ("--config", str(config), "--data", str(node.data_dir))
-    assert "has lost its node.json" in refusal(*common)
-    assert "is the data directory of a node of a cluster" in refusal(
+    assert "has lost its node.json" in start_error(*common)
+    assert "is the data directory of a node of a cluster" in start_error(
         "--data", str(node.data_dir), "--node-id", "2", "--restore-identity"
     )
     process = subprocess.Popen(
@@ -147,13 +147,13 @@ def test_directory_of_other_cluster_is_rejected_unchanged(
     own = cluster.nodes[3].data_dir
     own.rename(tmp_path / "own")
     shutil.copytree(other.nodes[3].data_dir, own)
-    topics = snapshot(own / "topics")
+    topics = read_files(own / "topics")
     with suppress(BrokerFailed):  # the node may be rejected before it has started
         cluster.nodes[3].start()
-    replicated.wait_for("it stops", lambda: not cluster.nodes[3].running)
+    replication_helpers.wait_for("it stops", lambda: not cluster.nodes[3].is_running)
     assert "this data directory belongs to cluster" in cluster.nodes[3].log
     cluster.nodes[3].kill()
-    assert snapshot(own / "topics") == topics
+    assert read_files(own / "topics") == topics
     shutil.rmtree(own)
     (tmp_path / "own").rename(own)
     cluster.nodes[3].start()
@@ -167,15 +167,15 @@ def test_topic_deleted_while_node_was_offline_is_removed_after_a_week(chronik_cl
     filled(cluster)
     away = cluster.nodes[3]
     away.stop()
-    deleted = chronik("topics", "delete", PLACE.topic, bootstrap=cluster.nodes[1].bootstrap)
+    deleted = run_chronik("topics", "delete", PLACE.topic, bootstrap=cluster.nodes[1].bootstrap)
     assert deleted.code == 0, deleted.err
     away.start()
-    replicated.wait_for("quarantine", lambda: list(away.data_dir.glob("unknown/*/set-aside.json")))
+    replication_helpers.wait_for("quarantine", lambda: list(away.data_dir.glob("unknown/*/set-aside.json")))
     assert "was deleted or moved while this node was down" in away.log
     [path] = away.data_dir.glob("unknown/*/set-aside.json")
     mark = json.loads(path.read_bytes())
     assert mark["cluster_id"] == away.status()["cluster_id"]
     away.stop()
-    path.write_text(json.dumps(mark | {"time_ms": mark["time_ms"] - DELETED_KEPT_MS}))
+    path.write_text(json.dumps(mark | {"time_ms": mark["time_ms"] - DELETED_RETENTION_MS}))
     away.start()
-    replicated.wait_for("removal", lambda: not list(away.data_dir.glob("unknown/*")))
+    replication_helpers.wait_for("removal", lambda: not list(away.data_dir.glob("unknown/*")))

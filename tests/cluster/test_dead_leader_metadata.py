@@ -14,22 +14,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chronik.console.ask import ask
+from chronik.console.http_client import http_get
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    TopicRequest,
+    DescribeTopicPartitionsTopic,
 )
-from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse, FoundCoordinator
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from chronik.testing.cluster import ASK_SECONDS_MAX, Cluster, ClusterNode
+from chronik.testing.cluster import REQUEST_SECONDS_MAX, Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.clients.catalogue import CLIENTS
-from tests.clients.running import RunningClient, wait_for
+from tests.clients.client_catalog import CLIENTS
+from tests.clients.client_process import ClientProcess, wait_for
 from tests.raw import RawClient
 
-from .partitions import create, wait_until_in_sync
+from .partitions import create_topic, wait_until_in_sync
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -50,8 +50,8 @@ def wait_until_equal(cluster: Cluster, expected: object, state: Callable[[], obj
 
 
 def with_topics(cluster: Cluster) -> Cluster:
-    create(cluster[1], "moves", LED_BY_2)
-    create(cluster[1], "stays", LED_BY_1)
+    create_topic(cluster[1], "moves", LED_BY_2)
+    create_topic(cluster[1], "stays", LED_BY_1)
     wait_until_in_sync(cluster, "moves")
     wait_until_in_sync(cluster, "stays")
     return cluster
@@ -74,27 +74,27 @@ PAGE_NOT_CONFIRMED: TopicView = (ErrorCode.LEADER_NOT_AVAILABLE, [])
 def read_metadata(node: ClusterNode, name: str) -> TopicView:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     with RawClient(node.bootstrap) as client:
-        topic = client.ask(request, 12, MetadataResponse).topics[0]
+        topic = client.request(request, 12, MetadataResponse).topics[0]
     leaders = [(each.leader_id, ErrorCode(each.error_code)) for each in topic.partitions]
     return ErrorCode(topic.error_code), leaders
 
 
 def read_topic_partitions(node: ClusterNode, name: str) -> TopicView:
-    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)])
+    request = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsTopic(name=name)])
     with RawClient(node.bootstrap) as client:
-        topic = client.ask(request, 0, DescribeTopicPartitionsResponse).topics[0]
+        topic = client.request(request, 0, DescribeTopicPartitionsResponse).topics[0]
     leaders = [(each.leader_id, ErrorCode(each.error_code)) for each in topic.partitions]
     return ErrorCode(topic.error_code), leaders
 
 
-def coordinator(node: ClusterNode, group: str) -> Coordinator:
+def coordinator(node: ClusterNode, group: str) -> FoundCoordinator:
     with RawClient(node.bootstrap) as client:
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-        return client.ask(request, 4, FindCoordinatorResponse).coordinators[0]
+        return client.request(request, 4, FindCoordinatorResponse).coordinators[0]
 
 
 def metadata_requests(node: ClusterNode) -> int:
-    _, body = ask(node.http, "/metrics", ASK_SECONDS_MAX)
+    _, body = http_get(node.http, "/metrics", REQUEST_SECONDS_MAX)
     (found,) = re.findall(r'^chronik_requests_total{api="Metadata"} (\d+)$', body.decode(), re.MULTILINE)
     return int(found)
 
@@ -129,10 +129,10 @@ def test_find_coordinator_does_not_return_dead_node(
 def test_java_admin_client_lists_offsets_after_leader_election(
     chronik_cluster_factory: ClusterFactory, name: str
 ) -> None:
-    if (reason := CLIENTS[name].missing()) is not None:
+    if (reason := CLIENTS[name].missing_reason()) is not None:
         pytest.skip(reason)
     cluster = with_topics(chronik_cluster_factory(broker_session_ms=LONG_SESSION_MS))
-    client = RunningClient(CLIENTS[name], cluster[1].bootstrap)
+    client = ClientProcess(CLIENTS[name], cluster[1].bootstrap)
     try:
         node = leave_node_1_alone(cluster)
         wait_until_equal(cluster, NOT_CONFIRMED, lambda: read_metadata(node, "moves"))
@@ -152,10 +152,10 @@ def test_java_admin_client_does_not_wait_for_dying_leader(
     """The client knows the leader from an earlier call. (Version 3.9 is excluded: a response in the milliseconds before
     the death is noticed makes it wait for the dead broker.)"""
     java = CLIENTS["java-4"]
-    if (reason := java.missing()) is not None:
+    if (reason := java.missing_reason()) is not None:
         pytest.skip(reason)
     cluster = with_topics(chronik_cluster_factory())
-    client = RunningClient(java, cluster[1].bootstrap)
+    client = ClientProcess(java, cluster[1].bootstrap)
     try:
         assert client.admin("list_offsets", topic="moves", partition=0, spec="latest")["offset"] == 0
         cluster[2].kill()

@@ -9,10 +9,10 @@ import pytest
 from chronik.protocol.errors import ErrorCode
 from chronik.testing.cluster import ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.api.talk import batch, describe, produce
+from tests.api.request_builders import batch, describe_topic, produce
 from tests.chaos.history import Place
-from tests.cluster import replicated
-from tests.cluster.partitions import create
+from tests.cluster import replication_helpers
+from tests.cluster.partitions import create_topic
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -22,7 +22,9 @@ WIPED = 2
 
 def wait_until_known(client: RawClient, topic: str) -> None:
     """Wait until the node knows a topic that another node has created."""
-    replicated.wait_for(f"{topic} to be known", lambda: describe(client, topic).error_code == ErrorCode.NONE)
+    replication_helpers.wait_for(
+        f"{topic} to be known", lambda: describe_topic(client, topic).error_code == ErrorCode.NONE
+    )
 
 
 def wipe(node: ClusterNode) -> None:
@@ -35,29 +37,29 @@ def test_replaced_disk_is_refilled_under_load(
 ) -> None:
     cluster = chronik_cluster_factory()
     wiped = cluster.nodes[WIPED]
-    places = replicated.make_topic(cluster, "copied", 3)
-    create(cluster.nodes[1], "single", [WIPED], [1])
-    load = replicated.ConfluentLoad(cluster.bootstrap, "copied", 3)
+    places = replication_helpers.create_topic(cluster, "copied", 3)
+    create_topic(cluster.nodes[1], "single", [WIPED], [1])
+    load = replication_helpers.ConfluentLoad(cluster.bootstrap, "copied", 3)
     with RawClient(wiped.bootstrap) as client:
         wait_until_known(client, "single")
         assert produce(client, "single", batch(b"the only copy")).error_code == ErrorCode.NONE
-    with replicated.running(load):
-        load.wait_until_it_goes_on(records=100)
+    with replication_helpers.running_clients(load):
+        load.wait_until_progress(records=100)
         wipe(wiped)
-        load.wait_until_it_goes_on(records=50)
+        load.wait_until_progress(records=50)
         wiped.start()
-        replicated.wait_until_in_sync(cluster, places)
-        load.wait_until_it_goes_on()
+        replication_helpers.wait_until_in_sync(cluster, places)
+        load.wait_until_progress()
     assert not load.problems, load.problems
-    assert replicated.check_records(cluster.bootstrap, places, [load]) == load.count
-    replicated.check_replicas(cluster, places)
+    assert replication_helpers.check_records(cluster.bootstrap, places, [load]) == load.count
+    replication_helpers.check_replicas(cluster, places)
     for place in places:
-        assert replicated.stored(cluster, place)[WIPED].start == 0
-        assert replicated.stored(cluster, place)[WIPED].batches
+        assert replication_helpers.read_stored_logs(cluster, place)[WIPED].start == 0
+        assert replication_helpers.read_stored_logs(cluster, place)[WIPED].batches
     cluster.wait_until_ready()
     for node in cluster.nodes.values():
         with RawClient(node.bootstrap) as client:
-            lost, kept = sorted(describe(client, "single").partitions, key=lambda each: each.partition_index)
+            lost, kept = sorted(describe_topic(client, "single").partitions, key=lambda each: each.partition_index)
             assert ErrorCode(lost.error_code) is ErrorCode.LEADER_NOT_AVAILABLE
             assert (lost.leader_id, lost.isr_nodes, lost.replica_nodes) == (-1, [], [WIPED])
             assert ErrorCode(kept.error_code) is ErrorCode.NONE
@@ -73,9 +75,9 @@ def test_partition_stays_offline_without_last_in_sync_disk(
     """The followers missed the last records and must not become leaders."""
     cluster = chronik_cluster_factory()
     last = cluster.nodes[1]
-    create(last, "shrunk", [1, 2], min_insync_replicas="1")
+    create_topic(last, "shrunk", [1, 2], min_insync_replicas="1")
     place = Place("shrunk", 0)
-    replicated.wait_until_in_sync(cluster, [place])
+    replication_helpers.wait_until_in_sync(cluster, [place])
     with RawClient(last.bootstrap) as client:
         wait_until_known(client, "shrunk")
         assert produce(client, "shrunk", batch(b"on both")).error_code == ErrorCode.NONE
@@ -90,7 +92,7 @@ def test_partition_stays_offline_without_last_in_sync_disk(
     def missing() -> str | None:
         for node in cluster.nodes.values():
             with RawClient(node.bootstrap) as client:
-                [seen] = describe(client, "shrunk").partitions
+                [seen] = describe_topic(client, "shrunk").partitions
             if (seen.error_code, seen.leader_id, seen.isr_nodes) != (ErrorCode.LEADER_NOT_AVAILABLE, -1, []):
                 return f"node {node.node_id} sees {seen}"
         return None
@@ -100,4 +102,4 @@ def test_partition_stays_offline_without_last_in_sync_disk(
         with RawClient(node.bootstrap) as client:
             answer = produce(client, "shrunk", batch(b"nobody takes it"))
             assert ErrorCode(answer.error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert replicated.stored(cluster, place)[2].batches[0].content.endswith(b"on both\x00")
+    assert replication_helpers.read_stored_logs(cluster, place)[2].batches[0].content.endswith(b"on both\x00")

@@ -16,17 +16,17 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.long import SEED, count
+from tests.run_size import SEED, sized
 
 from .brokers import Brokers, ChronikBrokers, running_brokers
 from .copier import GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS
-from .copying import FAULTS, Copiers, Fault, copied_cluster, is_possible
-from .standing import how_it_stands
+from .copier_faults import FAULTS, CopierProcesses, Fault, create_copier_cluster, is_possible
+from .diagnosis import describe_cluster_state
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-RECORDS = count(10_000, 100_000)
-STEPS = count(7, 60)
+RECORDS = sized(10_000, 100_000)
+STEPS = sized(7, 60)
 """Number of faults. A chunk of the records is in progress when each of them begins and ends."""
 
 INPUT_PARTITIONS = 6
@@ -44,10 +44,10 @@ Summary = Callable[[str, object], None]
 
 def test_records_are_copied_exactly_once_under_faults(tmp_path: Path, record_property: Summary) -> None:
     rng = random.Random(f"copied {SEED}")
-    with running_brokers(tmp_path / "brokers", copied_cluster) as brokers:
+    with running_brokers(tmp_path / "brokers", create_copier_cluster) as brokers:
         make_topics(brokers)
         feed = Feed(brokers.bootstrap)
-        with Copiers(brokers, tmp_path) as copiers:
+        with CopierProcesses(brokers, tmp_path) as copiers:
             for fault, chunk in zip(chosen_faults(brokers, rng), split_numbers(), strict=False):
                 run_fault(brokers, copiers, feed, fault, chunk, rng)
             feed.wait_until_written()
@@ -101,7 +101,9 @@ class Feed:
             self._failures.append(str(error))
 
 
-def run_fault(brokers: Brokers, copiers: Copiers, feed: Feed, fault: Fault, chunk: range, rng: random.Random) -> None:
+def run_fault(
+    brokers: Brokers, copiers: CopierProcesses, feed: Feed, fault: Fault, chunk: range, rng: random.Random
+) -> None:
     """Apply a fault while a chunk is being written and copied.
 
     The fault ends after its duration, or when most of the chunk has been copied.
@@ -116,12 +118,14 @@ def run_fault(brokers: Brokers, copiers: Copiers, feed: Feed, fault: Fault, chun
     brokers.wait_until_ready()
 
 
-def wait_until_copied(brokers: Brokers, copiers: Copiers, records: int, give_up_at: float | None = None) -> None:
+def wait_until_copied(
+    brokers: Brokers, copiers: CopierProcesses, records: int, give_up_at: float | None = None
+) -> None:
     """Wait until the records are copied, at most until `give_up_at`; without it, a timeout fails the test."""
     deadline = time.monotonic() + SETTLED_SECONDS_MAX if give_up_at is None else give_up_at
     with create_consumer(brokers.bootstrap) as consumer:
         while (copied := sum(committed(consumer, deadline).values())) < records:
-            copiers.keep_up()
+            copiers.restart_exited()
             if time.monotonic() > deadline:
                 if give_up_at is not None:
                     return
@@ -129,9 +133,9 @@ def wait_until_copied(brokers: Brokers, copiers: Copiers, records: int, give_up_
             time.sleep(POLL_SECONDS)
 
 
-def standing(brokers: Brokers, copiers: Copiers) -> str:
+def standing(brokers: Brokers, copiers: CopierProcesses) -> str:
     nodes = brokers.cluster.nodes.values() if isinstance(brokers, ChronikBrokers) else ()
-    return f"{copiers.where_they_are()}\n{how_it_stands(nodes, (INPUT, OUTPUT), GROUP)}"
+    return f"{copiers.diagnose()}\n{describe_cluster_state(nodes, (INPUT, OUTPUT), GROUP)}"
 
 
 # Checks

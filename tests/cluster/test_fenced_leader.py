@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from chronik.testing.cluster import Cluster
 from chronik.testing.plugin import ClusterFactory
 
-from .partitions import create, wait_until_in_sync
+from .partitions import create_topic, wait_until_in_sync
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -83,7 +83,7 @@ def test_producers_switch_to_new_leader_during_isolation(
     produce: Callable[[str, Acknowledged, threading.Event], None],
 ) -> None:
     cluster = chronik_cluster_factory(links=True)
-    create(cluster[1], "topic", [1, 2, 3], [1, 3, 2], [1, 2, 3])
+    create_topic(cluster[1], "topic", [1, 2, 3], [1, 3, 2], [1, 2, 3])
     wait_until_in_sync(cluster, "topic")
     acknowledged: Counter[int] = Counter()
     over = threading.Event()
@@ -95,7 +95,7 @@ def test_producers_switch_to_new_leader_during_isolation(
     producing.start()
     try:
         wait_for_all_partitions(cluster, acknowledged)
-        cluster.cut_off(1)
+        cluster.isolate(1)
         began = time.monotonic()
         cluster.wait_until(lambda: None if cluster[1].status()["fenced"] else "not yet", "node 1 to be fenced")
         acknowledged.clear()
@@ -103,6 +103,6 @@ def test_producers_switch_to_new_leader_during_isolation(
         seconds = time.monotonic() - began
     finally:
         over.set()
-        cluster.heal()
+        cluster.restore_links()
         producing.join()
     record_property("summary", f"{produce.__name__}: every partition acknowledged {seconds:.1f} s after the cut")

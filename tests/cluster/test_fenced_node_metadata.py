@@ -12,7 +12,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.cluster.partitions import create, wait_until_in_sync
+from tests.cluster.partitions import create_topic, wait_until_in_sync
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -85,7 +85,7 @@ def wait_until_assigned(subscriber: Subscriber) -> None:
 
 def cluster_with_topic(factory: ClusterFactory) -> Cluster:
     cluster = factory(links=True, log_level="debug")
-    create(cluster[1], TOPIC, *PARTITIONS)
+    create_topic(cluster[1], TOPIC, *PARTITIONS)
     wait_until_in_sync(cluster, TOPIC)
     return cluster
 
@@ -96,14 +96,14 @@ def test_subscriber_keeps_topic_while_node_is_fenced(chronik_cluster_factory: Cl
     try:
         wait_until_assigned(subscriber)
         asked_before = metadata_requests(cluster[1])
-        cluster.cut_off(1)
+        cluster.isolate(1)
         while not cluster[1].status()["fenced"]:
             subscriber.poll()
         until = time.monotonic() + FENCED_SECONDS
         while time.monotonic() < until:
             subscriber.poll()
         asked = metadata_requests(cluster[1]) - asked_before
-        cluster.heal()
+        cluster.restore_links()
     finally:
         subscriber.close()
     assert asked > 0, "the fenced node got no requests"
@@ -112,14 +112,14 @@ def test_subscriber_keeps_topic_while_node_is_fenced(chronik_cluster_factory: Cl
 
 def test_subscriber_starting_at_fenced_node_finds_topic(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = cluster_with_topic(chronik_cluster_factory)
-    cluster.cut_off(1)
+    cluster.isolate(1)
     wait_until_fenced(cluster, cluster[1])
     subscriber = Subscriber(cluster[1].bootstrap)
     try:
         wait_until_assigned(subscriber)
     finally:
         subscriber.close()
-        cluster.heal()
+        cluster.restore_links()
     assert metadata_requests(cluster[1]) > 0
     assert subscriber.missing_topics == []
 
@@ -127,12 +127,12 @@ def test_subscriber_starting_at_fenced_node_finds_topic(chronik_cluster_factory:
 @pytest.mark.parametrize("version", [1, 9, 12])
 def test_fenced_node_lists_partitions_without_leaders(chronik_cluster_factory: ClusterFactory, version: int) -> None:
     cluster = cluster_with_topic(chronik_cluster_factory)
-    cluster.cut_off(1)
+    cluster.isolate(1)
     wait_until_fenced(cluster, cluster[1])
     with RawClient(cluster[1].bootstrap) as client:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-        response = client.ask(request, version, MetadataResponse)
-    cluster.heal()
+        response = client.request(request, version, MetadataResponse)
+    cluster.restore_links()
     (topic,) = response.topics
     assert topic.error_code == ErrorCode.NONE
     assert [(each.partition_index, each.leader_id, each.error_code) for each in topic.partitions] == [

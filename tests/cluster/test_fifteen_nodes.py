@@ -11,11 +11,11 @@ from itertools import combinations
 
 import pytest
 
-from chronik.client.cluster import Cluster as ClusterClient
+from chronik.client.cluster import ClusterClient as ClusterClient
 from chronik.testing.cluster import Cluster
 from chronik.testing.plugin import ClusterFactory
-from tests.cluster import growing, replicated
-from tests.long import SEED
+from tests.cluster import membership_helpers, replication_helpers
+from tests.run_size import SEED
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -34,42 +34,44 @@ def test_fifteen_node_cluster_survives_loss_of_five(
     began = time.monotonic()
     cluster = chronik_cluster_factory(NODES, replication_factor=COPIES, min_insync_replicas=MIN_IN_SYNC)
     up_seconds = time.monotonic() - began
-    assert growing.seats(cluster[1]) == "V" * VOTERS + "o" * (NODES - VOTERS)
-    places = replicated.make_topic(cluster, "kept", PARTITIONS, COPIES)
+    assert membership_helpers.voter_letters(cluster[1]) == "V" * VOTERS + "o" * (NODES - VOTERS)
+    places = replication_helpers.create_topic(cluster, "kept", PARTITIONS, COPIES)
     cluster.wait_until_agreed()
 
-    load = replicated.ConfluentLoad(cluster.bootstrap, "kept", PARTITIONS, rate=RATE)
-    follower = replicated.ConfluentFollower(cluster.bootstrap, "kept", "readers")
-    with replicated.running(load, follower):
-        load.wait_until_it_goes_on()
-        follower.wait_until_it_goes_on()
+    load = replication_helpers.ConfluentLoad(cluster.bootstrap, "kept", PARTITIONS, rate=RATE)
+    follower = replication_helpers.ConfluentConsumerLoad(cluster.bootstrap, "kept", "readers")
+    with replication_helpers.running_clients(load, follower):
+        load.wait_until_progress()
+        follower.wait_until_progress()
         acknowledged = load.count
         lost = sorted(choose_victims(cluster))
-        load.forget_gaps()
+        load.reset_gaps()
         with ThreadPoolExecutor(len(lost)) as threads:
             list(threads.map(lambda node_id: cluster[node_id].kill(), lost))
-        load.wait_until_it_goes_on()
+        load.wait_until_progress()
         cluster.wait_until_listed(set(cluster.nodes) - set(lost))
         assert cluster.leader().node_id not in lost
-        load.wait_until_it_goes_on()
-        gaps = [load.gap(partition) for partition in range(PARTITIONS)]
+        load.wait_until_progress()
+        gaps = [load.longest_gap(partition) for partition in range(PARTITIONS)]
         assert load.count > acknowledged
         cluster.wait_until_agreed()
-        load.end()
+        load.stop()
         load.join()
-        ends = {place.partition: end for place, end in replicated.ends_of(cluster.bootstrap, places).items()}
-        follower.wait_until_it_has_read(ends)
+        ends = {
+            place.partition: end for place, end in replication_helpers.end_offsets(cluster.bootstrap, places).items()
+        }
+        follower.wait_until_read(ends)
     assert not load.problems, load.problems[:3]
 
-    records = replicated.check_records(cluster.bootstrap, places, [load])
+    records = replication_helpers.check_records(cluster.bootstrap, places, [load])
     assert records == load.count
-    replicated.check_follower(cluster.bootstrap, places, follower)
+    replication_helpers.check_consumer(cluster.bootstrap, places, follower)
     assert cluster.wait_until_agreed() > 0
-    assert len(cluster.live) == NODES - len(lost)
+    assert len(cluster.live_nodes) == NODES - len(lost)
     record_property(
         "summary",
         f"15 nodes, started in {up_seconds:.1f} s, lost five ({lost}): {records:,} records acknowledged, 0 lost; "
-        f"without an acknowledgement for {replicated.median_and_most(gaps)}",
+        f"without an acknowledgement for {replication_helpers.format_median_and_max(gaps)}",
     )
 
 

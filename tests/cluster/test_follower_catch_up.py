@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 from chronik.limits import MIB
 from chronik.testing.cluster import Cluster
 from chronik.testing.plugin import ClusterFactory
-from tests.cluster import replicated
-from tests.long import count
+from tests.cluster import replication_helpers
+from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-RECORDS = count(100_000, 1_000_000)
+RECORDS = sized(100_000, 1_000_000)
 RECORD_BYTES = 1000
 PARTITIONS = 3
 GROWTH_MAX = 64 * MIB
@@ -47,7 +47,7 @@ class Memory:
 
     def _run(self) -> None:
         while not self._ending.wait(SAMPLE_SECONDS):
-            for node in self._cluster.live:
+            for node in self._cluster.live_nodes:
                 try:
                     size = resident_bytes(node.pid)
                 except OSError:
@@ -87,7 +87,7 @@ def fill(cluster: Cluster, topic: str, records: int) -> None:
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
-    assert producer.flush(replicated.FLUSH_SECONDS_MAX) == 0
+    assert producer.flush(replication_helpers.FLUSH_SECONDS_MAX) == 0
     assert not failures, failures[:3]
 
 
@@ -95,9 +95,9 @@ def test_returning_node_catches_up_with_bounded_memory(
     chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
 ) -> None:
     cluster = chronik_cluster_factory()
-    places = replicated.make_topic(cluster, "long", PARTITIONS)
+    places = replication_helpers.create_topic(cluster, "long", PARTITIONS)
     fill(cluster, "long", 1000)
-    replicated.wait_until_in_sync(cluster, places)
+    replication_helpers.wait_until_in_sync(cluster, places)
     away = cluster.nodes[2]
     away.kill()
     memory = Memory(cluster)
@@ -105,11 +105,11 @@ def test_returning_node_catches_up_with_bounded_memory(
         fill(cluster, "long", RECORDS)
         back = time.monotonic()
         away.start()
-        replicated.wait_until_in_sync(cluster, places, seconds=replicated.READ_SECONDS_MAX)
+        replication_helpers.wait_until_in_sync(cluster, places, seconds=replication_helpers.READ_SECONDS_MAX)
         seconds = time.monotonic() - back
     assert set(memory.growth) == set(cluster.nodes)
-    assert sum(replicated.ends_of(cluster.bootstrap, places).values()) == RECORDS + 1000
-    replicated.check_replicas(cluster, places)
+    assert sum(replication_helpers.end_offsets(cluster.bootstrap, places).values()) == RECORDS + 1000
+    replication_helpers.check_replicas(cluster, places)
     megabytes = RECORDS * RECORD_BYTES / 1e6
     shown = ", ".join(f"{most / MIB:.0f}" for _, most in sorted(memory.most.items()))
     record_property(

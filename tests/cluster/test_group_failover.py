@@ -13,7 +13,14 @@ from confluent_kafka import Consumer
 from chronik.testing.cluster import Cluster
 from chronik.testing.plugin import ClusterFactory
 
-from .coordinated import SETTLED_SECONDS_MAX, coordinator_of, generation_of, make_topic, unique, wait_until_whole
+from .group_helpers import (
+    SETTLED_SECONDS_MAX,
+    coordinator_of,
+    create_topic,
+    generation_of,
+    unique_name,
+    wait_until_fully_in_sync,
+)
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -77,7 +84,7 @@ def test_static_members_restart_without_rebalance_during_failover(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory()
-    topic, group = make_topic(cluster, 6), unique("static")
+    topic, group = create_topic(cluster, 6), unique_name("static")
     names = ("one", "two", "three")
     with members() as all_members:
         for name in names:
@@ -110,7 +117,7 @@ def test_group_stabilizes_when_members_join_during_failover(
     chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
 ) -> None:
     cluster = chronik_cluster_factory()
-    topic, group = make_topic(cluster, STAGGERED_PARTITIONS), unique("staggered")
+    topic, group = create_topic(cluster, STAGGERED_PARTITIONS), unique_name("staggered")
     with members() as all_members:
         for number in range(STAGGERED_MEMBERS):
             all_members.by_name[f"member-{number}"] = consumer(cluster, group, topic)
@@ -123,6 +130,6 @@ def test_group_stabilizes_when_members_join_during_failover(
         record_property("seconds from the last arrival to the last assignment", time.monotonic() - arrived_at)
         cluster.start()
         cluster.wait_until_ready()
-        wait_until_whole(cluster, topic, STAGGERED_PARTITIONS)
+        wait_until_fully_in_sync(cluster, topic, STAGGERED_PARTITIONS)
         assert all_members.share(STAGGERED_PARTITIONS)
         assert len(generation_of(cluster, group)[1]) == STAGGERED_MEMBERS

@@ -7,25 +7,25 @@ from collections.abc import Iterator
 import pytest
 
 from chronik.testing.cluster import Cluster
-from tests.clients.catalogue import CLIENTS
-from tests.clients.running import GroupMember, RunningClient, wait_for
+from tests.clients.client_catalog import CLIENTS
+from tests.clients.client_process import ClientProcess, GroupMember, wait_for
 
-from .coordinated import (
+from .group_helpers import (
     SETTLED_SECONDS_MAX,
     START_ANEW,
-    Drivers,
+    ClientPool,
     coordinator_of,
-    fill,
+    create_topic,
     generation_of,
-    joined,
-    make_topic,
     offsets_of,
     places_of,
-    unique,
+    produce_records,
+    running_member,
+    unique_name,
+    wait_until_fully_in_sync,
     wait_until_held_everywhere,
     wait_until_seen,
     wait_until_shared,
-    wait_until_whole,
 )
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -45,8 +45,8 @@ def running() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def drivers(running: Cluster) -> Iterator[Drivers]:
-    with Drivers(running) as drivers:
+def drivers(running: Cluster) -> Iterator[ClientPool]:
+    with ClientPool(running) as drivers:
         yield drivers
 
 
@@ -59,13 +59,13 @@ def cluster(running: Cluster) -> Cluster:
 
 
 def require(name: str) -> None:
-    if (reason := CLIENTS[name].missing()) is not None:
+    if (reason := CLIENTS[name].missing_reason()) is not None:
         pytest.skip(reason)
 
 
 def kill_coordinator(cluster: Cluster, group: str, topic: str) -> int:
     """Kill the coordinator when all replicas are in sync."""
-    wait_until_whole(cluster, topic, PARTITIONS)
+    wait_until_fully_in_sync(cluster, topic, PARTITIONS)
     victim = coordinator_of(cluster, group)
     victim.kill()
     return victim.node_id
@@ -77,25 +77,25 @@ def bring_back(cluster: Cluster, node_id: int) -> None:
 
 
 @pytest.mark.parametrize("name", STOCK_CLIENTS)
-def test_members_continue_with_new_coordinator(cluster: Cluster, drivers: Drivers, name: str) -> None:
+def test_members_continue_with_new_coordinator(cluster: Cluster, drivers: ClientPool, name: str) -> None:
     require(name)
-    topic, group = make_topic(cluster, PARTITIONS), unique("group")
+    topic, group = create_topic(cluster, PARTITIONS), unique_name("group")
     whole = places_of(topic, PARTITIONS)
     with (
-        drivers.lent("confluent") as writer,
-        drivers.lent(name, group) as client,
-        joined(client, group, topic) as first,
+        drivers.borrow("confluent") as writer,
+        drivers.borrow(name, group) as client,
+        running_member(client, group, topic) as first,
     ):
-        fill(writer, topic, PARTITIONS, RECORDS)
+        produce_records(writer, topic, PARTITIONS, RECORDS)
         wait_until_seen([first], offsets_of(topic, PARTITIONS, 0, RECORDS))
-        with joined(client, group, topic) as second:
+        with running_member(client, group, topic) as second:
             both = [first, second]
             wait_until_shared(both, whole)
             expected = commit(client, both, 5, "before")
             wait_until_held_everywhere(cluster, group, expected)
             before = generation_of(cluster, group)
             victim = kill_coordinator(cluster, group, topic)
-            fill(writer, topic, PARTITIONS, RECORDS)
+            produce_records(writer, topic, PARTITIONS, RECORDS)
             wait_until_seen(both, offsets_of(topic, PARTITIONS, RECORDS, 2 * RECORDS))
             wait_until_shared(both, whole)
             assert coordinator_of(cluster, group).node_id != victim
@@ -109,26 +109,28 @@ def test_members_continue_with_new_coordinator(cluster: Cluster, drivers: Driver
         resume_from(drivers, name, group, topic, 15)
 
 
-def resume_from(drivers: Drivers, name: str, group: str, topic: str, committed: int) -> None:
-    with drivers.lent(name, group) as client, joined(client, group, topic) as resumed:
+def resume_from(drivers: ClientPool, name: str, group: str, topic: str, committed: int) -> None:
+    with drivers.borrow(name, group) as client, running_member(client, group, topic) as resumed:
         rest = offsets_of(topic, PARTITIONS, committed, 2 * RECORDS)
         wait_until_seen([resumed], rest)
-        assert resumed.seen() == rest
+        assert resumed.received_offsets() == rest
 
 
 @pytest.mark.parametrize("name", STOCK_CLIENTS)
-def test_new_coordinator_expires_member_crashed_during_failover(cluster: Cluster, drivers: Drivers, name: str) -> None:
+def test_new_coordinator_expires_member_crashed_during_failover(
+    cluster: Cluster, drivers: ClientPool, name: str
+) -> None:
     require(name)
-    topic, group = make_topic(cluster, PARTITIONS), unique("group")
+    topic, group = create_topic(cluster, PARTITIONS), unique_name("group")
     whole = places_of(topic, PARTITIONS)
     with (
-        drivers.lent(name, group) as client,
-        drivers.lent(name, group) as other,
-        joined(client, group, topic) as first,
-        joined(other, group, topic) as second,
+        drivers.borrow(name, group) as client,
+        drivers.borrow(name, group) as other,
+        running_member(client, group, topic) as first,
+        running_member(other, group, topic) as second,
     ):
         wait_until_shared([first, second], whole)
-        wait_until_whole(cluster, topic, PARTITIONS)
+        wait_until_fully_in_sync(cluster, topic, PARTITIONS)
         other.crash()
         victim = kill_coordinator(cluster, group, topic)
         wait_until_shared([first], whole)  # when the session of the other has expired, counted from the election
@@ -136,34 +138,34 @@ def test_new_coordinator_expires_member_crashed_during_failover(cluster: Cluster
 
 
 @pytest.mark.parametrize("name", STATIC_CLIENTS)
-def test_static_members_keep_partitions_without_rebalance(cluster: Cluster, drivers: Drivers, name: str) -> None:
+def test_static_members_keep_partitions_without_rebalance(cluster: Cluster, drivers: ClientPool, name: str) -> None:
     """The group leader restarts after a clean close, the other member after a crash during a failover.
 
     The new processes start before the old ones stop, because only the join must happen within a session.
     """
     require(name)
-    topic, group = make_topic(cluster, PARTITIONS), unique("static")
+    topic, group = create_topic(cluster, PARTITIONS), unique_name("static")
     whole = places_of(topic, PARTITIONS)
     with (
-        drivers.lent("confluent") as writer,
-        drivers.lent(name) as client,
-        drivers.lent(name) as other,
-        drivers.lent(name) as client_again,
-        drivers.lent(name) as other_again,
-        joined(client, group, topic, instance="one") as first,
+        drivers.borrow("confluent") as writer,
+        drivers.borrow(name) as client,
+        drivers.borrow(name) as other,
+        drivers.borrow(name) as client_again,
+        drivers.borrow(name) as other_again,
+        running_member(client, group, topic, instance="one") as first,
     ):
         assert client.capabilities["static_members"]
         wait_until_shared([first], whole)  # the only member, and thus the leader
-        with joined(other, group, topic, instance="two") as second:
+        with running_member(other, group, topic, instance="two") as second:
             wait_until_shared([first, second], whole)
             commit(client, [first, second], 0, "settled")  # kafka-python's leader may rejoin once more
             place = first.assignment()
             first.leave()  # a static member does not leave its group
             client.close()
             before, rebalances = generation_of(cluster, group), second.rebalances()
-            with joined(client_again, group, topic, instance="one") as first_again:
+            with running_member(client_again, group, topic, instance="one") as first_again:
                 wait_until_back(first_again, place)
-                fill(writer, topic, PARTITIONS, RECORDS)
+                produce_records(writer, topic, PARTITIONS, RECORDS)
                 wait_until_seen([first_again, second], offsets_of(topic, PARTITIONS, 0, RECORDS))
                 assert_only_an_id_changed(cluster, group, before)
                 assert second.rebalances() == rebalances
@@ -173,9 +175,9 @@ def test_static_members_keep_partitions_without_rebalance(cluster: Cluster, driv
                 rebalances = first_again.rebalances()
                 other.crash()
                 victim = kill_coordinator(cluster, group, topic)
-                with joined(other_again, group, topic, instance="two") as second_again:
+                with running_member(other_again, group, topic, instance="two") as second_again:
                     wait_until_back(second_again, place)
-                    fill(writer, topic, PARTITIONS, RECORDS)
+                    produce_records(writer, topic, PARTITIONS, RECORDS)
                     new = offsets_of(topic, PARTITIONS, RECORDS, 2 * RECORDS)
                     wait_until_seen([first_again, second_again], new)
                     assert coordinator_of(cluster, group).node_id != victim
@@ -198,30 +200,30 @@ def assert_only_an_id_changed(cluster: Cluster, group: str, before: tuple[int, t
 
 @pytest.mark.parametrize("name", COOPERATIVE_CLIENTS)
 def test_cooperative_group_stabilizes_after_failover_in_rebalance(
-    cluster: Cluster, drivers: Drivers, name: str
+    cluster: Cluster, drivers: ClientPool, name: str
 ) -> None:
     require(name)
-    topic, group = make_topic(cluster, PARTITIONS), unique("group")
+    topic, group = create_topic(cluster, PARTITIONS), unique_name("group")
     whole = places_of(topic, PARTITIONS)
     with (
-        drivers.lent("confluent") as writer,
-        drivers.lent(name, group) as client,
-        joined(client, group, topic, "cooperative-sticky") as first,
+        drivers.borrow("confluent") as writer,
+        drivers.borrow(name, group) as client,
+        running_member(client, group, topic, "cooperative-sticky") as first,
     ):
         wait_until_shared([first], whole)
-        wait_until_whole(cluster, topic, PARTITIONS)
+        wait_until_fully_in_sync(cluster, topic, PARTITIONS)
         victim = coordinator_of(cluster, group)
-        with joined(client, group, topic, "cooperative-sticky") as second:
+        with running_member(client, group, topic, "cooperative-sticky") as second:
             victim.kill()
             wait_until_shared([first, second], whole)
-            fill(writer, topic, PARTITIONS, RECORDS)
+            produce_records(writer, topic, PARTITIONS, RECORDS)
             wait_until_seen([first, second], offsets_of(topic, PARTITIONS, 0, RECORDS))
             bring_back(cluster, victim.node_id)
             wait_until_shared([first, second], whole)
 
 
 def commit(
-    client: RunningClient, members: list[GroupMember], offset: int, note: str
+    client: ClientProcess, members: list[GroupMember], offset: int, note: str
 ) -> dict[tuple[str, int], tuple[int, str]]:
     """Commit for every member the partitions that it owns, if its client supports commits."""
     if not client.capabilities["commits"]:

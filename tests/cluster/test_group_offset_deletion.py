@@ -15,10 +15,10 @@ from chronik.protocol.messages.offset_delete import (
 )
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.cli.running import chronik
+from tests.cli.command_line import run_chronik
 from tests.raw import RawClient
 
-from .coordinated import coordinator_of, make_topic, offsets_held_by, unique, wait_until_held_everywhere
+from .group_helpers import coordinator_of, create_topic, offsets_held_by, unique_name, wait_until_held_everywhere
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -35,7 +35,7 @@ def commit(cluster: Cluster, group: str, *topics: str) -> None:
 
 def delete_group(node: ClusterNode, group: str) -> ErrorCode:
     with RawClient(node.bootstrap) as client:
-        (result,) = client.ask(DeleteGroupsRequest(groups_names=[group]), 2, DeleteGroupsResponse).results
+        (result,) = client.request(DeleteGroupsRequest(groups_names=[group]), 2, DeleteGroupsResponse).results
     return ErrorCode(result.error_code)
 
 
@@ -43,18 +43,18 @@ def delete_offsets(node: ClusterNode, group: str, *topics: str) -> tuple[ErrorCo
     partitions = [OffsetDeleteRequestPartition(partition_index=0)]
     wanted = [OffsetDeleteRequestTopic(name=topic, partitions=partitions) for topic in topics]
     with RawClient(node.bootstrap) as client:
-        answer = client.ask(OffsetDeleteRequest(group_id=group, topics=wanted), 0, OffsetDeleteResponse)
+        answer = client.request(OffsetDeleteRequest(group_id=group, topics=wanted), 0, OffsetDeleteResponse)
     return ErrorCode(answer.error_code), [ErrorCode(topic.partitions[0].error_code) for topic in answer.topics]
 
 
 def test_only_coordinator_deletes_groups_and_offsets(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
-    read, unread, group = make_topic(cluster, 1), make_topic(cluster, 1), unique("group")
+    read, unread, group = create_topic(cluster, 1), create_topic(cluster, 1), unique_name("group")
     commit(cluster, group, read, unread)
     both = {(topic, 0): (7, "") for topic in (read, unread)}
     wait_until_held_everywhere(cluster, group, both)
     coordinator = coordinator_of(cluster, group)
-    for other in cluster.live:
+    for other in cluster.live_nodes:
         if other is not coordinator:
             assert delete_group(other, group) is ErrorCode.NOT_COORDINATOR
             assert delete_offsets(other, group, read) == (ErrorCode.NOT_COORDINATOR, [])
@@ -75,9 +75,9 @@ def test_only_coordinator_deletes_groups_and_offsets(chronik_cluster_factory: Cl
     wait_until_held_everywhere(cluster, group, {(read, 0): (7, "")})
     member.close()
 
-    assert chronik("groups", "delete", group, bootstrap=cluster.bootstrap).lines == [f"deleted {group}"]
+    assert run_chronik("groups", "delete", group, bootstrap=cluster.bootstrap).lines == [f"deleted {group}"]
     cluster.wait_until(
-        lambda: next((repr(node) for node in cluster.live if node.group(group) is not None), None),
+        lambda: next((repr(node) for node in cluster.live_nodes if node.group(group) is not None), None),
         "every node to delete the group",
     )
     assert delete_group(coordinator_of(cluster, group), group) is ErrorCode.GROUP_ID_NOT_FOUND
@@ -85,13 +85,13 @@ def test_only_coordinator_deletes_groups_and_offsets(chronik_cluster_factory: Cl
 
 def test_offset_reset_works_with_any_coordinator(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
-    topic, group = make_topic(cluster, 2), unique("group")
+    topic, group = create_topic(cluster, 2), unique_name("group")
     commit(cluster, group, topic)
     victim = coordinator_of(cluster, group)
     victim.kill()
-    addresses = ",".join(node.bootstrap for node in cluster.live)
+    addresses = ",".join(node.bootstrap for node in cluster.live_nodes)
     reset = ("groups", "reset-offsets", group, "--topic", topic, "--to-latest", "--execute", "--json")
-    assert {each["new_offset"] for each in chronik(*reset, bootstrap=addresses).json} == {0}
+    assert {each["new_offset"] for each in run_chronik(*reset, bootstrap=addresses).json} == {0}
     victim.start()
     cluster.wait_until_ready()
     wait_until_held_everywhere(cluster, group, {(topic, 0): (0, ""), (topic, 1): (0, "")})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from chronik.client.groups import committed_offsets
+from chronik.client.groups import list_committed_offsets
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -21,28 +21,28 @@ from chronik.protocol.messages.offset_commit import (
 )
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.clients.running import CommandFailed, GroupMember, RunningClient, wait_for
-from tests.long import SEED, count
+from tests.clients.client_process import ClientProcess, CommandFailed, GroupMember, wait_for
 from tests.raw import RawClient
+from tests.run_size import SEED, sized
 
-from .coordinated import (
+from .group_helpers import (
     SETTLED_SECONDS_MAX,
     coordinator_of,
+    create_topic,
     generation_of,
-    make_topic,
     offsets_held_by,
     places_of,
-    started,
-    unique,
+    running_client,
+    unique_name,
+    wait_until_fully_in_sync,
     wait_until_held_everywhere,
     wait_until_seen,
     wait_until_shared,
-    wait_until_whole,
 )
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-REBALANCES = count(5, 200)
+REBALANCES = sized(5, 200)
 PARTITIONS = 6
 RECORDS_PER_ROUND = 5
 MEMBERS_MIN, MEMBERS_MAX = 1, 4
@@ -57,10 +57,10 @@ class RebalancingGroup:
     def __init__(self, cluster: Cluster, stack: ExitStack, seed: int) -> None:
         self.cluster = cluster
         self.random = random.Random(seed)
-        self.topic, self.group = make_topic(cluster, PARTITIONS), unique("restless")
+        self.topic, self.group = create_topic(cluster, PARTITIONS), unique_name("restless")
         self._stack = stack
         self._producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
-        self.members: list[tuple[RunningClient, GroupMember]] = []
+        self.members: list[tuple[ClientProcess, GroupMember]] = []
         self._seen: set[tuple[str, int, int]] = set()
         self.written: set[tuple[str, int, int]] = set()
         self.committed: dict[tuple[str, int], tuple[int, str]] = {}
@@ -74,7 +74,7 @@ class RebalancingGroup:
         if victim is not None and self.random.random() < 0.5:
             victim.kill()
         self._change_members()
-        if victim is not None and victim.live:
+        if victim is not None and victim.is_live:
             victim.kill()
         self.kills += victim is not None
         return victim
@@ -85,14 +85,14 @@ class RebalancingGroup:
             self.join()
             return
         client, member = self.members.pop(self.random.randrange(len(self.members)))
-        self._seen |= member.seen()
+        self._seen |= member.received_offsets()
         if self.random.random() < 0.5:
             client.crash()
         else:
             member.leave()
 
     def join(self) -> None:
-        client = self._stack.enter_context(started("confluent", self.cluster))
+        client = self._stack.enter_context(running_client("confluent", self.cluster))
         self.members.append((client, client.join(self.group, [self.topic])))
 
     # --- work ---
@@ -140,8 +140,8 @@ class RebalancingGroup:
 
     def check_committed(self) -> None:
         wait_until_held_everywhere(self.cluster, self.group, self.committed)
-        with self.cluster.live[0].cluster() as client:
-            stored_offsets = committed_offsets(client, self.group)
+        with self.cluster.live_nodes[0].cluster() as client:
+            stored_offsets = list_committed_offsets(client, self.group)
         by_clients = {
             (at.topic, at.partition): (each.offset, each.metadata.rstrip("\0")) for at, each in stored_offsets.items()
         }
@@ -159,7 +159,7 @@ class RebalancingGroup:
 
         def answer() -> ErrorCode | None:
             with RawClient(coordinator_of(self.cluster, self.group).bootstrap) as client:
-                (topic,) = client.ask(request, COMMIT_VERSION, OffsetCommitResponse).topics
+                (topic,) = client.request(request, COMMIT_VERSION, OffsetCommitResponse).topics
             code = ErrorCode(topic.partitions[0].error_code)
             return None if code.retriable else code
 
@@ -184,7 +184,7 @@ def test_groups_deliver_all_records_under_random_kills(chronik_cluster_factory: 
         group.commit("at first")
         group.check_committed()
         for number in range(REBALANCES):
-            wait_until_whole(cluster, group.topic, PARTITIONS)
+            wait_until_fully_in_sync(cluster, group.topic, PARTITIONS)
             generation, ids = generation_of(cluster, group.group)
             victim = group.trigger_rebalance(number)
             group.write()

@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.catalogue import CLIENTS
-from tests.cluster import replicated
-from tests.cluster.replicated import sockets_let_go  # noqa: F401 - a fixture
-from tests.cluster.trips import FIRST, FULL, SHORT, Travelled, travel
-from tests.long import LONG, SEED, count
+from tests.clients.client_catalog import CLIENTS
+from tests.cluster import replication_helpers
+from tests.cluster.replication_helpers import collect_unclosed_sockets  # noqa: F401 - a fixture
+from tests.cluster.trips import FIRST, FULL, SHORT, TripResult, run_trip
+from tests.run_size import IS_LONG_RUN, SEED, sized
 
-pytestmark = [pytest.mark.xdist_group("cluster"), *replicated.KAFKA_PYTHON_LEAVES_SOCKETS]
+pytestmark = [pytest.mark.xdist_group("cluster"), *replication_helpers.KAFKA_PYTHON_LEAVES_SOCKETS]
 
 Summary = Callable[[str, object], None]
 
-DRIVEN = ("kafkajs", "java-4") if LONG else ("kafkajs",)
-PARTY = FULL if LONG else SHORT
-SEEDS = count(1, 20)
+DRIVEN = ("kafkajs", "java-4") if IS_LONG_RUN else ("kafkajs",)
+PARTY = FULL if IS_LONG_RUN else SHORT
+SEEDS = sized(1, 20)
 WITHOUT_WRITES_SECONDS_MAX = 5.0
 """A write takes milliseconds, a third of a second during a leadership transfer, and a second after a leader is lost.
 The rest is for a busy machine."""
@@ -35,32 +35,32 @@ VOTERS_MAX = 6
 """Five, plus the successor of one of them until it is removed."""
 
 
-def check_quorum(travelled: Travelled) -> None:
+def check_quorum(travelled: TripResult) -> None:
     watch = travelled.watch
-    assert watch.longest[0] < WITHOUT_WRITES_SECONDS_MAX, watch.told()
+    assert watch.longest[0] < WITHOUT_WRITES_SECONDS_MAX, watch.summary()
     assert not watch.without_majority, watch.without_majority[:3]
     check_voters(travelled)
 
 
-def check_voters(travelled: Travelled) -> None:
+def check_voters(travelled: TripResult) -> None:
     counts = list(map(len, travelled.watch.voters_seen))
     assert VOTERS_MIN <= min(counts) <= 5 <= max(counts) <= VOTERS_MAX, travelled.watch.voters_seen
 
 
 def test_growing_and_shrinking_cluster_is_invisible_to_applications(tmp_path: Path, record_property: Summary) -> None:
-    travelled = travel(tmp_path, SEED, driven=DRIVEN, party=PARTY, say=print)
+    travelled = run_trip(tmp_path, SEED, driven=DRIVEN, party=PARTY, say=print)
     assert not travelled.problems, travelled.problems
     check_quorum(travelled)
-    record_property("summary", f"three nodes, {len(FIRST) + len(PARTY.added)}, three: {travelled.told()}")
+    record_property("summary", f"three nodes, {len(FIRST) + len(PARTY.added)}, three: {travelled.summary()}")
 
 
-@pytest.mark.skipif(not LONG, reason="minutes: make long, or .venv/bin/python -m tests.cluster.trips")
+@pytest.mark.skipif(not IS_LONG_RUN, reason="minutes: make long, or .venv/bin/python -m tests.cluster.trips")
 @pytest.mark.parametrize("seed", range(SEED, SEED + SEEDS))
 def test_growing_and_shrinking_under_faults_loses_no_records(
     tmp_path: Path, seed: int, record_property: Summary
 ) -> None:
-    driven = "java-4" if CLIENTS["java-4"].missing() is None else "kafkajs"
-    travelled = travel(tmp_path, seed, driven=[driven], with_faults=True, say=print)
+    driven = "java-4" if CLIENTS["java-4"].missing_reason() is None else "kafkajs"
+    travelled = run_trip(tmp_path, seed, driven=[driven], with_faults=True, say=print)
     assert not travelled.problems, travelled.problems
     check_voters(travelled)
-    record_property("summary", f"three nodes, seven, three, seed {seed}: {travelled.told()}")
+    record_property("summary", f"three nodes, seven, three, seed {seed}: {travelled.summary()}")

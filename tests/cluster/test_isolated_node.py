@@ -26,12 +26,12 @@ pytestmark = pytest.mark.xdist_group("cluster")
 def create(node: ClusterNode, name: str) -> ErrorCode:
     request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=3, replication_factor=1)])
     with RawClient(node.bootstrap) as client:
-        return ErrorCode(client.ask(request, 7, CreateTopicsResponse).topics[0].error_code)
+        return ErrorCode(client.request(request, 7, CreateTopicsResponse).topics[0].error_code)
 
 
 def topics(node: ClusterNode) -> MetadataResponse:
     with RawClient(node.bootstrap) as client:
-        return client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
+        return client.request(MetadataRequest(topics=None), 12, MetadataResponse)
 
 
 def produce(node: ClusterNode, topic: str, index: int) -> ErrorCode:
@@ -41,7 +41,7 @@ def produce(node: ClusterNode, topic: str, index: int) -> ErrorCode:
         acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name=topic, partition_data=[partition])]
     )
     with RawClient(node.bootstrap) as client:
-        return ErrorCode(client.ask(request, 9, ProduceResponse).responses[0].partition_responses[0].error_code)
+        return ErrorCode(client.request(request, 9, ProduceResponse).responses[0].partition_responses[0].error_code)
 
 
 @pytest.mark.parametrize("read_quorum", [False, True], ids=["local reads", "quorum reads"])
@@ -51,8 +51,8 @@ def test_isolated_node_fences_itself_and_catches_up_after_healing(
 ) -> None:
     cluster = chronik_cluster_factory(links=True, read_quorum=read_quorum)
     leader = cluster.leader()
-    victim = leader if who == "leader" else next(node for node in cluster.live if node is not leader)
-    others = [node for node in cluster.live if node is not victim]
+    victim = leader if who == "leader" else next(node for node in cluster.live_nodes if node is not leader)
+    others = [node for node in cluster.live_nodes if node is not victim]
     assert create(others[0], "before") is ErrorCode.NONE
     cluster.wait_until_agreed()
     led_by_victim = [
@@ -65,15 +65,15 @@ def test_isolated_node_fences_itself_and_catches_up_after_healing(
     assert led_by_victim
     assert produce(victim, "before", led_by_victim[0]) is ErrorCode.NONE
 
-    cluster.cut_off(victim.status()["node_id"])
+    cluster.isolate(victim.status()["node_id"])
     cluster.wait_until(lambda: None if victim.status()["fenced"] else "it serves", "the node to fence itself")
     assert produce(victim, "before", led_by_victim[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     with RawClient(victim.bootstrap) as client:
-        assert client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
-        coordinator = client.ask(FindCoordinatorRequest(key="group"), 2, FindCoordinatorResponse)
+        assert client.request(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
+        coordinator = client.request(FindCoordinatorRequest(key="group"), 2, FindCoordinatorResponse)
         assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         asked = MetadataRequest(topics=[MetadataRequestTopic(name="before")])
-        answer = client.ask(asked, 12, MetadataResponse).topics[0]
+        answer = client.request(asked, 12, MetadataResponse).topics[0]
         assert answer.error_code == (ErrorCode.REQUEST_TIMED_OUT if read_quorum else ErrorCode.NONE)
         assert {partition.leader_id for partition in answer.partitions} == (set() if read_quorum else {-1})
     assert create(victim, "in-the-minority") in {ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT}
@@ -83,12 +83,12 @@ def test_isolated_node_fences_itself_and_catches_up_after_healing(
         return None if code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS} else code.name
 
     cluster.wait_until(majority_problem, "the majority to continue")
-    cluster.heal()
+    cluster.restore_links()
     cluster.wait_until_ready()
     cluster.wait_until_agreed()
 
     def find_difference() -> str | None:
-        names = [{topic.name for topic in topics(node).topics} for node in cluster.live]
+        names = [{topic.name for topic in topics(node).topics} for node in cluster.live_nodes]
         return None if names[0] == names[1] == names[2] and "in-the-majority" in names[0] else str(names)
 
     cluster.wait_until(find_difference, "all nodes to have the same topics")

@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.long import SEED, count
+from tests.run_size import SEED, sized
 
 from .brokers import Brokers, running_brokers
-from .streams import COUNTS, LINES, PARTITIONS, Application, Counted, require_streams
+from .streams import COUNTS, LINES, PARTITIONS, StreamsApplication, WordCounts, require_streams
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-KILLS = count(3, 20)
+KILLS = sized(3, 20)
 LINES_PER_KILL = 300
 WORDS_PER_LINE = 8
 VOCABULARY = [f"word{number}" for number in range(40)]
@@ -38,7 +38,10 @@ def test_kafka_streams_counts_exactly_once_under_kills(tmp_path: Path, record_pr
     with running_brokers(tmp_path / "brokers") as brokers:
         make_topics(brokers)
         writer = Writer(brokers.bootstrap, rng)
-        with Application(brokers.bootstrap, tmp_path) as application, closing(Counted(brokers.bootstrap)) as counted:
+        with (
+            StreamsApplication(brokers.bootstrap, tmp_path) as application,
+            closing(WordCounts(brokers.bootstrap)) as counted,
+        ):
             for number in range(KILLS):
                 expected += writer.write()
                 # In the middle of the work: pending records are lost or repeated.
@@ -55,7 +58,7 @@ def test_kafka_streams_counts_exactly_once_under_kills(tmp_path: Path, record_pr
 
 
 def inject_kill(
-    number: int, brokers: Brokers, application: Application, rng: random.Random, meanwhile: Callable[[], None]
+    number: int, brokers: Brokers, application: StreamsApplication, rng: random.Random, meanwhile: Callable[[], None]
 ) -> None:
     """Kill the application, a broker, or every third time both."""
     is_application = number % 3 != 1
@@ -100,7 +103,7 @@ class Writer:
 
 def check_counts(address: str, expected: Counter[str]) -> None:
     """Read all counts from the beginning through one node."""
-    with closing(Counted(address)) as counted:
+    with closing(WordCounts(address)) as counted:
         while counted.words < expected.total():
             before = counted.words
             counted.poll(10.0)

@@ -10,31 +10,31 @@ import pytest
 from confluent_kafka import Producer
 
 from chronik.client.admin import NewTopic, create_topics, list_topics
-from chronik.client.cluster import Cluster as Client
+from chronik.client.cluster import ClusterClient as Client
 from chronik.client.consumer import Consumer
-from chronik.client.groups import commit_offsets, committed_offsets
-from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.client.groups import commit_offsets, list_committed_offsets
+from chronik.client.offsets import list_earliest_offsets, list_latest_offsets
 from chronik.client.records import TopicPartition
-from chronik.moving import failpoints
+from chronik.migration import failpoints
 from chronik.testing.broker import Broker
 from chronik.testing.cluster import Cluster
 from tests.cluster.test_standalone_import import names, run_import
-from tests.long import LONG, SEED, count
-from tests.moving.store import SECONDS
+from tests.migration.sample_data import SECONDS
+from tests.run_size import IS_LONG_RUN, SEED, sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-TOPICS = count(60, 3000)
-RECORDS = count(6000, 1_000_000)
-GROUPS = count(5, 100)
-OFFSETS_PER_GROUP = count(20, 100)
-SAMPLE = count(20, 200)
+TOPICS = sized(60, 3000)
+RECORDS = sized(6000, 1_000_000)
+GROUPS = sized(5, 100)
+OFFSETS_PER_GROUP = sized(20, 100)
+SAMPLE = sized(20, 200)
 """Topics whose records the test compares; the import itself compares all."""
 
 POINTS = (
     "begun",
-    *(f"topics:{number}" for number in ((1, 3, 5, 8) if LONG else ())),
-    *(f"request:{number}" for number in (range(1, 14) if LONG else (1,))),
+    *(f"topics:{number}" for number in ((1, 3, 5, 8) if IS_LONG_RUN else ())),
+    *(f"request:{number}" for number in (range(1, 14) if IS_LONG_RUN else (1,))),
     "compared",
     "finished",
 )
@@ -69,7 +69,7 @@ def test_large_import_resumes_after_kills(tmp_path: Path) -> None:
     with Broker(tmp_path, flush="os") as broker:
         acknowledged = fill(broker.bootstrap, rng)
         with Client(broker.bootstrap) as client:
-            offsets = {f"group {n}": committed_offsets(client, f"group {n}") for n in range(GROUPS)}
+            offsets = {f"group {n}": list_committed_offsets(client, f"group {n}") for n in range(GROUPS)}
             ids = {topic.name: topic.topic_id for topic in list_topics(client) if not topic.is_internal}
         broker.kill()
     with Cluster(3) as cluster:
@@ -81,11 +81,11 @@ def test_large_import_resumes_after_kills(tmp_path: Path) -> None:
         with Client(cluster.bootstrap) as client:
             assert {topic.name: topic.topic_id for topic in list_topics(client) if not topic.is_internal} == ids
             partitions = [TopicPartition(name, 0) for name in acknowledged]
-            ends = latest_offsets(client, partitions)
+            ends = list_latest_offsets(client, partitions)
             assert ends == {each: len(acknowledged[each.topic]) for each in partitions}
-            assert {group: committed_offsets(client, group) for group in offsets} == offsets
+            assert {group: list_committed_offsets(client, group) for group in offsets} == offsets
             for each in rng.sample(partitions, SAMPLE):
-                consumer = Consumer(client, earliest_offsets(client, [each]))
+                consumer = Consumer(client, list_earliest_offsets(client, [each]))
                 found = [record.value for record in consumer.read_until({each: ends[each]})]
                 assert found == acknowledged[each.topic], each
         cluster.wait_until_agreed()

@@ -15,12 +15,12 @@ from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing.cluster import Cluster
 from chronik.testing.plugin import ClusterFactory
-from tests.long import count
 from tests.raw import RawClient
+from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-KILLS = count(5, 20)
+KILLS = sized(5, 20)
 
 
 class TopicMaker:
@@ -43,7 +43,7 @@ class TopicMaker:
             try:
                 with RawClient(node.bootstrap) as client:
                     client.socket.settimeout(5)
-                    code = client.ask(request, 7, CreateTopicsResponse).topics[0].error_code
+                    code = client.request(request, 7, CreateTopicsResponse).topics[0].error_code
             except (OSError, AssertionError, ClientError):
                 continue
             if code == ErrorCode.NONE:
@@ -78,9 +78,9 @@ def test_metadata_writes_survive_repeated_leader_kills(
     finally:
         maker.end()
     cluster.wait_until_agreed()
-    for node in cluster.live:
+    for node in cluster.live_nodes:
         with RawClient(node.bootstrap) as client:
-            names = {topic.name for topic in client.ask(MetadataRequest(topics=None), 12, MetadataResponse).topics}
+            names = {topic.name for topic in client.request(MetadataRequest(topics=None), 12, MetadataResponse).topics}
         lost = [name for name in maker.acknowledged if name not in names]
         assert not lost, f"{node!r} has lost the topics {lost}"
     record_property(

@@ -14,21 +14,21 @@ import pytest
 from chronik.config import Address
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.linearizability.checker import check
-from tests.linearizability.clients import READS, WRITES, Load, TopicClient
-from tests.linearizability.faults import some_faults
-from tests.linearizability.topics import TOPICS, Answer, Create, Get, Set, TopicOperation
-from tests.long import LONG, SEED, count
+from tests.linearizability.checker import check_history
+from tests.linearizability.clients import READS, WRITES, LinearizabilityLoad, TopicClient
+from tests.linearizability.faults import choose_faults
+from tests.linearizability.topics import TOPICS, Create, Get, Set, TopicAnswer, TopicOperation
+from tests.run_size import IS_LONG_RUN, SEED, sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-FAULTS = count(5, 50)
+FAULTS = sized(5, 50)
 
 TOPICS_AT_A_TIME = 3
 """Few topics, so that clients conflict; and new ones for each fault, so that unknown outcomes of the previous fault do
 not explain later reads."""
 
-FAULT_SECONDS = (2.0, 12.0 if LONG else 4.0)
+FAULT_SECONDS = (2.0, 12.0 if IS_LONG_RUN else 4.0)
 """Longer than an election, sometimes longer than a client timeout and, in the long run, than a node's own timeout."""
 
 OPERATIONS_AT_LEAST = 100
@@ -44,7 +44,7 @@ def topics_of(fault_number: int) -> list[str]:
     return [f"fault-{fault_number}-topic-{number}" for number in range(TOPICS_AT_A_TIME)]
 
 
-def wait_for_operations(cluster: Cluster, load: Load) -> None:
+def wait_for_operations(cluster: Cluster, load: LinearizabilityLoad) -> None:
     enough = len(load.history) + OPERATIONS_AT_LEAST
 
     def missing() -> str | None:
@@ -54,7 +54,7 @@ def wait_for_operations(cluster: Cluster, load: Load) -> None:
     cluster.wait_until(missing, "responses to clients")
 
 
-def wait_for_effect(cluster: Cluster, load: Load, seconds: float) -> None:
+def wait_for_effect(cluster: Cluster, load: LinearizabilityLoad, seconds: float) -> None:
     """Wait until requests of clients have timed out and the fault has lasted long enough."""
     before, until = load.unanswered(), time.monotonic() + seconds
 
@@ -71,11 +71,11 @@ def test_metadata_reads_are_linearizable_on_all_nodes(
 ) -> None:
     cluster = chronik_cluster_factory(links=True, read_quorum=True)
     randomness = random.Random(SEED)
-    load = Load([address(node) for node in cluster.nodes.values()], SEED)
+    load = LinearizabilityLoad([address(node) for node in cluster.nodes.values()], SEED)
     fault_names = []
     try:
         load.start(topics_of(0))
-        for number, fault in enumerate(some_faults(FAULTS, randomness)):
+        for number, fault in enumerate(choose_faults(FAULTS, randomness)):
             load.work_on(topics_of(number))
             wait_for_operations(cluster, load)
             with fault.befall(cluster, fault.victim(cluster, randomness)):
@@ -85,9 +85,9 @@ def test_metadata_reads_are_linearizable_on_all_nodes(
             wait_for_operations(cluster, load)
             fault_names.append(str(fault))
     finally:
-        load.end()
+        load.stop()
     assert len(fault_names) == FAULTS
-    violations = check(TOPICS, load.history)
+    violations = check_history(TOPICS, load.history)
     assert not violations, "\n\n".join(map(str, violations))
 
     for client in load.clients:
@@ -104,25 +104,25 @@ def test_checker_detects_stale_reads_of_isolated_node(
 ) -> None:
     cluster = chronik_cluster_factory(links=True, read_quorum=False)
     leader = cluster.leader()
-    follower = next(node for node in cluster.live if node is not leader)
+    follower = next(node for node in cluster.live_nodes if node is not leader)
     history: list[TopicOperation] = []
     writer, reader = TopicClient(1, address(leader), history), TopicClient(2, address(follower), history)
     try:
-        assert writer.perform("topic", Create(1)) is Answer.DONE
+        assert writer.perform("topic", Create(1)) is TopicAnswer.DONE
         cluster.wait_until_agreed()
         assert reader.perform("topic", Get()) == 1
-        cluster.cut_off(follower.node_id)
-        assert writer.perform("topic", Set(2)) is Answer.DONE
-        assert check(TOPICS, history) == []
+        cluster.isolate(follower.node_id)
+        assert writer.perform("topic", Set(2)) is TopicAnswer.DONE
+        assert check_history(TOPICS, history) == []
 
         def unanswered() -> str | None:
             return "the node still waits for a majority" if reader.perform("topic", Get()) is None else None
 
         cluster.wait_until(unanswered, "the node to respond without a majority")
-        (violation,) = check(TOPICS, history)
+        (violation,) = check_history(TOPICS, history)
         assert violation.unexplained is history[-1]
         assert violation.states == (2,)
-        cluster.heal()
+        cluster.restore_links()
         cluster.wait_until_ready()
         cluster.wait_until_agreed()
         assert reader.perform("topic", Get()) == 2

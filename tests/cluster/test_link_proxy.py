@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from chronik.config import Address
-from chronik.testing.links import Links
+from chronik.testing.links import NetworkLinks
 from chronik.testing.ports import HOST, ReservedPorts
 
 DEADLINE_SECONDS = 20.0
@@ -56,7 +56,7 @@ class Net:
         for listener in self._listeners.values():
             listener.settimeout(DEADLINE_SECONDS)
         targets = {node: Address(HOST, each.getsockname()[1]) for node, each in self._listeners.items()}
-        self.links = stack.enter_context(closing(Links(targets)))
+        self.links = stack.enter_context(closing(NetworkLinks(targets)))
 
     def dial(self, dialer: int, acceptor: int) -> socket.socket:
         address = self.links.address(dialer, acceptor)
@@ -101,7 +101,7 @@ def test_open_link_passes_traffic_in_both_directions(net: Net) -> None:
 
 def test_link_can_be_cut_in_one_direction(net: Net) -> None:
     pair, other = net.pair(1, 2), net.pair(2, 1)
-    net.links.cut([(1, 2)])
+    net.links.interrupt([(1, 2)])
     pair.dialer.sendall(b"lost for now")
     other.acceptor.sendall(b"lost as well")
     assert receives_nothing(pair.acceptor)
@@ -112,25 +112,25 @@ def test_link_can_be_cut_in_one_direction(net: Net) -> None:
 
 def test_held_data_arrives_when_link_heals(net: Net) -> None:
     pair = net.pair(1, 2)
-    net.links.cut([(1, 2), (2, 1)])
+    net.links.interrupt([(1, 2), (2, 1)])
     pair.dialer.sendall(b"late")
     assert receives_nothing(pair.acceptor)
-    net.links.heal()
+    net.links.restore()
     assert received(pair.acceptor, 4) == b"late"
 
 
 def test_new_connections_fail_while_link_is_cut(net: Net) -> None:
-    net.links.cut([(2, 1)])
+    net.links.interrupt([(2, 1)])
     waiting = net.dial(1, 2)
     assert net.has_no_connection(2)
     assert receives_nothing(waiting), "the connection is not rejected either"
-    net.links.heal()
+    net.links.restore()
     pair = Pair(waiting, net.accept(2))
     pair.passes(pair.dialer, pair.acceptor, b"now")
 
 
 def test_cut_does_not_affect_other_links(net: Net) -> None:
-    net.links.cut([(1, 2), (2, 1)])
+    net.links.interrupt([(1, 2), (2, 1)])
     for dialer, acceptor in ((1, 3), (3, 1), (2, 3), (3, 2)):
         pair = net.pair(dialer, acceptor)
         pair.passes(pair.dialer, pair.acceptor, b"fine")
@@ -140,7 +140,7 @@ def test_added_node_has_its_own_links(net: Net) -> None:
     kept = net.pair(1, 2)
     net.add(4)
     kept.passes(kept.dialer, kept.acceptor, b"as before")
-    net.links.cut([(4, 1), (1, 2)])
+    net.links.interrupt([(4, 1), (1, 2)])
     forth, back = net.pair(2, 4), net.pair(4, 3)
     forth.passes(forth.dialer, forth.acceptor, b"to 4")
     back.passes(back.dialer, back.acceptor, b"from 4")
@@ -151,7 +151,7 @@ def test_added_node_has_its_own_links(net: Net) -> None:
 
 def test_connection_close_passes_through_link(net: Net) -> None:
     pair, cut = net.pair(1, 2), net.pair(1, 3)
-    net.links.cut([(1, 3)])
+    net.links.interrupt([(1, 3)])
     pair.dialer.close()
     cut.dialer.close()
     assert received(pair.acceptor, 1) == b""

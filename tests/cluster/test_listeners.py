@@ -15,7 +15,7 @@ from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, D
 from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    TopicRequest,
+    DescribeTopicPartitionsTopic,
 )
 from chronik.protocol.messages.fetch import FetchResponse
 from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -23,9 +23,9 @@ from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.protocol.messages.produce import ProduceResponse
 from chronik.testing.cluster import Cluster, ClusterNode, NodeAddresses
 from chronik.testing.ports import HOST, ReservedPorts
-from tests.api import talk
-from tests.api.test_configs import described
-from tests.cluster.partitions import create, wait_until_in_sync
+from tests.api import request_builders
+from tests.api.test_configs import describe_configs
+from tests.cluster.partitions import create_topic, wait_until_in_sync
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -65,7 +65,7 @@ def cluster() -> Iterator[ListeningCluster]:
     with ListeningCluster(3) as cluster:
         assert isinstance(cluster, ListeningCluster)
         for name, replicas in {**EVERYWHERE, **INSIDE_ONLY}.items():
-            create(cluster[1], name, replicas)
+            create_topic(cluster[1], name, replicas)
             wait_until_in_sync(cluster, name)
         yield cluster
 
@@ -87,7 +87,7 @@ def all_inside(cluster: ListeningCluster) -> dict[int, Address]:
 
 
 def listed(client: RawClient, version: int = 12) -> dict[int, Address]:
-    answer = client.ask(MetadataRequest(topics=[]), version, MetadataResponse)
+    answer = client.request(MetadataRequest(topics=[]), version, MetadataResponse)
     return {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
 
 
@@ -102,23 +102,23 @@ def test_metadata_lists_broker_addresses_of_listener(
 def test_leader_without_listener_is_not_reported(inside: RawClient, outside: RawClient) -> None:
     for _ in range(2):  # from the encoder and from its cache
         for version, code in ((5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND), (12, 72)):
-            (partition,) = talk.describe(outside, "inside", version=version).partitions
+            (partition,) = request_builders.describe_topic(outside, "inside", version=version).partitions
             assert (partition.error_code, partition.leader_id) == (code, -1)
             assert partition.offline_replicas == [3]
-            (partition,) = talk.describe(inside, "inside", version=version).partitions
+            (partition,) = request_builders.describe_topic(inside, "inside", version=version).partitions
             assert (partition.error_code, partition.leader_id) == (ErrorCode.NONE, 3)
             assert partition.offline_replicas == []
-        (partition,) = talk.describe(outside, "everywhere-2").partitions
+        (partition,) = request_builders.describe_topic(outside, "everywhere-2").partitions
         assert (partition.error_code, partition.leader_id) == (ErrorCode.NONE, 2)
 
 
 def test_describe_topic_partitions_uses_listener_brokers(inside: RawClient, outside: RawClient) -> None:
-    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="inside")])
-    (topic,) = outside.ask(request, 0, DescribeTopicPartitionsResponse).topics
+    request = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsTopic(name="inside")])
+    (topic,) = outside.request(request, 0, DescribeTopicPartitionsResponse).topics
     (partition,) = topic.partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LISTENER_NOT_FOUND, -1)
     assert partition.offline_replicas == [3]
-    (topic,) = inside.ask(request, 0, DescribeTopicPartitionsResponse).topics
+    (topic,) = inside.request(request, 0, DescribeTopicPartitionsResponse).topics
     assert (topic.partitions[0].error_code, topic.partitions[0].leader_id) == (ErrorCode.NONE, 3)
 
 
@@ -127,10 +127,10 @@ def test_describe_cluster_uses_listener_addresses(
 ) -> None:
     """The reported controller is reachable, whichever node is the Raft leader."""
     for client, expected in ((inside, all_inside(cluster)), (outside, cluster.outside)):
-        answer = client.ask(DescribeClusterRequest(), 1, DescribeClusterResponse)
+        answer = client.request(DescribeClusterRequest(), 1, DescribeClusterResponse)
         assert {each.broker_id: Address(each.host, each.port) for each in answer.brokers} == expected
         assert answer.controller_id in expected
-        metadata = client.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
+        metadata = client.request(MetadataRequest(topics=[]), 12, MetadataResponse)
         assert metadata.controller_id in expected
 
 
@@ -139,10 +139,10 @@ def test_find_coordinator_uses_listener_addresses(
 ) -> None:
     keys = [f"group-{number}" for number in range(40)]
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=keys)
-    found = {each.key: each for each in inside.ask(request, 4, FindCoordinatorResponse).coordinators}
+    found = {each.key: each for each in inside.request(request, 4, FindCoordinatorResponse).coordinators}
     assert {each.node_id for each in found.values()} == {1, 2, 3}
     assert all(Address(each.host, each.port) == cluster[each.node_id].kafka for each in found.values())
-    for each in outside.ask(request, 4, FindCoordinatorResponse).coordinators:
+    for each in outside.request(request, 4, FindCoordinatorResponse).coordinators:
         if found[each.key].node_id in OUTSIDE:
             assert Address(each.host, each.port) == cluster.outside[each.node_id]
         else:
@@ -153,14 +153,16 @@ def test_find_coordinator_uses_listener_addresses(
 def test_not_leader_response_contains_listener_address(
     cluster: ListeningCluster, outside: RawClient, topic: str, is_there: bool
 ) -> None:
-    topic_id = talk.describe(outside, topic).topic_id
+    topic_id = request_builders.describe_topic(outside, topic).topic_id
     expected = {2: cluster.outside[2]} if is_there else {}
-    produced = outside.ask(talk.produce_request(topic_id, talk.batch(b"x")), 13, ProduceResponse)
+    produced = outside.request(
+        request_builders.produce_request(topic_id, request_builders.batch(b"x")), 13, ProduceResponse
+    )
     (answer,) = produced.responses[0].partition_responses
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert answer.current_leader.leader_id == (2 if is_there else 3)
     assert {each.node_id: Address(each.host, each.port) for each in produced.node_endpoints} == expected
-    fetched = outside.ask(talk.fetch_request((topic_id, 0, 0)), 16, FetchResponse)
+    fetched = outside.request(request_builders.fetch_request((topic_id, 0, 0)), 16, FetchResponse)
     (data,) = fetched.responses[0].partitions
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert {each.node_id: Address(each.host, each.port) for each in fetched.node_endpoints} == expected
@@ -168,12 +170,12 @@ def test_not_leader_response_contains_listener_address(
 
 def test_broker_configs_contain_listeners(cluster: ListeningCluster, outside: RawClient) -> None:
     both = f"INTERNAL://{cluster[1].kafka},EXTERNAL://{cluster.outside[1]}"
-    configs = described(outside, talk.BROKER, "1", [])
+    configs = describe_configs(outside, request_builders.BROKER, "1", [])
     assert configs["listeners"].value == both
     assert configs["advertised.listeners"].value == both
     assert configs["listener.security.protocol.map"].value == "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT"
     assert configs["inter.broker.listener.name"].value == "INTERNAL"
-    other = described(outside, talk.BROKER, "3", ["advertised.listeners"])
+    other = describe_configs(outside, request_builders.BROKER, "3", ["advertised.listeners"])
     assert other["advertised.listeners"].value == f"INTERNAL://{cluster[3].kafka}"
 
 
@@ -188,7 +190,7 @@ def test_external_client_produces_and_consumes_through_listener(cluster: Listeni
     group = "outside"
     with RawClient(cluster[1].bootstrap) as client:
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=[f"outside-{number}" for number in range(40)])
-        found = client.ask(request, 4, FindCoordinatorResponse).coordinators
+        found = client.request(request, 4, FindCoordinatorResponse).coordinators
         group = next(each.key for each in found if each.node_id in OUTSIDE)
     servers = {"bootstrap.servers": str(cluster.outside[1])}
     producer = Producer(servers | {"acks": "all", "enable.idempotence": True})

@@ -11,10 +11,10 @@ import pytest
 from chronik.protocol.errors import ErrorCode
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.api.talk import batch, produce
-from tests.chaos import standing
-from tests.cli.running import chronik
-from tests.cluster import replicated
+from tests.api.request_builders import batch, produce
+from tests.chaos import partition_states
+from tests.cli.command_line import run_chronik
+from tests.cluster import replication_helpers
 from tests.cluster.test_data_directory_checks import PLACE, RECORDS, filled, read
 from tests.raw import RawClient
 
@@ -36,7 +36,7 @@ def wait_until_offline(cluster: Cluster) -> None:
     """Wait until the partition has no leader and an empty ISR."""
 
     def missing() -> str | None:
-        seen = standing.ask(cluster.nodes[1], [PLACE.topic])[PLACE]
+        seen = partition_states.read_partition_states(cluster.nodes[1], [PLACE.topic])[PLACE]
         return None if (seen.leader, seen.in_sync) == (-1, ()) else f"{seen}"
 
     cluster.wait_until(missing, "nobody leads")
@@ -58,14 +58,14 @@ def start_without(cluster: Cluster, losers: Iterable[ClusterNode]) -> None:
 
 
 def begin_anew(cluster: Cluster) -> None:
-    begun = chronik("topics", "begin-anew", PLACE.topic, "--partition", "0", bootstrap=cluster.bootstrap)
+    begun = run_chronik("topics", "begin-anew", PLACE.topic, "--partition", "0", bootstrap=cluster.bootstrap)
     assert begun.lines == ["acct-0 continues with the records that its replicas have"]
 
 
 def test_lost_logs_are_restored_from_in_sync_replica(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
     values = filled(cluster)
-    leader = standing.ask(cluster.nodes[1], [PLACE.topic])[PLACE].leader
+    leader = partition_states.read_partition_states(cluster.nodes[1], [PLACE.topic])[PLACE].leader
     other = next(node_id for node_id in cluster.nodes if node_id != leader)
     kill_all(cluster)
     losers = [cluster.nodes[leader], cluster.nodes[other]]
@@ -79,7 +79,7 @@ def test_lost_logs_are_restored_from_in_sync_replica(chronik_cluster_factory: Cl
     assert read(cluster) == values
     for node in losers:
         assert GONE in node.log
-    replicated.check_replicas(cluster, [PLACE])
+    replication_helpers.check_replicas(cluster, [PLACE])
 
 
 def test_loss_of_last_in_sync_log_requires_operator(
@@ -95,7 +95,7 @@ def test_loss_of_last_in_sync_log_requires_operator(
     last.kill()
     start_without(cluster, [last])
     wait_until_offline(cluster)
-    shown = chronik("topics", "describe", PLACE.topic, bootstrap=cluster.bootstrap)
+    shown = run_chronik("topics", "describe", PLACE.topic, bootstrap=cluster.bootstrap)
     assert shown.lines[-1].startswith("Partition 0 has lost records that were on ")
     begin_anew(cluster)
     assert read(cluster) == values
@@ -111,7 +111,7 @@ def test_partition_is_offline_until_lost_log_returns(chronik_cluster_factory: Cl
         assert GONE in node.log
         with RawClient(node.bootstrap) as client:
             assert produce(client, PLACE.topic, batch(b"nobody takes it")).error_code != ErrorCode.NONE
-    consumed = chronik("consume", PLACE.topic, "--from-beginning", "--timeout", "3", bootstrap=cluster.bootstrap)
+    consumed = run_chronik("consume", PLACE.topic, "--from-beginning", "--timeout", "3", bootstrap=cluster.bootstrap)
     assert consumed.code == 1
     restored = cluster.nodes[2]
     restored.stop()
@@ -129,8 +129,8 @@ def test_unclean_election_abandons_log_lost_on_all_replicas(chronik_cluster_fact
     start_without(cluster, cluster.nodes.values())
     wait_until_offline(cluster)
     begin_anew(cluster)
-    replicated.wait_until_in_sync(cluster, [PLACE])
-    leader = standing.ask(cluster.nodes[1], [PLACE.topic])[PLACE].leader
+    replication_helpers.wait_until_in_sync(cluster, [PLACE])
+    leader = partition_states.read_partition_states(cluster.nodes[1], [PLACE.topic])[PLACE].leader
     with RawClient(cluster.nodes[leader].bootstrap) as client:
         assert produce(client, PLACE.topic, batch(b"goes on")).base_offset == RECORDS
     assert read(cluster) == [b"goes on"]

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from chronik.client.offsets import earliest_offsets
+from chronik.client.offsets import list_earliest_offsets
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_records import (
@@ -18,15 +18,15 @@ from chronik.protocol.messages.delete_records import (
 from chronik.protocol.records import decode_batch
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.api.talk import batch, list_offset, produce
+from tests.api.request_builders import batch, list_offset, produce
 from tests.chaos.history import Place
-from tests.cluster import replicated
-from tests.long import count
+from tests.cluster import replication_helpers
 from tests.raw import RawClient
+from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-LEADERS = count(2, 3)
+LEADERS = sized(2, 3)
 """Number of consecutive leaders, each elected after the death of the previous one."""
 
 EAGER = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
@@ -36,7 +36,7 @@ ALL_COMMITTED = -1
 
 def write(cluster: Cluster, place: Place, *values: bytes) -> None:
     """Write one batch per value."""
-    with RawClient(replicated.leader_of(cluster, place).bootstrap) as client:
+    with RawClient(replication_helpers.leader_of(cluster, place).bootstrap) as client:
         for value in values:
             assert ErrorCode(produce(client, place.topic, batch(value)).error_code) is ErrorCode.NONE
 
@@ -47,7 +47,7 @@ def delete_records(node: ClusterNode, place: Place, offset: int, timeout_ms: int
     )
     with RawClient(node.bootstrap) as client:
         request = DeleteRecordsRequest(topics=[wanted], timeout_ms=timeout_ms)
-        answer = client.ask(request, 2, DeleteRecordsResponse).topics[0].partitions[0]
+        answer = client.request(request, 2, DeleteRecordsResponse).topics[0].partitions[0]
     return ErrorCode(answer.error_code), answer.low_watermark
 
 
@@ -62,7 +62,7 @@ def starts_by_each_leader(cluster: Cluster, place: Place) -> list[int]:
     """Return the log start according to the leader, to the next one after its death, and so on."""
     starts = []
     for _ in range(LEADERS):
-        starts.append(start_by(replicated.leader_of(cluster, place), place))
+        starts.append(start_by(replication_helpers.leader_of(cluster, place), place))
         replace_leader(cluster, place)
     return starts
 
@@ -71,32 +71,34 @@ def test_delete_records_applies_to_all_replicas(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory()
-    [place] = replicated.make_topic(cluster, "deleted", internal_segment_bytes="1000", file_delete_delay_ms="0")
+    [place] = replication_helpers.create_topic(
+        cluster, "deleted", internal_segment_bytes="1000", file_delete_delay_ms="0"
+    )
     write(cluster, place, *(b"%03d" % number + bytes(100) for number in range(60)))
-    leader = replicated.leader_of(cluster, place)
+    leader = replication_helpers.leader_of(cluster, place)
     assert delete_records(leader, place, 25) == (ErrorCode.NONE, 25)
-    replicated.wait_for(  # a replica deletes files when its new log start is on disk
+    replication_helpers.wait_for(  # a replica deletes files when its new log start is on disk
         "all nodes to delete the files of deleted records",
-        lambda: all(log.start > 0 for log in replicated.stored(cluster, place).values()),
+        lambda: all(log.start > 0 for log in replication_helpers.read_stored_logs(cluster, place).values()),
     )
     assert starts_by_each_leader(cluster, place) == [25] * LEADERS
-    records = replicated.read_all(cluster.bootstrap, [place])[place]
+    records = replication_helpers.read_all(cluster.bootstrap, [place])[place]
     assert [record.offset for record in records] == list(range(25, 60))
-    replicated.check_replicas(cluster, [place])
-    leader = replicated.leader_of(cluster, place)
+    replication_helpers.check_replicas(cluster, [place])
+    leader = replication_helpers.leader_of(cluster, place)
     assert delete_records(leader, place, ALL_COMMITTED) == (ErrorCode.NONE, 60)
     assert start_by(leader, place) == 60
     write(cluster, place, b"the next")
-    replicated.check_replicas(cluster, [place])
+    replication_helpers.check_replicas(cluster, [place])
 
 
 def test_delete_records_times_out_with_paused_follower(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory(broker_session_ms=60_000)
-    [place] = replicated.make_topic(cluster, "deleted")
+    [place] = replication_helpers.create_topic(cluster, "deleted")
     write(cluster, place, *(b"%d" % number for number in range(10)))
-    leader = replicated.leader_of(cluster, place)
+    leader = replication_helpers.leader_of(cluster, place)
     hangs = next(node for node in cluster.nodes.values() if node not in (leader, cluster.leader()))
     hangs.pause()
     try:
@@ -111,22 +113,22 @@ def test_retention_advances_log_start_on_all_replicas(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory(broker=EAGER)
-    [place] = replicated.make_topic(
+    [place] = replication_helpers.create_topic(
         cluster, "retained", internal_segment_bytes="2000", retention_bytes="6000", file_delete_delay_ms="0"
     )
     write(cluster, place, *(b"%03d" % number + bytes(200) for number in range(100)))
 
     def starts_when_done() -> set[int]:
-        logs = replicated.stored(cluster, place).values()
+        logs = replication_helpers.read_stored_logs(cluster, place).values()
         is_done = all(sum(len(stored.content) for stored in log.batches) < 6000 + 2000 for log in logs)
         starts = {log.start for log in logs}
         return starts if is_done and len(starts) == 1 else set()
 
-    [start] = replicated.wait_for("the deletion of old segments on all replicas", starts_when_done)
+    [start] = replication_helpers.wait_for("the deletion of old segments on all replicas", starts_when_done)
     assert starts_by_each_leader(cluster, place) == [start] * LEADERS
-    offsets = [record.offset for record in replicated.read_all(cluster.bootstrap, [place])[place]]
+    offsets = [record.offset for record in replication_helpers.read_all(cluster.bootstrap, [place])[place]]
     assert offsets == list(range(start, 100))
-    replicated.check_replicas(cluster, [place])
+    replication_helpers.check_replicas(cluster, [place])
 
 
 COMPACTED = {
@@ -139,7 +141,7 @@ COMPACTED = {
 
 def write_keys(cluster: Cluster, place: Place, *keys: bytes) -> None:
     """Write one batch per key: about eleven fill a segment."""
-    with RawClient(replicated.leader_of(cluster, place).bootstrap) as client:
+    with RawClient(replication_helpers.leader_of(cluster, place).bootstrap) as client:
         for key in keys:
             assert ErrorCode(produce(client, place.topic, batch(bytes(100), key=key)).error_code) is ErrorCode.NONE
 
@@ -152,7 +154,7 @@ def held(cluster: Cluster, place: Place) -> dict[int, list[tuple[int, bytes | No
     """Return offset and key of every record on disk, by replica."""
     return {
         node_id: [(record.offset, record.key) for stored in log.batches for record in decode_batch(stored.content)]
-        for node_id, log in replicated.stored(cluster, place).items()
+        for node_id, log in replication_helpers.read_stored_logs(cluster, place).items()
     }
 
 
@@ -165,11 +167,11 @@ def wait_until_compacted(cluster: Cluster, place: Place, expected: list[tuple[in
 
 
 def replace_leader(cluster: Cluster, place: Place) -> None:
-    leader = replicated.leader_of(cluster, place)
+    leader = replication_helpers.leader_of(cluster, place)
     leader.kill()
-    replicated.leader_of(cluster, place)
+    replication_helpers.leader_of(cluster, place)
     leader.start()
-    replicated.wait_until_in_sync(cluster, [place])
+    replication_helpers.wait_until_in_sync(cluster, [place])
 
 
 def test_replicas_compact_to_same_records(
@@ -177,21 +179,21 @@ def test_replicas_compact_to_same_records(
 ) -> None:
     """A replica that was offline has a part of what is one gap on its leader."""
     cluster = chronik_cluster_factory(broker=EAGER)
-    [place] = replicated.make_topic(cluster, "compacted", 1, 3, **COMPACTED)
+    [place] = replication_helpers.create_topic(cluster, "compacted", 1, 3, **COMPACTED)
     write_keys(cluster, place, *[b"a", b"b", b"c"] * 30)
-    late = next(node for node in cluster.nodes.values() if node is not replicated.leader_of(cluster, place))
+    late = next(node for node in cluster.nodes.values() if node is not replication_helpers.leader_of(cluster, place))
     late.kill()
     write_keys(cluster, place, *[b"a", b"b", b"c"] * 10)
-    compacted = replicated.leader_of(cluster, place).node_id
-    replicated.wait_for("compaction by the leader", lambda: len(held(cluster, place)[compacted]) < 30)
+    compacted = replication_helpers.leader_of(cluster, place).node_id
+    replication_helpers.wait_for("compaction by the leader", lambda: len(held(cluster, place)[compacted]) < 30)
     late.start()
-    replicated.wait_until_in_sync(cluster, [place])
+    replication_helpers.wait_until_in_sync(cluster, [place])
     new = different_keys(0, 30)  # so that the active segment of no replica contains old keys
     write_keys(cluster, place, *new)
     expected = [(117, b"a"), (118, b"b"), (119, b"c"), *enumerate(new, 120)]
     wait_until_compacted(cluster, place, expected)
     for _ in range(LEADERS):
-        found = replicated.read_all(cluster.bootstrap, [place])[place]
+        found = replication_helpers.read_all(cluster.bootstrap, [place])[place]
         assert [(record.offset, record.key) for record in found] == expected
         replace_leader(cluster, place)
 
@@ -201,18 +203,18 @@ def test_wiped_follower_receives_compacted_log_of_two_leaders(
 ) -> None:
     """The gap at the end of the first segment begins under one leader and ends under the next."""
     cluster = chronik_cluster_factory(broker=EAGER)
-    [place] = replicated.make_topic(cluster, "compacted", 1, 3, **COMPACTED)
+    [place] = replication_helpers.create_topic(cluster, "compacted", 1, 3, **COMPACTED)
     first, second = different_keys(0, 8), different_keys(8, 30)
     write_keys(cluster, place, *first, b"x")
     replace_leader(cluster, place)
     write_keys(cluster, place, *[b"x"] * 5, *second)
     expected = [*enumerate(first), (13, b"x"), *enumerate(second, 14)]
     wait_until_compacted(cluster, place, expected)
-    wiped = next(node for node in cluster.nodes.values() if node is not replicated.leader_of(cluster, place))
+    wiped = next(node for node in cluster.nodes.values() if node is not replication_helpers.leader_of(cluster, place))
     wiped.kill()
     shutil.rmtree(wiped.data_dir)
     wiped.start()
-    replicated.wait_until_in_sync(cluster, [place], seconds=20)
+    replication_helpers.wait_until_in_sync(cluster, [place], seconds=20)
     wait_until_compacted(cluster, place, expected)
 
 
@@ -220,8 +222,8 @@ def test_wiped_follower_starts_at_leaders_log_start_within_batch(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory()
-    [place] = replicated.make_topic(cluster, "deleted")
-    leader = replicated.leader_of(cluster, place)
+    [place] = replication_helpers.create_topic(cluster, "deleted")
+    leader = replication_helpers.leader_of(cluster, place)
     with RawClient(leader.bootstrap) as client:
         for first in range(0, 50, 10):
             records = batch(*(b"%d" % number for number in range(first, first + 10)))
@@ -231,26 +233,28 @@ def test_wiped_follower_starts_at_leaders_log_start_within_batch(
     wiped.kill()
     shutil.rmtree(wiped.data_dir)
     wiped.start()
-    replicated.wait_until_in_sync(cluster, [place], seconds=20)
-    replicated.wait_until_all_vote(cluster)
+    replication_helpers.wait_until_in_sync(cluster, [place], seconds=20)
+    replication_helpers.wait_until_all_voters(cluster)
     assert starts_by_each_leader(cluster, place) == [25] * LEADERS
-    assert [record.offset for record in replicated.read_all(cluster.bootstrap, [place])[place]] == list(range(25, 50))
-    replicated.check_replicas(cluster, [place])
+    assert [record.offset for record in replication_helpers.read_all(cluster.bootstrap, [place])[place]] == list(
+        range(25, 50)
+    )
+    replication_helpers.check_replicas(cluster, [place])
 
 
 def test_log_start_never_decreases_when_leader_dies_after_deletion(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory()
-    [place] = replicated.make_topic(cluster, "deleted")
+    [place] = replication_helpers.create_topic(cluster, "deleted")
     write(cluster, place, *(b"%d" % number for number in range(40)))
     for offset in (10, 20, 30):
-        leader = replicated.leader_of(cluster, place)
+        leader = replication_helpers.leader_of(cluster, place)
         assert delete_records(leader, place, offset) == (ErrorCode.NONE, offset)
         leader.kill()
-        replicated.leader_of(cluster, place)
-        with cluster.live[0].cluster() as client:
+        replication_helpers.leader_of(cluster, place)
+        with cluster.live_nodes[0].cluster() as client:
             partition = TopicPartition(*place)
-            assert earliest_offsets(client, [partition]) == {partition: offset}
+            assert list_earliest_offsets(client, [partition]) == {partition: offset}
         leader.start()
-        replicated.wait_until_in_sync(cluster, [place])
+        replication_helpers.wait_until_in_sync(cluster, [place])

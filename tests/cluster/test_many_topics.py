@@ -14,10 +14,10 @@ import pytest
 
 from chronik.testing.cluster import Cluster
 from chronik.testing.plugin import ClusterFactory
-from tests.clients.catalogue import CLIENTS
-from tests.clients.running import RunningClient
+from tests.clients.client_catalog import CLIENTS
+from tests.clients.client_process import ClientProcess
 from tests.cluster.topic_views import leader_then_followers, metadata_of, wait_until_all_have
-from tests.long import LONG
+from tests.run_size import IS_LONG_RUN
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -45,7 +45,7 @@ ALL: list[Case] = [
 
 @pytest.mark.parametrize(
     ("client", "position", "methods"),
-    [pytest.param(*case, id=f"{case[0]}-through-{NODES[case[1]]}") for case in (ALL if LONG else USUAL)],
+    [pytest.param(*case, id=f"{case[0]}-through-{NODES[case[1]]}") for case in (ALL if IS_LONG_RUN else USUAL)],
 )
 def test_3000_topics_exist_on_every_node_and_survive_restart(
     client: str,
@@ -54,12 +54,12 @@ def test_3000_topics_exist_on_every_node_and_survive_restart(
     chronik_cluster_factory: ClusterFactory,
     record_property: Any,
 ) -> None:
-    if (reason := CLIENTS[client].missing()) is not None:
+    if (reason := CLIENTS[client].missing_reason()) is not None:
         pytest.skip(reason)
     cluster = chronik_cluster_factory(replication_factor=REPLICAS)
     node = leader_then_followers(cluster)[position]
     created: list[str] = []
-    with closing(RunningClient(CLIENTS[client], node.bootstrap)) as admin:
+    with closing(ClientProcess(CLIENTS[client], node.bootstrap)) as admin:
         for threads in methods:
             names = [f"{client}-{threads}-{number:04d}" for number in range(TOPICS)]
             start = time.monotonic()
@@ -69,8 +69,8 @@ def test_3000_topics_exist_on_every_node_and_survive_restart(
             wait_until_all_have(cluster, *names)
             how = "in one request" if threads == ONE_REQUEST else f"by {threads} threads"
             record_property("summary", f"{client} created {TOPICS} topics {how} in {seconds:.1f} s")
-        for each in cluster.live:
-            admin.use(each.bootstrap)
+        for each in cluster.live_nodes:
+            admin.set_bootstrap(each.bootstrap)
             assert set(created) <= set(admin.admin("list_topics"))
     assert_all_are_whole(cluster, created)
     cluster.restart()
@@ -80,7 +80,7 @@ def test_3000_topics_exist_on_every_node_and_survive_restart(
     cluster.wait_until_agreed()
 
 
-def create(admin: RunningClient, names: Sequence[str], threads: int) -> None:
+def create(admin: ClientProcess, names: Sequence[str], threads: int) -> None:
     """Create the topics. Raises CommandFailed when the broker rejects one of them."""
     if threads == ONE_REQUEST:
         topic = {"partitions": 1, "replication_factor": REPLICAS}
@@ -92,7 +92,7 @@ def create(admin: RunningClient, names: Sequence[str], threads: int) -> None:
 
 def assert_all_are_whole(cluster: Cluster, names: Sequence[str]) -> None:
     """Assert that every node lists exactly these topics besides the system topics, with all replicas."""
-    for node in cluster.live:
+    for node in cluster.live_nodes:
         topics = {topic.name: topic for topic in metadata_of(node).topics if not topic.is_internal}
         assert set(topics) == set(names)
         replicas = [[sorted(each.replica_nodes) for each in topic.partitions] for topic in topics.values()]

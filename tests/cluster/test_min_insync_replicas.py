@@ -13,12 +13,12 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.api.talk import batch, produce_request
-from tests.chaos import standing
+from tests.api.request_builders import batch, produce_request
+from tests.chaos import partition_states
 from tests.chaos.history import Place
-from tests.cluster import replicated
-from tests.long import count
+from tests.cluster import replication_helpers
 from tests.raw import RawClient
+from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -29,9 +29,9 @@ ACKS_ALL, ACKS_LEADER = -1, 1
 
 def ask(node: ClusterNode, topic: str, value: bytes, acks: int, timeout_ms: int = 20_000) -> PartitionProduceResponse:
     with RawClient(node.bootstrap) as client:
-        client.socket.settimeout(replicated.DEADLINE_SECONDS)
+        client.socket.settimeout(replication_helpers.DEADLINE_SECONDS)
         request = produce_request(topic, batch(value), acks=acks, timeout_ms=timeout_ms)
-        return client.ask(request, 9, ProduceResponse).responses[0].partition_responses[0]
+        return client.request(request, 9, ProduceResponse).responses[0].partition_responses[0]
 
 
 def error_of(answer: PartitionProduceResponse) -> ErrorCode:
@@ -40,7 +40,11 @@ def error_of(answer: PartitionProduceResponse) -> ErrorCode:
 
 def wait_until_isr(cluster: Cluster, asked: ClusterNode, place: Place, members: set[int]) -> None:
     cluster.wait_until(
-        lambda: None if set(seen := standing.ask(asked, [place.topic])[place].in_sync) == members else f"{seen}",
+        lambda: (
+            None
+            if set(seen := partition_states.read_partition_states(asked, [place.topic])[place].in_sync) == members
+            else f"{seen}"
+        ),
         f"{place} has the ISR {members}",
     )
 
@@ -60,8 +64,8 @@ def test_acks_all_is_rejected_below_min_insync_replicas(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory()
-    [place] = replicated.make_topic(cluster, "strict", min_insync_replicas="3")
-    leader = replicated.leader_of(cluster, place)
+    [place] = replication_helpers.create_topic(cluster, "strict", min_insync_replicas="3")
+    leader = replication_helpers.leader_of(cluster, place)
     assert error_of(ask(leader, "strict", b"three copies", ACKS_ALL)) is ErrorCode.NONE
     gone = next(node for node in cluster.nodes.values() if node is not leader)
     gone.kill()
@@ -71,11 +75,11 @@ def test_acks_all_is_rejected_below_min_insync_replicas(
     assert refused.base_offset == -1
     assert error_of(ask(leader, "strict", b"one copy is enough", ACKS_LEADER)) is ErrorCode.NONE
     gone.start()
-    replicated.wait_until_in_sync(cluster, [place])
+    replication_helpers.wait_until_in_sync(cluster, [place])
     assert error_of(ask(leader, "strict", b"three copies again", ACKS_ALL)) is ErrorCode.NONE
-    values = [record.value for record in replicated.read_all(cluster.bootstrap, [place])[place]]
+    values = [record.value for record in replication_helpers.read_all(cluster.bootstrap, [place])[place]]
     assert values == [b"three copies", b"one copy is enough", b"three copies again"]
-    replicated.check_replicas(cluster, [place])
+    replication_helpers.check_replicas(cluster, [place])
 
 
 @pytest.mark.parametrize("needed", [2, 3])
@@ -84,8 +88,8 @@ def test_waiting_produce_completes_according_to_shrunk_isr(
 ) -> None:
     """A paused follower's session is long enough for the leader to remove it from the ISR first."""
     cluster = chronik_cluster_factory(broker_session_ms=PLENTY_MS, broker={"replica.lag.time.max.ms": LAG_MS})
-    [place] = replicated.make_topic(cluster, "shrinking", min_insync_replicas=str(needed))
-    leader = replicated.leader_of(cluster, place)
+    [place] = replication_helpers.create_topic(cluster, "shrinking", min_insync_replicas=str(needed))
+    leader = replication_helpers.leader_of(cluster, place)
     controller = cluster.leader()
     hangs = next(node for node in cluster.nodes.values() if node not in (leader, controller))
     with paused(hangs):
@@ -98,10 +102,10 @@ def test_waiting_produce_completes_according_to_shrunk_isr(
         wait_until_isr(cluster, leader, place, set(cluster.nodes) - {hangs.node_id})
         then = ask(leader, "shrinking", b"afterwards", ACKS_ALL)
         assert error_of(then) is (ErrorCode.NONE if needed == 2 else ErrorCode.NOT_ENOUGH_REPLICAS)
-    replicated.wait_until_in_sync(cluster, [place])
-    values = [record.value for record in replicated.read_all(cluster.bootstrap, [place])[place]]
+    replication_helpers.wait_until_in_sync(cluster, [place])
+    values = [record.value for record in replication_helpers.read_all(cluster.bootstrap, [place])[place]]
     assert values == ([b"waits", b"afterwards"] if needed == 2 else [b"waits"])
-    replicated.check_replicas(cluster, [place])
+    replication_helpers.check_replicas(cluster, [place])
 
 
 def test_acknowledged_records_survive_paused_followers_and_dead_leader(
@@ -109,25 +113,25 @@ def test_acknowledged_records_survive_paused_followers_and_dead_leader(
 ) -> None:
     """The ISR shrinks and grows under load; every member has all acknowledged records."""
     cluster = chronik_cluster_factory(broker={"replica.lag.time.max.ms": LAG_MS})
-    [place] = places = replicated.make_topic(cluster, "turns")
-    load = replicated.ConfluentLoad(cluster.bootstrap, "turns", 1)
-    with replicated.running(load):
-        for _ in range(count(1, 5)):
-            leader = replicated.leader_of(cluster, place)
+    [place] = places = replication_helpers.create_topic(cluster, "turns")
+    load = replication_helpers.ConfluentLoad(cluster.bootstrap, "turns", 1)
+    with replication_helpers.running_clients(load):
+        for _ in range(sized(1, 5)):
+            leader = replication_helpers.leader_of(cluster, place)
             for follower in [node for node in cluster.nodes.values() if node is not leader]:
-                load.wait_until_it_goes_on()
+                load.wait_until_progress()
                 with paused(follower):
                     wait_until_isr(cluster, leader, place, set(cluster.nodes) - {follower.node_id})
-                    load.wait_until_it_goes_on()
-                replicated.wait_until_in_sync(cluster, places)
-            leader = replicated.leader_of(cluster, place)
+                    load.wait_until_progress()
+                replication_helpers.wait_until_in_sync(cluster, places)
+            leader = replication_helpers.leader_of(cluster, place)
             leader.kill()
-            load.wait_until_it_goes_on()
+            load.wait_until_progress()
             leader.start()
-            replicated.wait_until_in_sync(cluster, places)
+            replication_helpers.wait_until_in_sync(cluster, places)
     assert not load.problems, load.problems
-    assert replicated.check_records(cluster.bootstrap, places, [load]) == load.count > 0
-    replicated.check_replicas(cluster, places)
+    assert replication_helpers.check_records(cluster.bootstrap, places, [load]) == load.count > 0
+    replication_helpers.check_replicas(cluster, places)
 
 
 def test_acks_all_fails_without_followers_and_loses_nothing(
@@ -135,9 +139,9 @@ def test_acks_all_fails_without_followers_and_loses_nothing(
 ) -> None:
     """The leader alone is also a minority of the cluster: it cannot shrink the ISR and acknowledges nothing."""
     cluster = chronik_cluster_factory(broker={"replica.lag.time.max.ms": LAG_MS})
-    [place] = replicated.make_topic(cluster, "alone")
-    leader = replicated.leader_of(cluster, place)
-    replicated.wait_for(  # on a busy machine, a follower may leave the ISR for a moment
+    [place] = replication_helpers.create_topic(cluster, "alone")
+    leader = replication_helpers.leader_of(cluster, place)
+    replication_helpers.wait_for(  # on a busy machine, a follower may leave the ISR for a moment
         "an acknowledged record", lambda: error_of(ask(leader, "alone", b"safe", ACKS_ALL)) is ErrorCode.NONE
     )
     followers = [node for node in cluster.nodes.values() if node is not leader]
@@ -150,7 +154,7 @@ def test_acks_all_fails_without_followers_and_loses_nothing(
         asking.join()
     assert len(answers) == 1
     assert answers[0] is not ErrorCode.NONE
-    replicated.wait_until_in_sync(cluster, [place])
-    values = [record.value for record in replicated.read_all(cluster.bootstrap, [place])[place]]
+    replication_helpers.wait_until_in_sync(cluster, [place])
+    values = [record.value for record in replication_helpers.read_all(cluster.bootstrap, [place])[place]]
     assert values[0] == b"safe"
-    replicated.check_replicas(cluster, [place])
+    replication_helpers.check_replicas(cluster, [place])

@@ -14,15 +14,15 @@ from chronik.client.errors import ClientError
 from chronik.protocol.errors import ErrorCode
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.api.talk import list_offset
+from tests.api.request_builders import list_offset
 from tests.chaos.history import Place
-from tests.cluster import replicated
-from tests.long import count
+from tests.cluster import replication_helpers
 from tests.raw import RawClient
+from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-KILLS = count(3, 20)
+KILLS = sized(3, 20)
 LATEST = -1
 ASK_SECONDS_MAX = 5.0
 
@@ -82,25 +82,25 @@ def test_offsets_never_decrease_when_leaders_die(
     chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
 ) -> None:
     cluster = chronik_cluster_factory()
-    [place] = places = replicated.make_topic(cluster, "seen")
-    load = replicated.ConfluentLoad(cluster.bootstrap, "seen", 1, rate=500)
-    reader = replicated.ConfluentFollower(cluster.bootstrap, "seen", "readers")
+    [place] = places = replication_helpers.create_topic(cluster, "seen")
+    load = replication_helpers.ConfluentLoad(cluster.bootstrap, "seen", 1, rate=500)
+    reader = replication_helpers.ConfluentConsumerLoad(cluster.bootstrap, "seen", "readers")
     watcher = EndsWatcher(cluster, place)
     watcher.start()
     try:
-        with replicated.running(reader):
-            with replicated.running(load):
+        with replication_helpers.running_clients(reader):
+            with replication_helpers.running_clients(load):
                 for _ in range(KILLS):
-                    load.wait_until_it_goes_on()
-                    reader.wait_until_it_goes_on()
-                    victim = replicated.leader_of(cluster, place)
+                    load.wait_until_progress()
+                    reader.wait_until_progress()
+                    victim = replication_helpers.leader_of(cluster, place)
                     victim.kill()
-                    load.wait_until_it_goes_on()
-                    reader.wait_until_it_goes_on()
+                    load.wait_until_progress()
+                    reader.wait_until_progress()
                     victim.start()
-                    replicated.wait_until_in_sync(cluster, places)
-            ends = replicated.ends_of(cluster.bootstrap, places)
-            reader.wait_until_it_has_read({0: ends[place]})
+                    replication_helpers.wait_until_in_sync(cluster, places)
+            ends = replication_helpers.end_offsets(cluster.bootstrap, places)
+            reader.wait_until_read({0: ends[place]})
     finally:
         watcher.end()
         watcher.join()
@@ -112,8 +112,8 @@ def test_offsets_never_decrease_when_leaders_die(
     offsets = [offset for offset, _ in reader.seen[0]]
     repeated = [offset for before, offset in pairwise(offsets) if offset != before + 1]
     assert not repeated, f"the reader moved back or skipped, to {repeated[:5]}"
-    replicated.check_follower(cluster.bootstrap, places, reader)
-    replicated.check_records(cluster.bootstrap, places, [load])
+    replication_helpers.check_consumer(cluster.bootstrap, places, reader)
+    replication_helpers.check_records(cluster.bootstrap, places, [load])
     record_property(
         "summary",
         f"leaders killed: {KILLS}, end offsets requested {sum(watcher.answers.values()):,} times, none decreased "
@@ -126,17 +126,17 @@ def test_new_leader_reports_correct_end_offset_immediately(
 ) -> None:
     """Nothing is written, so that later records cannot hide a wrong end offset."""
     cluster = chronik_cluster_factory()
-    [place] = replicated.make_topic(cluster, "unknown")
-    load = replicated.ConfluentLoad(cluster.bootstrap, "unknown", 1)
-    with replicated.running(load):
-        load.wait_until_it_goes_on(records=50)
-    known = replicated.ends_of(cluster.bootstrap, [place])[place]
-    victim = replicated.leader_of(cluster, place)
+    [place] = replication_helpers.create_topic(cluster, "unknown")
+    load = replication_helpers.ConfluentLoad(cluster.bootstrap, "unknown", 1)
+    with replication_helpers.running_clients(load):
+        load.wait_until_progress(records=50)
+    known = replication_helpers.end_offsets(cluster.bootstrap, [place])[place]
+    victim = replication_helpers.leader_of(cluster, place)
     victim.kill()
     answered: list[tuple[ErrorCode, int]] = []
-    deadline = time.monotonic() + replicated.DEADLINE_SECONDS
+    deadline = time.monotonic() + replication_helpers.DEADLINE_SECONDS
     while (not answered or answered[-1][0] is not ErrorCode.NONE) and time.monotonic() < deadline:
-        for node in cluster.live:
+        for node in cluster.live_nodes:
             with RawClient(node.bootstrap) as client:
                 answer = list_offset(client, "unknown", LATEST)
             code = ErrorCode(answer.error_code)

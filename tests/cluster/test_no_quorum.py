@@ -21,15 +21,15 @@ from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from chronik.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from chronik.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from chronik.testing.plugin import ClusterFactory
-from tests.cli.running import chronik
-from tests.cluster import replicated
+from tests.cli.command_line import run_chronik
+from tests.cluster import replication_helpers
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -39,32 +39,32 @@ WriteResult = tuple[ErrorCode, str | None]
 
 def create_topics(client: RawClient) -> WriteResult:
     request = CreateTopicsRequest(topics=[CreatableTopic(name="x", num_partitions=1, replication_factor=1)])
-    topic = client.ask(request, 7, CreateTopicsResponse).topics[0]
+    topic = client.request(request, 7, CreateTopicsResponse).topics[0]
     return ErrorCode(topic.error_code), topic.error_message
 
 
 def delete_topics(client: RawClient) -> WriteResult:
-    topic = client.ask(DeleteTopicsRequest(topic_names=["x"]), 5, DeleteTopicsResponse).responses[0]
+    topic = client.request(DeleteTopicsRequest(topic_names=["x"]), 5, DeleteTopicsResponse).responses[0]
     return ErrorCode(topic.error_code), topic.error_message
 
 
 def create_partitions(client: RawClient) -> WriteResult:
     request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="x", count=2)])
-    topic = client.ask(request, 3, CreatePartitionsResponse).results[0]
+    topic = client.request(request, 3, CreatePartitionsResponse).results[0]
     return ErrorCode(topic.error_code), topic.error_message
 
 
 def alter_configs(client: RawClient) -> WriteResult:
-    config = AlterableConfig(name="retention.ms", config_operation=0, value="1")
-    resource = AlterConfigsResource(resource_type=2, resource_name="x", configs=[config])
+    config = IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="1")
+    resource = IncrementalAlterConfigsResource(resource_type=2, resource_name="x", configs=[config])
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    answer = client.ask(request, 1, IncrementalAlterConfigsResponse).responses[0]
+    answer = client.request(request, 1, IncrementalAlterConfigsResponse).responses[0]
     return ErrorCode(answer.error_code), answer.error_message
 
 
 def elect_leaders(client: RawClient) -> WriteResult:
     wanted = TopicPartitions(topic="x", partitions=[0])
-    answer = client.ask(ElectLeadersRequest(topic_partitions=[wanted]), 2, ElectLeadersResponse)
+    answer = client.request(ElectLeadersRequest(topic_partitions=[wanted]), 2, ElectLeadersResponse)
     if answer.error_code:
         return ErrorCode(answer.error_code), "Nothing was changed"
     partition = answer.replica_election_results[0].partition_result[0]
@@ -74,7 +74,7 @@ def elect_leaders(client: RawClient) -> WriteResult:
 def reassign(client: RawClient) -> WriteResult:
     topic = ReassignableTopic(name="x", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])
     request = AlterPartitionReassignmentsRequest(topics=[topic])
-    answer = client.ask(request, 0, AlterPartitionReassignmentsResponse)
+    answer = client.request(request, 0, AlterPartitionReassignmentsResponse)
     if answer.error_code:
         return ErrorCode(answer.error_code), "Nothing was changed"
     partition = answer.responses[0].partitions[0]
@@ -96,8 +96,8 @@ def test_writes_to_node_without_quorum_get_definite_errors(
             assert "Nothing was changed" in message or message == code.message, write
         request = MetadataRequest(topics=[MetadataRequestTopic(name="x")], allow_auto_topic_creation=True)
         client.send(request, 12)
-        assert client.is_closed_by_broker(), "the node knows no brokers"
-    created = chronik("topics", "create", "x", bootstrap=node.bootstrap)
+        assert client.wait_for_close(), "the node knows no brokers"
+    created = run_chronik("topics", "create", "x", bootstrap=node.bootstrap)
     assert created.code == 1
     assert "closed the connection; see the broker's log" in created.err
     assert "Traceback" not in node.log
@@ -111,13 +111,13 @@ def test_isolated_node_reports_missing_quorum(
     for node in cluster.nodes.values():
         if node is not left:
             node.pause()
-    replicated.wait_for("it is fenced", lambda: left.status()["fenced"])
-    shown = chronik("cluster", "status", bootstrap=left.bootstrap).lines
+    replication_helpers.wait_for("it is fenced", lambda: left.status()["fenced"])
+    shown = run_chronik("cluster", "status", bootstrap=left.bootstrap).lines
     assert (
         shown[0]
         == "This broker is fenced: it cannot reach the controller, and its view of the cluster may be outdated."
     )
-    told = chronik("cluster", "status", "--json", bootstrap=left.bootstrap).json
+    told = run_chronik("cluster", "status", "--json", bootstrap=left.bootstrap).json
     assert {node["node_id"]: node["status"] for node in told["nodes"]} == {
         1: "not known",
         2: "fenced",

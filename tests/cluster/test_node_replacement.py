@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from chronik.admin.nodes import Action
+from chronik.admin.nodes import NodeAction
 from chronik.config import Address
 from chronik.ids import ZERO_ID
 from chronik.protocol.errors import ErrorCode
@@ -19,7 +19,7 @@ from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
 from chronik.testing.ports import ReservedPorts
 from tests.chaos.history import Place
-from tests.cluster import growing, replicated
+from tests.cluster import membership_helpers, replication_helpers
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -29,9 +29,9 @@ RATE = 100.0
 UNEXPECTED = "does not belong to cluster"
 
 
-def wait_until_stable(cluster: Cluster, places: list[Place], load: replicated.Load) -> None:
-    replicated.wait_until_in_sync(cluster, places)
-    load.wait_until_it_goes_on()
+def wait_until_stable(cluster: Cluster, places: list[Place], load: replication_helpers.ProducerLoad) -> None:
+    replication_helpers.wait_until_in_sync(cluster, places)
+    load.wait_until_progress()
     cluster.wait_until_agreed()
 
 
@@ -41,39 +41,44 @@ def wait_until_logged(cluster: Cluster, node: ClusterNode, words: str, since: in
 
 def test_node_can_be_replaced_by_another(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
-    places = replicated.make_topic(cluster, "moved", PARTITIONS)
-    load = replicated.ConfluentLoad(cluster.bootstrap, "moved", PARTITIONS, rate=RATE)
-    with replicated.running(load):
-        load.wait_until_it_goes_on()
+    places = replication_helpers.create_topic(cluster, "moved", PARTITIONS)
+    load = replication_helpers.ConfluentLoad(cluster.bootstrap, "moved", PARTITIONS, rate=RATE)
+    with replication_helpers.running_clients(load):
+        load.wait_until_progress()
 
         # An unknown node waits. After it was added, it follows the log, and votes when it is promoted.
         newcomer = cluster.add_node(4, known=[2])
         newcomer.start()
         wait_until_logged(cluster, newcomer, UNEXPECTED)
-        assert growing.seats(cluster[1]) == "VVV"
-        growing.done(cluster[1], 4, Action.ADD, cluster.raft_address(4))
-        growing.wait_for_seats(cluster, "VVVo")
+        assert membership_helpers.voter_letters(cluster[1]) == "VVV"
+        membership_helpers.change_node(cluster[1], 4, NodeAction.ADD, cluster.raft_address(4))
+        membership_helpers.wait_for_voter_letters(cluster, "VVVo")
         cluster.wait_until_ready()
-        growing.done(cluster[3], 4, Action.PROMOTE)
-        growing.wait_for_seats(cluster, "VVVV")
+        membership_helpers.change_node(cluster[3], 4, NodeAction.PROMOTE)
+        membership_helpers.wait_for_voter_letters(cluster, "VVVV")
         wait_until_stable(cluster, places, load)
 
         # The Raft leader is the node that is removed.
         leader = cluster.leader()
-        kept = [node for node in cluster.live if node is not leader]
-        code, message = growing.alter(kept[0], leader.node_id, Action.REMOVE)
+        kept = [node for node in cluster.live_nodes if node is not leader]
+        code, message = membership_helpers.request_change(kept[0], leader.node_id, NodeAction.REMOVE)
         assert code is ErrorCode.POLICY_VIOLATION
         assert "holds replicas" in message
-        growing.done(kept[0], leader.node_id, Action.DRAIN)
-        cluster.wait_until(lambda: growing.led_by(kept[0], leader.node_id), "the drained node to lead nothing")
-        cluster.wait_until(lambda: None if cluster.leader() is not leader else "it leads", "another Raft leader")
-        growing.done(kept[1], leader.node_id, Action.DEMOTE)
-        growing.wait_for_seats(cluster, "".join("o" if each == leader.node_id else "V" for each in range(1, 5)))
-        spare = next(node.node_id for node in kept if growing.held_by(kept[0], node.node_id) is None)
-        growing.hold_instead(cluster, kept[0], leader.node_id, spare)
-        growing.done(kept[2], leader.node_id, Action.REMOVE)
+        membership_helpers.change_node(kept[0], leader.node_id, NodeAction.DRAIN)
         cluster.wait_until(
-            lambda: "still there" if leader.node_id in growing.nodes_of(kept[0]) else None, "the removal of the node"
+            lambda: membership_helpers.partitions_led_by(kept[0], leader.node_id), "the drained node to lead nothing"
+        )
+        cluster.wait_until(lambda: None if cluster.leader() is not leader else "it leads", "another Raft leader")
+        membership_helpers.change_node(kept[1], leader.node_id, NodeAction.DEMOTE)
+        membership_helpers.wait_for_voter_letters(
+            cluster, "".join("o" if each == leader.node_id else "V" for each in range(1, 5))
+        )
+        spare = next(node.node_id for node in kept if membership_helpers.partitions_on(kept[0], node.node_id) is None)
+        membership_helpers.move_replicas(cluster, kept[0], leader.node_id, spare)
+        membership_helpers.change_node(kept[2], leader.node_id, NodeAction.REMOVE)
+        cluster.wait_until(
+            lambda: "still there" if leader.node_id in membership_helpers.described_nodes(kept[0]) else None,
+            "the removal of the node",
         )
 
         # A removed node cannot rejoin by itself, even with an empty disk.
@@ -83,13 +88,13 @@ def test_node_can_be_replaced_by_another(chronik_cluster_factory: ClusterFactory
         since = len(leader.log)
         leader.start()
         wait_until_logged(cluster, leader, UNEXPECTED, since)
-        assert leader.node_id not in growing.nodes_of(kept[0])
+        assert leader.node_id not in membership_helpers.described_nodes(kept[0])
         cluster.nodes.pop(leader.node_id).kill()
         assert "registered broker" not in leader.log[since:]
         cluster.wait_until_listed([node.node_id for node in kept])
         wait_until_stable(cluster, places, load)
     assert not load.problems, load.problems[:3]
-    assert replicated.check_records(cluster.bootstrap, places, [load]) > 0
+    assert replication_helpers.check_records(cluster.bootstrap, places, [load]) > 0
 
     check_addresses_are_stored(cluster, kept, leader)
 
@@ -107,7 +112,7 @@ def check_addresses_are_stored(cluster: Cluster, kept: list[ClusterNode], gone: 
     cluster.wait_until_ready()
     cluster.wait_until_agreed()
     for node in kept:
-        if not node.running:
+        if not node.is_running:
             node.start()
     cluster.wait_until_ready()
 
@@ -121,11 +126,11 @@ def check_addresses_are_stored(cluster: Cluster, kept: list[ClusterNode], gone: 
         second.start()
         cluster.wait_until_ready()
         cluster.wait_until(
-            lambda: None if growing.nodes_of(first)[4].port == moved_to.port else "elsewhere",
+            lambda: None if membership_helpers.described_nodes(first)[4].port == moved_to.port else "elsewhere",
             "the new address of node 4",
         )
         cluster.wait_until_agreed()
-        assert gone.node_id not in growing.nodes_of(second)
+        assert gone.node_id not in membership_helpers.described_nodes(second)
     finally:
         second.kill()
         reserved.release()
@@ -133,34 +138,38 @@ def check_addresses_are_stored(cluster: Cluster, kept: list[ClusterNode], gone: 
 
 def test_drained_nodes_get_no_leadership_or_new_partitions(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory(4)
-    assert growing.seats(cluster[1]) == "VVVo", "three of four vote"
-    places = replicated.make_topic(cluster, "drained", 4)
-    load = replicated.ConfluentLoad(cluster.bootstrap, "drained", 4, rate=RATE)
-    with replicated.running(load):
-        load.wait_until_it_goes_on()
+    assert membership_helpers.voter_letters(cluster[1]) == "VVVo", "three of four vote"
+    places = replication_helpers.create_topic(cluster, "drained", 4)
+    load = replication_helpers.ConfluentLoad(cluster.bootstrap, "drained", 4, rate=RATE)
+    with replication_helpers.running_clients(load):
+        load.wait_until_progress()
         drained = cluster.leader()
-        other = next(node for node in cluster.live if node is not drained)
-        growing.done(other, drained.node_id, Action.DRAIN)
-        cluster.wait_until(lambda: growing.led_by(other, drained.node_id), "the drained node to lead nothing")
+        other = next(node for node in cluster.live_nodes if node is not drained)
+        membership_helpers.change_node(other, drained.node_id, NodeAction.DRAIN)
+        cluster.wait_until(
+            lambda: membership_helpers.partitions_led_by(other, drained.node_id), "the drained node to lead nothing"
+        )
         cluster.wait_until(lambda: None if cluster.leader() is not drained else "it leads", "another Raft leader")
-        assert growing.nodes_of(other)[drained.node_id].status == "maintenance"
-        replicated.make_topic(cluster, "elsewhere", 8)
-        assert "elsewhere" not in (growing.held_by(other, drained.node_id) or "")
+        assert membership_helpers.described_nodes(other)[drained.node_id].status == "maintenance"
+        replication_helpers.create_topic(cluster, "elsewhere", 8)
+        assert "elsewhere" not in (membership_helpers.partitions_on(other, drained.node_id) or "")
         assert drained.node_id in other.listed_brokers()
         wait_until_stable(cluster, places, load)
 
         drained.stop()
         drained.start()
         cluster.wait_until_ready()
-        assert growing.nodes_of(other)[drained.node_id].status == "maintenance", "a node stays drained across a restart"
+        assert membership_helpers.described_nodes(other)[drained.node_id].status == "maintenance", (
+            "a node stays drained across a restart"
+        )
         wait_until_stable(cluster, places, load)
-        assert growing.led_by(other, drained.node_id) is None
+        assert membership_helpers.partitions_led_by(other, drained.node_id) is None
 
-        growing.done(other, drained.node_id, Action.UNDRAIN)
-        assert growing.nodes_of(other)[drained.node_id].status == "online"
+        membership_helpers.change_node(other, drained.node_id, NodeAction.UNDRAIN)
+        assert membership_helpers.described_nodes(other)[drained.node_id].status == "online"
         wait_until_stable(cluster, places, load)
     assert not load.problems, load.problems[:3]
-    assert replicated.check_records(cluster.bootstrap, places, [load]) > 0
+    assert replication_helpers.check_records(cluster.bootstrap, places, [load]) > 0
 
 
 def test_unregister_broker_returns_when_node_is_removed(chronik_cluster_factory: ClusterFactory) -> None:
@@ -176,22 +185,22 @@ def test_unregister_broker_returns_when_node_is_removed(chronik_cluster_factory:
         listeners=[AddedVoterListener(name="CONTROLLER", host=address.host, port=address.port)],
     )
     with RawClient(cluster[1].bootstrap) as client:
-        answer = client.ask(added, 1, AddRaftVoterResponse)
+        answer = client.request(added, 1, AddRaftVoterResponse)
         assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
-        assert growing.seats(cluster[1]) == "VVVV"
-        assert client.ask(added, 1, AddRaftVoterResponse).error_code == ErrorCode.DUPLICATE_VOTER
+        assert membership_helpers.voter_letters(cluster[1]) == "VVVV"
+        assert client.request(added, 1, AddRaftVoterResponse).error_code == ErrorCode.DUPLICATE_VOTER
         cluster.wait_until_ready()
 
-        known = growing.nodes_of(cluster[1])[4].directory_id
+        known = membership_helpers.described_nodes(cluster[1])[4].directory_id
         for directory, code in ((bytes(15) + b"x", ErrorCode.INVALID_VOTER_KEY), (known, ErrorCode.NONE)):
             removed = RemoveRaftVoterRequest(cluster_id=None, voter_id=4, voter_directory_id=directory)
-            assert client.ask(removed, 0, RemoveRaftVoterResponse).error_code == code
-        assert growing.seats(cluster[1]) == "VVVo"
+            assert client.request(removed, 0, RemoveRaftVoterResponse).error_code == code
+        assert membership_helpers.voter_letters(cluster[1]) == "VVVo"
 
         forgotten = UnregisterBrokerRequest(broker_id=4)
-        answered = client.ask(forgotten, 0, UnregisterBrokerResponse)
+        answered = client.request(forgotten, 0, UnregisterBrokerResponse)
         assert answered.error_code == ErrorCode.POLICY_VIOLATION
         assert "stop it first" in (answered.error_message or "")
         newcomer.stop()
-        assert client.ask(forgotten, 0, UnregisterBrokerResponse).error_code == ErrorCode.NONE
-        assert growing.nodes_of(cluster[1])[4].status == "unregistered"
+        assert client.request(forgotten, 0, UnregisterBrokerResponse).error_code == ErrorCode.NONE
+        assert membership_helpers.described_nodes(cluster[1])[4].status == "unregistered"

@@ -13,8 +13,8 @@ import pytest
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchResponse
 from chronik.testing.cluster import Cluster, ClusterNode
-from tests.api import talk
-from tests.cluster.partitions import create, wait_until_in_sync
+from tests.api import request_builders
+from tests.cluster.partitions import create_topic, wait_until_in_sync
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -25,17 +25,17 @@ LEADER, FOLLOWER = 1, 2
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster(3) as cluster:
-        create(cluster[1], "orders", [LEADER, FOLLOWER, 3])
+        create_topic(cluster[1], "orders", [LEADER, FOLLOWER, 3])
         wait_until_in_sync(cluster, "orders")
         yield cluster
 
 
 def fetch_from(node: ClusterNode, version: int, epoch: int = -1) -> FetchResponse:
     with RawClient(node.bootstrap) as client:
-        topic = talk.describe(client, "orders").topic_id if version >= 13 else "orders"
-        request = talk.fetch_request((topic, 0, 0))
+        topic = request_builders.describe_topic(client, "orders").topic_id if version >= 13 else "orders"
+        request = request_builders.fetch_request((topic, 0, 0))
         request.topics[0].partitions[0].current_leader_epoch = epoch
-        return client.ask(request, version, FetchResponse)
+        return client.request(request, version, FetchResponse)
 
 
 @pytest.mark.parametrize("version", [16, 18])
@@ -61,7 +61,7 @@ def test_leader_returns_epoch_to_outdated_client(cluster: Cluster) -> None:
     cluster[LEADER].start()
     wait_until_in_sync(cluster, "orders")
     with RawClient(cluster[FOLLOWER].bootstrap) as client:
-        (known,) = talk.describe(client, "orders").partitions
+        (known,) = request_builders.describe_topic(client, "orders").partitions
     assert known.leader_epoch > 0
     response = fetch_from(cluster[known.leader_id], 16, epoch=known.leader_epoch - 1)
     (data,) = response.responses[0].partitions

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from chronik.testing.plugin import ClusterFactory
-from tests.cluster import replicated
-from tests.cluster.replicated import sockets_let_go  # noqa: F401 - a fixture
-from tests.long import LONG, SEED, count
+from tests.cluster import replication_helpers
+from tests.cluster.replication_helpers import collect_unclosed_sockets  # noqa: F401 - a fixture
+from tests.run_size import IS_LONG_RUN, SEED, sized
 
-pytestmark = [pytest.mark.xdist_group("cluster"), *replicated.KAFKA_PYTHON_LEAVES_SOCKETS]
+pytestmark = [pytest.mark.xdist_group("cluster"), *replication_helpers.KAFKA_PYTHON_LEAVES_SOCKETS]
 
-KILLS = count(4, 50)
-RATE = count(300, 600)
-ACKNOWLEDGED_MIN = count(1_000, 100_000)
+KILLS = sized(4, 50)
+RATE = sized(300, 600)
+ACKNOWLEDGED_MIN = sized(1_000, 100_000)
 PARTITIONS = 3
 
 
@@ -24,42 +24,46 @@ def test_leader_kills_lose_no_records_and_keep_order(
     chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
 ) -> None:
     cluster = chronik_cluster_factory()
-    places = replicated.make_topic(cluster, "killed", PARTITIONS)
+    places = replication_helpers.create_topic(cluster, "killed", PARTITIONS)
     rng = random.Random(SEED)
-    loads: list[replicated.Load] = [replicated.ConfluentLoad(cluster.bootstrap, "killed", PARTITIONS, rate=RATE)]
-    followers: list[replicated.Follower] = [replicated.ConfluentFollower(cluster.bootstrap, "killed", "one")]
-    if LONG:
-        loads.append(replicated.KafkaPythonLoad(cluster.bootstrap, "killed", PARTITIONS, rate=100))
-        followers.append(replicated.KafkaPythonFollower(cluster.bootstrap, "killed", "two"))
-    clients: list[replicated.Load | replicated.Follower] = [*loads, *followers]
+    loads: list[replication_helpers.ProducerLoad] = [
+        replication_helpers.ConfluentLoad(cluster.bootstrap, "killed", PARTITIONS, rate=RATE)
+    ]
+    followers: list[replication_helpers.ConsumerLoad] = [
+        replication_helpers.ConfluentConsumerLoad(cluster.bootstrap, "killed", "one")
+    ]
+    if IS_LONG_RUN:
+        loads.append(replication_helpers.KafkaPythonLoad(cluster.bootstrap, "killed", PARTITIONS, rate=100))
+        followers.append(replication_helpers.KafkaPythonConsumerLoad(cluster.bootstrap, "killed", "two"))
+    clients: list[replication_helpers.ProducerLoad | replication_helpers.ConsumerLoad] = [*loads, *followers]
     gaps: list[float] = []
-    with replicated.running(*followers):
-        with replicated.running(*loads):
+    with replication_helpers.running_clients(*followers):
+        with replication_helpers.running_clients(*loads):
             for _ in range(KILLS):
                 for load in loads:
-                    load.wait_until_it_goes_on()
-                    load.forget_gaps()
+                    load.wait_until_progress()
+                    load.reset_gaps()
                 place = rng.choice(places)
-                victim = replicated.leader_of(cluster, place)
+                victim = replication_helpers.leader_of(cluster, place)
                 victim.kill()
                 for client in clients:
-                    client.wait_until_it_goes_on()
-                gaps.append(loads[0].gap(place.partition))
+                    client.wait_until_progress()
+                gaps.append(loads[0].longest_gap(place.partition))
                 victim.start()
-                replicated.wait_until_in_sync(cluster, places)
-        ends = replicated.ends_of(cluster.bootstrap, places)
+                replication_helpers.wait_until_in_sync(cluster, places)
+        ends = replication_helpers.end_offsets(cluster.bootstrap, places)
         for follower in followers:
-            follower.wait_until_it_has_read({place.partition: end for place, end in ends.items()})
+            follower.wait_until_read({place.partition: end for place, end in ends.items()})
     for client in clients:
         assert not client.problems, client.problems
-    records = replicated.check_records(cluster.bootstrap, places, loads)
+    records = replication_helpers.check_records(cluster.bootstrap, places, loads)
     assert records == sum(load.count for load in loads)
     assert records >= ACKNOWLEDGED_MIN
     for follower in followers:
-        replicated.check_follower(cluster.bootstrap, places, follower)
-    replicated.check_replicas(cluster, places)
+        replication_helpers.check_consumer(cluster.bootstrap, places, follower)
+    replication_helpers.check_replicas(cluster, places)
     record_property(
         "summary",
         f"leaders of partitions killed: {KILLS}, {records:,} records acknowledged, 0 lost, 0 duplicated, 0 reordered; "
-        f"no acknowledgement for {replicated.median_and_most(gaps)}",
+        f"no acknowledgement for {replication_helpers.format_median_and_max(gaps)}",
     )

@@ -18,7 +18,7 @@ def test_controller_paused_beyond_session_fences_no_brokers(
     for _ in range(PAUSES):
         paused = cluster.leader()
         log_before = len(paused.log)
-        others = [node.node_id for node in cluster.live if node is not paused]
+        others = [node.node_id for node in cluster.live_nodes if node is not paused]
         paused.pause()
         cluster.wait_until_listed(others)  # they have elected a new leader and fenced the old one
         paused.resume()

@@ -12,9 +12,9 @@ import pytest
 from chronik.config import Address
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.frames import FrameKind, encode_frame
-from chronik.peers.handshake import DialerHandshake, Identity, make_identity
+from chronik.peers.handshake import DialerHandshake, PeerIdentity, derive_identity
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from chronik.protocol.messages.fetch import FetchPartition, FetchReplicaState, FetchRequest, FetchResponse, FetchTopic
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -22,11 +22,11 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from chronik.raft.messages import Heartbeat, encode_message
-from chronik.replication.messages import NO_SESSION, FollowerFetch, Position
+from chronik.replication.messages import NO_SESSION, FollowerFetchRequest, FollowerPosition
 from chronik.testing.cluster import Cluster, ClusterNode
-from tests.api.talk import batch, describe, fetch, produce, values
+from tests.api.request_builders import batch, describe_topic, fetch, produce, values
 from tests.chaos.history import Place
-from tests.cluster import replicated
+from tests.cluster import replication_helpers
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -40,22 +40,22 @@ class GuardedCluster:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        [self.place] = replicated.make_topic(cluster, "guarded")
-        self.leader = replicated.leader_of(cluster, self.place)
+        [self.place] = replication_helpers.create_topic(cluster, "guarded")
+        self.leader = replication_helpers.leader_of(cluster, self.place)
         with RawClient(self.leader.bootstrap) as client:
             assert produce(client, "guarded", batch(SECRET)).error_code == ErrorCode.NONE
-            self.topic_id = describe(client, "guarded").topic_id
+            self.topic_id = describe_topic(client, "guarded").topic_id
 
     def check_cluster_is_healthy(self) -> None:
         with RawClient(self.leader.bootstrap) as client:
             assert values(fetch(client, "guarded", 0)) == [SECRET]
-        assert {node.node_id for node in self.cluster.live} == set(self.cluster.nodes)
-        replicated.check_replicas(self.cluster, [Place("guarded", 0)])
+        assert {node.node_id for node in self.cluster.live_nodes} == set(self.cluster.nodes)
+        replication_helpers.check_replicas(self.cluster, [Place("guarded", 0)])
 
     def follower_fetch(self) -> bytes:
         """Return the fetch request of a follower on a peer connection."""
-        position = Position(self.topic_id, 0, 0, 0, -1, 0)
-        request = FollowerFetch(1, NO_SESSION, 0, (position,), (), 0, 1_000_000)
+        position = FollowerPosition(self.topic_id, 0, 0, 0, -1, 0)
+        request = FollowerFetchRequest(1, NO_SESSION, 0, (position,), (), 0, 1_000_000)
         return encode_frame(FrameKind.REQUEST, struct.pack(">QH", 1, CallKind.FETCH) + msgspec.msgpack.encode(request))
 
     def vote_of(self, source: int) -> bytes:
@@ -111,7 +111,7 @@ def rejected_connection_lines(node: ClusterNode) -> list[str]:
 
 def new_rejected_connection_lines(node: ClusterNode, before: int) -> list[str]:
     """Return the new log lines when there are some."""
-    replicated.wait_for("a line in the log", lambda: len(rejected_connection_lines(node)) > before)
+    replication_helpers.wait_for("a line in the log", lambda: len(rejected_connection_lines(node)) > before)
     return rejected_connection_lines(node)[before:]
 
 
@@ -128,9 +128,9 @@ def test_replica_fetch_is_rejected_on_client_port(guarded: GuardedCluster) -> No
                 if version < 15:
                     request.replica_id = claimed
                 else:
-                    request.replica_state = ReplicaState(replica_id=claimed, replica_epoch=1)
+                    request.replica_state = FetchReplicaState(replica_id=claimed, replica_epoch=1)
                 with RawClient(node.bootstrap) as client:
-                    response = client.ask(request, version, FetchResponse)
+                    response = client.request(request, version, FetchResponse)
                 codes = {response.error_code, *(each.error_code for t in response.responses for each in t.partitions)}
                 assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in codes
                 assert not any(each.records for t in response.responses for each in t.partitions)
@@ -141,7 +141,7 @@ def test_follower_offset_request_on_client_port_is_treated_as_consumer(guarded: 
     wanted = ListOffsetsTopic(name="guarded", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     with RawClient(guarded.leader.bootstrap) as client:
         answers = [
-            client.ask(ListOffsetsRequest(replica_id=replica_id, topics=[wanted]), 7, ListOffsetsResponse)
+            client.request(ListOffsetsRequest(replica_id=replica_id, topics=[wanted]), 7, ListOffsetsResponse)
             for replica_id in (-1, 2)
         ]
     assert answers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
@@ -166,18 +166,18 @@ def test_peer_port_closes_connection_without_secret(guarded: GuardedCluster) -> 
 def test_peer_port_closes_connection_with_wrong_secret(guarded: GuardedCluster) -> None:
     leader = guarded.leader
     other = next(node_id for node_id in guarded.cluster.nodes if node_id != leader.node_id)
-    wrong = make_identity("chronik", other, "not the secret of this cluster", [])
+    wrong = derive_identity("chronik", other, "not the secret of this cluster", [])
     before = len(rejected_connection_lines(leader))
     assert not is_authenticated(wrong, leader, peers_address(guarded.cluster, leader), guarded.follower_fetch())
     [line] = new_rejected_connection_lines(leader, before)
     assert "authentication failed: the cluster secrets differ" in line
 
 
-def is_authenticated(identity: Identity, node: ClusterNode, address: Address, then: bytes) -> bool:
+def is_authenticated(identity: PeerIdentity, node: ClusterNode, address: Address, then: bytes) -> bool:
     """Perform the handshake of a node, then send the request of a follower, and return whether it was accepted."""
     handshake = DialerHandshake(identity, node.node_id)
     with socket.create_connection(address, CLOSE_SECONDS_MAX) as stranger:
-        stranger.sendall(encode_frame(FrameKind.HANDSHAKE, handshake.begin()))
+        stranger.sendall(encode_frame(FrameKind.HANDSHAKE, handshake.start()))
         size = struct.unpack(">I", stranger.recv(4, socket.MSG_WAITALL))[0]
         challenge = stranger.recv(size, socket.MSG_WAITALL)[1:]
         proof = handshake.receive(challenge)

@@ -20,14 +20,14 @@ from chronik.protocol.messages.create_partitions import (
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from chronik.testing.cluster import Cluster
 from tests.cluster.partitions import (
-    Seen,
-    create,
+    PartitionView,
+    create_topic,
+    list_reassignments,
+    read_partitions,
     reassign,
     reassign_all,
-    see,
-    under_way,
+    wait_until_reassigned,
     wait_until_seen,
-    wait_until_settled,
 )
 from tests.raw import RawClient
 
@@ -95,17 +95,29 @@ def wait_until_written(cluster: Cluster, writer: Writer, more: int) -> None:
 
 
 def test_partitions_move_with_records_under_load(cluster: Cluster) -> None:
-    create(cluster[1], "moved", [1, 3], [1, 2], [2, 3], min_insync_replicas="1")
+    create_topic(cluster[1], "moved", [1, 3], [1, 2], [2, 3], min_insync_replicas="1")
     writer = Writer(cluster.bootstrap, "moved", 3)
     try:
         wait_until_written(cluster, writer, 300)
         assert reassign(cluster[2], "moved", p0=[2], p1=[3, 2, 1], p2=[1]) == [NONE] * 3
-        wait_until_settled(cluster)
-        wait_until_seen(cluster, "moved", Seen(2, [2], [2]), Seen(1, [3, 2, 1], [1, 2, 3]), Seen(1, [1], [1]))
+        wait_until_reassigned(cluster)
+        wait_until_seen(
+            cluster,
+            "moved",
+            PartitionView(2, [2], [2]),
+            PartitionView(1, [3, 2, 1], [1, 2, 3]),
+            PartitionView(1, [1], [1]),
+        )
         wait_until_written(cluster, writer, 300)
         assert reassign_all(cluster[3], "moved", {0: [3, 1], 1: [2], 2: [2, 3]}, version=0) == [NONE] * 3
-        wait_until_settled(cluster)
-        wait_until_seen(cluster, "moved", Seen(3, [3, 1], [1, 3]), Seen(2, [2], [2]), Seen(2, [2, 3], [2, 3]))
+        wait_until_reassigned(cluster)
+        wait_until_seen(
+            cluster,
+            "moved",
+            PartitionView(3, [3, 1], [1, 3]),
+            PartitionView(2, [2], [2]),
+            PartitionView(2, [2, 3], [2, 3]),
+        )
         wait_until_written(cluster, writer, 300)
     finally:
         writer.end()
@@ -119,69 +131,69 @@ def test_partitions_move_with_records_under_load(cluster: Cluster) -> None:
 
 
 def test_reassignment_to_offline_broker_is_listed_and_cancellable(cluster: Cluster) -> None:
-    create(cluster[1], "waiting", [1, 2])
+    create_topic(cluster[1], "waiting", [1, 2])
     cluster[3].kill()
     cluster.wait_until_listed([1, 2])
     assert reassign(cluster[1], "waiting", p0=None) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
     assert reassign(cluster[1], "waiting", p0=[3, 1]) == [NONE]
-    wait_until_seen(cluster, "waiting", Seen(1, [3, 1, 2], [1, 2]))
-    moving = under_way(cluster[2])["waiting", 0]
+    wait_until_seen(cluster, "waiting", PartitionView(1, [3, 1, 2], [1, 2]))
+    moving = list_reassignments(cluster[2])["waiting", 0]
     assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([3, 1, 2], [3], [2])
     assert add_partitions(cluster, "waiting", 2) is ErrorCode.REASSIGNMENT_IN_PROGRESS
     assert reassign(cluster[1], "waiting", p0=None) == [NONE]
-    wait_until_seen(cluster, "waiting", Seen(1, [1, 2], [1, 2]))
-    assert not under_way(cluster[1])
+    wait_until_seen(cluster, "waiting", PartitionView(1, [1, 2], [1, 2]))
+    assert not list_reassignments(cluster[1])
     assert add_partitions(cluster, "waiting", 2) is NONE
 
 
 def test_reassignment_resumes_when_broker_returns(cluster: Cluster) -> None:
-    create(cluster[1], "patient", [1])
+    create_topic(cluster[1], "patient", [1])
     cluster[3].kill()
     cluster.wait_until_listed([1, 2])
     assert reassign(cluster[1], "patient", p0=[3]) == [NONE]
-    assert under_way(cluster[1])
+    assert list_reassignments(cluster[1])
     cluster[3].start()
-    wait_until_seen(cluster, "patient", Seen(3, [3], [3]))
-    assert not under_way(cluster[3])
+    wait_until_seen(cluster, "patient", PartitionView(3, [3], [3]))
+    assert not list_reassignments(cluster[3])
 
 
 def test_topic_can_be_deleted_during_reassignment(cluster: Cluster) -> None:
-    create(cluster[1], "doomed", [1])
+    create_topic(cluster[1], "doomed", [1])
     cluster[3].kill()
     cluster.wait_until_listed([1, 2])
     assert reassign(cluster[1], "doomed", p0=[3]) == [NONE]
     with RawClient(cluster[2].bootstrap) as client:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")])
-        assert client.ask(request, 6, DeleteTopicsResponse).responses[0].error_code == NONE
-    wait_until_settled(cluster)
-    assert see(cluster[2], "doomed") == []
+        assert client.request(request, 6, DeleteTopicsResponse).responses[0].error_code == NONE
+    wait_until_reassigned(cluster)
+    assert read_partitions(cluster[2], "doomed") == []
 
 
 def test_partition_moved_away_and_back_survives_crash(cluster: Cluster) -> None:
     """A restarted node replays the reassignment and must not delete the replica again."""
-    create(cluster[1], "returned", [3], min_insync_replicas="1")
+    create_topic(cluster[1], "returned", [3], min_insync_replicas="1")
     values = write_hundred(cluster, "returned")
     for home in (1, 3):
         assert reassign(cluster[1], "returned", p0=[home]) == [NONE]
-        wait_until_seen(cluster, "returned", Seen(home, [home], [home]))
+        wait_until_seen(cluster, "returned", PartitionView(home, [home], [home]))
     cluster[3].kill()
     cluster.wait_until_listed([1, 2])
     cluster[3].start()
-    wait_until_seen(cluster, "returned", Seen(3, [3], [3]))
+    wait_until_seen(cluster, "returned", PartitionView(3, [3], [3]))
     assert [record.value for record in cluster[1].records("returned")] == values
 
 
 def test_partition_moved_from_offline_broker_returns_complete(cluster: Cluster) -> None:
     """The broker's old replica must not be used for the new one."""
-    create(cluster[1], "recalled", [3, 1], min_insync_replicas="1")
+    create_topic(cluster[1], "recalled", [3, 1], min_insync_replicas="1")
     values = write_hundred(cluster, "recalled")
     cluster[3].kill()
-    wait_until_seen(cluster, "recalled", Seen(1, [3, 1], [1]))
+    wait_until_seen(cluster, "recalled", PartitionView(1, [3, 1], [1]))
     assert reassign(cluster[1], "recalled", p0=[1]) == [NONE]
     cluster[3].start()
     cluster.wait_until_ready()
     assert reassign(cluster[1], "recalled", p0=[3]) == [NONE]
-    wait_until_seen(cluster, "recalled", Seen(3, [3], [3]))
+    wait_until_seen(cluster, "recalled", PartitionView(3, [3], [3]))
     assert [record.value for record in cluster[1].records("recalled")] == values
 
 
@@ -195,7 +207,7 @@ def write_hundred(cluster: Cluster, topic: str) -> list[bytes]:
 
 
 def test_reassignment_by_stock_client(cluster: Cluster) -> None:
-    create(cluster[1], "stock", [1], [1])
+    create_topic(cluster[1], "stock", [1], [1])
     moved, unknown = TopicPartition("stock", 0), TopicPartition("stock", 7)
     admin = KafkaAdminClient(bootstrap_servers=cluster[2].bootstrap)
     try:
@@ -209,10 +221,10 @@ def test_reassignment_by_stock_client(cluster: Cluster) -> None:
         assert cancelled.errno == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     finally:
         admin.close()
-    wait_until_seen(cluster, "stock", Seen(2, [2, 3], [2, 3]), Seen(1, [1], [1]))
+    wait_until_seen(cluster, "stock", PartitionView(2, [2, 3], [2, 3]), PartitionView(1, [1], [1]))
 
 
 def add_partitions(cluster: Cluster, topic: str, total: int) -> ErrorCode:
     request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=topic, count=total, assignments=None)])
     with RawClient(cluster[1].bootstrap) as client:
-        return ErrorCode(client.ask(request, 3, CreatePartitionsResponse).results[0].error_code)
+        return ErrorCode(client.request(request, 3, CreatePartitionsResponse).results[0].error_code)

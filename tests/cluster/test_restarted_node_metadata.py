@@ -13,7 +13,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.testing.cluster import ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.cluster import replicated
+from tests.cluster import replication_helpers
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -34,7 +34,7 @@ class FirstAnswers:
         self._thread.start()
 
     def _run(self) -> None:
-        deadline = time.monotonic() + replicated.DEADLINE_SECONDS
+        deadline = time.monotonic() + replication_helpers.DEADLINE_SECONDS
         while len(self.error_codes) < ANSWERS and time.monotonic() < deadline:
             try:
                 self._ask()
@@ -45,7 +45,7 @@ class FirstAnswers:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
         with RawClient(self._node.bootstrap) as client:
             while len(self.error_codes) < ANSWERS:
-                answer = client.ask(request, 12, MetadataResponse)
+                answer = client.request(request, 12, MetadataResponse)
                 self.error_codes.append(ErrorCode(answer.topics[0].error_code))
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class FirstAnswers:
 
 def test_restarted_node_never_reports_existing_topic_as_unknown(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
-    replicated.make_topic(cluster, TOPIC, 1)
+    replication_helpers.create_topic(cluster, TOPIC, 1)
     for _ in range(RESTARTS):
         for node in cluster.nodes.values():
             node.stop()

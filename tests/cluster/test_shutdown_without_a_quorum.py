@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from chronik.admin.nodes import Action
+from chronik.admin.nodes import NodeAction
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest
 from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -20,9 +20,9 @@ from chronik.protocol.messages.offset_commit import (
 from chronik.protocol.schema import Request
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.api import talk
-from tests.cluster import growing
-from tests.cluster.partitions import create, wait_until_in_sync
+from tests.api import request_builders
+from tests.cluster import membership_helpers
+from tests.cluster.partitions import create_topic, wait_until_in_sync
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -65,11 +65,11 @@ def join_group(number: int) -> tuple[Request, int]:
 
 
 def produce(number: int) -> tuple[Request, int]:
-    return talk.produce_request(TOPIC, talk.batch(b"value"), timeout_ms=60_000), 9
+    return request_builders.produce_request(TOPIC, request_builders.batch(b"value"), timeout_ms=60_000), 9
 
 
 def wait_for_records(number: int) -> tuple[Request, int]:
-    return talk.fetch_request((TOPIC, 0, 0), min_bytes=1 << 26, max_wait_ms=60_000), 12
+    return request_builders.fetch_request((TOPIC, 0, 0), min_bytes=1 << 26, max_wait_ms=60_000), 12
 
 
 KINDS: list[Callable[[int], tuple[Request, int]]] = [
@@ -100,7 +100,7 @@ def clients_that_do_not_read(node: ClusterNode) -> Iterator[None]:
         for _ in range(CLIENTS_OF_EACH_KIND):
             client = stack.enter_context(RawClient(node.bootstrap))
             for _ in range(UNREAD_FETCHES):
-                client.send(talk.fetch_request((TOPIC, 0, 0), min_bytes=1, max_wait_ms=1000), 12)
+                client.send(request_builders.fetch_request((TOPIC, 0, 0), min_bytes=1, max_wait_ms=1000), 12)
         yield
 
 
@@ -112,10 +112,10 @@ def seconds_to_stop(node: ClusterNode) -> float:
 
 def cluster_with_a_topic(factory: ClusterFactory) -> Cluster:
     cluster = factory(links=True)
-    create(cluster[1], TOPIC, [1, 2, 3])
+    create_topic(cluster[1], TOPIC, [1, 2, 3])
     wait_until_in_sync(cluster, TOPIC)
     with RawClient(cluster[1].bootstrap) as client:
-        talk.produce(client, TOPIC, talk.batch(b"x" * UNREAD_BATCH_BYTES))
+        request_builders.produce(client, TOPIC, request_builders.batch(b"x" * UNREAD_BATCH_BYTES))
     return cluster
 
 
@@ -125,10 +125,10 @@ def test_isolated_node_stops_promptly_before_its_lease_expires(
     cluster = cluster_with_a_topic(chronik_cluster_factory)
     node = cluster[1]
     with clients_that_do_not_read(node):
-        cluster.cut_off(1)
+        cluster.isolate(1)
         with waiting_clients(node):
             seconds = seconds_to_stop(node)
-    cluster.heal()
+    cluster.restore_links()
     record_property("summary", f"an isolated node stopped in {seconds:.1f} s")
     assert seconds < STOP_SECONDS_MAX
 
@@ -139,11 +139,11 @@ def test_fenced_node_stops_promptly(
     cluster = cluster_with_a_topic(chronik_cluster_factory)
     node = cluster[1]
     with clients_that_do_not_read(node):
-        cluster.cut_off(1)
+        cluster.isolate(1)
         cluster.wait_until(lambda: None if node.status()["fenced"] else "not yet", "node 1 to be fenced")
         with waiting_clients(node):
             seconds = seconds_to_stop(node)
-    cluster.heal()
+    cluster.restore_links()
     record_property("summary", f"a fenced node stopped in {seconds:.1f} s")
     assert seconds < STOP_SECONDS_MAX
 
@@ -154,16 +154,16 @@ def test_removed_node_stops_promptly(
     cluster = chronik_cluster_factory()
     node = cluster.add_node(4)
     node.start()
-    growing.done(cluster[1], 4, Action.ADD, cluster.raft_address(4))
-    growing.wait_for_seats(cluster, "VVVo")
+    membership_helpers.change_node(cluster[1], 4, NodeAction.ADD, cluster.raft_address(4))
+    membership_helpers.wait_for_voter_letters(cluster, "VVVo")
     cluster.wait_until_ready()
-    create(cluster[1], TOPIC, [4, 1, 2])
+    create_topic(cluster[1], TOPIC, [4, 1, 2])
     wait_until_in_sync(cluster, TOPIC)
     with RawClient(node.bootstrap) as client:
-        talk.produce(client, TOPIC, talk.batch(b"x" * UNREAD_BATCH_BYTES))
+        request_builders.produce(client, TOPIC, request_builders.batch(b"x" * UNREAD_BATCH_BYTES))
     with clients_that_do_not_read(node):
-        growing.hold_instead(cluster, cluster[1], 4, 3)
-        growing.done(cluster[1], 4, Action.REMOVE)
+        membership_helpers.move_replicas(cluster, cluster[1], 4, 3)
+        membership_helpers.change_node(cluster[1], 4, NodeAction.REMOVE)
         with waiting_clients(node):
             seconds = seconds_to_stop(node)
     record_property("summary", f"a removed node stopped in {seconds:.1f} s")

@@ -19,7 +19,7 @@ def create_one_by_one(node: ClusterNode, names: list[str]) -> None:
     with RawClient(node.bootstrap) as client:
         for name in names:
             request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
-            assert client.ask(request, 7, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
+            assert client.request(request, 7, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
 
 
 def test_returning_node_receives_snapshot_and_remaining_log(
@@ -27,7 +27,7 @@ def test_returning_node_receives_snapshot_and_remaining_log(
 ) -> None:
     cluster = chronik_cluster_factory(metadata_snapshot_entries=SNAPSHOT_ENTRIES, metadata_kept_bytes=0)
     leader = cluster.leader()
-    away = next(node for node in cluster.live if node is not leader)
+    away = next(node for node in cluster.live_nodes if node is not leader)
     before = away.status()["applied_index"]
     away.stop()
     create_one_by_one(leader, [f"topic-{number}" for number in range(3 * SNAPSHOT_ENTRIES)])

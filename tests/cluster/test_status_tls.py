@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from chronik.config import Address
-from chronik.console.ask import NodeSilent, ask
-from chronik.console.trusting import context_of_own
+from chronik.console.certificate_pinning import create_pinned_context
+from chronik.console.http_client import NodeRequestError, http_get
 from chronik.testing.cluster import Cluster
 from chronik.testing.control import BrokerFailed
-from tests.cluster.replicated import wait_for
+from tests.cluster.replication_helpers import wait_for
 from tests.cluster.test_standalone_import import chronik
-from tests.tls.certificates import authority, client_context, issued, written
+from tests.tls.certificates import certificate_authority, client_context, issue_certificate, replace_file
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -38,23 +38,23 @@ def status_in(folder: Path, *more: str) -> str:
 
 def can_connect(address: Address, tls: ssl.SSLContext) -> bool:
     try:
-        return ask(address, "/healthz", TIMEOUT_S, None, tls)[0] == 200
-    except NodeSilent:
+        return http_get(address, "/healthz", TIMEOUT_S, None, tls)[0] == 200
+    except NodeRequestError:
         return False
 
 
 def test_status_over_tls_requires_authentication(tmp_path: Path) -> None:
-    keystore = written(tmp_path / "node.pem", issued("CN=node").both)
-    ca = written(tmp_path / "ca.pem", authority().certificate)
-    client = written(tmp_path / "client.pem", issued("CN=operator").both)
+    keystore = replace_file(tmp_path / "node.pem", issue_certificate("CN=node").keystore_pem)
+    ca = replace_file(tmp_path / "ca.pem", certificate_authority().certificate_pem)
+    client = replace_file(tmp_path / "client.pem", issue_certificate("CN=operator").keystore_pem)
     with Cluster(1, http_keystore=keystore, http_truststore=ca) as cluster:
         (node,) = cluster.nodes.values()
         assert node.status()["node_id"] == 1
-        with pytest.raises(NodeSilent):
-            ask(node.http, "/healthz", TIMEOUT_S)
+        with pytest.raises(NodeRequestError):
+            http_get(node.http, "/healthz", TIMEOUT_S)
         anybody = client_context(tmp_path)
-        assert ask(node.http, "/healthz", TIMEOUT_S, None, anybody)[0] == 200
-        assert ask(node.http, "/metrics", TIMEOUT_S, None, anybody)[0] == 401
+        assert http_get(node.http, "/healthz", TIMEOUT_S, None, anybody)[0] == 200
+        assert http_get(node.http, "/metrics", TIMEOUT_S, None, anybody)[0] == 401
         folder = local_folder(tmp_path / "local", node.http, node.bootstrap, http_keystore=keystore, http_truststore=ca)
         assert status_in(folder) == "online", "with the node's own config file"
         settings = tmp_path / "operator.properties"
@@ -63,8 +63,8 @@ def test_status_over_tls_requires_authentication(tmp_path: Path) -> None:
         settings.write_text(f"ssl.truststore.location={ca}\n")
         assert status_in(folder, "--client-config", str(settings)) == "down", "no client certificate"
 
-        written(Path(keystore), issued("CN=renewed").both)
-        renewed = context_of_own(Path(keystore), shows_itself=False)
+        replace_file(Path(keystore), issue_certificate("CN=renewed").keystore_pem)
+        renewed = create_pinned_context(Path(keystore), with_client_certificate=False)
         wait_for("the new certificate", lambda: can_connect(node.http, renewed))
         assert "the HTTP port: certificate reloaded" in node.log
 

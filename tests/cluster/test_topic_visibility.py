@@ -7,8 +7,8 @@ from statistics import median
 
 import pytest
 
-from bench.cluster.nodes import connections
-from bench.cluster.visibility import auto_creation, creation, measure_delays
+from bench.cluster.nodes import open_connections
+from bench.cluster.visibility import build_auto_create_request, build_create_request, measure_delays
 from chronik.protocol.schema import Request
 from chronik.testing.plugin import ClusterFactory
 
@@ -22,16 +22,16 @@ SLOWEST_SECONDS_MAX = 10.0
 """The limit for a single topic on a busy machine."""
 
 
-@pytest.mark.parametrize("request_for", [creation, auto_creation])
+@pytest.mark.parametrize("request_for", [build_create_request, build_auto_create_request])
 def test_new_topic_is_listed_by_every_node_within_a_second(
     request_for: Callable[[str], Request],
     chronik_cluster_factory: ClusterFactory,
     record_property: Callable[[str, object], None],
 ) -> None:
     cluster = chronik_cluster_factory(replication_factor=3)
-    with connections(cluster.live) as opened:
+    with open_connections(cluster.live_nodes) as opened:
         delays = measure_delays(opened, TOPICS, request_for).after_request
-    assert len(delays) == TOPICS * len(cluster.live)
+    assert len(delays) == TOPICS * len(cluster.live_nodes)
     middle, slowest = median(delays), max(delays)
     figures = f"median {1000 * middle:.0f} ms, maximum {1000 * slowest:.0f} ms"
     record_property("summary", f"{request_for.__name__}: topics were listed by every node after: {figures}")

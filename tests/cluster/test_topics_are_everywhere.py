@@ -13,12 +13,12 @@ from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from chronik.testing.cluster import Cluster
 from chronik.testing.plugin import ClusterFactory
 from tests.cluster.topic_views import metadata_of, topics_of, wait_until_all_have
-from tests.long import count
 from tests.raw import RawClient
+from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-TOPICS = count(400, 3000)
+TOPICS = sized(400, 3000)
 
 
 def test_topic_created_through_any_node_exists_on_every_node(chronik_cluster_factory: ClusterFactory) -> None:
@@ -49,7 +49,7 @@ def test_system_topics_have_same_leaders_on_every_node(
 
     def missing() -> str | None:
         leader = cluster.leader().status()["node_id"]
-        for node in cluster.live:
+        for node in cluster.live_nodes:
             topics = {topic.name: topic for topic in metadata_of(node).topics}
             for name, partitions in wanted.items():
                 if name not in topics or len(topics[name].partitions) != partitions:
@@ -100,7 +100,7 @@ def make_topics(cluster: Cluster, threads: int) -> list[str]:
                     CreatableTopic(name=name, num_partitions=1, replication_factor=3)
                     for name in mine[first : first + at_once]
                 ]
-                response = client.ask(CreateTopicsRequest(topics=wanted), 7, CreateTopicsResponse)
+                response = client.request(CreateTopicsRequest(topics=wanted), 7, CreateTopicsResponse)
                 codes += [topic.error_code for topic in response.topics]
         return codes
 

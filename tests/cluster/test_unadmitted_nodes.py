@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 
-from chronik.admin.nodes import Action
+from chronik.admin.nodes import NodeAction
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -21,8 +21,8 @@ from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from chronik.protocol.schema import Request
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.cluster import growing
-from tests.cluster.partitions import create
+from tests.cluster import membership_helpers
+from tests.cluster.partitions import create_topic
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -63,7 +63,7 @@ CLIENTS: list[Callable[[str], set[str]]] = [topics_of_confluent, topics_of_kafka
 
 def cluster_with_newcomer(factory: ClusterFactory) -> tuple[Cluster, ClusterNode]:
     cluster = factory()
-    create(cluster[1], TOPIC, [1, 2, 3])
+    create_topic(cluster[1], TOPIC, [1, 2, 3])
     newcomer = cluster.add_node(4)
     newcomer.start()
     waits = "does not belong to cluster"
@@ -84,7 +84,7 @@ def test_client_of_unadmitted_node_gets_error_until_admission(
     cluster, newcomer = cluster_with_newcomer(chronik_cluster_factory)
     with pytest.raises(KafkaException):
         topics_of_confluent(newcomer.bootstrap, FAILS_SECONDS)
-    growing.done(cluster[1], 4, Action.ADD, cluster.raft_address(4))
+    membership_helpers.change_node(cluster[1], 4, NodeAction.ADD, cluster.raft_address(4))
     cluster.wait_until_ready()
     assert TOPIC in topics_of_kafka_python(newcomer.bootstrap)
 
@@ -104,8 +104,8 @@ def test_unadmitted_node_disconnects_metadata_requests(
 ) -> None:
     _, newcomer = cluster_with_newcomer(chronik_cluster_factory)
     with RawClient(newcomer.bootstrap) as client:
-        assert client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
-        coordinator = client.ask(FindCoordinatorRequest(key="group"), 2, FindCoordinatorResponse)
+        assert client.request(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
+        coordinator = client.request(FindCoordinatorRequest(key="group"), 2, FindCoordinatorResponse)
         assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         client.send(request_, version)
-        assert client.is_closed_by_broker()
+        assert client.wait_for_close()

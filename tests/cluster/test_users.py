@@ -16,14 +16,14 @@ from chronik.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslH
 from chronik.testing import Cluster
 from chronik.testing.cluster import ClusterNode
 from chronik.testing.ports import HOST, ReservedPorts
-from tests import long
-from tests.cluster.holding import Stopwatch
+from tests import run_size
+from tests.cluster.stopwatch import ChangeStopwatch
 from tests.raw import RawClient
-from tests.security.sasl.asking import ALL, authenticate, put_user
+from tests.security.sasl.sasl_broker import ALL_MECHANISMS, authenticate, put_user
 
 pytestmark = pytest.mark.slow
 
-KNOWN_SECONDS_MAX = 1.0 if long.LONG else 10.0
+KNOWN_SECONDS_MAX = 1.0 if run_size.IS_LONG_RUN else 10.0
 
 
 class AuthenticatingNode(ClusterNode):
@@ -33,7 +33,7 @@ class AuthenticatingNode(ClusterNode):
         self.reserved = ReservedPorts(1)
         self.asking = f"{HOST}:{self.reserved.ports[0]}"
         listeners = f"PLAINTEXT://{kafka},SASL_PLAINTEXT://{self.asking}"
-        broker = {"listeners": listeners, "sasl.enabled.mechanisms": ALL}
+        broker = {"listeners": listeners, "sasl.enabled.mechanisms": ALL_MECHANISMS}
         super().__init__(folder, kafka, http, **config, broker=broker)
 
 
@@ -69,16 +69,16 @@ def can_log_in_everywhere(cluster: AuthenticatingCluster, user: str, password: s
 
 def salt_of(node: AuthenticatingNode, user: str) -> bytes:
     with RawClient(node.asking) as client:
-        client.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1, SaslHandshakeResponse)
+        client.request(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1, SaslHandshakeResponse)
         message = SaslAuthenticateRequest(auth_bytes=b"n,,n=%b,r=abc" % user.encode())
-        answer = client.ask(message, 2, SaslAuthenticateResponse)
+        answer = client.request(message, 2, SaslAuthenticateResponse)
         return bytes(answer.auth_bytes).partition(b",s=")[2]
 
 
 def test_user_change_applies_on_all_nodes_and_survives_kills(
     cluster: AuthenticatingCluster, record_property: Callable[[str, object], None]
 ) -> None:
-    stopwatch = Stopwatch(KNOWN_SECONDS_MAX)
+    stopwatch = ChangeStopwatch(KNOWN_SECONDS_MAX)
     for number, node in enumerate(cluster.asking):
         password = f"password {number}"
         with RawClient(node.bootstrap) as client:
@@ -91,7 +91,7 @@ def test_user_change_applies_on_all_nodes_and_survives_kills(
     assert len(before) == 1, "a user's salt is the same on all nodes"
     for node in cluster.asking:
         node.kill()
-    with Stopwatch(60).change(
+    with ChangeStopwatch(60).change(
         lambda: (
             can_log_in_everywhere(cluster, "alice", "password 2")
             and can_log_in_everywhere(cluster, "user 1", "its own")

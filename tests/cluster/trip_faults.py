@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from subprocess import Popen
 from typing import Protocol
 
-from chronik.console.ask import NodeSilent
+from chronik.console.http_client import NodeRequestError
 from chronik.testing.cluster import ROLE_LEADER, Cluster, ClusterNode
 from chronik.testing.control import BrokerFailed
 
@@ -26,21 +26,21 @@ CHANCE_OF_LEADER = 0.5
 """Otherwise, the probability that it affects the Raft leader."""
 
 
-class Traveller(Protocol):
+class TripView(Protocol):
     cluster: Cluster
-    hands: threading.RLock
+    node_lock: threading.RLock
     command: Popen[bytes] | None
 
     @property
     def subject(self) -> int | None: ...
 
 
-class Trouble:
+class TripFaults:
     """Injects faults during a trip."""
 
     KINDS = ("kill", "kill", "pause", "cut off", "deaf", "mute", "link", "stop command")
 
-    def __init__(self, trip: Traveller, randomness: random.Random, say: Callable[[str], None]) -> None:
+    def __init__(self, trip: TripView, randomness: random.Random, say: Callable[[str], None]) -> None:
         self._trip, self._random, self._say = trip, randomness, say
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trouble")
@@ -64,7 +64,7 @@ class Trouble:
     def _run(self) -> None:
         try:
             while not self._ending.wait(self._random.uniform(*REST_SECONDS)):
-                with self._trip.hands:
+                with self._trip.node_lock:
                     self._do(self._random.choice(self.KINDS))
         except BaseException as failure:
             self._failed.append(failure)
@@ -91,7 +91,7 @@ class Trouble:
             case _:
                 self._cut(kind, victim.node_id)
                 self._ending.wait(seconds)
-                self._trip.cluster.heal()
+                self._trip.cluster.restore_links()
         self._wait_until_back(victim)
 
     def _cut(self, kind: str, node_id: int) -> None:
@@ -99,20 +99,20 @@ class Trouble:
         others = [each for each in cluster.nodes if each != node_id]
         match kind:
             case "cut off":
-                cluster.cut_off(node_id)
+                cluster.isolate(node_id)
             case "deaf":
                 for other in others:
-                    cluster.cut(other, node_id)
+                    cluster.interrupt_link(other, node_id)
             case "mute":
                 for other in others:
-                    cluster.cut(node_id, other)
+                    cluster.interrupt_link(node_id, other)
             case "link":
                 other = self._random.choice(others)
-                cluster.cut(node_id, other)
-                cluster.cut(other, node_id)
+                cluster.interrupt_link(node_id, other)
+                cluster.interrupt_link(other, node_id)
 
     def _victim(self) -> ClusterNode | None:
-        nodes = {each.node_id: each for each in self._trip.cluster.live}
+        nodes = {each.node_id: each for each in self._trip.cluster.live_nodes}
         chances = self._random.random(), self._random.random(), self._random.choice(sorted(nodes))
         subject, leader = self._trip.subject, self._leader(nodes)
         if chances[0] < CHANCE_OF_SUBJECT and subject in nodes:
@@ -123,7 +123,7 @@ class Trouble:
 
     def _leader(self, nodes: dict[int, ClusterNode]) -> ClusterNode | None:
         for node in nodes.values():
-            with suppress(NodeSilent):
+            with suppress(NodeRequestError):
                 if node.status()["role"] == ROLE_LEADER:
                     return node
         return None
@@ -139,8 +139,8 @@ class Trouble:
         """Wait for the node, so that no other one is affected before."""
         deadline = time.monotonic() + BACK_SECONDS_MAX
         while time.monotonic() < deadline:
-            with suppress(NodeSilent, BrokerFailed):
-                if victim.why_not_ready() is None:
+            with suppress(NodeRequestError, BrokerFailed):
+                if victim.not_ready_reason() is None:
                     return
             if self._is_out(victim):
                 return
@@ -149,8 +149,8 @@ class Trouble:
 
     def _is_out(self, victim: ClusterNode) -> bool:
         """Return whether the other nodes do not count on the node: it was removed or is not admitted yet."""
-        others = [node for node in self._trip.cluster.live if node is not victim]
+        others = [node for node in self._trip.cluster.live_nodes if node is not victim]
         for node in others:
-            with suppress(NodeSilent):
+            with suppress(NodeRequestError):
                 return victim.node_id not in [member["id"] for member in node.status()["members"]]
         return False

@@ -26,12 +26,12 @@ from chronik.client.partitions import list_reassignments
 from chronik.errors import ChronikError
 from chronik.testing.cluster import Cluster, ClusterNode
 from tests.chaos.history import Place
-from tests.cli.running import COMMAND, Outcome, environment
-from tests.cluster import growing, replicated
-from tests.cluster.every_client import every_client
+from tests.cli.command_line import COMMAND, CommandResult, environment
+from tests.cluster import membership_helpers, replication_helpers
+from tests.cluster.client_load import running_client_loads
+from tests.cluster.diagnosis import describe_cluster_state
 from tests.cluster.quorum_watch import QuorumWatch
-from tests.cluster.standing import how_it_stands
-from tests.cluster.trip_faults import Trouble
+from tests.cluster.trip_faults import TripFaults
 
 Say = Callable[[str], None]
 
@@ -40,20 +40,20 @@ VOTERS_ADDED = 2
 """Added voters, so that the full cluster has five."""
 
 
-class Party(NamedTuple):
+class TripNodes(NamedTuple):
     """The nodes that join during a trip."""
 
     added: tuple[int, ...]
-    heirs: tuple[int, ...]
+    replacements: tuple[int, ...]
     """Nodes that replace one of the first each."""
 
     @property
-    def coming(self) -> tuple[int, ...]:
-        return *self.added, *self.heirs
+    def joining(self) -> tuple[int, ...]:
+        return *self.added, *self.replacements
 
 
-FULL = Party(added=(4, 5, 6, 7), heirs=(8, 9))
-SHORT = Party(added=(4, 5), heirs=(6,))
+FULL = TripNodes(added=(4, 5, 6, 7), replacements=(8, 9))
+SHORT = TripNodes(added=(4, 5), replacements=(6,))
 
 TOPIC, WATCHED = "travelling", "watched"
 PARTITIONS = 3
@@ -71,11 +71,11 @@ HANGING_READERS = ("kafka-python",)
 """Clients that may hang: if the metadata changes and changes back during a rejoin whose poll ends early, kafka-python
 3.0.12 forgets to rejoin and waits forever. The metadata of an isolated node, and of the next one, is such a change."""
 
-GONE = "in this cluster; its nodes are"
+NOT_A_MEMBER_ERROR = "in this cluster; its nodes are"
 """The error of a repeated command whose work is already done."""
 
 
-class Step(NamedTuple):
+class TripStep(NamedTuple):
     """One command of a trip."""
 
     words: tuple[str, ...]
@@ -88,16 +88,16 @@ class Step(NamedTuple):
         return self.stops or self.starts
 
 
-class Itinerary(NamedTuple):
+class TripPlan(NamedTuple):
     """The steps of a trip."""
 
-    steps: list[Step]
+    steps: list[TripStep]
     survivors: list[int]
     """The nodes of the first three that stay."""
     left: list[int]
 
 
-def itinerary(cluster: Cluster, party: Party, randomness: random.Random) -> Itinerary:
+def plan_trip(cluster: Cluster, party: TripNodes, randomness: random.Random) -> TripPlan:
     """Choose voters and leaving nodes at random. The steps are the same, and the Raft leader is replaced first."""
 
     def raft(node_id: int) -> tuple[str, str]:
@@ -105,37 +105,37 @@ def itinerary(cluster: Cluster, party: Party, randomness: random.Random) -> Itin
 
     leader = cluster.leader().node_id
     others = randomness.sample([node for node in FIRST if node != leader], len(FIRST) - 1)
-    replaced, survivors = [leader, *others][: len(party.heirs)], [leader, *others][len(party.heirs) :]
-    middle = [Step(("promote", str(node))) for node in randomness.sample(party.added, VOTERS_ADDED)]
-    middle.append(Step(("rebalance",)))
-    left = [*survivors, *randomness.sample(party.coming, len(FIRST) - len(survivors))]
-    leaving = [node for node in party.coming if node not in left]
+    replaced, survivors = [leader, *others][: len(party.replacements)], [leader, *others][len(party.replacements) :]
+    middle = [TripStep(("promote", str(node))) for node in randomness.sample(party.added, VOTERS_ADDED)]
+    middle.append(TripStep(("rebalance",)))
+    left = [*survivors, *randomness.sample(party.joining, len(FIRST) - len(survivors))]
+    leaving = [node for node in party.joining if node not in left]
     randomness.shuffle(leaving)
     steps = [
-        *(Step(("add-node", str(node), *raft(node)), starts=node) for node in party.added),
+        *(TripStep(("add-node", str(node), *raft(node)), starts=node) for node in party.added),
         *randomness.sample(middle, len(middle)),
         *(
-            Step(("replace-node", str(old), str(new), *raft(new)), starts=new, stops=old)
-            for old, new in zip(replaced, party.heirs, strict=True)
+            TripStep(("replace-node", str(old), str(new), *raft(new)), starts=new, stops=old)
+            for old, new in zip(replaced, party.replacements, strict=True)
         ),
-        *(Step(("remove-node", str(node)), stops=node) for node in leaving),
+        *(TripStep(("remove-node", str(node)), stops=node) for node in leaving),
     ]
-    return Itinerary(steps, survivors, sorted(left))
+    return TripPlan(steps, survivors, sorted(left))
 
 
 class Trip:
     """A running trip."""
 
-    def __init__(self, cluster: Cluster, itinerary: Itinerary, spare: dict[int, ClusterNode], say: Say) -> None:
+    def __init__(self, cluster: Cluster, itinerary: TripPlan, spare: dict[int, ClusterNode], say: Say) -> None:
         """`spare` are nodes that have been created but not started."""
         self.cluster, self.itinerary, self.spare = cluster, itinerary, spare
         self._say = say
-        self.hands = threading.RLock()
+        self.node_lock = threading.RLock()
         """A lock for starting, stopping and otherwise affecting nodes."""
         first = sorted(FIRST, key=lambda each: each not in itinerary.survivors)
         self.bootstrap = ",".join(cluster[each].bootstrap for each in first)
         """The bootstrap addresses of the clients: the first three nodes, a staying one first."""
-        self.step: Step | None = None
+        self.step: TripStep | None = None
         self.command: subprocess.Popen[bytes] | None = None
         self.repeated: list[str] = []
         """The errors of commands that had to be repeated."""
@@ -148,23 +148,23 @@ class Trip:
     def leaving(self) -> int | None:
         return self.step.stops if self.step is not None else None
 
-    def whereabouts(self) -> str:
+    def describe_step(self) -> str:
         return " ".join(self.step.words[:2]) if self.step is not None else "between steps"
 
-    def take(self, step: Step, *, may_repeat: bool) -> None:
+    def run_step(self, step: TripStep, *, may_repeat: bool) -> None:
         self.step = step
         began = time.monotonic()
         if step.starts is not None:
-            with self.hands:
+            with self.node_lock:
                 self._start(step.starts)
         self._run_until_done(step, began + STEP_SECONDS_MAX, may_repeat)
         if step.stops is not None:
-            with self.hands:
+            with self.node_lock:
                 self._stop(step.stops)
         self._say(f"{time.monotonic() - began:6.1f} s  {' '.join(step.words[:2])}")
         self.step = None
 
-    def _run_until_done(self, step: Step, deadline: float, may_repeat: bool) -> None:
+    def _run_until_done(self, step: TripStep, deadline: float, may_repeat: bool) -> None:
         """Run the command until it succeeds. A repeated command may find that its work is done."""
         outcome = self._run(step)
         while outcome.code != 0:
@@ -174,10 +174,10 @@ class Trip:
             self.repeated.append(told)
             self._say(f"  again: {told}")
             outcome = self._run(step)
-            if GONE in outcome.err:
+            if NOT_A_MEMBER_ERROR in outcome.err:
                 return
 
-    def _run(self, step: Step) -> Outcome:
+    def _run(self, step: TripStep) -> CommandResult:
         """Run the command through random nodes of the cluster."""
         asked = [node.bootstrap for node_id, node in self.cluster.nodes.items() if node_id != step.starts]
         random.shuffle(asked)
@@ -186,7 +186,7 @@ class Trip:
             [*COMMAND, *words], env=environment(",".join(asked)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as self.command:
             out, err = self.command.communicate()
-            return Outcome(self.command.returncode, out.decode(), err.decode())
+            return CommandResult(self.command.returncode, out.decode(), err.decode())
 
     # Other threads read the nodes concurrently, so the dictionary is replaced, not changed.
 
@@ -211,37 +211,37 @@ class Trip:
         self.cluster.wait_until(self._missing, "all three to vote, and no reassignments", SETTLED_SECONDS_MAX)
 
     def _missing(self) -> str | None:
-        for node in self.cluster.live:
-            told = growing.nodes_of(node)
+        for node in self.cluster.live_nodes:
+            told = membership_helpers.described_nodes(node)
             if sorted(told) != self.itinerary.left:
                 return f"node {node.node_id} lists the nodes {sorted(told)}"
             if odd := [each for each in told.values() if not each.is_voter or each.draining or each.status != "online"]:
                 return f"node {node.node_id} reports {odd}"
-        with self.cluster.live[0].cluster() as client:
+        with self.cluster.live_nodes[0].cluster() as client:
             moves = list_reassignments(client)
         return f"{len(moves)} reassignments in progress" if moves else None
 
 
 @contextmanager
-def prepared(
-    folder: Path, party: Party, randomness: random.Random, say: Say, *, links: bool = False
+def prepare_cluster(
+    folder: Path, party: TripNodes, randomness: random.Random, say: Say, *, links: bool = False
 ) -> Iterator[tuple[Trip, list[Place]]]:
     """Run a cluster of three with a topic, and create nodes that the cluster does not know."""
     with closing(Cluster(len(FIRST), folder, links=links)) as cluster:
         for node_id in party.added:
             cluster.add_node(node_id, known=FIRST)
-        for node_id in party.heirs:
+        for node_id in party.replacements:
             cluster.add_node(node_id, known=(*FIRST, *party.added))
-        spare = {node_id: cluster.nodes.pop(node_id) for node_id in party.coming}
+        spare = {node_id: cluster.nodes.pop(node_id) for node_id in party.joining}
         cluster.start()
         cluster.wait_until_ready()
-        trip = Trip(cluster, itinerary(cluster, party, randomness), spare, say)
-        places = replicated.make_topic(cluster, TOPIC, PARTITIONS)
-        replicated.make_topic(cluster, WATCHED, 1)
+        trip = Trip(cluster, plan_trip(cluster, party, randomness), spare, say)
+        places = replication_helpers.create_topic(cluster, TOPIC, PARTITIONS)
+        replication_helpers.create_topic(cluster, WATCHED, 1)
         yield trip, places
 
 
-class Travelled(NamedTuple):
+class TripResult(NamedTuple):
     """The result of a trip."""
 
     records: int
@@ -251,33 +251,33 @@ class Travelled(NamedTuple):
     faults: dict[str, int]
     clients: list[str]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         done = f"{self.records:,} records of {', '.join(self.clients)}, 0 lost, 0 duplicated"
         errors = sum(map(len, self.problems.values()))
         faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
         troubles = f"; {sum(self.faults.values())} faults ({faults}), {len(self.repeated)} commands repeated"
-        return f"{done}, {errors or 'no'} errors{troubles if self.faults else ''}; {self.watch.told()}"
+        return f"{done}, {errors or 'no'} errors{troubles if self.faults else ''}; {self.watch.summary()}"
 
 
-def travel(
+def run_trip(
     folder: Path,
     seed: int,
     *,
     driven: Sequence[str],
-    party: Party = FULL,
+    party: TripNodes = FULL,
     with_faults: bool = False,
     say: Say = lambda line: None,
-) -> Travelled:
+) -> TripResult:
     """Run a trip. Raises AssertionError on lost or duplicated records or a wrong final state.
 
     The caller judges the errors of the clients.
     """
     randomness = random.Random(seed)
-    with prepared(folder, party, randomness, say, links=with_faults) as (trip, places):
+    with prepare_cluster(folder, party, randomness, say, links=with_faults) as (trip, places):
         cluster = trip.cluster
-        watch = QuorumWatch(cluster, WATCHED, trip.whereabouts, lambda: trip.leaving)
-        trouble = Trouble(trip, random.Random(seed + 1), say)
-        clients = every_client(
+        watch = QuorumWatch(cluster, WATCHED, trip.describe_step, lambda: trip.leaving)
+        trouble = TripFaults(trip, random.Random(seed + 1), say)
+        clients = running_client_loads(
             trip.bootstrap,
             TOPIC,
             PARTITIONS,
@@ -287,40 +287,42 @@ def travel(
             not_reading=HANGING_READERS if with_faults else (),
         )
         with clients as (loads, followers):
-            everyone: list[replicated.Load | replicated.Follower] = [*loads, *followers]
+            everyone: list[replication_helpers.ProducerLoad | replication_helpers.ConsumerLoad] = [*loads, *followers]
             for client in everyone:
-                client.wait_until_it_goes_on()
+                client.wait_until_progress()
             with watch:
                 with trouble.running(with_faults):
                     for step in trip.itinerary.steps:
-                        trip.take(step, may_repeat=with_faults)
+                        trip.run_step(step, may_repeat=with_faults)
                         if not with_faults:
-                            loads[0].wait_until_it_goes_on()
+                            loads[0].wait_until_progress()
                 trip.check()
-                replicated.wait_until_in_sync(cluster, places, SETTLED_SECONDS_MAX)
+                replication_helpers.wait_until_in_sync(cluster, places, SETTLED_SECONDS_MAX)
                 for client in everyone:
-                    see_it_go_on(client, cluster)
+                    wait_until_progress(client, cluster)
         problems = {client.name: client.problems for client in everyone if client.problems}
-        records = replicated.check_records(trip.bootstrap, places, loads)
+        records = replication_helpers.check_records(trip.bootstrap, places, loads)
         for follower in followers:
-            replicated.check_follower(trip.bootstrap, places, follower)
-        replicated.check_replicas(cluster, places)
+            replication_helpers.check_consumer(trip.bootstrap, places, follower)
+        replication_helpers.check_replicas(cluster, places)
         cluster.wait_until_agreed()
         watch.check_last()
         kinds = [load.client for load in loads]
-        return Travelled(records, watch, problems, trip.repeated, trouble.counts, kinds)
+        return TripResult(records, watch, problems, trip.repeated, trouble.counts, kinds)
 
 
-def see_it_go_on(client: replicated.Load | replicated.Follower, cluster: Cluster) -> None:
+def wait_until_progress(
+    client: replication_helpers.ProducerLoad | replication_helpers.ConsumerLoad, cluster: Cluster
+) -> None:
     """Wait until a client continues. A lost group member may have to wait for several sessions of 45 s.
 
     On failure, the state of the cluster is reported.
     """
     try:
-        client.wait_until_it_goes_on(seconds=CLIENT_SECONDS_MAX)
+        client.wait_until_progress(seconds=CLIENT_SECONDS_MAX)
     except AssertionError as stuck:
-        group = client.group if isinstance(client, replicated.Follower) else ""
-        stuck.add_note(how_it_stands(cluster.live, [TOPIC], group))
+        group = client.group if isinstance(client, replication_helpers.ConsumerLoad) else ""
+        stuck.add_note(describe_cluster_state(cluster.live_nodes, [TOPIC], group))
         raise
 
 
@@ -345,12 +347,12 @@ def _run_seed(seed: int, arguments: argparse.Namespace) -> bool:
         folder = arguments.keep / f"seed{seed}" if arguments.keep else Path(temporary)
         driven, with_faults = arguments.driven.split(","), not arguments.no_faults
         try:
-            travelled = travel(folder, seed, driven=driven, with_faults=with_faults, say=partial(print, flush=True))
+            travelled = run_trip(folder, seed, driven=driven, with_faults=with_faults, say=partial(print, flush=True))
         except (AssertionError, ChronikError):
             traceback.print_exc()
             print(f"seed {seed}, {time.monotonic() - began:.0f} s: FAILED", flush=True)
             return False
-    print(f"seed {seed}, {time.monotonic() - began:.0f} s: {travelled.told()}", flush=True)
+    print(f"seed {seed}, {time.monotonic() - began:.0f} s: {travelled.summary()}", flush=True)
     for name, problems in travelled.problems.items():
         print(f"  {name}: {len(problems)} errors, first {problems[:3]}", flush=True)
     return not travelled.problems

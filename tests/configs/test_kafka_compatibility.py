@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from chronik.configs.broker_key_lookup import all_broker_keys
 from chronik.configs.keys import ConfigType
-from chronik.configs.known import all_broker_keys
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -16,14 +16,14 @@ from chronik.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from chronik.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from chronik.testing import Broker
 from tests.pipeline.apache_kafka import SETTINGS, ApacheKafka
-from tests.pipeline.jars import APACHE_KAFKA, skip_without
+from tests.pipeline.jars import APACHE_KAFKA, skip_without_jars
 from tests.raw import RawClient
 
 BROKER = 4
@@ -44,7 +44,7 @@ FIXED_HERE = {"listeners", "listener.security.protocol.map"}
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    skip_without(APACHE_KAFKA)
+    skip_without_jars(APACHE_KAFKA)
     with ApacheKafka(tmp_path_factory.mktemp("apache-kafka")) as kafka:
         yield kafka
 
@@ -52,7 +52,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
 def described(bootstrap: str) -> dict[str, DescribeConfigsResourceResult]:
     resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=None)
     with RawClient(bootstrap) as client:
-        (result,) = client.ask(DescribeConfigsRequest(resources=[resource]), 4, DescribeConfigsResponse).results
+        (result,) = client.request(DescribeConfigsRequest(resources=[resource]), 4, DescribeConfigsResponse).results
     assert result.error_code == ErrorCode.NONE
     return {config.name: config for config in result.configs}
 
@@ -86,10 +86,10 @@ def test_dynamically_changeable_configs_match_kafka(kafka: ApacheKafka, chronik_
 
 
 def answer(client: RawClient, name: str, value: str) -> tuple[int, str | None]:
-    change = AlterableConfig(name=name, config_operation=0, value=value)
-    resource = AlterConfigsResource(resource_type=BROKER, resource_name="", configs=[change])
+    change = IncrementalAlterableConfig(name=name, config_operation=0, value=value)
+    resource = IncrementalAlterConfigsResource(resource_type=BROKER, resource_name="", configs=[change])
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
-    (result,) = client.ask(request, 1, IncrementalAlterConfigsResponse).responses
+    (result,) = client.request(request, 1, IncrementalAlterConfigsResponse).responses
     return result.error_code, result.error_message
 
 

@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from chronik.broker.topic_settings import incoming_rules, log_config
-from chronik.configs.checking import check_broker_configs, check_topic_config
+from chronik.broker.topic_configs import resolve_log_config, resolve_produce_rules
+from chronik.configs.broker_key_lookup import all_broker_keys
 from chronik.configs.keys import BROKER_KEYS, SEGMENT_BYTES_MIN, TOPIC_KEYS
-from chronik.configs.known import all_broker_keys
-from chronik.configs.resolver import DERIVED_KEPT_MAX, ConfigEntry, ConfigResolver, ConfigSource
+from chronik.configs.resolver import DERIVED_CACHE_SIZE, ConfigEntry, ConfigResolver, ConfigSource
+from chronik.configs.validation import validate_broker_configs, validate_topic_config
 from chronik.errors import ConfigError
 from chronik.metadata.commands.brokers import CLUSTER_DEFAULT
 from chronik.metadata.stores.store import MetadataStore
@@ -28,18 +28,18 @@ def resolver(dynamic: Mapping[int, Mapping[str, str]] | None = None, **static: s
 def test_topic_config_overrides_dynamic_static_and_default_value() -> None:
     key = "log.retention.ms"
     everywhere = {1: {key: "2"}, CLUSTER_DEFAULT: {key: "3"}}
-    assert resolver(everywhere, log_retention_ms="4").topic({"retention.ms": "1"}, "retention.ms") == "1"
-    assert resolver(everywhere, log_retention_ms="4").topic({}, "retention.ms") == "2"
-    assert resolver({CLUSTER_DEFAULT: {key: "3"}}, log_retention_ms="4").topic({}, "retention.ms") == "3"
-    assert resolver(log_retention_ms="4").topic({}, "retention.ms") == "4"
-    assert resolver().topic({}, "retention.ms") == "604800000"
+    assert resolver(everywhere, log_retention_ms="4").topic_value({"retention.ms": "1"}, "retention.ms") == "1"
+    assert resolver(everywhere, log_retention_ms="4").topic_value({}, "retention.ms") == "2"
+    assert resolver({CLUSTER_DEFAULT: {key: "3"}}, log_retention_ms="4").topic_value({}, "retention.ms") == "3"
+    assert resolver(log_retention_ms="4").topic_value({}, "retention.ms") == "4"
+    assert resolver().topic_value({}, "retention.ms") == "604800000"
 
 
 def test_stored_small_segment_size_stays_and_internal_size_has_precedence() -> None:
     stored = {"segment.bytes": "100"}
-    assert log_config(resolver(), stored).segment_bytes == 100
-    assert log_config(resolver({1: {"log.segment.bytes": "200"}}), {}).segment_bytes == 200
-    assert log_config(resolver(), {**stored, "internal.segment.bytes": "50"}).segment_bytes == 50
+    assert resolve_log_config(resolver(), stored).segment_bytes == 100
+    assert resolve_log_config(resolver({1: {"log.segment.bytes": "200"}}), {}).segment_bytes == 200
+    assert resolve_log_config(resolver(), {**stored, "internal.segment.bytes": "50"}).segment_bytes == 50
     described = {entry.key.name: entry.value for entry in resolver().describe_topic({})}
     assert "internal.segment.bytes" not in described
     described = {entry.key.name: entry.value for entry in resolver().describe_topic({"internal.segment.bytes": "50"})}
@@ -47,9 +47,9 @@ def test_stored_small_segment_size_stays_and_internal_size_has_precedence() -> N
 
 
 def test_broker_segment_size_below_minimum_is_rejected() -> None:
-    check_broker_configs({"log.segment.bytes": str(SEGMENT_BYTES_MIN)}, cluster_wide=True)
+    validate_broker_configs({"log.segment.bytes": str(SEGMENT_BYTES_MIN)}, cluster_wide=True)
     with pytest.raises(KafkaError, match=r"log\.segment\.bytes"):
-        check_broker_configs({"log.segment.bytes": str(SEGMENT_BYTES_MIN - 1)}, cluster_wide=True)
+        validate_broker_configs({"log.segment.bytes": str(SEGMENT_BYTES_MIN - 1)}, cluster_wide=True)
     with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
         resolver(log_segment_bytes=str(SEGMENT_BYTES_MIN - 1))
 
@@ -58,20 +58,20 @@ def test_derived_values_are_cached_until_broker_configs_change() -> None:
     made: list[tuple[str, str]] = []
 
     def make(resolver: ConfigResolver, configs: Mapping[str, str]) -> tuple[str, str]:
-        made.append((resolver.topic(configs, "retention.ms"), resolver.topic(configs, "segment.bytes")))
+        made.append((resolver.topic_value(configs, "retention.ms"), resolver.topic_value(configs, "segment.bytes")))
         return made[-1]
 
     dynamic: dict[int, Mapping[str, str]] = {}
     config_resolver = resolver(dynamic, log_retention_ms="4")
     for _ in range(3):
-        assert config_resolver.derived(make, {"segment.bytes": "7000000"}) == ("4", "7000000")
-        assert config_resolver.derived(make, {"segment.bytes": "8000000"}) == ("4", "8000000")
+        assert config_resolver.get_derived(make, {"segment.bytes": "7000000"}) == ("4", "7000000")
+        assert config_resolver.get_derived(make, {"segment.bytes": "8000000"}) == ("4", "8000000")
     assert len(made) == 2
     for broker_id, value in ((CLUSTER_DEFAULT, "3"), (1, "2"), (1, "1")):
         dynamic[broker_id] = {"log.retention.ms": value}
-        assert config_resolver.derived(make, {"segment.bytes": "7000000"}) == (value, "7000000")
+        assert config_resolver.get_derived(make, {"segment.bytes": "7000000"}) == (value, "7000000")
     del dynamic[1]
-    assert config_resolver.derived(make, {"segment.bytes": "7000000"}) == ("3", "7000000")
+    assert config_resolver.get_derived(make, {"segment.bytes": "7000000"}) == ("3", "7000000")
     assert len(made) == 6
 
 
@@ -86,8 +86,8 @@ def test_settings_of_topics_with_equal_configs_are_computed_once(monkeypatch: py
 
     monkeypatch.setattr(ConfigResolver, "topic_values", counted)
     for _ in range(1000):
-        assert log_config(config_resolver, {"retention.ms": "5"}).retention_ms == 5
-        assert incoming_rules(config_resolver, {"retention.ms": "5"}).deletable
+        assert resolve_log_config(config_resolver, {"retention.ms": "5"}).retention_ms == 5
+        assert resolve_produce_rules(config_resolver, {"retention.ms": "5"}).can_delete_records
     assert calls == 2  # once for each setting
 
 
@@ -95,7 +95,9 @@ def test_topic_values_equal_individually_resolved_values() -> None:
     dynamic: dict[int, Mapping[str, str]] = {1: {"log.retention.ms": "2"}}
     config_resolver = resolver(dynamic, log_segment_bytes="5000000")
     for configs in ({}, {"retention.bytes": "9", "cleanup.policy": "compact"}):
-        expected = {name: config_resolver.topic(configs, name) for name, key in TOPIC_KEYS.items() if not key.internal}
+        expected = {
+            name: config_resolver.topic_value(configs, name) for name, key in TOPIC_KEYS.items() if not key.internal
+        }
         assert config_resolver.topic_values(configs) == expected
     assert config_resolver.topic_values({})["retention.ms"] == "2"
     dynamic[1] = {"log.retention.ms": "3"}
@@ -104,13 +106,13 @@ def test_topic_values_equal_individually_resolved_values() -> None:
 
 def test_cache_of_derived_values_is_limited() -> None:
     config_resolver = resolver()
-    for number in range(DERIVED_KEPT_MAX + 1):
-        assert config_resolver.derived(retention_of, {"retention.ms": str(number)}) == str(number)
-        assert len(config_resolver._known().derived) <= DERIVED_KEPT_MAX
+    for number in range(DERIVED_CACHE_SIZE + 1):
+        assert config_resolver.get_derived(retention_of, {"retention.ms": str(number)}) == str(number)
+        assert len(config_resolver._current_cache().derived) <= DERIVED_CACHE_SIZE
 
 
 def retention_of(config_resolver: ConfigResolver, configs: Mapping[str, str]) -> str:
-    return config_resolver.topic(configs, "retention.ms")
+    return config_resolver.topic_value(configs, "retention.ms")
 
 
 def test_description_lists_synonyms_in_order_of_precedence() -> None:
@@ -159,7 +161,7 @@ def test_defaults_are_valid_and_topic_keys_have_broker_defaults() -> None:
 )
 def test_invalid_topic_config_is_rejected(name: str, value: str) -> None:
     with pytest.raises(KafkaError) as raised:
-        check_topic_config(name, value)
+        validate_topic_config(name, value)
     assert raised.value.code is ErrorCode.INVALID_CONFIG
     assert name in raised.value.message
 
@@ -177,7 +179,7 @@ def test_invalid_topic_config_is_rejected(name: str, value: str) -> None:
     ],
 )
 def test_valid_topic_config_is_accepted(name: str, value: str) -> None:
-    check_topic_config(name, value)
+    validate_topic_config(name, value)
 
 
 @pytest.mark.parametrize(
@@ -185,19 +187,19 @@ def test_valid_topic_config_is_accepted(name: str, value: str) -> None:
     [("", False, False), ("delete,delete", True, False), ("compact", False, True), ("delete, compact", True, True)],
 )
 def test_cleanup_policy_determines_deletion_and_compaction(policy: str, deletes: bool, compacts: bool) -> None:
-    config = log_config(resolver(), {"cleanup.policy": policy})
-    assert (config.deletes, config.compacts) == (deletes, compacts)
+    config = resolve_log_config(resolver(), {"cleanup.policy": policy})
+    assert (config.is_retention_enabled, config.is_compaction_enabled) == (deletes, compacts)
 
 
 def rejection(wanted: Mapping[str, str], *, cluster_wide: bool = False) -> tuple[ErrorCode, str]:
     with pytest.raises(KafkaError) as raised:
-        check_broker_configs(wanted, cluster_wide=cluster_wide)
+        validate_broker_configs(wanted, cluster_wide=cluster_wide)
     return raised.value.code, raised.value.message
 
 
 def test_dynamic_broker_config_rejections_match_kafka() -> None:
-    check_broker_configs({"num.io.threads": "3", "max.connections": "7", "some.plugins.key": "x"}, cluster_wide=True)
-    check_broker_configs({"sasl.kerberos.min.time.before.relogin": "58000"}, cluster_wide=False)
+    validate_broker_configs({"num.io.threads": "3", "max.connections": "7", "some.plugins.key": "x"}, cluster_wide=True)
+    validate_broker_configs({"sasl.kerberos.min.time.before.relogin": "58000"}, cluster_wide=False)
     assert rejection({"num.partitions": "3", "num.io.threads": "3", "log.retention.hours": "1"}) == (
         ErrorCode.INVALID_REQUEST,
         "Cannot update these configs dynamically: [log.retention.hours, num.partitions]",
@@ -212,7 +214,7 @@ def test_dynamic_broker_config_rejections_match_kafka() -> None:
         "These security configs can be dynamically updated only per-listener using the listener prefix: "
         "[ssl.keystore.password]",
     )
-    check_broker_configs({"listener.name.plaintext.ssl.keystore.password": "x"}, cluster_wide=False)
+    validate_broker_configs({"listener.name.plaintext.ssl.keystore.password": "x"}, cluster_wide=False)
     code, message = rejection({"num.io.threads": "0"})
     assert code is ErrorCode.INVALID_REQUEST
     assert message.startswith("Invalid value 0 for configuration num.io.threads")
@@ -230,7 +232,9 @@ def test_dynamic_broker_config_rejections_match_kafka() -> None:
 )
 def test_retention_uses_config_with_finest_unit(static: dict[str, str], retention: str, shown: list[str]) -> None:
     config_resolver = resolver(None, **static)
-    assert config_resolver.topic({}, "retention.ms") == config_resolver.broker("log.retention.ms") == retention
+    assert (
+        config_resolver.topic_value({}, "retention.ms") == config_resolver.broker_value("log.retention.ms") == retention
+    )
     entry = described(config_resolver, "log.retention.ms")
     assert entry.value == retention
     assert [synonym.name for synonym in entry.synonyms][: len(shown)] == shown
@@ -241,9 +245,9 @@ def test_dynamic_config_overrides_static_config_in_other_unit() -> None:
     config_resolver = resolver(
         {CLUSTER_DEFAULT: {"log.retention.ms": "3"}}, log_retention_hours="5", log_roll_hours="2"
     )
-    assert config_resolver.topic({}, "retention.ms") == "3"
-    assert config_resolver.topic({}, "segment.ms") == "7200000"
-    assert config_resolver.topic({}, "flush.ms") == str(2**63 - 1)
+    assert config_resolver.topic_value({}, "retention.ms") == "3"
+    assert config_resolver.topic_value({}, "segment.ms") == "7200000"
+    assert config_resolver.topic_value({}, "flush.ms") == str(2**63 - 1)
 
 
 def described(config_resolver: ConfigResolver, name: str) -> ConfigEntry:

@@ -13,38 +13,38 @@ from chronik.config import Address
 from chronik.console.connection import HttpLimits
 from chronik.console.http import (
     BODY_BYTES_MAX,
-    COMPLAINT_CHARACTERS_MAX,
     HEAD_BYTES_MAX,
-    BadRequest,
-    names_this_machine,
+    PARSE_ERROR_CHARACTERS_MAX,
+    HttpError,
+    is_loopback_host,
     parse_head,
 )
 from chronik.console.listener import HttpListener
-from chronik.console.pages import ROWS_PER_PIECE
+from chronik.console.status_pages import ROWS_PER_CHUNK
 from chronik.scheduler import ITERATION_SECONDS_MAX, UNAUTHENTICATED_SECONDS_MAX
 
-from .serving import DEADLINE_SECONDS, FakeSource, console, request
+from .http_harness import DEADLINE_SECONDS, FakeSource, encode_request, serve_console
 
 
 def test_pipelined_requests_are_answered_in_order() -> None:
     async def scenario() -> None:
-        async with console(FakeSource()) as node:
+        async with serve_console(FakeSource()) as node:
             peer = await node.connect()
-            peer.send(request("/healthz") + request("/nowhere") + request("/readyz"))
-            assert [(await peer.answer()).status for _ in range(3)] == [200, 404, 200]
+            peer.send(encode_request("/healthz") + encode_request("/nowhere") + encode_request("/readyz"))
+            assert [(await peer.read_response()).status for _ in range(3)] == [200, 404, 200]
 
     asyncio.run(scenario())
 
 
 def test_request_received_byte_by_byte_is_answered() -> None:
     async def scenario() -> None:
-        async with console(FakeSource()) as node:
+        async with serve_console(FakeSource()) as node:
             peer = await node.connect()
-            for byte in request("/healthz"):
+            for byte in encode_request("/healthz"):
                 peer.send(bytes([byte]))
                 await peer.writer.drain()
                 await asyncio.sleep(0)
-            assert (await peer.answer()).status == 200
+            assert (await peer.read_response()).status == 200
 
     asyncio.run(scenario())
 
@@ -60,33 +60,33 @@ def test_request_received_byte_by_byte_is_answered() -> None:
         (b"GET /healthz HTTP/1.1\r\nHost : localhost\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n folded: yes\r\n\r\n", 400),
         (b"GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
-        (request("/healthz", "POST"), 405),
-        (request("/healthz", "DELETE"), 405),
-        (request("/healthz", "POST", more="Content-Length: 5\r\n") + b"12345", 405),
-        (request("/healthz", "POST", more="Transfer-Encoding: chunked\r\n") + b"0\r\n\r\n", 411),
-        (request("/healthz", "POST", more=f"Content-Length: {BODY_BYTES_MAX + 1}\r\n"), 413),
-        (request("/healthz", "POST", more="Content-Length: " + "9" * 5000 + "\r\n"), 400),
-        (request("/healthz", "POST", more="Content-Length: 5\r\nExpect: a miracle\r\n"), 417),
-        (request("/healthz", "BREW"), 405),
-        (request("/healthz", host="rebound.example"), 421),
+        (encode_request("/healthz", "POST"), 405),
+        (encode_request("/healthz", "DELETE"), 405),
+        (encode_request("/healthz", "POST", more="Content-Length: 5\r\n") + b"12345", 405),
+        (encode_request("/healthz", "POST", more="Transfer-Encoding: chunked\r\n") + b"0\r\n\r\n", 411),
+        (encode_request("/healthz", "POST", more=f"Content-Length: {BODY_BYTES_MAX + 1}\r\n"), 413),
+        (encode_request("/healthz", "POST", more="Content-Length: " + "9" * 5000 + "\r\n"), 400),
+        (encode_request("/healthz", "POST", more="Content-Length: 5\r\nExpect: a miracle\r\n"), 417),
+        (encode_request("/healthz", "BREW"), 405),
+        (encode_request("/healthz", host="rebound.example"), 421),
         (b"\x16\x03\x01\x00\xa5\x01\r\n\r\n", 400),
-        (request("/healthz", more="Content-Length: 5\r\nContent-Length: 0\r\n"), 400),
-        (request("/healthz", more="Content-Length: 0\r\nContent-Length: 5\r\n"), 400),
-        (request("/healthz", more="Content-Length: 5\r\nContent-Length: 5\r\n") + b"12345", 413),
-        (request("/healthz", more="Content-Length: -1\r\n"), 400),
-        (request("/healthz", more="X: one\n two: three\r\n"), 400),
-        (request("/healthz", more="X: one\ntwo: three\r\n"), 400),
-        (request("/healthz", more="X: one\rtwo: three\r\n"), 400),
-        (request("/healthz", more="X: \x00\r\n"), 400),
-        (request("/healthz", "G\tT"), 400),
+        (encode_request("/healthz", more="Content-Length: 5\r\nContent-Length: 0\r\n"), 400),
+        (encode_request("/healthz", more="Content-Length: 0\r\nContent-Length: 5\r\n"), 400),
+        (encode_request("/healthz", more="Content-Length: 5\r\nContent-Length: 5\r\n") + b"12345", 413),
+        (encode_request("/healthz", more="Content-Length: -1\r\n"), 400),
+        (encode_request("/healthz", more="X: one\n two: three\r\n"), 400),
+        (encode_request("/healthz", more="X: one\ntwo: three\r\n"), 400),
+        (encode_request("/healthz", more="X: one\rtwo: three\r\n"), 400),
+        (encode_request("/healthz", more="X: \x00\r\n"), 400),
+        (encode_request("/healthz", "G\tT"), 400),
     ],
 )
 def test_invalid_request_is_rejected_and_connection_closed(sent: bytes, status: int) -> None:
     async def scenario() -> None:
-        async with console(FakeSource()) as node:
+        async with serve_console(FakeSource()) as node:
             peer = await node.connect()
-            peer.send(sent + request("/healthz"))
-            answer = await peer.answer()
+            peer.send(sent + encode_request("/healthz"))
+            answer = await peer.read_response()
             assert answer.status == status
             assert answer.json["error"]
             assert ("allow" in answer.headers) == (status == 405)
@@ -97,14 +97,14 @@ def test_invalid_request_is_rejected_and_connection_closed(sent: bytes, status: 
 
 @pytest.mark.parametrize(("size", "status"), [(HEAD_BYTES_MAX, 200), (HEAD_BYTES_MAX + 1, 431)])
 def test_header_size_limit_is_enforced(size: int, status: int) -> None:
-    bare = len(request("/healthz", more="X: \r\n")) - len(b"\r\n\r\n")
-    sent = request("/healthz", more=f"X: {'x' * (size - bare)}\r\n")
+    bare = len(encode_request("/healthz", more="X: \r\n")) - len(b"\r\n\r\n")
+    sent = encode_request("/healthz", more=f"X: {'x' * (size - bare)}\r\n")
 
     async def scenario() -> None:
-        async with console(FakeSource()) as node:
+        async with serve_console(FakeSource()) as node:
             peer = await node.connect()
             peer.send(sent)
-            assert (await peer.answer()).status == status
+            assert (await peer.read_response()).status == status
 
     asyncio.run(scenario())
 
@@ -128,16 +128,16 @@ def test_malicious_head_is_parsed_quickly(header: bytes) -> None:
     """The slowest head takes 10 ms. With cubic parsing it would take minutes, with quadratic parsing 400 ms."""
     head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + header
     started_at = time.process_time()
-    with contextlib.suppress(BadRequest):
+    with contextlib.suppress(HttpError):
         parse_head(head)
     assert len(head) <= HEAD_BYTES_MAX
     assert time.process_time() - started_at < 0.2
 
 
 def test_parser_error_message_is_truncated() -> None:
-    with pytest.raises(BadRequest) as rejected:
+    with pytest.raises(HttpError) as rejected:
         parse_head(b"GET /healthz HTTP/1.1\r\n" + b"x" * 8000)
-    assert len(str(rejected.value)) == len("not a valid HTTP/1.1 request: ") + COMPLAINT_CHARACTERS_MAX + 1
+    assert len(str(rejected.value)) == len("not a valid HTTP/1.1 request: ") + PARSE_ERROR_CHARACTERS_MAX + 1
 
 
 def test_pipelined_requests_are_spread_over_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,11 +159,11 @@ def test_pipelined_requests_are_spread_over_iterations(monkeypatch: pytest.Monke
 
         request_count = 300
         loop = asyncio.get_running_loop()
-        async with console(RecordingSource()) as node:
+        async with serve_console(RecordingSource()) as node:
             peer = await node.connect()
             loop.call_soon(tick)
-            peer.send(request("/readyz") * request_count)
-            assert [(await peer.answer()).status for _ in range(request_count)] == [200] * request_count
+            peer.send(encode_request("/readyz") * request_count)
+            assert [(await peer.read_response()).status for _ in range(request_count)] == [200] * request_count
         assert max(Counter(iterations).values()) <= 5 * ITERATION_SECONDS_MAX / UNAUTHENTICATED_SECONDS_MAX
 
     asyncio.run(scenario())
@@ -173,21 +173,21 @@ def rows(count: int) -> list[dict[str, object]]:
     return [{"topic": "t", "partition": number, "offset": 5, "metadata": "x" * 4096} for number in range(count)]
 
 
-@pytest.mark.parametrize("count", [0, 1, ROWS_PER_PIECE, ROWS_PER_PIECE + 1, 5 * ROWS_PER_PIECE])
+@pytest.mark.parametrize("count", [0, 1, ROWS_PER_CHUNK, ROWS_PER_CHUNK + 1, 5 * ROWS_PER_CHUNK])
 def test_long_page_is_sent_in_chunks(count: int) -> None:
     async def scenario() -> None:
         source = FakeSource()
         source.groups["g"] = {"group": "g", "offsets": rows(count)}
-        async with console(source) as node:
+        async with serve_console(source) as node:
             peer = await node.connect()
             for _ in range(2):
                 assert (await peer.get("/status/groups/g")).json == source.groups["g"]
-            peer.send(request("/status/groups/g", "HEAD") + request("/healthz"))
-            assert (await peer.answer(to_head=True)).status == 200
-            assert (await peer.answer()).body == b"ok\n"
+            peer.send(encode_request("/status/groups/g", "HEAD") + encode_request("/healthz"))
+            assert (await peer.read_response(to_head=True)).status == 200
+            assert (await peer.read_response()).body == b"ok\n"
             old = await node.connect()
             old.send(b"GET /status/groups/g HTTP/1.0\r\n\r\n")
-            answer = await old.answer()
+            answer = await old.read_response()
             assert answer.json == source.groups["g"]
             assert "content-length" in answer.headers, "HTTP/1.0 has no chunked encoding"
 
@@ -206,27 +206,27 @@ def test_long_page_is_rendered_as_client_reads() -> None:
     async def scenario() -> None:
         source = FakeSource()
         source.groups["g"] = {"group": "g", "offsets": counted_rows()}
-        async with console(source) as node:
+        async with serve_console(source) as node:
             slow_reader = await node.connect()
-            slow_reader.send(request("/status/groups/g"))
-            while rendered < ROWS_PER_PIECE:
+            slow_reader.send(encode_request("/status/groups/g"))
+            while rendered < ROWS_PER_CHUNK:
                 await asyncio.sleep(0)
             assert (await node.get("/healthz")).status == 200
             assert rendered < 10_000, "socket buffers and one chunk; the page has 80 MB"
-            assert len((await slow_reader.answer()).json["offsets"]) == 20_000
+            assert len((await slow_reader.read_response()).json["offsets"]) == 20_000
 
     asyncio.run(scenario())
 
 
 def test_failing_page_aborts_connection(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> Iterator[dict[str, object]]:
-        yield from rows(ROWS_PER_PIECE)
+        yield from rows(ROWS_PER_CHUNK)
         raise RuntimeError("gone")
 
     async def scenario() -> None:
         source = FakeSource()
         source.groups["g"] = {"group": "g", "offsets": broken()}
-        async with console(source) as node:
+        async with serve_console(source) as node:
             peer = await node.connect()
             with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError, ValueError)):
                 await peer.get("/status/groups/g")
@@ -238,10 +238,10 @@ def test_failing_page_aborts_connection(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_endless_headers_are_rejected() -> None:
     async def scenario() -> None:
-        async with console(FakeSource()) as node:
+        async with serve_console(FakeSource()) as node:
             peer = await node.connect()
             peer.send(b"GET / HTTP/1.1\r\n" + b"X: x\r\n" * HEAD_BYTES_MAX)
-            assert (await peer.answer()).status == 431
+            assert (await peer.read_response()).status == 431
             assert await peer.is_closed()
 
     asyncio.run(scenario())
@@ -250,7 +250,7 @@ def test_endless_headers_are_rejected() -> None:
 def test_least_recently_active_connection_is_evicted() -> None:
     async def scenario() -> None:
         limits = HttpLimits(connections=3)
-        async with console(FakeSource(), limits) as node:
+        async with serve_console(FakeSource(), limits) as node:
             peers = [await node.connect() for _ in range(limits.connections)]
             for peer in (peers[1], peers[0], peers[2]):
                 assert (await peer.get("/healthz")).status == 200
@@ -266,7 +266,7 @@ def test_least_recently_active_connection_is_evicted() -> None:
 
 def test_idle_connection_is_closed_after_timeout() -> None:
     async def scenario() -> None:
-        async with console(FakeSource(), HttpLimits(silence_seconds=0.05)) as node:
+        async with serve_console(FakeSource(), HttpLimits(idle_seconds_max=0.05)) as node:
             silent, half = await node.connect(), await node.connect()
             half.send(b"GET /healthz HT")
             assert await silent.is_closed()
@@ -287,16 +287,16 @@ def test_no_pages_are_rendered_for_client_that_does_not_read() -> None:
 
     async def scenario() -> None:
         request_count = 100
-        async with console(CountingSource()) as node:
+        async with serve_console(CountingSource()) as node:
             slow_reader = await node.connect()
-            slow_reader.send(request("/status") * request_count)
+            slow_reader.send(encode_request("/status") * request_count)
             await slow_reader.writer.drain()
             while not rendered:
                 await asyncio.sleep(0.001)
             assert (await node.get("/healthz")).status == 200
             assert rendered < request_count / 2, "socket buffers and one page"
             for _ in range(request_count):
-                assert (await slow_reader.answer()).status == 200
+                assert (await slow_reader.read_response()).status == 200
             assert rendered == request_count
 
     asyncio.run(scenario())
@@ -304,15 +304,15 @@ def test_no_pages_are_rendered_for_client_that_does_not_read() -> None:
 
 def test_connection_close_header_is_honored() -> None:
     async def scenario() -> None:
-        async with console(FakeSource()) as node:
+        async with serve_console(FakeSource()) as node:
             peer = await node.connect()
-            peer.send(request("/healthz", more="Connection: close\r\n"))
-            answer = await peer.answer()
+            peer.send(encode_request("/healthz", more="Connection: close\r\n"))
+            answer = await peer.read_response()
             assert (answer.status, answer.headers["connection"]) == (200, "close")
             assert await peer.is_closed()
             old = await node.connect()
             old.send(b"GET /healthz HTTP/1.0\r\n\r\n")
-            assert (await old.answer()).status == 200
+            assert (await old.read_response()).status == 200
             assert await old.is_closed()
 
     asyncio.run(scenario())
@@ -321,13 +321,13 @@ def test_connection_close_header_is_honored() -> None:
 def test_stop_waits_at_most_linger_time() -> None:
     async def scenario() -> None:
         source = FakeSource()
-        source.shown = {"much": "x" * 20_000_000}
+        source.status_value = {"much": "x" * 20_000_000}
         listener = HttpListener(Address("127.0.0.1", 0), source, HttpLimits(linger_seconds=0.05))
         address = await listener.bind()
         await listener.serve()
         _, slow_reader = await asyncio.open_connection(*address)
         _, idle = await asyncio.open_connection(*address)
-        slow_reader.write(request("/status"))
+        slow_reader.write(encode_request("/status"))
         while listener.connection_count < 2:
             await asyncio.sleep(0.001)
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -344,9 +344,9 @@ def test_stop_waits_at_most_linger_time() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:6092", "localhost:6092", "LOCALHOST", "[::1]:6092", "[::1]"])
 def test_loopback_host_header_is_accepted(host: str) -> None:
-    assert names_this_machine(host)
+    assert is_loopback_host(host)
 
 
 @pytest.mark.parametrize("host", ["", "example.com", "localhost.example.com", "10.0.0.1:80", "127.0.0.1.nip.io"])
 def test_other_host_header_is_not_loopback(host: str) -> None:
-    assert not names_this_machine(host)
+    assert not is_loopback_host(host)

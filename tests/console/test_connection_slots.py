@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.console.slots import Slots
+from chronik.console.connection_slots import ConnectionSlots
 
 
 class Holder:
@@ -14,7 +14,9 @@ class Holder:
         return self.name
 
 
-def open_connection(slots: Slots[Holder], network: str, *, is_busy: bool = False) -> tuple[Holder, Holder | None]:
+def open_connection(
+    slots: ConnectionSlots[Holder], network: str, *, is_busy: bool = False
+) -> tuple[Holder, Holder | None]:
     """Open a connection, and close the one that is evicted for it."""
     connection = Holder(network, is_busy=is_busy)
     evicted = slots.open(connection, network)
@@ -24,10 +26,10 @@ def open_connection(slots: Slots[Holder], network: str, *, is_busy: bool = False
 
 
 def test_largest_network_loses_its_least_recently_active_connection() -> None:
-    slots: Slots[Holder] = Slots(4, 2)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(4, 2)
     connections = [open_connection(slots, "evil")[0] for _ in range(3)]
     single, _ = open_connection(slots, "good")
-    slots.use(connections[0])
+    slots.mark_active(connections[0])
     assert open_connection(slots, "other")[1] is connections[1]
     assert open_connection(slots, "evil")[1] is connections[2]
     assert single in slots
@@ -35,9 +37,9 @@ def test_largest_network_loses_its_least_recently_active_connection() -> None:
 
 
 def test_idle_connections_of_one_network_never_evict_other_networks() -> None:
-    slots: Slots[Holder] = Slots(64, 16)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(64, 16)
     stream, _ = open_connection(slots, "good", is_busy=True)
-    slots.identify(stream, "User:alice")
+    slots.assign_account(stream, "User:alice")
     login, _ = open_connection(slots, "home", is_busy=True)
     for _ in range(1000):
         open_connection(slots, "evil")
@@ -47,7 +49,7 @@ def test_idle_connections_of_one_network_never_evict_other_networks() -> None:
 
 
 def test_busy_connections_of_many_networks_never_evict_a_login() -> None:
-    slots: Slots[Holder] = Slots(512, 128)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(512, 128)
     for _ in range(10):
         login, _ = open_connection(slots, "good", is_busy=True)
         for _ in range(10):
@@ -58,7 +60,7 @@ def test_busy_connections_of_many_networks_never_evict_a_login() -> None:
 
 
 def test_idle_connection_is_closed_before_busy_one_of_same_network() -> None:
-    slots: Slots[Holder] = Slots(3, 2)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(3, 2)
     login, _ = open_connection(slots, "nat", is_busy=True)
     idle, _ = open_connection(slots, "nat")
     other_login, _ = open_connection(slots, "nat", is_busy=True)
@@ -67,7 +69,7 @@ def test_idle_connection_is_closed_before_busy_one_of_same_network() -> None:
 
 
 def test_new_connection_is_rejected_when_its_network_is_busy() -> None:
-    slots: Slots[Holder] = Slots(3, 2)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(3, 2)
     busy = [open_connection(slots, "nat", is_busy=True)[0] for _ in range(3)]
     new_connection, evicted = open_connection(slots, "nat")
     assert evicted is new_connection
@@ -75,17 +77,17 @@ def test_new_connection_is_rejected_when_its_network_is_busy() -> None:
 
 
 def test_least_recently_active_connection_of_single_connection_networks_is_closed() -> None:
-    slots: Slots[Holder] = Slots(3, 2)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(3, 2)
     first, second, _ = (open_connection(slots, name)[0] for name in "abc")
-    slots.use(first)
+    slots.mark_active(first)
     assert open_connection(slots, "d")[1] is second
 
 
 def test_unauthenticated_connection_never_evicts_authenticated_stream() -> None:
-    slots: Slots[Holder] = Slots(3, 3)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(3, 3)
     streams = [open_connection(slots, "good", is_busy=True)[0] for _ in range(3)]
     for stream in streams:
-        assert slots.identify(stream, "User:alice") is None
+        assert slots.assign_account(stream, "User:alice") is None
     new_connection, evicted = open_connection(slots, "other")
     assert evicted is new_connection
     streams[1].is_busy = False
@@ -93,11 +95,11 @@ def test_unauthenticated_connection_never_evicts_authenticated_stream() -> None:
 
 
 def test_streams_of_many_accounts_leave_slots_for_logins() -> None:
-    slots: Slots[Holder] = Slots(16, 4)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(16, 4)
     closed = []
     for number in range(16):
         stream, _ = open_connection(slots, f"network-{number}", is_busy=True)
-        evicted = slots.identify(stream, f"User:{number % 4}")
+        evicted = slots.assign_account(stream, f"User:{number % 4}")
         if evicted is not None:
             slots.close(evicted)
             closed.append(evicted)
@@ -108,28 +110,28 @@ def test_streams_of_many_accounts_leave_slots_for_logins() -> None:
 
 
 def test_account_over_connection_limit_loses_its_own_connection() -> None:
-    slots: Slots[Holder] = Slots(8, 2)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(8, 2)
     first, second, third = (open_connection(slots, f"network-{number}", is_busy=True)[0] for number in range(3))
     other, _ = open_connection(slots, "network-4")
-    assert slots.identify(other, "User:bob") is None
-    assert slots.identify(first, "User:alice") is None
-    assert slots.identify(second, "User:alice") is None
-    assert slots.identify(third, "User:alice") is first
+    assert slots.assign_account(other, "User:bob") is None
+    assert slots.assign_account(first, "User:alice") is None
+    assert slots.assign_account(second, "User:alice") is None
+    assert slots.assign_account(third, "User:alice") is first
     second.is_busy = False
     slots.close(first)
     fourth, _ = open_connection(slots, "network-5")
-    assert slots.identify(fourth, "User:alice") is second
+    assert slots.assign_account(fourth, "User:alice") is second
 
 
 def test_connection_without_authentication_counts_for_its_network_again() -> None:
-    slots: Slots[Holder] = Slots(3, 3)
+    slots: ConnectionSlots[Holder] = ConnectionSlots(3, 3)
     connections = [open_connection(slots, "a")[0] for _ in range(2)]
     single, _ = open_connection(slots, "b")
     for each in connections:
-        slots.identify(each, "User:alice")
-        slots.identify(each, None)
+        slots.assign_account(each, "User:alice")
+        slots.assign_account(each, None)
     assert open_connection(slots, "c")[1] is connections[0]
     assert single in slots
     slots.close(single)
     slots.close(single)
-    assert slots.identify(single, "User:alice") is None
+    assert slots.assign_account(single, "User:alice") is None

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from chronik.config import load_config
-from chronik.console.door import Door
-from chronik.console.http import BadRequest
-from tests.console.serving import FakeSource, console, request
+from chronik.console.http import HttpError
+from chronik.console.page_authorization import PageAuthorizer
+from tests.console.http_harness import FakeSource, encode_request, serve_console
 
 TOKEN = "correct-horse"
 
@@ -19,29 +19,29 @@ TOKEN = "correct-horse"
     "header", ["", TOKEN, "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", "Bearer gräßlich"]
 )
 def test_missing_or_wrong_token_is_unauthorized(path: str, header: str) -> None:
-    with pytest.raises(BadRequest, match="http_token") as rejected:
-        Door(TOKEN, is_open=False).check(path, header)
+    with pytest.raises(HttpError, match="http_token") as rejected:
+        PageAuthorizer(TOKEN, allows_anonymous=False).check_access(path, header)
     assert rejected.value.status == 401
     assert TOKEN not in str(rejected.value)
-    with pytest.raises(BadRequest, match="set http_token"):
-        Door(None, is_open=False).check(path, header)
+    with pytest.raises(HttpError, match="set http_token"):
+        PageAuthorizer(None, allows_anonymous=False).check_access(path, header)
 
 
 def test_token_is_accepted_and_healthz_is_public() -> None:
     for header in (f"Bearer {TOKEN}", f"bearer  {TOKEN} "):
-        Door(TOKEN, is_open=False).check("/status", header)
-    Door(TOKEN, is_open=False).check("/healthz", "")
-    Door(None, is_open=False).check("/healthz", "")
-    Door(None, is_open=True).check("/status", "")
+        PageAuthorizer(TOKEN, allows_anonymous=False).check_access("/status", header)
+    PageAuthorizer(TOKEN, allows_anonymous=False).check_access("/healthz", "")
+    PageAuthorizer(None, allows_anonymous=False).check_access("/healthz", "")
+    PageAuthorizer(None, allows_anonymous=True).check_access("/status", "")
 
 
 def test_token_is_required_on_loopback() -> None:
     async def scenario() -> None:
-        async with console(FakeSource(), token=TOKEN) as served:
+        async with serve_console(FakeSource(), token=TOKEN) as served:
             peer = await served.connect()
             assert (await peer.get("/healthz")).status == 200
-            peer.send(request("/status", more=f"Authorization: Bearer {TOKEN}\r\n"))
-            assert (await peer.answer()).json["node_id"] == 1
+            peer.send(encode_request("/status", more=f"Authorization: Bearer {TOKEN}\r\n"))
+            assert (await peer.read_response()).json["node_id"] == 1
             rejected = await served.get("/status")
             assert rejected.status == 401
             assert rejected.headers["www-authenticate"] == "Bearer"

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from chronik.config import Address
-from chronik.console.connection import Caller, Prepared, Viewer
+from chronik.console.connection import ClientInfo, PageViewer, PreparedRequest
 from chronik.console.http import HttpRequest
 from chronik.console.listener import HttpListener
-from chronik.console.pages import ROWS_PER_PIECE
+from chronik.console.status_pages import ROWS_PER_CHUNK
 from chronik.principals import Principal
-from tests.console.serving import DEADLINE_SECONDS, FakeSource, Peer, request
+from tests.console.http_harness import DEADLINE_SECONDS, FakeSource, RawHttpClient, encode_request
 
 
 class FakeApplication:
@@ -21,11 +21,11 @@ class FakeApplication:
 
     is_allowed = True
 
-    async def prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
+    async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
         raise NotImplementedError
 
-    async def check_looking(self, request: HttpRequest, caller: Caller) -> Viewer:
-        return Viewer(Principal("User", "alice"), lambda: self.is_allowed)
+    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
+        return PageViewer(Principal("User", "alice"), lambda: self.is_allowed)
 
 
 @pytest.mark.parametrize("loses_access", [False, True])
@@ -34,27 +34,27 @@ def test_long_page_is_aborted_when_viewer_loses_access(loses_access: bool) -> No
 
     def rows() -> Iterator[dict[str, object]]:
         nonlocal produced
-        for produced in range(20 * ROWS_PER_PIECE):
+        for produced in range(20 * ROWS_PER_CHUNK):
             yield {"topic": "t", "partition": produced, "metadata": "x" * 4096}
 
     async def scenario() -> None:
         source = FakeSource()
         source.groups["g"] = {"group": "g", "offsets": rows()}
-        listener = HttpListener(Address("127.0.0.1", 0), source, application=application, asks_who=True)
+        listener = HttpListener(Address("127.0.0.1", 0), source, application=application, requires_login=True)
         address = await listener.bind()
         await listener.serve()
-        peer = Peer(*await asyncio.open_connection(*address))
-        peer.send(request("/status/groups/g"))
+        peer = RawHttpClient(*await asyncio.open_connection(*address))
+        peer.send(encode_request("/status/groups/g"))
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while produced < ROWS_PER_PIECE:
+            while produced < ROWS_PER_CHUNK:
                 await asyncio.sleep(0)
             if loses_access:
                 application.is_allowed = False
                 with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError, ValueError)):
-                    await peer.answer()
-                assert produced < 20 * ROWS_PER_PIECE - 1
+                    await peer.read_response()
+                assert produced < 20 * ROWS_PER_CHUNK - 1
             else:
-                assert len((await peer.answer()).json["offsets"]) == 20 * ROWS_PER_PIECE
+                assert len((await peer.read_response()).json["offsets"]) == 20 * ROWS_PER_CHUNK
         peer.writer.close()
         await listener.stop()
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from chronik.console.prometheus import LINES_PER_PIECE, NOTHING, exposition, exposition_pieces
-from chronik.console.source import Metric, Sample
-from chronik.errors import InvariantBroken
-from chronik.meters import Histogram
+from chronik.console.prometheus import EMPTY_CHUNK, LINES_PER_CHUNK, format_exposition, iter_exposition_chunks
+from chronik.console.status_source import Metric, Sample
+from chronik.errors import InvariantError
+from chronik.histogram import Histogram
 
 
 def test_family_has_help_type_and_samples() -> None:
@@ -16,7 +16,7 @@ def test_family_has_help_type_and_samples() -> None:
         Metric("chronik_requests_total", "counter", "Requests by API.", requests),
         Metric("chronik_uptime_seconds", "gauge", "Since the start.", [Sample(1.5)]),
     ]
-    assert exposition(metrics) == (
+    assert format_exposition(metrics) == (
         "# HELP chronik_requests_total Requests by API.\n"
         "# TYPE chronik_requests_total counter\n"
         'chronik_requests_total{api="Fetch",node="1"} 3\n'
@@ -28,11 +28,11 @@ def test_family_has_help_type_and_samples() -> None:
 
 
 def test_family_without_samples_is_omitted() -> None:
-    assert exposition([Metric("a", "gauge", "None.", [])]) == ""
+    assert format_exposition([Metric("a", "gauge", "None.", [])]) == ""
 
 
 def test_help_and_label_values_are_escaped() -> None:
-    text = exposition([Metric("a", "gauge", "one\\\ntwo", [Sample(1, {"x": 'a "b"\\\nc'})])])
+    text = format_exposition([Metric("a", "gauge", "one\\\ntwo", [Sample(1, {"x": 'a "b"\\\nc'})])])
     assert text.splitlines() == [r"# HELP a one\\\ntwo", "# TYPE a gauge", r'a{x="a \"b\"\\\nc"} 1']
 
 
@@ -49,7 +49,7 @@ def test_help_and_label_values_are_escaped() -> None:
     ],
 )
 def test_numbers_are_formatted_exactly(value: float, expected: str) -> None:
-    assert exposition([Metric("a", "gauge", "A.", [Sample(value)])]).splitlines()[-1] == f"a {expected}"
+    assert format_exposition([Metric("a", "gauge", "A.", [Sample(value)])]).splitlines()[-1] == f"a {expected}"
 
 
 @pytest.mark.parametrize(
@@ -64,15 +64,15 @@ def test_numbers_are_formatted_exactly(value: float, expected: str) -> None:
     ],
 )
 def test_invalid_metric_is_rejected(metric: Metric) -> None:
-    with pytest.raises(InvariantBroken):
-        exposition([metric])
+    with pytest.raises(InvariantError):
+        format_exposition([metric])
 
 
 def test_histogram_buckets_are_cumulative() -> None:
     histogram = Histogram()
     for seconds in (0.0002, 0.0002, 0.3, 60.0):
-        histogram.add(seconds)
-    lines = exposition([Metric("a", "histogram", "A.", [Sample(histogram, {"x": "y"})])]).splitlines()
+        histogram.record(seconds)
+    lines = format_exposition([Metric("a", "histogram", "A.", [Sample(histogram, {"x": "y"})])]).splitlines()
     assert lines[1] == "# TYPE a histogram"
     assert lines[2:5] == [
         'a_bucket{x="y",le="0.0001"} 0',
@@ -88,10 +88,10 @@ def test_histogram_buckets_are_cumulative() -> None:
 
 
 def test_chunks_concatenate_to_whole_exposition() -> None:
-    many = Metric("a", "gauge", "A.", [Sample(number, {"n": str(number)}) for number in range(3 * LINES_PER_PIECE)])
+    many = Metric("a", "gauge", "A.", [Sample(number, {"n": str(number)}) for number in range(3 * LINES_PER_CHUNK)])
     few = Metric("b", "gauge", "B.", [Sample(1)])
     metrics = [few, None, None, many]
-    chunks = list(exposition_pieces(metrics))
-    assert chunks[1] == NOTHING, "an iteration without output"
-    assert max(chunk.count(b"\n") for chunk in chunks) == LINES_PER_PIECE
-    assert b"".join(chunks).decode().replace("\n\n", "\n") == exposition(metrics)
+    chunks = list(iter_exposition_chunks(metrics))
+    assert chunks[1] == EMPTY_CHUNK, "an iteration without output"
+    assert max(chunk.count(b"\n") for chunk in chunks) == LINES_PER_CHUNK
+    assert b"".join(chunks).decode().replace("\n\n", "\n") == format_exposition(metrics)

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from chronik.config import Address
-from chronik.console.ask import NodeSilent, ask, ask_group, ask_ready, ask_status
+from chronik.console.http_client import NodeRequestError, fetch_group, fetch_status, fetch_unready_reason, http_get
 
-from .serving import FakeSource, console, request
+from .http_harness import FakeSource, encode_request, serve_console
 
 
 def test_healthz_is_ok_when_node_is_not_ready() -> None:
     async def scenario() -> None:
         source = FakeSource()
-        source.why_not_ready = "no leader is known"
-        async with console(source) as node:
+        source.reason = "no leader is known"
+        async with serve_console(source) as node:
             answer = await node.get("/healthz")
             assert (answer.status, answer.body) == (200, b"ok\n")
 
@@ -25,10 +25,10 @@ def test_healthz_is_ok_when_node_is_not_ready() -> None:
 def test_readyz_returns_reason_when_not_ready() -> None:
     async def scenario() -> None:
         source = FakeSource()
-        async with console(source) as node:
+        async with serve_console(source) as node:
             answer = await node.get("/readyz")
             assert (answer.status, answer.body) == (200, b"ready\n")
-            source.why_not_ready = "no leader is known"
+            source.reason = "no leader is known"
             answer = await node.get("/readyz")
             assert (answer.status, answer.body) == (503, b"not ready: no leader is known\n")
 
@@ -38,10 +38,10 @@ def test_readyz_returns_reason_when_not_ready() -> None:
 def test_status_page_returns_status_of_source() -> None:
     async def scenario() -> None:
         source = FakeSource()
-        source.shown = {"node_id": 3, "recent_hashes": [[1, "ab"], [2, "cd"]], "leader": None}
-        async with console(source) as node:
+        source.status_value = {"node_id": 3, "recent_hashes": [[1, "ab"], [2, "cd"]], "leader": None}
+        async with serve_console(source) as node:
             answer = await node.get("/status")
-            assert (answer.status, answer.json) == (200, source.shown)
+            assert (answer.status, answer.json) == (200, source.status_value)
             assert answer.headers["cache-control"] == "no-store"
 
     asyncio.run(scenario())
@@ -52,16 +52,16 @@ def test_group_page_accepts_any_group_id(group: str) -> None:
     async def scenario() -> None:
         source = FakeSource()
         source.groups[group] = {"group": group, "offsets": [{"topic": "t", "partition": 0, "offset": 5}]}
-        async with console(source) as node:
-            assert await asyncio.to_thread(ask_group, node.address, group, 10) == source.groups[group]
-            assert await asyncio.to_thread(ask_group, node.address, group + "2", 10) is None
+        async with serve_console(source) as node:
+            assert await asyncio.to_thread(fetch_group, node.address, group, 10) == source.groups[group]
+            assert await asyncio.to_thread(fetch_group, node.address, group + "2", 10) is None
 
     asyncio.run(scenario())
 
 
 def test_unknown_path_returns_not_found_with_available_pages() -> None:
     async def scenario() -> None:
-        async with console(FakeSource()) as node:
+        async with serve_console(FakeSource()) as node:
             for path in ("/", "/statusx", "/status/groups", "/healthz/"):
                 answer = await node.get(path)
                 assert answer.status == 404
@@ -72,7 +72,7 @@ def test_unknown_path_returns_not_found_with_available_pages() -> None:
 
 def test_query_string_is_ignored() -> None:
     async def scenario() -> None:
-        async with console(FakeSource()) as node:
+        async with serve_console(FakeSource()) as node:
             assert (await node.get("/healthz?verbose=1")).status == 200
 
     asyncio.run(scenario())
@@ -80,11 +80,11 @@ def test_query_string_is_ignored() -> None:
 
 def test_head_returns_headers_of_get_without_body() -> None:
     async def scenario() -> None:
-        async with console(FakeSource()) as node:
+        async with serve_console(FakeSource()) as node:
             peer = await node.connect()
             got = await peer.get("/status")
-            peer.send(request("/status", "HEAD"))
-            head = await peer.answer(to_head=True)
+            peer.send(encode_request("/status", "HEAD"))
+            head = await peer.read_response(to_head=True)
             assert (head.status, head.headers) == (200, got.headers)
             assert (await peer.get("/healthz")).body == b"ok\n", "the HEAD response has no body"
 
@@ -97,7 +97,7 @@ def test_failing_page_returns_500_and_is_logged(caplog: pytest.LogCaptureFixture
             raise ZeroDivisionError
 
     async def scenario() -> None:
-        async with console(Broken()) as node:
+        async with serve_console(Broken()) as node:
             peer = await node.connect()
             assert (await peer.get("/status")).status == 500
             assert (await peer.get("/healthz")).status == 200
@@ -109,17 +109,17 @@ def test_failing_page_returns_500_and_is_logged(caplog: pytest.LogCaptureFixture
 def test_client_fetches_status_readiness_and_metrics() -> None:
     async def scenario() -> None:
         source = FakeSource()
-        async with console(source) as node:
-            assert await asyncio.to_thread(ask_status, node.address, 10) == source.shown
-            assert await asyncio.to_thread(ask_ready, node.address, 10) is None
-            source.why_not_ready = "it starts"
-            assert await asyncio.to_thread(ask_ready, node.address, 10) == "not ready: it starts"
-            status, metrics = await asyncio.to_thread(ask, node.address, "/metrics", 10)
+        async with serve_console(source) as node:
+            assert await asyncio.to_thread(fetch_status, node.address, 10) == source.status_value
+            assert await asyncio.to_thread(fetch_unready_reason, node.address, 10) is None
+            source.reason = "it starts"
+            assert await asyncio.to_thread(fetch_unready_reason, node.address, 10) == "not ready: it starts"
+            status, metrics = await asyncio.to_thread(http_get, node.address, "/metrics", 10)
             assert (status, metrics.splitlines()[-1]) == (200, b"chronik_topics 7")
 
     asyncio.run(scenario())
 
 
 def test_unreachable_node_raises_error_with_address() -> None:
-    with pytest.raises(NodeSilent, match=r"127\.0\.0\.1:1: cannot reach a node: .*refused"):
-        ask_status(Address("127.0.0.1", 1), 10)
+    with pytest.raises(NodeRequestError, match=r"127\.0\.0\.1:1: cannot reach a node: .*refused"):
+        fetch_status(Address("127.0.0.1", 1), 10)

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from chronik.controller import reconciling
-from chronik.controller.reconciling import HandOver, Seen, Step
+from chronik.controller import reconciliation
+from chronik.controller.reconciliation import MembershipView, ReconciliationStep, TransferLeader
 from chronik.metadata.records import Node
-from chronik.raft.membership import DemoteVoter, Member, Membership, PromoteLearner, RemoveNode, changed
+from chronik.raft.membership import DemoteVoter, Membership, PromoteLearner, RaftMember, RemoveMember, apply_change
 
 INDEX = 100
 STEPS_MAX = 50
-VERBS = {PromoteLearner: "promote", DemoteVoter: "demote", RemoveNode: "remove", HandOver: "transfer"}
+VERBS = {PromoteLearner: "promote", DemoteVoter: "demote", RemoveMember: "remove", TransferLeader: "transfer"}
 
 
 def disk(node_id: int) -> bytes:
     return bytes([node_id]) * 16
 
 
-class Scene:
+class MembershipScene:
     """A cluster whose leader reconciles the membership step by step."""
 
     def __init__(
-        self, meant: str, fact: str, *, leader: int, heard: Collection[int] | None = None, drained: Collection[int] = ()
+        self,
+        meant: str,
+        fact: str,
+        *,
+        leader: int,
+        active: Collection[int] | None = None,
+        drained: Collection[int] = (),
     ) -> None:
         """Create a scene. The texts have a character per node from 1 on: V is a voter, o a learner, - no member."""
         self.nodes = {
@@ -30,38 +36,38 @@ class Scene:
             for node_id, letter in enumerate(meant, 1)
             if letter != "-"
         }
-        members = [Member(each, disk(each), letter == "V") for each, letter in enumerate(fact, 1) if letter != "-"]
+        members = [RaftMember(each, disk(each), letter == "V") for each, letter in enumerate(fact, 1) if letter != "-"]
         self.membership = Membership(tuple(members))
         self.leader = leader
-        self.heard = set(range(1, 1 + max(len(meant), len(fact)))) if heard is None else set(heard)
+        self.active = set(range(1, 1 + max(len(meant), len(fact)))) if active is None else set(active)
         self.behind: set[int] = set()
-        self.steps: list[Step] = []
+        self.steps: list[ReconciliationStep] = []
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> MembershipView:
         matches = {
             member.node_id: INDEX - 1 if member.node_id in self.behind else INDEX
             for member in self.membership.members
             if member.node_id != self.leader
         }
-        return Seen(self.leader, self.nodes, self.membership, INDEX, matches, self.heard)
+        return MembershipView(self.leader, self.nodes, self.membership, INDEX, matches, self.active)
 
     @property
-    def fact(self) -> str:
+    def actual(self) -> str:
         last = max(self.nodes.keys() | {member.node_id for member in self.membership.members})
         members = [self.membership.get(node_id) for node_id in range(1, last + 1)]
         return "".join("-" if member is None else "V" if member.is_voter else "o" for member in members)
 
-    def step(self) -> Step | None:
-        step = reconciling.next_step(self.seen)
+    def step(self) -> ReconciliationStep | None:
+        step = reconciliation.next_step(self.seen)
         match step:
             case None:
                 return None
-            case HandOver(successor):
+            case TransferLeader(successor):
                 self.leader = successor
             case _:
-                after = changed(self.membership, step)
-                assert after is not None, f"{step} is invalid for {self.fact}"
+                after = apply_change(self.membership, step)
+                assert after is not None, f"{step} is invalid for {self.actual}"
                 self.membership = after
         self.steps.append(step)
         return step

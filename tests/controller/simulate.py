@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from tests.controller.growth import GrowingSimulation
+from tests.controller.membership_simulation import RaftMembershipSimulation
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         begun = time.perf_counter()
-        simulation = GrowingSimulation(seed)
+        simulation = RaftMembershipSimulation(seed)
         simulation.run()
         print(
             f"seed {seed}: {simulation.steps} steps, {time.perf_counter() - begun:.2f} s, {simulation.counts()}, "

@@ -9,21 +9,35 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.controller.membership import STEPS_AT_ONCE_MAX, Admissions, JoinAnswer, JoinRequest, unnoted_members
+from chronik.controller.membership import (
+    CHANGES_PER_CHECK_MAX,
+    AdmissionRequest,
+    AdmissionResponse,
+    NodeAdmission,
+    members_without_node_record,
+)
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.commands.cluster import UpdateNode
 from chronik.metadata.records import Broker, Node
 from chronik.peers.calls import PeerCalls
 from chronik.peers.transport import PeerTransport
-from chronik.quorum.outcomes import OutcomeUnknown, ProposalRefused
-from chronik.quorum.peer_times import PeerTime
+from chronik.quorum.outcomes import OutcomeUnknown, ProposalRejected
+from chronik.quorum.peer_activity import PeerActivity
 from chronik.quorum.settings import DriverStatus
-from chronik.raft.events import Refusal
-from chronik.raft.membership import UNBOUND, AddLearner, Change, Member, Membership, PromoteLearner, RemoveNode
+from chronik.raft.events import RejectionReason
+from chronik.raft.membership import (
+    UNBOUND_DIRECTORY,
+    AddLearner,
+    Membership,
+    MembershipChange,
+    PromoteLearner,
+    RaftMember,
+    RemoveMember,
+)
 from chronik.raft.roles import Role
 
-AT_GROWTH = {levels.FEATURE: levels.GROWTH}
+AT_GROWTH = {levels.FEATURE_NAME: levels.DYNAMIC_MEMBERSHIP_LEVEL}
 NODES = {1: Node(1, "one", 5001, True), 3: Node(3, "three", 5003, True)}
 OLD, NEW, OTHER = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 
@@ -35,7 +49,7 @@ class FakeTransport(PeerTransport):
         self._seconds_down = seconds_down
         self.calls = PeerCalls(lambda peer, frame: False)  # type: ignore[misc]
 
-    def gone_seconds(self, peer: int) -> float:
+    def down_seconds(self, peer: int) -> float:
         return self._seconds_down.get(peer, 0.0)
 
 
@@ -49,7 +63,7 @@ class Leader:
     last_index: int = 9
     match: int = 0
     failure: Exception | None = None
-    changes: list[Change] = field(default_factory=list)
+    changes: list[MembershipChange] = field(default_factory=list)
 
     node_id: int = 1
     seconds_down: dict[int, float] = field(default_factory=lambda: {3: 0.0})
@@ -60,7 +74,7 @@ class Leader:
 
     @property
     def status(self) -> DriverStatus:
-        members = Membership((Member(1, OTHER, is_voter=True), Member(3, self.seat, self.is_voter)))
+        members = Membership((RaftMember(1, OTHER, is_voter=True), RaftMember(3, self.seat, self.is_voter)))
         return DriverStatus(
             role=self.role,
             term=1,
@@ -73,14 +87,14 @@ class Leader:
             snapshot_index=0,
             membership=members,
             membership_index=7,
-            matches={3: self.match},
-            peer_times={3: PeerTime(99.5, 99.5, 9)},
+            match_indexes={3: self.match},
+            peer_activity={3: PeerActivity(99.5, 99.5, 9)},
             now=100.0,
             connected=(3,),
-            waiting=0,
+            pending_requests=0,
         )
 
-    async def change_membership(self, change: Change, timeout: float) -> None:
+    async def change_membership(self, change: MembershipChange, timeout: float) -> None:
         self.changes.append(change)
         if self.failure is not None:
             raise self.failure
@@ -91,8 +105,8 @@ class Store:
     image: Any
     proposed: list[Any] = field(default_factory=list)
 
-    async def propose(self, command: Any, *, only_here: bool) -> None:
-        assert only_here
+    async def propose(self, command: Any, *, local_only: bool) -> None:
+        assert local_only
         self.proposed.append(command)
 
 
@@ -102,7 +116,7 @@ def make_admission(
     *,
     online: bool = False,
     nodes: dict[int, Node] | None = None,
-) -> Admissions:
+) -> NodeAdmission:
     """Create an admission. With `nodes`, the cluster is at the feature level from which node records are complete."""
     status = BrokerStatus.ONLINE if online else BrokerStatus.OFFLINE
     brokers = {}
@@ -111,12 +125,12 @@ def make_admission(
     store = Store(
         SimpleNamespace(brokers=brokers, cluster_id="one", nodes=nodes or {}, features=AT_GROWTH if nodes else {})
     )
-    return Admissions(cast(Any, store), cast(Any, leader))
+    return NodeAdmission(cast(Any, store), cast(Any, leader))
 
 
-def join(admission: Admissions, directory: bytes = NEW, peer: int = 3) -> bool:
+def join(admission: NodeAdmission, directory: bytes = NEW, peer: int = 3) -> bool:
     """Request admission and return whether the response reports a cluster."""
-    return asyncio.run(admission.answer(peer, JoinRequest(directory))).knows_cluster
+    return asyncio.run(admission.handle_request(peer, AdmissionRequest(directory))).knows_cluster
 
 
 def test_member_with_other_directory_becomes_learner() -> None:
@@ -133,7 +147,7 @@ def test_directory_in_use_is_not_replaced() -> None:
 
 
 def test_same_directory_unbound_and_unknown_nodes_change_nothing() -> None:
-    for seat, peer in ((NEW, 3), (UNBOUND, 3), (OLD, 4)):
+    for seat, peer in ((NEW, 3), (UNBOUND_DIRECTORY, 3), (OLD, 4)):
         leader = Leader(seat=seat)
         assert join(make_admission(leader), peer=peer)
         assert leader.changes == []
@@ -146,11 +160,11 @@ def test_only_leader_admits_and_all_nodes_report_cluster() -> None:
 
     empty = make_admission(Leader(role=Role.FOLLOWER, last_index=0))
     assert not join(empty)
-    empty.has_heard_of_cluster = True
+    empty.has_seen_cluster = True
     assert join(empty)
 
 
-@pytest.mark.parametrize("failure", [ProposalRefused(Refusal.CHANGE_PENDING), OutcomeUnknown("no majority")])
+@pytest.mark.parametrize("failure", [ProposalRejected(RejectionReason.CHANGE_PENDING), OutcomeUnknown("no majority")])
 def test_failed_change_is_retried_on_next_request(failure: Exception) -> None:
     leader = Leader(failure=failure)
     admission = make_admission(leader)
@@ -178,24 +192,24 @@ def test_voter_is_not_promoted() -> None:
 
 def test_directory_of_other_cluster_is_never_admitted() -> None:
     leader = Leader()
-    answer = asyncio.run(make_admission(leader).answer(3, JoinRequest(NEW, "another")))
-    assert (answer.cluster_id, answer.leads) == ("one", True)
+    answer = asyncio.run(make_admission(leader).handle_request(3, AdmissionRequest(NEW, "another")))
+    assert (answer.cluster_id, answer.is_leader) == ("one", True)
     assert leader.changes == []
-    asyncio.run(make_admission(leader).answer(3, JoinRequest(NEW, "one")))
+    asyncio.run(make_admission(leader).handle_request(3, AdmissionRequest(NEW, "one")))
     assert leader.changes == [AddLearner(3, NEW)]
 
 
 # From feature level 3 on, the image contains all nodes of the cluster.
 
 
-def request_admission(admission: Admissions, peer: int, *address: Any) -> JoinAnswer:
-    return asyncio.run(admission.answer(peer, JoinRequest(NEW, "", *address)))
+def request_admission(admission: NodeAdmission, peer: int, *address: Any) -> AdmissionResponse:
+    return asyncio.run(admission.handle_request(peer, AdmissionRequest(NEW, "", *address)))
 
 
 def test_only_added_nodes_are_admitted() -> None:
     leader = Leader()
     answer = request_admission(make_admission(leader, nodes=NODES), 4)
-    assert (answer.is_expected, answer.knows_cluster, answer.leads) == (False, True, True)
+    assert (answer.is_expected, answer.knows_cluster, answer.is_leader) == (False, True, True)
     assert answer.nodes == ((1, "one", 5001), (3, "three", 5003)), "the node may be added later and needs the addresses"
     assert leader.changes == []
     answer = request_admission(make_admission(leader, nodes=NODES | {4: Node(4, "four", 5004, False)}), 4, "four", 5004)
@@ -217,7 +231,7 @@ def test_below_level_3_all_nodes_are_expected_and_none_added() -> None:
 
 def test_below_level_3_response_contains_no_addresses() -> None:
     admission = make_admission(Leader(), nodes=NODES)
-    cast(Any, admission._store).image.features = {levels.FEATURE: levels.GROWTH - 1}
+    cast(Any, admission._store).image.features = {levels.FEATURE_NAME: levels.DYNAMIC_MEMBERSHIP_LEVEL - 1}
     assert request_admission(admission, 3).nodes == ()
 
 
@@ -241,7 +255,9 @@ def test_only_intended_voters_are_promoted() -> None:
         leader = Leader(seat=NEW, is_voter=False, match=7)
         nodes = NODES | {3: Node(3, "three", 5003, meant)}
         asyncio.run(make_admission(leader, nodes=nodes).reconcile())
-        assert leader.changes == ([PromoteLearner(3)] * STEPS_AT_ONCE_MAX if meant else []), "the fake never promotes"
+        assert leader.changes == ([PromoteLearner(3)] * CHANGES_PER_CHECK_MAX if meant else []), (
+            "the fake never promotes"
+        )
 
 
 def test_down_node_is_not_active_despite_recent_message() -> None:
@@ -251,13 +267,13 @@ def test_down_node_is_not_active_despite_recent_message() -> None:
 
 
 def test_broker_without_node_record_is_recorded_and_not_removed() -> None:
-    members = Membership((Member(1, OTHER, is_voter=True), Member(3, OLD, is_voter=True)))
+    members = Membership((RaftMember(1, OTHER, is_voter=True), RaftMember(3, OLD, is_voter=True)))
     image = cast(Any, make_admission(Leader(), OLD, nodes={1: NODES[1]})._store).image
-    assert [member.node_id for member in unnoted_members(image, members)] == [3]
+    assert [member.node_id for member in members_without_node_record(image, members)] == [3]
     leader = Leader()
     asyncio.run(make_admission(leader, OLD, nodes={1: NODES[1]}).reconcile())
     assert leader.changes == []
     image.brokers.clear()
-    assert unnoted_members(image, members) == [], "the member was removed"
+    assert members_without_node_record(image, members) == [], "the member was removed"
     asyncio.run(make_admission(leader, nodes={1: NODES[1]}).reconcile())
-    assert RemoveNode(3) in leader.changes
+    assert RemoveMember(3) in leader.changes

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from chronik.controller.confirming import BROKERS_AT_ONCE_MAX, Confirming
+from chronik.controller.heartbeat_confirmation import UNBATCHED_BROKERS_MAX, HeartbeatConfirmation
 
-MANY = BROKERS_AT_ONCE_MAX + 1
+MANY = UNBATCHED_BROKERS_MAX + 1
 
 
 class FakeReadRounds:
@@ -27,16 +27,16 @@ class FakeReadRounds:
 
 @pytest.fixture(autouse=True)
 def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronik.controller.confirming.GATHERED_SECONDS", 0.001)
+    monkeypatch.setattr("chronik.controller.heartbeat_confirmation.BATCH_SECONDS", 0.001)
 
 
 def test_heartbeats_are_batched_only_with_many_brokers() -> None:
     async def scenario() -> None:
         rounds = FakeReadRounds()
-        shared = Confirming(rounds.confirm)
-        await asyncio.gather(*(shared.confirmed(BROKERS_AT_ONCE_MAX) for _ in range(5)))
+        shared = HeartbeatConfirmation(rounds.confirm)
+        await asyncio.gather(*(shared.wait_confirmed(UNBATCHED_BROKERS_MAX) for _ in range(5)))
         assert rounds.begun == 5
-        await asyncio.gather(*(shared.confirmed(MANY) for _ in range(50)))
+        await asyncio.gather(*(shared.wait_confirmed(MANY) for _ in range(50)))
         assert rounds.begun == 6
 
     asyncio.run(scenario())
@@ -46,11 +46,11 @@ def test_heartbeat_during_round_waits_for_next_round() -> None:
     async def scenario() -> None:
         rounds = FakeReadRounds()
         rounds.may_end.clear()
-        shared = Confirming(rounds.confirm)
-        early = asyncio.create_task(shared.confirmed(MANY))
+        shared = HeartbeatConfirmation(rounds.confirm)
+        early = asyncio.create_task(shared.wait_confirmed(MANY))
         while not rounds.begun:
             await asyncio.sleep(0)
-        late = asyncio.create_task(shared.confirmed(MANY))
+        late = asyncio.create_task(shared.wait_confirmed(MANY))
         while rounds.begun < 2:
             await asyncio.sleep(0)
         rounds.may_end.set()
@@ -63,8 +63,8 @@ def test_heartbeat_during_round_waits_for_next_round() -> None:
 def test_cancelled_heartbeat_does_not_cancel_batch() -> None:
     async def scenario() -> None:
         rounds = FakeReadRounds()
-        shared = Confirming(rounds.confirm)
-        first, second = (asyncio.create_task(shared.confirmed(MANY)) for _ in range(2))
+        shared = HeartbeatConfirmation(rounds.confirm)
+        first, second = (asyncio.create_task(shared.wait_confirmed(MANY)) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
         await second
@@ -78,10 +78,10 @@ def test_failed_round_fails_batch_and_next_round_starts() -> None:
     async def scenario() -> None:
         rounds = FakeReadRounds()
         rounds.fault = ValueError("no majority")
-        shared = Confirming(rounds.confirm)
-        outcomes = await asyncio.gather(*(shared.confirmed(MANY) for _ in range(3)), return_exceptions=True)
+        shared = HeartbeatConfirmation(rounds.confirm)
+        outcomes = await asyncio.gather(*(shared.wait_confirmed(MANY) for _ in range(3)), return_exceptions=True)
         assert outcomes == [rounds.fault] * 3
         rounds.fault = None
-        await shared.confirmed(MANY)
+        await shared.wait_confirmed(MANY)
 
     asyncio.run(scenario())

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.controller.growth import GrowingSimulation
-from tests.long import SEED, count
+from tests.controller.membership_simulation import RaftMembershipSimulation
+from tests.run_size import SEED, sized
 
 pytestmark = pytest.mark.slow
 
-SEEDS = count(40, 10_000)
+SEEDS = sized(40, 10_000)
 PART = 10
 """Seeds per test, so that pytest-xdist can distribute them."""
 FIRST = (SEED - 1) * SEEDS + 1
 
 
-def run(seed: int) -> GrowingSimulation:
-    simulation = GrowingSimulation(seed)
+def run(seed: int) -> RaftMembershipSimulation:
+    simulation = RaftMembershipSimulation(seed)
     try:
         simulation.run()
     except Exception as error:

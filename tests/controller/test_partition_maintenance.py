@@ -10,37 +10,39 @@ from typing import Any, cast
 import pytest
 
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller import upkeep
-from chronik.controller.leaderless import Leaderless, leaderless_partitions
-from chronik.controller.upkeep import PartitionUpkeep
+from chronik.controller import partition_maintenance
+from chronik.controller.leaderless_partitions import LeaderlessPartition, find_leaderless_partitions
+from chronik.controller.partition_maintenance import PartitionMaintenance
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.topics import DeleteTopic, UpdateTopicConfig
 from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
 from chronik.metadata.stores.raft_store import RaftStore
-from tests.metadata.world import World, assignment
+from tests.metadata.metadata_world import MetadataWorld, build_assignment
 
 
 class MaintenanceHarness:
     """Partition maintenance that receives every delta of a metadata world."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.world = World(1, 2)
+        self.world = MetadataWorld(1, 2)
         self.checks = 0
         self._subscribers: list[Callable[[Delta], None]] = []
         store = SimpleNamespace(image=self.world.image, subscribe=self._subscribers.append, propose=self._propose)
         clock = SimpleNamespace(monotonic=lambda: 0.0)
         configs = SimpleNamespace(broker_int=lambda name: 300, topic=lambda configs, name: "false")
-        monkeypatch.setattr(upkeep, leaderless_partitions.__name__, self._record_check)
-        self._maintenance = PartitionUpkeep(cast(RaftStore, store), cast(ConfigResolver, configs), cast(Any, clock))
+        monkeypatch.setattr(partition_maintenance, find_leaderless_partitions.__name__, self._record_check)
+        self._maintenance = PartitionMaintenance(
+            cast(RaftStore, store), cast(ConfigResolver, configs), cast(Any, clock)
+        )
         self.has_checked()
 
     async def _propose(self, *_: Any, **__: Any) -> None:
         raise AssertionError("no election is expected")
 
-    def _record_check(self, image: Image) -> Iterator[Leaderless]:
+    def _record_check(self, image: Image) -> Iterator[LeaderlessPartition]:
         self.checks += 1
-        return leaderless_partitions(image)
+        return find_leaderless_partitions(image)
 
     def publish(self) -> None:
         (on_delta,) = self._subscribers
@@ -48,13 +50,13 @@ class MaintenanceHarness:
 
     def has_checked(self) -> bool:
         before = self.checks
-        asyncio.run(self._maintenance.look())
+        asyncio.run(self._maintenance.check())
         return self.checks > before
 
 
 def test_topic_changes_do_not_trigger_partition_check(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = MaintenanceHarness(monkeypatch)
-    topic = harness.world.create("orders", assignment(1, 2), assignment(2, 1))
+    topic = harness.world.create("orders", build_assignment(1, 2), build_assignment(2, 1))
     harness.publish()
     assert not harness.has_checked()
     harness.world.accept(UpdateTopicConfig(topic.id, {"retention.ms": "1000"}))
@@ -67,7 +69,7 @@ def test_topic_changes_do_not_trigger_partition_check(monkeypatch: pytest.Monkey
 
 def test_broker_change_triggers_partition_check(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = MaintenanceHarness(monkeypatch)
-    harness.world.create("orders", assignment(1, 2))
+    harness.world.create("orders", build_assignment(1, 2))
     harness.world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
     harness.publish()
     assert harness.has_checked()
@@ -76,7 +78,7 @@ def test_broker_change_triggers_partition_check(monkeypatch: pytest.MonkeyPatch)
 
 def test_change_of_leaderless_topic_triggers_partition_check(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = MaintenanceHarness(monkeypatch)
-    topic = harness.world.create("orders", assignment(1, 2), assignment(1, 2, isr=(), leader=-1))
+    topic = harness.world.create("orders", build_assignment(1, 2), build_assignment(1, 2, isr=(), leader=-1))
     harness.publish()
     assert harness.has_checked()
     harness.world.accept(UpdateTopicConfig(topic.id, {"unclean.leader.election.enable": "true"}))

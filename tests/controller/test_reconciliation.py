@@ -9,10 +9,10 @@ from itertools import product
 
 import pytest
 
-from chronik.controller.reconciling import VOTERS_KEPT, HandOver, Seen, Step, next_step
-from chronik.raft.membership import DemoteVoter, PromoteLearner, RemoveNode
+from chronik.controller.reconciliation import VOTERS_MIN, MembershipView, ReconciliationStep, TransferLeader, next_step
+from chronik.raft.membership import DemoteVoter, PromoteLearner, RemoveMember
 from tests.controller.mutants import MUTANTS, Mutant
-from tests.controller.scene import INDEX, Scene
+from tests.controller.scene import INDEX, MembershipScene
 
 SCENARIOS = [
     # intended membership, actual membership, expected steps; node 1 is the leader
@@ -41,14 +41,14 @@ SCENARIOS = [
 
 @pytest.mark.parametrize(("meant", "fact", "steps"), SCENARIOS)
 def test_steps_lead_to_intended_membership(meant: str, fact: str, steps: list[str]) -> None:
-    scene = Scene(meant, fact, leader=1)
+    scene = MembershipScene(meant, fact, leader=1)
     assert scene.run() == steps
 
 
 def test_learner_is_promoted_when_active_and_caught_up() -> None:
-    scene = Scene("VVVV", "VVVo", leader=1, heard=[1, 2, 3])
+    scene = MembershipScene("VVVV", "VVVo", leader=1, active=[1, 2, 3])
     assert scene.run() == []
-    scene.heard.add(4)
+    scene.active.add(4)
     scene.behind.add(4)
     assert scene.run() == []
     scene.behind.clear()
@@ -56,7 +56,7 @@ def test_learner_is_promoted_when_active_and_caught_up() -> None:
 
 
 def test_no_voter_is_demoted_before_replaced_voter_returns() -> None:
-    scene = Scene("oVVV", "VoVV", leader=3)
+    scene = MembershipScene("oVVV", "VoVV", leader=3)
     scene.behind.add(2)
     assert scene.run() == []
     scene.behind.clear()
@@ -64,58 +64,58 @@ def test_no_voter_is_demoted_before_replaced_voter_returns() -> None:
 
 
 def test_inactive_replacement_keeps_at_least_three_voters() -> None:
-    scene = Scene("oVVV", "VVV", leader=2, heard=[1, 2, 3])
+    scene = MembershipScene("oVVV", "VVV", leader=2, active=[1, 2, 3])
     assert scene.run() == [], "never down to two voters"
-    assert Scene("oVVVVV", "VVVVV", leader=2, heard=[1, 2, 3, 4, 5]).run() == ["demote 1"]
+    assert MembershipScene("oVVVVV", "VVVVV", leader=2, active=[1, 2, 3, 4, 5]).run() == ["demote 1"]
 
 
 def test_demotion_waits_for_joining_voter() -> None:
-    assert Scene("oVVVVV", "VVVVV", leader=2, heard=[1, 2, 3, 4, 5, 6]).run() == []
+    assert MembershipScene("oVVVVV", "VVVVV", leader=2, active=[1, 2, 3, 4, 5, 6]).run() == []
 
 
 def test_voter_is_demoted_only_with_active_majority() -> None:
-    assert Scene("VVVVo", "VVVVV", leader=1, heard=[1, 2, 5]).run() == []
-    assert Scene("VVVVo", "VVVVV", leader=1, heard=[1, 2, 3]).run() == ["demote 5"]
-    assert Scene("VVo", "VVV", leader=1, heard=[1, 3]).run() == []
+    assert MembershipScene("VVVVo", "VVVVV", leader=1, active=[1, 2, 5]).run() == []
+    assert MembershipScene("VVVVo", "VVVVV", leader=1, active=[1, 2, 3]).run() == ["demote 5"]
+    assert MembershipScene("VVo", "VVV", leader=1, active=[1, 3]).run() == []
 
 
 def test_inactive_voters_are_demoted_first() -> None:
-    assert Scene("VVVoo", "VVVVV", leader=1, heard=[1, 2, 4]).run() == ["demote 5", "demote 4"]
+    assert MembershipScene("VVVoo", "VVVVV", leader=1, active=[1, 2, 4]).run() == ["demote 5", "demote 4"]
 
 
 def test_promotion_requires_active_majority() -> None:
-    assert Scene("VVVVVV", "VVVVoo", leader=1, heard=[1, 5, 6]).run() == []
-    assert Scene("VVVVVV", "VVVVoo", leader=1, heard=[1, 2, 5, 6]).run() == ["promote 5", "promote 6"]
+    assert MembershipScene("VVVVVV", "VVVVoo", leader=1, active=[1, 5, 6]).run() == []
+    assert MembershipScene("VVVVVV", "VVVVoo", leader=1, active=[1, 2, 5, 6]).run() == ["promote 5", "promote 6"]
 
 
 def test_drained_leader_transfers_leadership_and_stays_voter() -> None:
-    scene = Scene("VVV", "VVV", leader=1, drained=[1])
+    scene = MembershipScene("VVV", "VVV", leader=1, drained=[1])
     assert scene.run() == ["transfer 3"]
-    assert Scene("VVV", "VVV", leader=1, drained=[2]).run() == []
-    assert Scene("VVV", "VVV", leader=1, drained=[1, 3]).run() == ["transfer 2"]
-    assert Scene("VVV", "VVV", leader=1, drained=[1, 2, 3]).run() == [], "no other leader is available"
-    assert Scene("VVV", "VVV", leader=1, drained=[1], heard=[1]).run() == []
+    assert MembershipScene("VVV", "VVV", leader=1, drained=[2]).run() == []
+    assert MembershipScene("VVV", "VVV", leader=1, drained=[1, 3]).run() == ["transfer 2"]
+    assert MembershipScene("VVV", "VVV", leader=1, drained=[1, 2, 3]).run() == [], "no other leader is available"
+    assert MembershipScene("VVV", "VVV", leader=1, drained=[1], active=[1]).run() == []
 
 
 def test_leadership_is_transferred_to_most_up_to_date_voter() -> None:
-    scene = Scene("VVV", "VVV", leader=1, drained=[1])
+    scene = MembershipScene("VVV", "VVV", leader=1, drained=[1])
     scene.behind.add(3)
     assert scene.run() == ["transfer 2"]
 
 
 def test_leaving_leader_is_succeeded_by_drained_node_if_necessary() -> None:
-    assert Scene("-VV", "VVV", leader=1, drained=[2, 3]).run() == ["transfer 3", "remove 1"]
-    assert Scene("-VV", "VVV", leader=1, drained=[3]).run() == ["transfer 2", "remove 1"]
+    assert MembershipScene("-VV", "VVV", leader=1, drained=[2, 3]).run() == ["transfer 3", "remove 1"]
+    assert MembershipScene("-VV", "VVV", leader=1, drained=[3]).run() == ["transfer 2", "remove 1"]
 
 
 def test_leaving_leader_without_successor_stays() -> None:
-    assert Scene("-oVV", "VVVV", leader=1, heard=[1, 2]).run() == []
+    assert MembershipScene("-oVV", "VVVV", leader=1, active=[1, 2]).run() == []
 
 
 # Exhaustive tests with four nodes
 
 
-def scenes() -> Iterator[Scene]:
+def scenes() -> Iterator[MembershipScene]:
     """Yield all intended and actual memberships of up to four nodes, with all active nodes and leaders."""
     for meant, fact in product(product("Vo-", repeat=4), repeat=2):
         voters = [node_id for node_id, letter in enumerate(fact, 1) if letter == "V"]
@@ -126,43 +126,43 @@ def scenes() -> Iterator[Scene]:
                 [1, 2, 3, 4],
                 *([a, b] for a in (1, 2) for b in (3, 4)),
             ):
-                yield Scene("".join(meant), "".join(fact), leader=leader, heard={leader, *rest}, drained=[2])
+                yield MembershipScene("".join(meant), "".join(fact), leader=leader, active={leader, *rest}, drained=[2])
 
 
-def find_fault(seen: Seen, step: Step | None) -> str | None:
+def find_fault(seen: MembershipView, step: ReconciliationStep | None) -> str | None:
     """Return why a step is wrong, or None."""
-    voters, meant = set(seen.voters), set(seen.meant)
+    voters, meant = set(seen.voters), set(seen.intended_voters)
     match step:
         case PromoteLearner(node_id):
             after = voters | {node_id}
-            if node_id in voters or node_id not in meant or node_id not in seen.heard:
+            if node_id in voters or node_id not in meant or node_id not in seen.active:
                 return "is promoted without being an intended voter"
-            if seen.matches[node_id] < INDEX:
+            if seen.match_indexes[node_id] < INDEX:
                 return "is promoted before it has caught up"
-        case DemoteVoter(node_id) | RemoveNode(node_id):
+        case DemoteVoter(node_id) | RemoveMember(node_id):
             after = voters - {node_id}
-            if isinstance(step, RemoveNode) == (node_id in seen.nodes):
+            if isinstance(step, RemoveMember) == (node_id in seen.nodes):
                 return "is removed instead of demoted, or vice versa"
             if node_id not in voters:
-                return None if isinstance(step, RemoveNode) else "is not a voter that could be demoted"
+                return None if isinstance(step, RemoveMember) else "is not a voter that could be demoted"
             if node_id == seen.leader or node_id in meant:
                 return "is demoted or removed although it is an intended voter"
-            if any(other in seen.heard and other not in voters for other in meant):
+            if any(other in seen.active and other not in voters for other in meant):
                 return "is demoted or removed before its replacement is promoted"
-            if len(after) < min(VOTERS_KEPT, len(meant)):
+            if len(after) < min(VOTERS_MIN, len(meant)):
                 return "leaves too few voters"
-        case HandOver(node_id):
+        case TransferLeader(node_id):
             own = seen.nodes.get(seen.leader)
             if own is not None and own.voter and not own.draining:
                 return "succeeds a leader that stays"
-            if node_id not in meant & voters & set(seen.heard):
+            if node_id not in meant & voters & set(seen.active):
                 return "succeeds but cannot remain the leader"
             if seen.nodes[node_id].draining and own is not None and own.draining and own.voter:
                 return "succeeds a leader that is no more drained than itself"
             return "succeeds itself" if node_id == seen.leader else None
         case None:
             return None
-    return None if 2 * len(after & set(seen.heard)) > len(after) else "leaves no active majority"
+    return None if 2 * len(after & set(seen.active)) > len(after) else "leaves no active majority"
 
 
 def wrong_steps() -> Iterator[str]:
@@ -171,7 +171,7 @@ def wrong_steps() -> Iterator[str]:
         step = next_step(seen)
         fault = find_fault(seen, step)
         if fault is not None:
-            yield f"{scene.nodes} {scene.fact} active {scene.heard}: {step} {fault}"
+            yield f"{scene.nodes} {scene.actual} active {scene.active}: {step} {fault}"
 
 
 def unfinished() -> Iterator[str]:
@@ -180,10 +180,10 @@ def unfinished() -> Iterator[str]:
         voters = [node_id for node_id, letter in enumerate(fact, 1) if letter == "V"]
         if "V" not in meant or not voters:
             continue
-        scene = Scene("".join(meant), "".join(fact), leader=voters[0])
+        scene = MembershipScene("".join(meant), "".join(fact), leader=voters[0])
         scene.run()
-        if scene.fact.ljust(4, "-") != "".join(meant):
-            yield f"{''.join(meant)} ends as {scene.fact} after {scene.steps}"
+        if scene.actual.ljust(4, "-") != "".join(meant):
+            yield f"{''.join(meant)} ends as {scene.actual} after {scene.steps}"
 
 
 @pytest.mark.slow

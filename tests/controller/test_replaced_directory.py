@@ -11,7 +11,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from chronik.testing import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.cli.running import chronik
+from tests.cli.command_line import run_chronik
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -31,14 +31,14 @@ def create_topic(cluster: Cluster, node: ClusterNode, name: str) -> None:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         with RawClient(node.bootstrap) as client:
             request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
-            code = ErrorCode(client.ask(request, 7, CreateTopicsResponse).topics[0].error_code)
+            code = ErrorCode(client.request(request, 7, CreateTopicsResponse).topics[0].error_code)
         return None if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS) else f"{name}: {code.name}"
 
     cluster.wait_until(missing, f"topic {name} created through node {node.node_id}")
 
 
 def topics(node: ClusterNode) -> set[str]:
-    return {topic["name"] for topic in chronik("metadata", "--json", bootstrap=node.bootstrap).json["topics"]}
+    return {topic["name"] for topic in run_chronik("metadata", "--json", bootstrap=node.bootstrap).json["topics"]}
 
 
 def wipe(node: ClusterNode) -> None:
@@ -65,7 +65,7 @@ def member_state(node: ClusterNode, of: ClusterNode) -> tuple[bool, str]:
 
 def wait_until_voter_on_new_directory(cluster: Cluster, node: ClusterNode, old_directory: str) -> None:
     def missing() -> str | None:
-        seats = {member_state(each, node) for each in cluster.live}
+        seats = {member_state(each, node) for each in cluster.live_nodes}
         votes = len(seats) == 1 and all(is_voter and directory != old_directory for is_voter, directory in seats)
         return None if votes else f"memberships: {seats}"
 
@@ -77,7 +77,7 @@ def test_wiped_node_returns_as_learner_and_becomes_voter(
 ) -> None:
     cluster = chronik_cluster_factory()
     leader = cluster.leader()
-    behind, wiped = [node for node in cluster.live if node is not leader]
+    behind, wiped = [node for node in cluster.live_nodes if node is not leader]
     create_topic(cluster, leader, "known-to-all")
     cluster.wait_until_agreed()
     _, old_directory = member_state(leader, wiped)
@@ -107,7 +107,7 @@ def test_wiped_node_returns_as_learner_and_becomes_voter(
     assert f"node {wiped.node_id}: returned with another data directory; added again as a learner" in leader_log
     assert f"node {wiped.node_id}: caught up; promoted to voter" in leader_log
     assert "registered broker" in wiped.log[since:]
-    described = [chronik("metadata", "--json", bootstrap=node.bootstrap).json for node in cluster.live]
+    described = [run_chronik("metadata", "--json", bootstrap=node.bootstrap).json for node in cluster.live_nodes]
     assert described[0]["topics"] == described[1]["topics"] == described[2]["topics"]
     assert {"known-to-all", "missed-by-one"} <= topics(wiped)
     assert described[0]["brokers"] == described[1]["brokers"] == described[2]["brokers"]
@@ -142,7 +142,7 @@ def test_empty_disks_do_not_bootstrap_second_cluster(
     for node in (wiped, newcomer):
         wait_for_log_line(cluster, node, WAITS_FOR_ADMISSION)
     wait_for_campaigns(cluster, newcomer, ELECTIONS_SEEN, since=len(newcomer.log))
-    assert [node.status()["leader"] for node in cluster.live] == [NOBODY] * 3
+    assert [node.status()["leader"] for node in cluster.live_nodes] == [NOBODY] * 3
     assert newcomer.status()["term"] == 0
     assert newcomer.status()["last_index"] == wiped.status()["last_index"] == 0
     assert holder.status()["last_index"] >= held

@@ -12,36 +12,36 @@ from typing import Final
 import pytest
 
 from chronik.clock import SystemClock
-from chronik.coordination.coordinator import Coordinator
+from chronik.coordination.coordinator import MachineCoordinator
 from chronik.coordination.machine import (
-    Dropped,
-    Event,
-    Forget,
+    CoordinatorChanged,
     Instruction,
-    Question,
-    Reply,
-    Store,
-    Stored,
+    MachineEvent,
+    MachineReply,
+    MachineRequest,
+    StateDeleted,
+    StateStored,
     StoreFailed,
-    TakenOver,
+    StoreState,
     TimePassed,
+    Unload,
 )
-from chronik.coordination.tenure import Coordinators
+from chronik.coordination.terms import CoordinatorTerms
 from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.protocol.errors import ErrorCode
-from tests.groups.driving import listed, member_of, run, until
-from tests.groups.shared_image import NODES, NodeStore, SharedImage, nodes
+from tests.groups.coordinator_helpers import join_and_sync, list_groups, run_scenario, until
+from tests.groups.shared_image import NODES, NodeStore, SharedImage, running_nodes
 
 TOPIC_ID = b"*" * 16
 RESET_AFTER_MS = 3_600_000
 """Longer than any test except the one that waits for it."""
 
 
-class AddRequest(Question, frozen=True):
+class AddRequest(MachineRequest, frozen=True):
     number: int
 
 
@@ -50,7 +50,7 @@ class Level:
     key: str
     level: int
 
-    def as_command(self, epoch: int, time_ms: int) -> SetFeatureLevel:
+    def to_command(self, epoch: int, time_ms: int) -> SetFeatureLevel:
         return SetFeatureLevel(self.key, self.level)
 
 
@@ -71,25 +71,25 @@ class Counter:
     def is_idle(self) -> bool:
         return not (self.level or self._waiters)
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def handle(self, event: MachineEvent) -> list[Instruction]:
         match event:
             case AddRequest():
                 self.level += event.number
                 self.wake_at_ms = event.now_ms + RESET_AFTER_MS
                 self._last_ticket += 1
                 self._waiters[self._last_ticket] = event.waiter
-                return [Store(self._last_ticket, Level(self.key, self.level))]
+                return [StoreState(self._last_ticket, Level(self.key, self.level))]
             case TimePassed():
                 self.level, self.wake_at_ms = 0, None
                 self._last_ticket += 1
-                return [Store(self._last_ticket, Level(self.key, 0))]
-            case Stored() | StoreFailed():
+                return [StoreState(self._last_ticket, Level(self.key, 0))]
+            case StateStored() | StoreFailed():
                 waiter = self._waiters.pop(event.ticket, None)
-                answer = self.level if isinstance(event, Stored) else event.error
-                return [] if waiter is None else [Reply(waiter, answer)]
-            case TakenOver() | Dropped():
+                answer = self.level if isinstance(event, StateStored) else event.error
+                return [] if waiter is None else [MachineReply(waiter, answer)]
+            case CoordinatorChanged() | StateDeleted():
                 waiting, self._waiters, self.wake_at_ms = self._waiters, {}, None
-                return [*(Reply(waiter, ErrorCode.NOT_COORDINATOR) for waiter in waiting.values()), Forget()]
+                return [*(MachineReply(waiter, ErrorCode.NOT_COORDINATOR) for waiter in waiting.values()), Unload()]
         raise TypeError(event)
 
 
@@ -100,22 +100,22 @@ class Counters:
         self._image = image
 
     @property
-    def stored(self) -> Collection[str]:
+    def stored_keys(self) -> Collection[str]:
         return self._image.features
 
     def load(self, key: str, epoch: int, now_ms: int) -> Counter | None:
         level = self._image.features.get(key)
         return None if level is None else Counter(key, level, epoch, now_ms)
 
-    def acts_by_itself(self, key: str) -> bool:
+    def may_have_timers(self, key: str) -> bool:
         return True
 
 
-class CounterCoordinator(Coordinator[Counter]):
+class CounterCoordinator(MachineCoordinator[Counter]):
     def __init__(self, shared: SharedImage, node_id: int) -> None:
         self.store = NodeStore(shared, node_id)
         self.fatal: list[BaseException] = []
-        owns = Coordinators(self.store, node_id, TRANSACTIONS_TOPIC).owns
+        owns = CoordinatorTerms(self.store, node_id, TRANSACTIONS_TOPIC).owned_term
         super().__init__(
             Counters(shared.image),
             TRANSACTIONS_TOPIC,
@@ -127,18 +127,18 @@ class CounterCoordinator(Coordinator[Counter]):
         )
 
     async def add(self, key: str, number: int) -> int | ErrorCode:
-        tenure = self._custody.claim(key)
+        tenure = self._host.check_ownership(key)
         if isinstance(tenure, ErrorCode):
             return tenure
-        counter = self._custody.get(key, tenure)
+        counter = self._host.get(key, tenure)
         if counter is None:
             counter = Counter(key, 0, tenure.epoch, 0)
-            self._custody.add(counter)
-        return await self._custody.ask(counter, int, AddRequest, number)
+            self._host.add(counter)
+        return await self._host.request(counter, int, AddRequest, number)
 
     @property
     def in_hand(self) -> list[str]:
-        return [counter.key for counter in self._custody]
+        return [counter.key for counter in self._host]
 
 
 def with_transactions() -> SharedImage:
@@ -157,12 +157,12 @@ async def counter_coordinators(shared: SharedImage) -> AsyncIterator[dict[int, C
     running = {node_id: CounterCoordinator(shared, node_id) for node_id in NODES}
     for node in running.values():
         await node.start()
-        node.store.subscribe(node.follow)
+        node.store.subscribe(node.on_delta)
     try:
         yield running
     finally:
         for node in running.values():
-            node.store.lose()
+            node.store.drop_held()
             await node.close()
     assert all(node.fatal == [] for node in running.values())
 
@@ -170,31 +170,31 @@ async def counter_coordinators(shared: SharedImage) -> AsyncIterator[dict[int, C
 def test_machine_is_served_by_leader_of_its_topic() -> None:
     async def scenario() -> None:
         shared = with_transactions()
-        async with counter_coordinators(shared) as counters, nodes(shared) as node:
+        async with counter_coordinators(shared) as counters, running_nodes(shared) as node:
             assert await counters[1].add("a", 1) is ErrorCode.NOT_COORDINATOR
             assert [await counters[2].add("a", number) for number in (1, 2)] == [1, 3]
-            await member_of(node[1].groups, "a")
+            await join_and_sync(node[1].groups, "a")
             assert shared.image.features["a"] == 3
-            assert (counters[2].in_hand, [group.group_id for group in listed(node[1].groups)]) == (["a"], ["a"])
+            assert (counters[2].in_hand, [group.group_id for group in list_groups(node[1].groups)]) == (["a"], ["a"])
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_terms_of_other_topics_are_ignored() -> None:
     async def scenario() -> None:
         shared = with_transactions()
-        async with counter_coordinators(shared) as counters, nodes(shared) as node:
-            await member_of(node[1].groups, "a")
+        async with counter_coordinators(shared) as counters, running_nodes(shared) as node:
+            await join_and_sync(node[1].groups, "a")
             assert await counters[2].add("a", 5) == 5
             elect(shared, 3)
             await until(lambda: (counters[2].in_hand, counters[3].in_hand) == ([], ["a"]))
             assert await counters[3].add("a", 1) == 6
             assert node[1].groups.describe("a").members != ()
             shared.elect(2)
-            await until(lambda: len(node[1].groups._custody) == 0)
+            await until(lambda: len(node[1].groups._host) == 0)
             assert await counters[3].add("a", 1) == 7
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_end_of_term_rejects_waiters_without_losing_state() -> None:
@@ -203,14 +203,14 @@ def test_end_of_term_rejects_waiters_without_losing_state() -> None:
         async with counter_coordinators(shared) as counters:
             counters[2].store.hold()
             adding = asyncio.create_task(counters[2].add("a", 5))
-            await until(lambda: counters[2].store.held == 1)
+            await until(lambda: counters[2].store.held_count == 1)
             elect(shared, 3)
             assert await adding is ErrorCode.NOT_COORDINATOR
             counters[2].store.release()
             await until(lambda: shared.image.features.get("a") == 5)
             assert await counters[3].add("a", 1) == 6
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_timer_fires_on_current_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,4 +225,4 @@ def test_timer_fires_on_current_coordinator(monkeypatch: pytest.MonkeyPatch) -> 
             assert counters[2].in_hand == []
             assert await counters[1].add("a", 1) == 1
 
-    run(scenario)
+    run_scenario(scenario)

@@ -11,8 +11,8 @@ from chronik.clock import ManualClock
 from chronik.metadata.commands.groups import GroupMember, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
 from chronik.scheduler import SLICE_SECONDS
-from tests.groups.driving import join, join_request, lead, listed, run, until
-from tests.groups.shared_image import CoordinatingNode, SharedImage, nodes
+from tests.groups.coordinator_helpers import join, join_request, list_groups, run_scenario, sync_as_leader, until
+from tests.groups.shared_image import CoordinatingNode, SharedImage, running_nodes
 
 GROUPS = 200
 GENERATION = 5
@@ -47,7 +47,7 @@ def beat(name: str) -> tuple[str, int, str]:
 
 
 def in_hand(node: CoordinatingNode) -> int:
-    return len(node.groups._custody)
+    return len(node.groups._host)
 
 
 async def iterations_until_hosted(node: CoordinatingNode, wanted: int) -> int:
@@ -61,7 +61,7 @@ async def iterations_until_hosted(node: CoordinatingNode, wanted: int) -> int:
 def test_loading_and_unloading_groups_yields_to_event_loop() -> None:
     async def scenario() -> None:
         shared = with_groups()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             assert in_hand(node[1]) == 0, "the start does not load the groups"
             assert await iterations_until_hosted(node[1], GROUPS) >= GROUPS / STEPS_PER_SLICE
             shared.elect(2)
@@ -69,49 +69,49 @@ def test_loading_and_unloading_groups_yields_to_event_loop() -> None:
             assert await iterations_until_hosted(node[1], 0) >= GROUPS / STEPS_PER_SLICE / 2
             await until(lambda: in_hand(node[2]) == GROUPS)
             node[2].is_fenced = True
-            node[2].groups.look()
+            node[2].groups.check_fencing()
             assert in_hand(node[2]) == GROUPS
             assert await iterations_until_hosted(node[2], 0) >= GROUPS / STEPS_PER_SLICE
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_group_is_loaded_on_demand() -> None:
     async def scenario() -> None:
         shared = with_groups()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             shared.elect(2)
             last = NAMES[-1]
             assert await node[2].groups.heartbeat(*beat(last)) is ErrorCode.NONE
             assert in_hand(node[2]) < GROUPS, "the request was served before all groups were loaded"
             assert await node[1].groups.heartbeat(*beat(last)) is ErrorCode.NOT_COORDINATOR
-            assert {entry.group_id for entry in listed(node[2].groups)} == set(NAMES)
-            assert listed(node[1].groups) == []
+            assert {entry.group_id for entry in list_groups(node[2].groups)} == set(NAMES)
+            assert list_groups(node[1].groups) == []
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_member_session_starts_when_group_is_loaded() -> None:
     async def scenario() -> None:
         clock = ManualClock()
         shared = with_groups()
-        async with nodes(shared, clock) as node:
+        async with running_nodes(shared, clock) as node:
             await until(lambda: in_hand(node[1]) == GROUPS)
             shared.elect(2)
             while in_hand(node[2]) == 0:
                 await asyncio.sleep(0)
-            early = node[2].groups._custody.in_hand(NAMES[0])
+            early = node[2].groups._host.get_hosted(NAMES[0])
             assert early is not None
-            assert node[2].groups._custody.in_hand(NAMES[-1]) is None
-            began_ms = node[2].groups._custody.now_ms()
+            assert node[2].groups._host.get_hosted(NAMES[-1]) is None
+            began_ms = node[2].groups._host.now_ms()
             clock.advance(SESSION_MS / 1000 - 1)
             await until(lambda: in_hand(node[2]) == GROUPS)
-            late = node[2].groups._custody.in_hand(NAMES[-1])
+            late = node[2].groups._host.get_hosted(NAMES[-1])
             assert early.wake_at_ms == began_ms + SESSION_MS
             assert late is not None
             assert late.wake_at_ms == began_ms + 2 * SESSION_MS - 1000
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_fencing_unloads_all_groups_even_if_short() -> None:
@@ -119,32 +119,32 @@ def test_fencing_unloads_all_groups_even_if_short() -> None:
 
     async def scenario() -> None:
         shared = with_groups()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             await until(lambda: in_hand(node[1]) == GROUPS)
-            before = {name: node[1].groups._custody.in_hand(name) for name in NAMES}
+            before = {name: node[1].groups._host.get_hosted(name) for name in NAMES}
             node[1].is_fenced = True
-            node[1].groups.look()
+            node[1].groups.check_fencing()
             node[1].is_fenced = False
             assert await node[1].groups.heartbeat(*beat(NAMES[-1])) is ErrorCode.NONE
-            served = node[1].groups._custody.in_hand(NAMES[-1])
+            served = node[1].groups._host.get_hosted(NAMES[-1])
             assert served is not before[NAMES[-1]]
-            custody = node[1].groups._custody
-            await until(lambda: all(custody.in_hand(name) not in (None, before[name]) for name in NAMES))
-            assert node[1].groups._custody.in_hand(NAMES[-1]) is served, "the group was loaded again, and only once"
+            custody = node[1].groups._host
+            await until(lambda: all(custody.get_hosted(name) not in (None, before[name]) for name in NAMES))
+            assert node[1].groups._host.get_hosted(NAMES[-1]) is served, "the group was loaded again, and only once"
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_unloaded_group_is_not_served_before_pending_stores_complete() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             joined = await join(node[1].groups, "g")
             node[1].store.hold()
-            syncing = asyncio.create_task(lead(node[1].groups, joined, "g"))
-            await until(lambda: node[1].store.held == 1)
+            syncing = asyncio.create_task(sync_as_leader(node[1].groups, joined, "g"))
+            await until(lambda: node[1].store.held_count == 1)
             node[1].is_fenced = True
-            node[1].groups.look()
+            node[1].groups.check_fencing()
             node[1].is_fenced = False
             answer = await node[1].groups.join(join_request("g"))
             assert answer.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -153,17 +153,17 @@ def test_unloaded_group_is_not_served_before_pending_stores_complete() -> None:
             await until(lambda: node[1].groups.describe("g").error is ErrorCode.NONE)
             assert node[1].groups.describe("g").members[0].assignment == joined.member_id.encode()
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_close_unloads_groups_in_slices() -> None:
     async def scenario() -> None:
         shared = with_groups()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             await until(lambda: in_hand(node[1]) == GROUPS)
             closing = asyncio.create_task(node[1].groups.close())
             turns = await iterations_until_hosted(node[1], 0)
             assert turns >= GROUPS / STEPS_PER_SLICE
             await closing
 
-    run(scenario)
+    run_scenario(scenario)

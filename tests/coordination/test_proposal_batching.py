@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from chronik.coordination.proposals import CROWD_KEYS, Proposals
-from chronik.groups.offsets import CommitBatch
+from chronik.coordination.proposals import PAUSE_KEYS_MIN, ProposalQueue
+from chronik.groups.offsets import OffsetCommitBatch
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.groups import CommitOffset, CommitOffsetBatch, OffsetToCommit
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.store import Acks
 
 STORE_SECONDS = 0.02
@@ -23,19 +23,19 @@ class Store:
         self.image = Image()
         self.sizes: list[int] = []
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         assert isinstance(command, CommitOffsetBatch)
         self.sizes.append(len(command.commits))
         await asyncio.sleep(STORE_SECONDS)
-        return Result()
+        return ApplyResult()
 
 
-async def _commit_repeatedly(proposals: Proposals, number: int) -> None:
+async def _commit_repeatedly(proposals: ProposalQueue, number: int) -> None:
     group = f"group-{number}"
     for offset in range(ROUNDS):
-        last = proposals.last
-        if not isinstance(last, CommitBatch):
-            last = CommitBatch(Acks.ALL, lambda group_id: None)
+        last = proposals.last_queued
+        if not isinstance(last, OffsetCommitBatch):
+            last = OffsetCommitBatch(Acks.ALL, lambda group_id: None)
             proposals.put(last)
         await last.add(CommitOffset(group, (OffsetToCommit("topic", 0, offset),), 0), 10)
         for _ in range(number):  # round trips to clients take different times
@@ -45,7 +45,7 @@ async def _commit_repeatedly(proposals: Proposals, number: int) -> None:
 def _batch_sizes(groups: int) -> list[int]:
     async def scenario() -> list[int]:
         store = Store()
-        proposals = Proposals(store)
+        proposals = ProposalQueue(store)
         running = asyncio.create_task(proposals.run())
         await asyncio.gather(*(_commit_repeatedly(proposals, number) for number in range(groups)))
         proposals.close()
@@ -56,16 +56,16 @@ def _batch_sizes(groups: int) -> list[int]:
 
 
 def test_returning_clients_share_next_batch() -> None:
-    assert _batch_sizes(CROWD_KEYS)[1:] == [CROWD_KEYS] * (ROUNDS - 1)
+    assert _batch_sizes(PAUSE_KEYS_MIN)[1:] == [PAUSE_KEYS_MIN] * (ROUNDS - 1)
 
 
 def test_pause_ends_when_all_keys_are_queued_or_queue_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronik.coordination.proposals.REST_OF_WAVE", 1e6)
-    monkeypatch.setattr("chronik.coordination.proposals.REST_SECONDS_MAX", 1e6)
-    assert _batch_sizes(2 * CROWD_KEYS)[1:] == [2 * CROWD_KEYS] * (ROUNDS - 1)
+    monkeypatch.setattr("chronik.coordination.proposals.PAUSE_FRACTION", 1e6)
+    monkeypatch.setattr("chronik.coordination.proposals.PAUSE_SECONDS_MAX", 1e6)
+    assert _batch_sizes(2 * PAUSE_KEYS_MIN)[1:] == [2 * PAUSE_KEYS_MIN] * (ROUNDS - 1)
 
 
 def test_few_keys_are_proposed_without_pause() -> None:
-    sizes = _batch_sizes(CROWD_KEYS - 1)
-    assert sum(sizes) == (CROWD_KEYS - 1) * ROUNDS
+    sizes = _batch_sizes(PAUSE_KEYS_MIN - 1)
+    assert sum(sizes) == (PAUSE_KEYS_MIN - 1) * ROUNDS
     assert len(sizes) > ROUNDS  # the first client to return is proposed alone

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from chronik.coordination.proposals import WAVE_ENTRIES_MAX, Proposals
-from chronik.groups.offsets import CommitBatch
+from chronik.coordination.proposals import BATCH_ENTRIES_MAX, ProposalQueue
+from chronik.groups.offsets import OffsetCommitBatch
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.groups import CommitOffset, CommitOffsetBatch, DeleteConsumerGroup, OffsetToCommit
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
-from chronik.metadata.stores.raft_store import COMMANDS_UNDER_WAY_MAX
+from chronik.metadata.records import ApplyResult
+from chronik.metadata.stores.raft_store import PENDING_PROPOSALS_MAX
 from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -20,18 +20,18 @@ class SlowStore:
 
     def __init__(self) -> None:
         self.image = Image()
-        self.under_way: list[tuple[Command, asyncio.Future[Result]]] = []
+        self.under_way: list[tuple[Command, asyncio.Future[ApplyResult]]] = []
         self.ended: list[Command] = []
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
-        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
+        done: asyncio.Future[ApplyResult] = asyncio.get_running_loop().create_future()
         self.under_way.append((command, done))
         return await done
 
     def end_newest(self) -> None:
         command, done = self.under_way.pop()
         self.ended.append(command)
-        done.set_result(Result())
+        done.set_result(ApplyResult())
 
 
 def commit(group: str, offset: int) -> CommitOffset:
@@ -41,10 +41,10 @@ def commit(group: str, offset: int) -> CommitOffset:
 def test_commits_of_same_group_are_never_concurrent() -> None:
     async def scenario() -> None:
         store = SlowStore()
-        proposals = Proposals(store)
+        proposals = ProposalQueue(store)
         running = asyncio.create_task(proposals.run())
         for offset in range(3):
-            batch = CommitBatch(Acks.ALL, lambda group_id: None)
+            batch = OffsetCommitBatch(Acks.ALL, lambda group_id: None)
             batch.add(commit("a", offset), 10)
             proposals.put(batch)
             proposals.submit("b", DeleteConsumerGroup("b"), lambda error: None)
@@ -79,9 +79,9 @@ def test_commits_of_same_group_are_never_concurrent() -> None:
 def test_concurrent_proposals_are_limited() -> None:
     async def scenario() -> None:
         store = SlowStore()
-        proposals = Proposals(store)
+        proposals = ProposalQueue(store)
         running = asyncio.create_task(proposals.run())
-        count = COMMANDS_UNDER_WAY_MAX + 1_000
+        count = PENDING_PROPOSALS_MAX + 1_000
         outcomes: list[ErrorCode | None] = []
         for number in range(count):
             proposals.submit(f"group-{number}", DeleteConsumerGroup(f"group-{number}"), outcomes.append)
@@ -91,7 +91,7 @@ def test_concurrent_proposals_are_limited() -> None:
             most = max(most, len(store.under_way))
             while store.under_way:
                 store.end_newest()
-        assert most == WAVE_ENTRIES_MAX < COMMANDS_UNDER_WAY_MAX / 2
+        assert most == BATCH_ENTRIES_MAX < PENDING_PROPOSALS_MAX / 2
         assert outcomes == [None] * count
         proposals.close()
         await running
@@ -102,7 +102,7 @@ def test_concurrent_proposals_are_limited() -> None:
 class SilentStore(SlowStore):
     """A store without a majority."""
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         self.ended.append(command)
         await asyncio.sleep(0)
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
@@ -113,7 +113,7 @@ def test_close_waits_once_for_unresponsive_store() -> None:
 
     async def scenario() -> None:
         store = SilentStore()
-        proposals = Proposals(store)
+        proposals = ProposalQueue(store)
         answers: list[ErrorCode | None] = []
         for _ in range(5):
             proposals.submit("a", DeleteConsumerGroup("a"), answers.append)
@@ -128,7 +128,7 @@ def test_close_waits_once_for_unresponsive_store() -> None:
 def test_close_completes_queued_proposals() -> None:
     async def scenario() -> None:
         store = SlowStore()
-        proposals = Proposals(store)
+        proposals = ProposalQueue(store)
         answers: list[ErrorCode | None] = []
         for _ in range(5):
             proposals.submit("a", DeleteConsumerGroup("a"), answers.append)

@@ -25,7 +25,7 @@ NOT_RUN, BACKGROUND, ONCE_IT_WORKS, FILE = "not run", "in the background", "once
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """A fenced code block of a page."""
 
     page: str
@@ -33,7 +33,7 @@ class Block:
     language: str
     text: str
     marks: tuple[tuple[str, str], ...] = ()
-    prints: str | None = None
+    expected_output: str | None = None
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -43,7 +43,7 @@ class Block:
 
 
 @cache
-def blocks_of(page: Path) -> list[Block]:
+def parse_blocks(page: Path) -> list[CodeBlock]:
     text = page.read_text(encoding="utf-8")
     found = list(FENCE.finditer(text))
     blocks = []
@@ -51,7 +51,7 @@ def blocks_of(page: Path) -> list[Block]:
         following = found[number + 1] if number + 1 < len(found) else None
         is_output = following and following[2] == "text" and not text[fence.end() : following.start()].strip()
         blocks.append(
-            Block(
+            CodeBlock(
                 page.relative_to(ROOT).as_posix(),
                 text.count("\n", 0, fence.start()) + 1,
                 fence[2],
@@ -68,13 +68,13 @@ def _marks_before(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, value or "") for name, value in MARK.findall(comments[0])) if comments else ()
 
 
-def all_blocks() -> list[Block]:
-    found = [block for page in PAGES for block in blocks_of(page)]
+def all_blocks() -> list[CodeBlock]:
+    found = [block for page in PAGES for block in parse_blocks(page)]
     assert len(found) > 100
     return found
 
 
-def printed(expected: str, output: str) -> bool:
+def ends_with_output(expected: str, output: str) -> bool:
     """Return whether the output ends with the expected text."""
     pattern = ".*".join(map(re.escape, expected.rstrip("\n").split("…")))
     return re.search(rf"(?:\A|\n){pattern}\n?\Z", output, re.DOTALL) is not None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.docs.blocks import NOT_RUN, Block
+from tests.docs.blocks import NOT_RUN, CodeBlock
 
 AUTHORIZER_CONFIG = {"broker": {"authorizer.class.name": "standard", "super.users": "User:ANONYMOUS"}}
 
-RUN_HERE: dict[str, dict[str, Any] | None] = {
+PAGES_RUN_HERE: dict[str, dict[str, Any] | None] = {
     "README.md": None,
     "docs/quick-start.md": None,
     "docs/tutorial.md": None,
@@ -17,7 +17,7 @@ RUN_HERE: dict[str, dict[str, Any] | None] = {
 }
 """Pages run by `test_docs_pages`, and the config of the broker that each needs, if any."""
 
-RUN_ELSEWHERE = {
+PAGES_RUN_ELSEWHERE = {
     ("docs/admin-api.md", "sh"): "tests/docs/test_docs_admin_api.py",
     ("docs/apply.md", "sh"): "tests/cli/applying/test_the_page_on_apply_is_true.py",
     ("docs/backup.md", "sh"): "tests/cli/moving/test_what_is_said_of_backups_is_run.py",
@@ -33,6 +33,6 @@ RUN_ELSEWHERE = {
 """Pages run by other tests, all blocks of a language. Of docs/security.md, only the first block is run elsewhere."""
 
 
-def is_run(block: Block) -> bool:
-    has_test = block.page in RUN_HERE or (block.page, block.language) in RUN_ELSEWHERE
+def is_run(block: CodeBlock) -> bool:
+    has_test = block.page in PAGES_RUN_HERE or (block.page, block.language) in PAGES_RUN_ELSEWHERE
     return has_test and block.mark(NOT_RUN) is None

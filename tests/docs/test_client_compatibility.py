@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.clients.catalogue import CLIENTS
-from tests.clients.recording import FEATURES, WITHOUT_PARAMETERS, Recorder, clients_of
+from tests.clients.client_catalog import CLIENTS
+from tests.clients.compatibility_recorder import FEATURES, WITHOUT_PARAMETERS, CompatibilityRecorder, find_clients
 from tests.docs.blocks import ROOT
-from tools.docs.clients_table import COLUMNS, table
+from tools.docs.client_compatibility import COLUMNS, format_table
 
 
 @pytest.mark.parametrize(
@@ -25,16 +25,16 @@ from tools.docs.clients_table import COLUMNS, table
 def test_clients_of_test_are_taken_from_its_parameters(
     names: tuple[str, str], parameters: dict[str, object], expected: list[str]
 ) -> None:
-    assert clients_of(names, parameters) == expected
+    assert find_clients(names, parameters) == expected
 
 
 def test_feature_is_failed_if_one_test_failed() -> None:
-    recorder = Recorder()
+    recorder = CompatibilityRecorder()
     names = ("test_x", "test_transactions")
     for outcome in ("passed", "passed", "failed"):
         recorder.count(names, SimpleNamespace(params={"writer": "kafkajs"}), outcome)
     recorder.count(("test_x", "test_admin_clients"), SimpleNamespace(params={"admin": "java-4"}), "skipped")
-    table_text = table(json.loads(recorder.told()))
+    table_text = format_table(json.loads(recorder.to_json()))
     assert "**1 failed**, 2 passed" in table_text
     assert "passed" not in next(line for line in table_text.splitlines() if "java-4" in line)
 

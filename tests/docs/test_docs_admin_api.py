@@ -42,7 +42,7 @@ def test_admin_api_login_commands(tmp_path: Path) -> None:
     with_login, _ = blocks()
     assert len(with_login) == 2
     http = f"{HOST}:{ReservedPorts(1).ports[0]}"
-    with SecuredBroker(tls=False, rights=False, users={"alice": "wonderland"}, http=http):
+    with SecuredBroker(tls=False, acls=False, users={"alice": "wonderland"}, http=http):
         assert '"nodes"' in run_commands(with_login, http, tmp_path)
 
 

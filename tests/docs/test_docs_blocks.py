@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import BACKGROUND, FILE, NOT_RUN, ONCE_IT_WORKS, PAGES, ROOT, all_blocks, printed
-from tests.docs.pages import RUN_ELSEWHERE, RUN_HERE, is_run
+from tests.docs.blocks import BACKGROUND, FILE, NOT_RUN, ONCE_IT_WORKS, PAGES, ROOT, all_blocks, ends_with_output
+from tests.docs.pages import PAGES_RUN_ELSEWHERE, PAGES_RUN_HERE, is_run
 
 DISPLAY_ONLY = {"text", "mermaid"}
 """Languages that are only displayed: outputs, diagrams, and texts that a test compares."""
@@ -63,7 +63,7 @@ def test_number_of_unrun_blocks_does_not_grow() -> None:
 def test_tests_of_pages_name_their_page() -> None:
     unnamed = [
         page
-        for (page, _), test in RUN_ELSEWHERE.items()
+        for (page, _), test in PAGES_RUN_ELSEWHERE.items()
         if f'"{Path(page).name}"' not in (ROOT / test).read_text(encoding="utf-8")
     ]
     assert unnamed == []
@@ -71,7 +71,7 @@ def test_tests_of_pages_name_their_page() -> None:
 
 def test_tested_pages_exist() -> None:
     existing_pages = {page.relative_to(ROOT).as_posix() for page in PAGES}
-    assert {*RUN_HERE, *(page for page, _ in RUN_ELSEWHERE)} <= existing_pages
+    assert {*PAGES_RUN_HERE, *(page for page, _ in PAGES_RUN_ELSEWHERE)} <= existing_pages
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,4 @@ def test_tested_pages_exist() -> None:
     ],
 )
 def test_expected_output_is_matched_at_end_of_output(expected: str, output: str, is_match: bool) -> None:
-    assert printed(expected, output) is is_match
+    assert ends_with_output(expected, output) is is_match

@@ -7,25 +7,25 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.peers.page import IMAGES, PAGE, kept, with_section
-from bench.peers.plots import plots
+from bench.peers.page import IMAGES, PAGE, load_results, replace_section
+from bench.peers.plots import draw_images
 from tests.docs.blocks import ROOT
-from tools.docs.__main__ import written
+from tools.docs.__main__ import generate_all
 
 PICTURES = sorted((ROOT / "docs" / "images").glob("*.svg"))
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    outdated = [str(path) for path, text in written().items() if (ROOT / path).read_text(encoding="utf-8") != text]
+    outdated = [str(path) for path, text in generate_all().items() if (ROOT / path).read_text(encoding="utf-8") != text]
     assert outdated == [], "regenerate them with .venv/bin/python -m tools.docs"
 
 
 def test_benchmark_page_and_images_match_stored_results() -> None:
-    peers = kept()
+    peers = load_results()
     page = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert page == with_section(page, peers), "regenerate it with .venv/bin/python -m bench.peers --draw"
-    images = {} if peers is None else plots(peers)
+    assert page == replace_section(page, peers), "regenerate it with .venv/bin/python -m bench.peers --draw"
+    images = {} if peers is None else draw_images(peers)
     assert {name: (ROOT / IMAGES / name).read_text(encoding="utf-8") for name in images} == images
 
 

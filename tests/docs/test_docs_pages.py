@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from chronik.testing import Broker
-from tests.cli.cluster.local import Neighbours, end_all
-from tests.cli.running import COMMAND, environment
-from tests.docs.blocks import BACKGROUND, FILE, NOT_RUN, ONCE_IT_WORKS, ROOT, Block, blocks_of, printed
-from tests.docs.pages import RUN_HERE
+from tests.cli.cluster.local_cluster import ConsecutivePorts, kill_nodes
+from tests.cli.command_line import COMMAND, environment
+from tests.docs.blocks import BACKGROUND, FILE, NOT_RUN, ONCE_IT_WORKS, ROOT, CodeBlock, ends_with_output, parse_blocks
+from tests.docs.pages import PAGES_RUN_HERE
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -46,7 +46,7 @@ until {{ {commands}
 
 def map_ports() -> dict[int, int]:
     """Return free ports in place of those in the page, because other tests run concurrently."""
-    free = [Neighbours() for _ in FIRST_PORTS]
+    free = [ConsecutivePorts() for _ in FIRST_PORTS]
     ports: dict[int, int] = {}
     for stderr_file, neighbours in zip(FIRST_PORTS, free, strict=True):
         neighbours.release()
@@ -61,13 +61,13 @@ def replace_ports(text: str, ports: dict[int, int]) -> str:
     return re.sub(r"^chronik start(?! --config)", f"chronik start --kafka 127.0.0.1:{kafka}", text, flags=re.MULTILINE)
 
 
-def blocks_to_run(page: str) -> list[Block]:
-    blocks = [block for block in blocks_of(ROOT / page) if block.mark(NOT_RUN) is None]
+def blocks_to_run(page: str) -> list[CodeBlock]:
+    blocks = [block for block in parse_blocks(ROOT / page) if block.mark(NOT_RUN) is None]
     wanted = [block for block in blocks if block.language in ("sh", "python") or block.mark(FILE)]
     return wanted[1:] if page == SECURITY else wanted  # the first block has its own test
 
 
-def build_script(blocks: list[Block], directory: Path, ports: dict[int, int]) -> str:
+def build_script(blocks: list[CodeBlock], directory: Path, ports: dict[int, int]) -> str:
     parts = ["set -eo pipefail"]
     for number, block in enumerate(blocks):
         text = replace_ports(block.text, ports)
@@ -132,7 +132,7 @@ def wait_until_gone(group: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("page", RUN_HERE)
+@pytest.mark.parametrize("page", PAGES_RUN_HERE)
 def test_page_commands_succeed_with_shown_outputs(page: str, tmp_path: Path) -> None:
     blocks = blocks_to_run(page)
     assert any(block.language in ("sh", "python") for block in blocks)
@@ -144,10 +144,10 @@ def test_page_commands_succeed_with_shown_outputs(page: str, tmp_path: Path) -> 
     with ExitStack() as stack:
         ports = map_ports()
         bootstrap = f"127.0.0.1:{ports[FIRST_PORTS[0]]}"
-        if (config := RUN_HERE[page]) is not None:
+        if (config := PAGES_RUN_HERE[page]) is not None:
             bootstrap = stack.enter_context(Broker(tmp_path / "broker", **config)).bootstrap
         environ = environment(bootstrap) | {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-        stack.callback(end_all, directory / "cluster")
+        stack.callback(kill_nodes, directory / "cluster")
         completed = run(build_script(blocks, directory, ports), directory, environ)
     outputs = completed.stdout.split(f"\n{SEPARATOR}")
     commands = [block for block in blocks if not block.mark(FILE)]
@@ -156,4 +156,6 @@ def test_page_commands_succeed_with_shown_outputs(page: str, tmp_path: Path) -> 
     background = log.read_text()[-2000:] if log.exists() else ""
     assert completed.returncode == 0, f"{where}: {outputs[-1][-2000:]}{completed.stderr[-3000:]}{background}"
     for block, output in zip(commands, outputs[:-1], strict=True):
-        assert block.prints is None or printed(block.prints, output), f"{block} printed:\n{output}"
+        assert block.expected_output is None or ends_with_output(block.expected_output, output), (
+            f"{block} printed:\n{output}"
+        )

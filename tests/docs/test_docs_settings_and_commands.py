@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chronik.cli.completion.tree import places
-from chronik.client.access.settings import parse_security, read_settings
+from chronik.cli.completion.command_tree import list_command_nodes
+from chronik.client.access.settings import parse_security, read_properties
 from chronik.config import CONFIG_KEYS, NodeConfig, load_config
 from chronik.errors import ConfigError
-from tests.docs.blocks import PAGES, ROOT, Block, all_blocks
+from tests.docs.blocks import PAGES, ROOT, CodeBlock, all_blocks
 
 OTHER_SETTINGS = {
     "docs/from-apache-kafka.md": "of MirrorMaker 2",
@@ -26,14 +26,14 @@ WORD = re.compile(r"[a-z]+(?:-[a-z]+)*")
 OPTION = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)")
 
 
-def blocks_in(language: str) -> list[Block]:
+def blocks_in(language: str) -> list[CodeBlock]:
     found = [block for block in all_blocks() if block.language == language and block.page not in OTHER_SETTINGS]
     assert found
     return found
 
 
 @pytest.mark.parametrize("block", blocks_in("toml"), ids=str)
-def test_node_configs_in_docs_are_valid(block: Block, tmp_path: Path) -> None:
+def test_node_configs_in_docs_are_valid(block: CodeBlock, tmp_path: Path) -> None:
     given = tomllib.loads(block.text)
     if "peers" not in given and given.keys() & {"peer_keystore", "http"} and "node_id" not in given:
         assert given.keys() <= set(CONFIG_KEYS)  # an excerpt of a file
@@ -55,26 +55,28 @@ def test_configuration_page_lists_exactly_the_config_keys(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("block", blocks_in("properties"), ids=str)
-def test_client_settings_in_docs_are_valid(block: Block, tmp_path: Path) -> None:
+def test_client_settings_in_docs_are_valid(block: CodeBlock, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(block.text, encoding="utf-8")
-    assert parse_security(read_settings(file)).protocol.startswith("SASL")
+    assert parse_security(read_properties(file)).protocol.startswith("SASL")
 
 
 @pytest.mark.parametrize("block", blocks_in("json"), ids=str)
-def test_json_blocks_in_docs_are_valid(block: Block) -> None:
+def test_json_blocks_in_docs_are_valid(block: CodeBlock) -> None:
     assert all(isinstance(json.loads(line), dict) for line in block.text.splitlines())
 
 
 def test_commands_with_bootstrap_server_accept_client_config() -> None:
-    options = {place.words: {name for option in place.options for name in option.names} for place in places()}
+    options = {
+        place.words: {name for option in place.options for name in option.names} for place in list_command_nodes()
+    }
     connecting = {words for words, names in options.items() if "--bootstrap-server" in names}
     assert {("bench", "produce"), ("topics", "list"), ("backup",)} <= connecting
     assert [words for words in sorted(connecting) if "--client-config" not in options[words]] == []
 
 
 def test_commands_and_options_in_docs_exist() -> None:
-    known = {place.words: {name for option in place.options for name in option.names} for place in places()}
+    known = {place.words: {name for option in place.options for name in option.names} for place in list_command_nodes()}
     wrong, seen = [], 0
     for page in PAGES:
         if page.parent.name == "decisions":

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from chronik.groups.classic.transitions import mermaid
+from chronik.groups.classic.transitions import render_mermaid
 from tests.docs.blocks import ROOT
-from tools.docs.github_markdown import for_python_markdown, with_links
-from tools.docs.hooks import site_target
-from tools.docs.states import drawn, steps_of
+from tools.docs.github_markdown import replace_links, to_python_markdown
+from tools.docs.hooks import resolve_link
+from tools.docs.state_diagram import draw_states, parse_transitions
 
 MKDOCS = ROOT / ".tools" / "docs" / "bin" / "mkdocs"
 EXTERNAL_RESOURCE = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]+)")
@@ -32,7 +32,7 @@ EXTERNAL_RESOURCE = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:
     ],
 )
 def test_github_markdown_is_converted_to_python_markdown(github: str, python: str) -> None:
-    assert for_python_markdown(github) == python
+    assert to_python_markdown(github) == python
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,21 @@ def test_github_markdown_is_converted_to_python_markdown(github: str, python: st
     ],
 )
 def test_links_are_resolved_for_the_site(link: str, source: str, page: str, target: str | None) -> None:
-    assert site_target(link, source, page) == target
+    assert resolve_link(link, source, page) == target
 
 
 def test_links_off_the_site_become_text_and_code_is_unchanged() -> None:
     text = "[a\nb](x) and [c](y)\n```text\n[d](x)\n```\n"
     expected = "a\nb and [c](Y)\n```text\n[d](x)\n```\n"
-    assert with_links(text, lambda target: None if target == "x" else target.upper()) == expected
+    assert replace_links(text, lambda target: None if target == "x" else target.upper()) == expected
 
 
 def test_state_diagram_contains_every_transition() -> None:
-    steps = [step for step in steps_of(mermaid()) if "[*]" not in (step.source, step.target)]
-    root = ElementTree.fromstring(drawn(mermaid()))
+    steps = [step for step in parse_transitions(render_mermaid()) if "[*]" not in (step.source, step.target)]
+    root = ElementTree.fromstring(draw_states(render_mermaid()))
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert len(steps) > 5
-    assert all(any(step.why in text_line for text_line in texts) for step in steps)
+    assert all(any(step.reason in text_line for text_line in texts) for step in steps)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import time
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.testing.plugin import BrokerFactory
-from tests.docs.blocks import ROOT, blocks_of
+from tests.docs.blocks import ROOT, parse_blocks
 
 PAGE = ROOT / "docs" / "transactions.md"
 WAIT_SECONDS_MAX = 60.0
@@ -17,7 +17,7 @@ WAIT_SECONDS_MAX = 60.0
 
 def test_transactional_copy_loop_copies_records_once(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()  # its own broker, because other tests use the same topic names
-    (program,) = [block.text for block in blocks_of(PAGE) if block.language == "python"]
+    (program,) = [block.text for block in parse_blocks(PAGE) if block.language == "python"]
     for topic in ("orders", "bills"):
         broker.create_topic(topic)
     values = [b"tea", b"salt", b"milk"]

@@ -42,7 +42,7 @@ def produce(client: RawClient, number: int) -> int:
         timeout_ms=10_000,
         topic_data=[TopicProduceData(name="topic", partition_data=[PartitionProduceData(index=0, records=batch)])],
     )
-    answer = client.ask(request, 9, ProduceResponse).responses[0].partition_responses[0]
+    answer = client.request(request, 9, ProduceResponse).responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.NONE
     return answer.base_offset
 
@@ -50,7 +50,7 @@ def produce(client: RawClient, number: int) -> int:
 def fetch(client: RawClient, offset: int) -> PartitionData:
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(topics=[FetchTopic(topic="topic", partitions=[partition])])
-    return client.ask(request, 11, FetchResponse).responses[0].partitions[0]
+    return client.request(request, 11, FetchResponse).responses[0].partitions[0]
 
 
 def values(data: PartitionData) -> list[bytes | None]:

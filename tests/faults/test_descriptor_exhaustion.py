@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.consumer import read_all
-from chronik.files import FileCache, RealFiles
-from chronik.files.descriptors import SPARE_DESCRIPTORS, SpareDescriptors
+from chronik.files import DiskFileSystem, FileCache
+from chronik.files.descriptors import RESERVED_DESCRIPTORS, DescriptorReserve
 from chronik.limits import OPEN_FILES_MAX
-from chronik.node.descriptors import CONNECTIONS_LEAST, FOR_OTHER_THINGS, shared_out
-from tests.cli.running import chronik
-from tests.cluster.replicated import wait_for
+from chronik.node.descriptors import CONNECTIONS_MIN, NON_FILE_DESCRIPTORS, divide_descriptors
+from tests.cli.command_line import run_chronik
+from tests.cluster.replication_helpers import wait_for
 
 ANSWERS = "answers Kafka clients on "
 LIMIT = 1024
@@ -60,7 +60,7 @@ def test_connections_beyond_limit_are_rejected_while_logs_keep_working(
 ) -> None:
     bootstrap, process = node
     host, port = bootstrap.split(":")
-    made = chronik("topics", "create", "t", "-p", "20", "-c", "segment.ms=1", bootstrap=bootstrap)
+    made = run_chronik("topics", "create", "t", "-p", "20", "-c", "segment.ms=1", bootstrap=bootstrap)
     assert made.code == 0, made.err
     lines = "\n".join(f"key{number}\tvalue {number}" for number in range(LINES))
     with ExitStack() as stack:
@@ -70,20 +70,20 @@ def test_connections_beyond_limit_are_rejected_while_logs_keep_working(
         assert process.poll() is None
         for connection in idle[:PLACES]:
             connection.close()
-        wait_for("places are free", lambda: chronik("topics", "list", bootstrap=bootstrap).code == 0)
+        wait_for("places are free", lambda: run_chronik("topics", "list", bootstrap=bootstrap).code == 0)
         for _ in range(5):  # segments roll, which opens files
-            produced = chronik("produce", "t", "--key-separator", "\t", bootstrap=bootstrap, stdin=lines)
+            produced = run_chronik("produce", "t", "--key-separator", "\t", bootstrap=bootstrap, stdin=lines)
             assert produced.code == 0, produced.err
         assert process.poll() is None
-    with Cluster(bootstrap, client_id="test") as cluster:
+    with ClusterClient(bootstrap, client_id="test") as cluster:
         assert len(read_all(cluster, "t")) == 5 * LINES
 
 
 def test_descriptor_limit_reserves_files_before_connections() -> None:
-    assert shared_out(1 << 20).open_files == OPEN_FILES_MAX
-    assert shared_out(LIMIT).open_files == LIMIT // 4
-    assert shared_out(LIMIT).connections == LIMIT - LIMIT // 4 - FOR_OTHER_THINGS
-    assert shared_out(64).connections == CONNECTIONS_LEAST
+    assert divide_descriptors(1 << 20).open_files == OPEN_FILES_MAX
+    assert divide_descriptors(LIMIT).open_files == LIMIT // 4
+    assert divide_descriptors(LIMIT).connections == LIMIT - LIMIT // 4 - NON_FILE_DESCRIPTORS
+    assert divide_descriptors(64).connections == CONNECTIONS_MIN
 
 
 @pytest.fixture
@@ -95,8 +95,8 @@ def few_descriptors() -> Iterator[None]:
 
 @pytest.mark.usefixtures("few_descriptors")
 def test_file_opens_from_reserve_and_cache_evicts_others(tmp_path: Path) -> None:
-    spare = SpareDescriptors()
-    files = RealFiles(tmp_path, spare)
+    spare = DescriptorReserve()
+    files = DiskFileSystem(tmp_path, spare)
     cache = FileCache(files, 1000)
     for number in range(40):
         cache.create(str(number)).append(b"x")
@@ -110,24 +110,24 @@ def test_file_opens_from_reserve_and_cache_evicts_others(tmp_path: Path) -> None
     for number in range(200):
         cache.create(f"more {number}").append(b"x")
         cache.get(f"more {number}").fdatasync()
-    files.sync_folder("")
-    assert files.list_folder("") != []
+    files.sync_directory("")
+    assert files.list_directory("") != []
     assert files.failure is None
-    assert not spare.is_short
+    assert not spare.is_depleted
     cache.close()
     spare.close()
 
 
 @pytest.mark.usefixtures("few_descriptors")
 def test_descriptor_reserve_is_used_up_when_no_file_can_be_closed(tmp_path: Path) -> None:
-    spare = SpareDescriptors()
-    files = RealFiles(tmp_path, spare)
+    spare = DescriptorReserve()
+    files = DiskFileSystem(tmp_path, spare)
     highest = os.open(os.devnull, os.O_RDONLY)
     os.close(highest)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
-    opened = [files.create(str(number)) for number in range(SPARE_DESCRIPTORS)]
-    assert spare.is_short
+    opened = [files.create(str(number)) for number in range(RESERVED_DESCRIPTORS)]
+    assert spare.is_depleted
     opened[0].close()
     opened.append(files.create("one more"))
     with pytest.raises(OSError, match="Too many open files"):
@@ -135,7 +135,7 @@ def test_descriptor_reserve_is_used_up_when_no_file_can_be_closed(tmp_path: Path
     for file in opened:
         file.close()
     spare.replenish()
-    assert not spare.is_short
+    assert not spare.is_depleted
     spare.close()
 
 

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
-from tests.cluster.partitions import create, wait_until_in_sync
+from tests.cluster.partitions import create_topic, wait_until_in_sync
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -76,13 +76,13 @@ def fill_disk(node: ClusterNode) -> None:
 @pytest.mark.parametrize("which", ["controller", "follower"])
 def test_full_disk_stops_node_with_one_log_line(chronik_cluster_factory: ClusterFactory, which: str) -> None:
     cluster = chronik_cluster_factory()
-    create(cluster[1], "topic", *PARTITIONS)
+    create_topic(cluster[1], "topic", *PARTITIONS)
     wait_until_in_sync(cluster, "topic")
     leader = cluster.leader()
-    node = leader if which == "controller" else next(each for each in cluster.live if each is not leader)
+    node = leader if which == "controller" else next(each for each in cluster.live_nodes if each is not leader)
     with load(cluster):
         fill_disk(node)
-        cluster.wait_until(lambda: "running" if node.running else None, f"{node} stops", DEADLINE_SECONDS)
+        cluster.wait_until(lambda: "running" if node.is_running else None, f"{node} stops", DEADLINE_SECONDS)
         cluster.wait_until_ready()
     for each in cluster.nodes.values():
         assert "Traceback" not in each.log, each.log[each.log.index("Traceback") - 300 :][:2000]

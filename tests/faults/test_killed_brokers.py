@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.long import SEED, count
+from tests.run_size import SEED, sized
 
-KILLS = count(10, 50)
+KILLS = sized(10, 50)
 DEADLINE_SECONDS = 60.0
 PARTITIONS = 3
 
@@ -123,7 +123,7 @@ def test_full_disk_stops_node_without_losing_acknowledged_records(
         wait_until(lambda: len(load.acknowledged) > 1000, "no progress")
         # The limit makes the next write fail or return short, as on a full disk.
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (200_000, 200_000))
-        wait_until(lambda: not broker.running, "the node keeps running although it cannot write")
+        wait_until(lambda: not broker.is_running, "the node keeps running although it cannot write")
         broker.kill()
         assert "the node stops" in broker.log
         before = len(load.acknowledged)

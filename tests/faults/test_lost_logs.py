@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chronik.config import Address
-from chronik.console.ask import ask_status
+from chronik.console.http_client import fetch_status
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -23,8 +23,8 @@ from chronik.protocol.messages.delete_records import (
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from chronik.testing.ports import ReservedPorts
-from tests.api.talk import batch, produce
-from tests.cli.running import chronik
+from tests.api.request_builders import batch, produce
+from tests.cli.command_line import run_chronik
 from tests.faults.test_damage_recovery import fetch
 from tests.raw import RawClient
 
@@ -82,10 +82,10 @@ def test_lost_log_is_a_storage_error_until_files_are_restored(stopped: Broker, t
         assert produce(client, "topic", batch(b"refused")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert produce(client, "topic", batch(b"elsewhere"), partition=1).error_code == ErrorCode.NONE
     assert "topic-0: synced records are missing on disk: offsets 0 to 4" in stopped.log
-    consumed = chronik("consume", "topic", "--from-beginning", bootstrap=stopped.bootstrap)
+    consumed = run_chronik("consume", "topic", "--from-beginning", bootstrap=stopped.bootstrap)
     assert consumed.code == 1
     assert "lost the partition" in consumed.err
-    shown = chronik("topics", "describe", "topic", bootstrap=stopped.bootstrap)
+    shown = run_chronik("topics", "describe", "topic", bootstrap=stopped.bootstrap)
     assert shown.lines[-1].startswith("Partition 0 is lost: ")
     stopped.stop()
     restore(tmp_path / "elsewhere", path)
@@ -96,9 +96,9 @@ def test_lost_log_is_a_storage_error_until_files_are_restored(stopped: Broker, t
 def test_begin_anew_abandons_lost_log_without_reusing_offsets(stopped: Broker, tmp_path: Path) -> None:
     move_partition(stopped, tmp_path / "elsewhere")
     stopped.start()
-    refused = chronik("topics", "begin-anew", "topic", "--partition", "1", bootstrap=stopped.bootstrap)
+    refused = run_chronik("topics", "begin-anew", "topic", "--partition", "1", bootstrap=stopped.bootstrap)
     assert (refused.code, refused.err) == (1, "chronik: topic-1 is not lost: nothing was changed\n")
-    begun = chronik("topics", "begin-anew", "topic", "--partition", "0", bootstrap=stopped.bootstrap)
+    begun = run_chronik("topics", "begin-anew", "topic", "--partition", "0", bootstrap=stopped.bootstrap)
     assert begun.lines == ["topic-0 begins anew at offset 5"]
     with RawClient(stopped.bootstrap) as client:
         assert produce(client, "topic", batch(b"after it")).base_offset == 5
@@ -114,7 +114,7 @@ def test_delete_records_with_offset_does_not_abandon_lost_log(stopped: Broker, t
     partition = DeleteRecordsPartition(partition_index=0, offset=3)
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="topic", partitions=[partition])], timeout_ms=1000)
     with RawClient(stopped.bootstrap) as client:
-        [answer] = client.ask(request, 2, DeleteRecordsResponse).topics[0].partitions
+        [answer] = client.request(request, 2, DeleteRecordsResponse).topics[0].partitions
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -123,7 +123,7 @@ def test_log_emptied_by_delete_records_is_not_lost(stopped: Broker) -> None:
     partition = DeleteRecordsPartition(partition_index=0, offset=-1)
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="topic", partitions=[partition])], timeout_ms=1000)
     with RawClient(stopped.bootstrap) as client:
-        assert client.ask(request, 2, DeleteRecordsResponse).topics[0].partitions[0].low_watermark == 5
+        assert client.request(request, 2, DeleteRecordsResponse).topics[0].partitions[0].low_watermark == 5
     stopped.restart()
     with RawClient(stopped.bootstrap) as client:
         assert produce(client, "topic", batch(b"goes on")).base_offset == 5
@@ -148,7 +148,7 @@ def test_status_lists_damaged_partitions(chronik_broker_factory: BrokerFactory, 
     broker.start()
     broker.create_topic("another")  # returns when all logs are open
     try:
-        status = ask_status(Address("127.0.0.1", ports.ports[0]), 10.0)
+        status = fetch_status(Address("127.0.0.1", ports.ports[0]), 10.0)
     finally:
         ports.release()
     assert status["damaged"] == ["topic-0: offsets 0 to 0 were synced but are missing on this node's disk"]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from chronik.testing.plugin import BrokerFactory
 from tests.fuzz import fuzz_socket
-from tests.long import SEED, count
+from tests.run_size import SEED, sized
 
 
 def test_malformed_frames_get_response_or_close_connection(
     chronik_broker_factory: BrokerFactory, record_property: Callable[[str, object], None]
 ) -> None:
-    frames = count(3_000, 100_000)
+    frames = sized(3_000, 100_000)
     tally = fuzz_socket(chronik_broker_factory(), SEED, frames)
     assert tally.answered + tally.closed == frames
     assert tally.answered > 0

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from chronik.files import RealFiles
-from chronik.metadata.stores.journal import FOLDER
+from chronik.files import DiskFileSystem
+from chronik.metadata.stores.journal import METADATA_DIRECTORY
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -30,11 +30,11 @@ from chronik.protocol.messages.list_offsets import (
 )
 from chronik.protocol.messages.produce import ProduceResponse
 from chronik.testing import Broker
-from chronik.wal.log import MARK_NAME, segment_path
-from chronik.wal.synced_mark import SyncedMark
-from tests.api import talk
-from tests.api.test_no_transaction_hangs import OK, V1, V2, Transacting
-from tests.clients.running import wait_for
+from chronik.wal.log import SYNCED_FILE_NAME, segment_path
+from chronik.wal.synced_position import SyncedPositionFile
+from tests.api import request_builders
+from tests.api.test_hanging_transactions import OK, V1, V2, TransactionalProducer
+from tests.clients.client_process import wait_for
 from tests.faults import slow_metadata_node
 from tests.raw import RawClient
 
@@ -80,11 +80,11 @@ class SlowBroker(Broker):
         """Remove all unsynced metadata and nothing else, the worst case of a power failure."""
         self.kill()
         self.let()
-        files = RealFiles(self.data_dir)
-        file = files.open(f"{FOLDER}/{MARK_NAME}")
-        first_index, position = SyncedMark(file).read()
+        files = DiskFileSystem(self.data_dir)
+        file = files.open(f"{METADATA_DIRECTORY}/{SYNCED_FILE_NAME}")
+        first_index, position = SyncedPositionFile(file).read()
         file.close()
-        path = self.data_dir / segment_path(FOLDER, first_index)
+        path = self.data_dir / segment_path(METADATA_DIRECTORY, first_index)
         assert path.stat().st_size > position, "there was no unsynced metadata"
         os.truncate(path, position)
         self.start()
@@ -96,13 +96,13 @@ def broker(tmp_path: Path) -> Iterator[SlowBroker]:
         yield broker
 
 
-def producer_of(broker: SlowBroker) -> Transacting:
+def producer_of(broker: SlowBroker) -> TransactionalProducer:
     topic = f"cut-{next(_numbers)}"
     broker.create_topic(topic, partitions=2)
-    return Transacting(broker.client(), topic)
+    return TransactionalProducer(broker.client(), topic)
 
 
-def writing(broker: SlowBroker) -> Transacting:
+def writing(broker: SlowBroker) -> TransactionalProducer:
     """Return a producer with a record in each partition, in an open and durable transaction."""
     producer = producer_of(broker)
     assert producer.add(*BOTH) is OK
@@ -110,7 +110,7 @@ def writing(broker: SlowBroker) -> Transacting:
     return producer
 
 
-def reconnect(producer: Transacting, broker: SlowBroker) -> None:
+def reconnect(producer: TransactionalProducer, broker: SlowBroker) -> None:
     """Reconnect a producer, which has only noticed that its connection broke."""
     producer.client = broker.client()
 
@@ -121,16 +121,16 @@ def end_offsets(broker: Broker, topic: str, isolation: int) -> list[int]:
     named = [ListOffsetsTopic(name=topic, partitions=partitions)]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=named)
     with RawClient(broker.bootstrap) as client:
-        (answer,) = client.ask(request, 7, ListOffsetsResponse).topics
+        (answer,) = client.request(request, 7, ListOffsetsResponse).topics
     return [each.offset for each in sorted(answer.partitions, key=lambda each: each.partition_index)]
 
 
 def aborted_in(broker: Broker, topic: str, partition: int) -> int:
     """Return the number of aborted transactions that a fetch of the whole partition returns."""
-    request = talk.fetch_request((topic, partition, 0))
+    request = request_builders.fetch_request((topic, partition, 0))
     request.isolation_level = READ_COMMITTED
     with RawClient(broker.bootstrap) as client:
-        data = client.ask(request, 12, FetchResponse).responses[0].partitions[0]
+        data = client.request(request, 12, FetchResponse).responses[0].partitions[0]
     return len(data.aborted_transactions or ())
 
 
@@ -138,11 +138,11 @@ def is_unanswered(client: RawClient, broker: Broker) -> bool:
     """Return whether a request stays unanswered while later requests of other clients are answered."""
     with RawClient(broker.bootstrap) as other:
         for _ in range(50):
-            other.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+            other.request(ApiVersionsRequest(), 0, ApiVersionsResponse)
     return not select.select([client.socket], [], [], 0)[0]
 
 
-def end_request(producer: Transacting, *, commit: bool) -> EndTxnRequest:
+def end_request(producer: TransactionalProducer, *, commit: bool) -> EndTxnRequest:
     return EndTxnRequest(
         transactional_id=producer.id,
         producer_id=producer.producer_id,
@@ -182,7 +182,7 @@ def test_lost_commit_is_aborted_by_next_producer(broker: SlowBroker) -> None:
     broker.hold()
     assert producer.end() is OK
     broker.cut_power()
-    Transacting(broker.client(), producer.topic)
+    TransactionalProducer(broker.client(), producer.topic)
     wait_for("the markers", lambda: end_offsets(broker, producer.topic, READ_COMMITTED) == [2, 2])
 
 

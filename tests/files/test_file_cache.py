@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from chronik.files import FileCache, RealFiles
-from chronik.files.cache import EVICTION_TRIES_MAX
-from tests.files.twin import TwinFiles
+from chronik.files import DiskFileSystem, FileCache
+from chronik.files.cache import EVICTION_ATTEMPTS_MAX
+from tests.files.simulated_files import SimulatedFileSystem
 
 
 def test_number_of_open_files_does_not_exceed_limit(tmp_path: Path) -> None:
-    cache = FileCache(RealFiles(tmp_path), open_files_max=10)
+    cache = FileCache(DiskFileSystem(tmp_path), open_files_max=10)
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     for number in range(100):
         cache.create(str(number)).append(b"%d" % number)
@@ -30,7 +30,7 @@ def test_number_of_open_files_does_not_exceed_limit(tmp_path: Path) -> None:
 
 
 def test_least_recently_used_file_is_evicted_first() -> None:
-    cache = FileCache(TwinFiles(), open_files_max=2)
+    cache = FileCache(SimulatedFileSystem(), open_files_max=2)
     a, b = cache.create("a"), cache.create("b")
     assert cache.get("a") is a
     cache.create("c")
@@ -39,7 +39,7 @@ def test_least_recently_used_file_is_evicted_first() -> None:
 
 
 def test_unsynced_files_are_never_evicted() -> None:
-    cache = FileCache(TwinFiles(), open_files_max=4)
+    cache = FileCache(SimulatedFileSystem(), open_files_max=4)
     dirty = []
     for number in range(30):
         dirty.append(cache.create(str(number)))
@@ -49,26 +49,26 @@ def test_unsynced_files_are_never_evicted() -> None:
     assert all(cache.get(file.path) is file for file in dirty)
     for number in range(60):
         cache.get(str(number)).fdatasync()
-    for number in range(60, 60 + 60 // EVICTION_TRIES_MAX + 10):
+    for number in range(60, 60 + 60 // EVICTION_ATTEMPTS_MAX + 10):
         cache.create(str(number))
     assert len(cache) <= 4
 
 
 def test_unsynced_expendable_files_are_evicted() -> None:
-    cache = FileCache(TwinFiles(), open_files_max=4)
+    cache = FileCache(SimulatedFileSystem(), open_files_max=4)
     for number in range(30):
-        cache.create(str(number), expendable=True).append(b"x")
+        cache.create(str(number), is_expendable=True).append(b"x")
     assert len(cache) <= 4
 
 
 def test_pinned_file_stays_open_until_unpinned() -> None:
-    cache = FileCache(TwinFiles(), open_files_max=1)
+    cache = FileCache(SimulatedFileSystem(), open_files_max=1)
     file = cache.create("a")
     cache.pin(file)
     cache.pin(file)
     cache.create("b")
     cache.create("c")
-    cache.forget("a")
+    cache.close_file("a")
     cache.unpin(file)
     file.fdatasync()
     cache.unpin(file)
@@ -78,4 +78,4 @@ def test_pinned_file_stays_open_until_unpinned() -> None:
 
 def test_missing_file_raises_file_not_found() -> None:
     with pytest.raises(FileNotFoundError):
-        FileCache(TwinFiles()).get("missing")
+        FileCache(SimulatedFileSystem()).get("missing")

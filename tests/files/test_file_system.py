@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from chronik.errors import DataFolderInUse, StorageFailed
-from chronik.files import FileSystem, RealFiles, platform, read_file, remove_tree, write_atomically
-from chronik.files.interface import folders_above
-from chronik.files.overlay import OverlayFiles
-from tests.files.twin import TwinFiles
+from chronik.errors import DataDirectoryInUse, StorageError
+from chronik.files import DiskFileSystem, FileSystem, platform, read_file, remove_tree, write_atomically
+from chronik.files.interface import parent_directories
+from chronik.files.overlay import OverlayFileSystem
+from tests.files.simulated_files import SimulatedFileSystem
 
 Make = Callable[[Path], FileSystem]
 
@@ -20,13 +20,13 @@ Make = Callable[[Path], FileSystem]
 @pytest.fixture(params=["real", "twin", "overlay"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
     if request.param == "overlay":
-        return OverlayFiles(tmp_path)
-    return RealFiles(tmp_path / "data") if request.param == "real" else TwinFiles()
+        return OverlayFileSystem(tmp_path)
+    return DiskFileSystem(tmp_path / "data") if request.param == "real" else SimulatedFileSystem()
 
 
 @pytest.fixture(params=["real", "twin"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
-    return RealFiles(tmp_path / "data") if request.param == "real" else TwinFiles()
+    return DiskFileSystem(tmp_path / "data") if request.param == "real" else SimulatedFileSystem()
 
 
 def test_written_bytes_are_read(files: FileSystem) -> None:
@@ -47,10 +47,10 @@ def test_written_bytes_are_read(files: FileSystem) -> None:
 
 def test_file_tracks_unsynced_writes(files: FileSystem) -> None:
     file = files.create("a")
-    assert not file.unsynced
+    assert not file.has_unsynced_writes
     for change in (lambda: file.append(b"x"), lambda: file.pwrite(b"y", 0), lambda: file.truncate(0)):
         change()
-        assert file.unsynced
+        assert file.has_unsynced_writes
         file.fdatasync()
         assert not file.unsynced
     file.close()
@@ -60,12 +60,12 @@ def test_preallocated_space_is_zeros_and_writable(files: FileSystem) -> None:
     file = files.create("a")
     file.append(b"ab")
     file.fdatasync()
-    file.reserve(8192)
-    assert file.unsynced
+    file.preallocate(8192)
+    assert file.has_unsynced_writes
     assert (file.size, files.size("a")) == (8192, 8192)
     file.pwrite(b"c", 2)
     assert file.pread(10_000, 0) == b"abc" + bytes(8189)
-    file.reserve(100)
+    file.preallocate(100)
     assert files.size("a") == 8192
     file.truncate(3)
     file.close()
@@ -86,24 +86,24 @@ def test_missing_file_raises_file_not_found(files: FileSystem) -> None:
     assert not files.exists("missing")
     assert read_file(files, "missing") is None
     files.remove("missing")
-    files.remove_folder("missing")
-    assert files.list_folder("missing") == []
+    files.remove_directory("missing")
+    assert files.list_directory("missing") == []
 
 
 def test_directories_are_created_listed_and_removed(files: FileSystem) -> None:
-    assert files.make_folder("a/b/c") == ["a/b", "a", ""]
-    assert files.make_folder("a/b/c") == folders_above("a/b/c")
+    assert files.make_directory("a/b/c") == ["a/b", "a", ""]
+    assert files.make_directory("a/b/c") == parent_directories("a/b/c")
     files.create("a/b/2").close()
     files.create("a/b/1").close()
-    assert files.list_folder("a/b") == ["1", "2", "c"]
-    assert files.list_folder("a") == ["b"]
+    assert files.list_directory("a/b") == ["1", "2", "c"]
+    assert files.list_directory("a") == ["b"]
     assert not files.exists("a/b")
     for directory in ("a/b", "a", ""):
-        files.sync_folder(directory)
+        files.sync_directory(directory)
     remove_tree(files, "a/b")
-    assert files.list_folder("a") == []
-    files.remove_folder("a")
-    assert files.list_folder("") == []
+    assert files.list_directory("a") == []
+    files.remove_directory("a")
+    assert files.list_directory("") == []
 
 
 def test_rename_replaces_existing_file(files: FileSystem) -> None:
@@ -112,7 +112,7 @@ def test_rename_replaces_existing_file(files: FileSystem) -> None:
         file.append(name.encode())
         file.close()
     files.rename("a", "b")
-    assert files.list_folder("") == ["b"]
+    assert files.list_directory("") == ["b"]
     assert read_file(files, "b") == b"a"
 
 
@@ -120,7 +120,7 @@ def test_write_atomically_replaces_whole_file(files: FileSystem) -> None:
     write_atomically(files, "a", b"long content")
     write_atomically(files, "a", b"short")
     assert read_file(files, "a") == b"short"
-    assert files.list_folder("") == ["a"]
+    assert files.list_directory("") == ["a"]
 
 
 def test_create_opens_existing_file(files: FileSystem) -> None:
@@ -134,7 +134,7 @@ def test_create_opens_existing_file(files: FileSystem) -> None:
 
 def test_lock_is_exclusive(disk: FileSystem) -> None:
     lock = disk.lock("lock")
-    with pytest.raises(DataFolderInUse):
+    with pytest.raises(DataDirectoryInUse):
         disk.lock("lock")
     lock.close()
     disk.lock("lock").close()
@@ -143,17 +143,17 @@ def test_lock_is_exclusive(disk: FileSystem) -> None:
 def test_writes_fail_after_storage_failure_but_reads_succeed(disk: FileSystem) -> None:
     file = disk.create("a")
     file.append(b"x")
-    with pytest.raises(StorageFailed):
+    with pytest.raises(StorageError):
         disk.rename("missing", "b")
     assert disk.failure is not None
     changes: list[Callable[[], object]] = [
         lambda: file.append(b"y"), lambda: file.pwrite(b"y", 0), lambda: file.truncate(0), file.fdatasync,
-        lambda: file.reserve(100),
+        lambda: file.preallocate(100),
         lambda: disk.create("c"), lambda: disk.remove("a"), lambda: disk.rename("a", "b"),
-        lambda: disk.make_folder("d"), lambda: disk.sync_folder(""),
+        lambda: disk.make_directory("d"), lambda: disk.sync_directory(""),
     ]  # fmt: skip
     for change in changes:
-        with pytest.raises(StorageFailed):
+        with pytest.raises(StorageError):
             change()
     assert file.pread(1, 0) == b"x"
     file.close()
@@ -166,11 +166,11 @@ def test_failed_preallocation_is_not_a_storage_failure(
     def refuse(fd: int, size: int) -> None:
         raise OSError(error_number, "refused")
 
-    monkeypatch.setattr(platform, "reserve", refuse)
-    files = RealFiles(tmp_path)
+    monkeypatch.setattr(platform, "preallocate", refuse)
+    files = DiskFileSystem(tmp_path)
     file = files.create("a")
     file.append(b"x")
-    file.reserve(8192)
+    file.preallocate(8192)
     assert files.failure is None
     assert file.append(b"y") == 1
     file.fdatasync()
@@ -179,13 +179,13 @@ def test_failed_preallocation_is_not_a_storage_failure(
 
 
 def test_failed_write_raises_storage_failed(tmp_path: Path) -> None:
-    files = RealFiles(tmp_path)
+    files = DiskFileSystem(tmp_path)
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")
     (tmp_path / "full").symlink_to(full)
     file = files.open("full")
-    with pytest.raises(StorageFailed, match="No space"):
+    with pytest.raises(StorageError, match="No space"):
         file.append(b"x")
     assert files.failure is not None
     file.close()

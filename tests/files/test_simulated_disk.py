@@ -6,31 +6,31 @@ import errno
 
 import pytest
 
-from chronik.errors import StorageFailed
+from chronik.errors import StorageError
 from chronik.files import read_file, write_atomically
-from tests.files.twin import TwinFiles
+from tests.files.simulated_files import SimulatedFileSystem
 
 SEEDS = range(300)
 
 
-def durable(content: bytes) -> TwinFiles:
-    files = TwinFiles()
+def durable(content: bytes) -> SimulatedFileSystem:
+    files = SimulatedFileSystem()
     file = files.create("a")
     file.append(content)
     file.fdatasync()
-    files.sync_folder("")
+    files.sync_directory("")
     return files
 
 
-def outcomes(files: TwinFiles, path: str = "a") -> set[bytes | None]:
+def outcomes(files: SimulatedFileSystem, path: str = "a") -> set[bytes | None]:
     return {read_file(files.crash(seed), path) for seed in SEEDS}
 
 
 def test_preallocated_space_may_be_lost_without_losing_data() -> None:
     files = durable(b"x" * 2000)
-    files.open("a").reserve(3000)
+    files.open("a").preallocate(3000)
     assert outcomes(files) == {b"x" * 2000, b"x" * 2000 + bytes(1000)}
-    files.open("a").reserve(1000)
+    files.open("a").preallocate(1000)
     assert outcomes(files) == {b"x" * 2000, b"x" * 2000 + bytes(1000)}
 
 
@@ -56,12 +56,12 @@ def test_unsynced_truncation_may_be_lost() -> None:
 
 
 def test_name_is_durable_after_directory_sync() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     file = files.create("a")
     file.append(b"x")
     file.fdatasync()
     assert outcomes(files) == {None, b"x"}
-    files.sync_folder("")
+    files.sync_directory("")
     assert outcomes(files) == {b"x"}
     files.remove("a")
     assert outcomes(files) == {None, b"x"}
@@ -72,7 +72,7 @@ def test_names_are_stored_in_any_order_but_renames_are_atomic() -> None:
     new = files.create("b")
     new.append(b"new")
     new.fdatasync()
-    files.sync_folder("")
+    files.sync_directory("")
     files.rename("b", "a")
     files.create("c").close()
     seen = {
@@ -82,14 +82,14 @@ def test_names_are_stored_in_any_order_but_renames_are_atomic() -> None:
 
 
 def test_file_is_lost_with_its_unsynced_directory() -> None:
-    files = TwinFiles()
-    files.make_folder("f")
+    files = SimulatedFileSystem()
+    files.make_directory("f")
     file = files.create("f/a")
     file.append(b"x")
     file.fdatasync()
-    files.sync_folder("f")
+    files.sync_directory("f")
     assert outcomes(files, "f/a") == {None, b"x"}
-    files.sync_folder("")
+    files.sync_directory("")
     assert outcomes(files, "f/a") == {b"x"}
 
 
@@ -107,7 +107,7 @@ def test_failed_sync_drops_unsynced_pages() -> None:
     file = files.open("a")
     file.append(b"x")
     files.fail_at(files.events, errno.EIO)
-    with pytest.raises(StorageFailed):
+    with pytest.raises(StorageError):
         file.fdatasync()
     assert file.pread(1, 0) == b"x"
     assert outcomes(files) == {b""}

@@ -11,7 +11,7 @@ from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.envelope import Command, Envelope, decode_command, encode_command
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -29,7 +29,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._image = Image()
-        self._held: deque[tuple[Command, asyncio.Future[Result]]] | None = None
+        self._held: deque[tuple[Command, asyncio.Future[ApplyResult]]] | None = None
         self.commands: list[Command] = []
         """Commands applied since the topics were created, in order."""
         self.failures: list[BaseException] = []
@@ -46,7 +46,7 @@ class MemoryStore:
         self._held = deque()
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         return len(self._held or ())
 
     def release(self) -> None:
@@ -55,21 +55,21 @@ class MemoryStore:
             if not answer.done():
                 answer.set_result(self._apply(command))
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         if self.failures:
             raise self.failures.pop(0)
         if self._held is None:
             await asyncio.sleep(0)
             result = self._apply(command)
         else:
-            answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+            answer: asyncio.Future[ApplyResult] = asyncio.get_running_loop().create_future()
             self._held.append((command, answer))
             result = await answer
         if result.code is not ErrorCode.NONE:
             raise KafkaError(result.code, result.message)
         return result
 
-    def _apply(self, command: Command) -> Result:
+    def _apply(self, command: Command) -> ApplyResult:
         index = self._image.applied_index + 1
         envelope = decode_command(encode_command(Envelope(1, LIFE, index, index - 1, command)))
         self.commands.append(envelope.command)

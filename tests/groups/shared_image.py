@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from chronik.clock import Clock, SystemClock
-from chronik.coordination.tenure import Coordinators
+from chronik.coordination.terms import CoordinatorTerms
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.apply import apply
@@ -21,16 +21,16 @@ from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC
-from chronik.metadata.records import Result
-from chronik.metadata.stores.store import Acks, Subscriber
+from chronik.metadata.records import ApplyResult
+from chronik.metadata.stores.store import Acks, DeltaSubscriber
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-from .driving import CONFIG
+from .coordinator_helpers import CONFIG
 
 NODES = (1, 2, 3)
 OFFSETS_TOPIC_ID = b"_" * 16
-TEST_ITSELF = 0
-LIVES = {node_id: bytes([node_id]) * 16 for node_id in (TEST_ITSELF, *NODES)}
+TEST_NODE_ID = 0
+LIVES = {node_id: bytes([node_id]) * 16 for node_id in (TEST_NODE_ID, *NODES)}
 
 
 class SharedImage:
@@ -38,7 +38,7 @@ class SharedImage:
 
     def __init__(self) -> None:
         self.image = Image()
-        self._subscribers: list[Subscriber] = []
+        self._subscribers: list[DeltaSubscriber] = []
         self._sequences = dict.fromkeys(LIVES, 0)
         for node_id in NODES:
             self.apply(RegisterBroker(node_id, "host", 9092, None, LIVES[node_id], LIVES[node_id]))
@@ -46,17 +46,17 @@ class SharedImage:
         offsets = (PartitionAssignment(NODES, NODES, 1),)
         self.apply(CreateTopic(OFFSETS_TOPIC_ID, OFFSETS_TOPIC, offsets, {}, 0, internal=True))
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: DeltaSubscriber) -> None:
         self._subscribers.append(subscriber)
 
-    def apply(self, command: Command, node_id: int = TEST_ITSELF) -> Result:
+    def apply(self, command: Command, node_id: int = TEST_NODE_ID) -> ApplyResult:
         self._sequences[node_id] += 1
         sequence = self._sequences[node_id]
         envelope = decode_command(encode_command(Envelope(node_id, LIVES[node_id], sequence, sequence - 1, command)))
         result, delta = apply(self.image, envelope, self.image.applied_index + 1)
         for subscriber in self._subscribers:
             subscriber(delta)
-        assert node_id != TEST_ITSELF or result.code is ErrorCode.NONE, result
+        assert node_id != TEST_NODE_ID or result.code is ErrorCode.NONE, result
         return result
 
     def elect(self, node_id: int) -> None:
@@ -80,23 +80,23 @@ class NodeStore:
     def __init__(self, shared: SharedImage, node_id: int) -> None:
         self._shared = shared
         self._node_id = node_id
-        self._held: list[tuple[Command, asyncio.Future[Result]]] | None = None
+        self._held: list[tuple[Command, asyncio.Future[ApplyResult]]] | None = None
         self.proposed: list[Command] = []
 
     @property
     def image(self) -> Image:
         return self._shared.image
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: DeltaSubscriber) -> None:
         self._shared.subscribe(subscriber)
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         self.proposed.append(command)
         if self._held is None:
             await asyncio.sleep(0)
             result = self._shared.apply(command, self._node_id)
         else:
-            answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+            answer: asyncio.Future[ApplyResult] = asyncio.get_running_loop().create_future()
             self._held.append((command, answer))
             result = await answer
         if result.code is not ErrorCode.NONE:
@@ -120,7 +120,7 @@ class NodeStore:
         self._held = []
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         return len(self._held or ())
 
     def release(self) -> None:
@@ -129,7 +129,7 @@ class NodeStore:
         for command, answer in held:
             answer.set_result(self._shared.apply(command, self._node_id))
 
-    def lose(self) -> None:
+    def drop_held(self) -> None:
         """Drop the held commands and fail their proposals with an unknown outcome."""
         held, self._held = self._held or [], None
         for _, answer in held:
@@ -149,24 +149,24 @@ class CoordinatingNode:
             clock,
             config,
             self.fatal.append,
-            Coordinators(self.store, node_id, OFFSETS_TOPIC).owns,
+            CoordinatorTerms(self.store, node_id, OFFSETS_TOPIC).owned_term,
             is_fenced=lambda: self.is_fenced,
         )
 
 
 @asynccontextmanager
-async def nodes(
+async def running_nodes(
     shared: SharedImage, clock: Clock | None = None, config: GroupConfig = CONFIG
 ) -> AsyncIterator[dict[int, CoordinatingNode]]:
     running = {node_id: CoordinatingNode(shared, node_id, clock or SystemClock(), config) for node_id in NODES}
     for node in running.values():
         await node.groups.start()
-        node.store.subscribe(node.groups.follow)
+        node.store.subscribe(node.groups.on_delta)
     try:
         yield running
     finally:
         for node in running.values():
-            node.store.lose()
+            node.store.drop_held()
             await node.groups.close()
     for node in running.values():
         assert node.fatal == []

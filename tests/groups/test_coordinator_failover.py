@@ -23,9 +23,19 @@ from chronik.metadata.commands.groups import (
 )
 from chronik.protocol.errors import ErrorCode
 
-from .driving import CONFIG, commit_offsets, join, join_request, lead, listed, member_of, run, until
+from .coordinator_helpers import (
+    CONFIG,
+    commit_offsets,
+    join,
+    join_and_sync,
+    join_request,
+    list_groups,
+    run_scenario,
+    sync_as_leader,
+    until,
+)
 from .memory_store import MemoryStore
-from .shared_image import CoordinatingNode, SharedImage, nodes
+from .shared_image import CoordinatingNode, SharedImage, running_nodes
 
 SHORT_SESSION_MS = 300
 
@@ -47,8 +57,8 @@ def committed(shared: SharedImage) -> int | None:
 def test_new_coordinator_keeps_members_without_rebalance() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
-            joined = await member_of(node[1].groups, "g")
+        async with running_nodes(shared) as node:
+            joined = await join_and_sync(node[1].groups, "g")
             assert await node[2].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NOT_COORDINATOR
             shared.elect(2)
             assert await node[1].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NOT_COORDINATOR
@@ -64,18 +74,18 @@ def test_new_coordinator_keeps_members_without_rebalance() -> None:
             )
             assert shared.image.groups["g"].generation == joined.generation
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_commands_carry_coordinator_epoch() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             shared.elect(1)
             epoch = shared.epoch
             assert epoch > 0
             groups = node[1].groups
-            joined = await member_of(groups, "g")
+            joined = await join_and_sync(groups, "g")
             assert await commit(node[1], joined) is ErrorCode.NONE
             assert await commit_offsets(groups, "simple") == [ErrorCode.NONE]
             await groups.leave(LeaveRequest("g", (LeavingMember(joined.member_id),)))
@@ -91,14 +101,14 @@ def test_commands_carry_coordinator_epoch() -> None:
                     assert command.coordinator_epoch == epoch
             assert kinds == {CommitOffsetBatch, UpdateConsumerGroup, DeleteConsumerGroup, DeleteOffsets}
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_waiting_requests_get_not_coordinator_when_term_ends() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
-            first = await member_of(node[1].groups, "g")
+        async with running_nodes(shared) as node:
+            first = await join_and_sync(node[1].groups, "g")
             waiting = asyncio.create_task(join(node[1].groups, "g"))  # waits until the first member rejoins
             await until(lambda: node[1].groups.describe("g").state == GroupState.PREPARING_REBALANCE)
             shared.elect(2)
@@ -106,17 +116,17 @@ def test_waiting_requests_get_not_coordinator_when_term_ends() -> None:
             # The pending join was not stored, so the member continues in its generation.
             assert await node[2].groups.heartbeat(*heartbeat_args(first)) is ErrorCode.NONE
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_pending_assignment_of_ended_term_is_never_stored() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             joined = await join(node[1].groups, "g")
             node[1].store.hold()
-            syncing = asyncio.create_task(lead(node[1].groups, joined, "g"))
-            await until(lambda: node[1].store.held == 1)
+            syncing = asyncio.create_task(sync_as_leader(node[1].groups, joined, "g"))
+            await until(lambda: node[1].store.held_count == 1)
             shared.elect(2)
             assert (await syncing).error is ErrorCode.NOT_COORDINATOR
             node[1].store.release()
@@ -127,31 +137,31 @@ def test_pending_assignment_of_ended_term_is_never_stored() -> None:
             assert await node[2].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.UNKNOWN_MEMBER_ID
             assert await commit(node[2], joined) is ErrorCode.GROUP_ID_NOT_FOUND
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_late_commit_does_not_overwrite_new_coordinators_offsets() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
-            joined = await member_of(node[1].groups, "g")
+        async with running_nodes(shared) as node:
+            joined = await join_and_sync(node[1].groups, "g")
             node[1].store.hold()
             old = asyncio.create_task(commit(node[1], joined, offset=5))
-            await until(lambda: node[1].store.held == 1)
+            await until(lambda: node[1].store.held_count == 1)
             shared.elect(2)
             assert await commit(node[2], joined, offset=9) is ErrorCode.NONE
             node[1].store.release()
             assert await old is ErrorCode.NOT_COORDINATOR
             assert committed(shared) == 9
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_reelected_coordinator_reloads_stored_state() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
-            first = await member_of(node[1].groups, "g")
+        async with running_nodes(shared) as node:
+            first = await join_and_sync(node[1].groups, "g")
             waiting = asyncio.create_task(join(node[1].groups, "g"))
             await until(lambda: node[1].groups.describe("g").state == GroupState.PREPARING_REBALANCE)
             shared.elect(1)
@@ -162,13 +172,13 @@ def test_reelected_coordinator_reloads_stored_state() -> None:
             (batch,) = [each for each in node[1].store.proposed if isinstance(each, CommitOffsetBatch)]
             assert batch.commits[0].coordinator_epoch == shared.epoch
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_pending_member_ids_are_lost_on_failover() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             given = await node[1].groups.join(join_request("g"))
             assert given.error is ErrorCode.MEMBER_ID_REQUIRED
             shared.elect(2)
@@ -176,28 +186,28 @@ def test_pending_member_ids_are_lost_on_failover() -> None:
             assert refused.error is ErrorCode.UNKNOWN_MEMBER_ID
             assert (await join(node[2].groups, "g")).error is ErrorCode.NONE
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_absent_members_expire_after_full_session_on_new_coordinator() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
-            await member_of(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
+        async with running_nodes(shared) as node:
+            await join_and_sync(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
             elected_at = asyncio.get_running_loop().time()
             shared.elect(2)
             await until(lambda: not shared.image.groups["g"].members)
             assert asyncio.get_running_loop().time() - elected_at >= SHORT_SESSION_MS / 1000
             assert [type(command) for command in node[2].store.proposed] == [UpdateConsumerGroup]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_timers_do_not_fire_after_term_ends() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
-            joined = await member_of(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
+        async with running_nodes(shared) as node:
+            joined = await join_and_sync(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
             proposed = len(node[1].store.proposed)
             shared.elect(2)
             began = asyncio.get_running_loop().time()
@@ -207,7 +217,7 @@ def test_timers_do_not_fire_after_term_ends() -> None:
             assert len(node[1].store.proposed) == proposed
             assert [member.member_id for member in shared.image.groups["g"].members] == [joined.member_id]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def static_join(name: str = "one", member_id: str = "") -> JoinRequest:
@@ -218,9 +228,9 @@ def static_join(name: str = "one", member_id: str = "") -> JoinRequest:
 def test_static_restart_across_failover_does_not_rebalance() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             old = await node[1].groups.join(static_join())
-            assert (await lead(node[1].groups, old, "g")).error is ErrorCode.NONE
+            assert (await sync_as_leader(node[1].groups, old, "g")).error is ErrorCode.NONE
             shared.elect(2)
             new = await node[2].groups.join(static_join())
             assert (new.error, new.generation, new.skip_assignment) == (ErrorCode.NONE, old.generation, True)
@@ -235,18 +245,18 @@ def test_static_restart_across_failover_does_not_rebalance() -> None:
             assert await commit(node[3], old) is ErrorCode.UNKNOWN_MEMBER_ID
             assert await commit(node[3], new) is ErrorCode.NONE
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_unstored_static_restart_keeps_old_instance() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             old = await node[1].groups.join(static_join())
-            assert (await lead(node[1].groups, old, "g")).error is ErrorCode.NONE
+            assert (await sync_as_leader(node[1].groups, old, "g")).error is ErrorCode.NONE
             node[1].store.hold()
             coming = asyncio.create_task(node[1].groups.join(static_join()))
-            await until(lambda: node[1].store.held == 1)
+            await until(lambda: node[1].store.held_count == 1)
             shared.elect(2)
             assert (await coming).error is ErrorCode.NOT_COORDINATOR
             node[1].store.release()
@@ -254,16 +264,16 @@ def test_unstored_static_restart_keeps_old_instance() -> None:
             new = await node[2].groups.join(static_join())
             assert (new.error, new.generation) == (ErrorCode.NONE, old.generation)
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_group_admin_requests_require_the_coordinator() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             assert await commit_offsets(node[1].groups, "g") == [ErrorCode.NONE]
             shared.elect(2)
-            assert [len(listed(each.groups)) for each in node.values()] == [0, 1, 0]
+            assert [len(list_groups(each.groups)) for each in node.values()] == [0, 1, 0]
             assert node[1].groups.describe("g").error is ErrorCode.NOT_COORDINATOR
             assert node[2].groups.describe("g").state == GroupState.EMPTY
             assert await node[1].groups.delete(["g"]) == {"g": ErrorCode.NOT_COORDINATOR}
@@ -274,14 +284,14 @@ def test_group_admin_requests_require_the_coordinator() -> None:
             }
             assert "g" not in shared.image.groups
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_sessions_do_not_expire_while_coordinator_is_fenced() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
-            joined = await member_of(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
+        async with running_nodes(shared) as node:
+            joined = await join_and_sync(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
             proposed = len(node[1].store.proposed)
             node[1].is_fenced = True  # there is no majority that could elect another coordinator
             began = asyncio.get_running_loop().time()
@@ -293,21 +303,21 @@ def test_sessions_do_not_expire_while_coordinator_is_fenced() -> None:
             assert len(node[1].store.proposed) == proposed
             # A member that does not return expires nevertheless.
             node[1].is_fenced = True
-            await until(lambda: len(listed(node[1].groups)) == 0)
+            await until(lambda: len(list_groups(node[1].groups)) == 0)
             node[1].is_fenced = False
             await until(lambda: not shared.image.groups["g"].members)
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_unloaded_group_is_reloaded_after_pending_store_completes() -> None:
     async def scenario() -> None:
         shared = SharedImage()
-        async with nodes(shared) as node:
+        async with running_nodes(shared) as node:
             joined = await join(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
             node[1].store.hold()
-            syncing = asyncio.create_task(lead(node[1].groups, joined, "g"))
-            await until(lambda: node[1].store.held == 1)
+            syncing = asyncio.create_task(sync_as_leader(node[1].groups, joined, "g"))
+            await until(lambda: node[1].store.held_count == 1)
             node[1].is_fenced = True
             assert (await syncing).error is ErrorCode.NOT_COORDINATOR
             node[1].is_fenced = False
@@ -315,14 +325,14 @@ def test_unloaded_group_is_reloaded_after_pending_store_completes() -> None:
             loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             assert (await node[1].groups.join(join_request("g"))).error is loading
             assert await node[1].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NONE
-            assert (await lead(node[1].groups, joined, "g")).error is ErrorCode.REBALANCE_IN_PROGRESS
+            assert (await sync_as_leader(node[1].groups, joined, "g")).error is ErrorCode.REBALANCE_IN_PROGRESS
             assert node[1].groups.describe("g").error is loading
             node[1].store.release()
             await until(lambda: node[1].groups.describe("g").error is ErrorCode.NONE)
             assert await node[1].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NONE
-            assert (await lead(node[1].groups, joined, "g")).error is ErrorCode.NONE
+            assert (await sync_as_leader(node[1].groups, joined, "g")).error is ErrorCode.NONE
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_group_stored_with_unknown_outcome_is_loaded() -> None:
@@ -336,4 +346,4 @@ def test_group_stored_with_unknown_outcome_is_loaded() -> None:
         assert (await join(coordinator, "g")).generation > 7
         await coordinator.close()
 
-    run(scenario)
+    run_scenario(scenario)

@@ -6,20 +6,28 @@ from chronik.clock import ManualClock
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
 from chronik.metadata.commands.groups import CommitOffsetBatch, ExpireOffsets, OffsetToCommit
-from chronik.metadata.commands.transactions import NOT_SEEN, AddToTransaction, EndTransaction, InitTransaction
+from chronik.metadata.commands.transactions import NO_RECORD_INDEX, AddToTransaction, EndTransaction, InitTransaction
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-from .driving import commit_offsets, committed_offsets, listed, member_of, run, started, until
+from .coordinator_helpers import (
+    commit_offsets,
+    committed_offsets,
+    join_and_sync,
+    list_groups,
+    run_scenario,
+    running_coordinator,
+    until,
+)
 from .memory_store import MemoryStore
 
 
 def test_commits_of_many_groups_are_batched() -> None:
     async def scenario() -> None:
         store = MemoryStore()
-        async with started(store) as coordinator:
+        async with running_coordinator(store) as coordinator:
             store.hold()
             first = asyncio.create_task(commit_offsets(coordinator, "first"))
-            await until(lambda: store.held == 1)
+            await until(lambda: store.held_count == 1)
             rest = [asyncio.create_task(commit_offsets(coordinator, f"g{n}")) for n in range(500)]
             await asyncio.sleep(0)
             store.release()
@@ -27,29 +35,29 @@ def test_commits_of_many_groups_are_batched() -> None:
             assert {error for result in results for error in result} == {ErrorCode.NONE}
             batches = [command for command in store.commands if isinstance(command, CommitOffsetBatch)]
             assert [len(batch.commits) for batch in batches] == [1, 500]
-            assert len(listed(coordinator)) == 501
+            assert len(list_groups(coordinator)) == 501
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_failed_batch_fails_only_its_own_commits() -> None:
     async def scenario() -> None:
         store = MemoryStore()
-        async with started(store) as coordinator:
+        async with running_coordinator(store) as coordinator:
             store.failures.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
             requests = [commit_offsets(coordinator, f"g{n}") for n in range(3)]
             results = await asyncio.gather(*requests)
             assert results == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]] * 3
-            assert listed(coordinator) == []
+            assert list_groups(coordinator) == []
             assert (await commit_offsets(coordinator, "g0"))[0] is ErrorCode.NONE
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_each_offset_has_its_own_error_code() -> None:
     async def scenario() -> None:
         store = MemoryStore()
-        async with started(store) as coordinator:
+        async with running_coordinator(store) as coordinator:
             offsets = (
                 OffsetToCommit("t", 0, 1, -1, "m" * 4097),
                 OffsetToCommit("missing", 0, 2),
@@ -65,13 +73,13 @@ def test_each_offset_has_its_own_error_code() -> None:
             ]
             assert list(await committed_offsets(store, "g")) == [("t", 1)]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_only_stored_commit_creates_group() -> None:
     async def scenario() -> None:
         store = MemoryStore()
-        async with started(store) as coordinator:
+        async with running_coordinator(store) as coordinator:
             await commit_offsets(coordinator, "g", None, OffsetToCommit("missing", 0, 2))
             assert coordinator.describe("g").state == GroupState.DEAD
             await commit_offsets(coordinator, "g")
@@ -80,23 +88,23 @@ def test_only_stored_commit_creates_group() -> None:
             await commit_offsets(coordinator, "")
             assert coordinator.describe("").state == "Empty"
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_commit_with_generation_to_missing_group_is_rejected() -> None:
     async def scenario() -> None:
-        async with started(MemoryStore()) as coordinator:
+        async with running_coordinator(MemoryStore()) as coordinator:
             errors = await coordinator.offsets.commit("g", [OffsetToCommit("t", 0, 1)], 3, "member")
             assert errors == [ErrorCode.GROUP_ID_NOT_FOUND]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_offset_deletion_is_rejected_for_subscribed_topics() -> None:
     async def scenario() -> None:
         store = MemoryStore()
-        async with started(store) as coordinator:
-            joined = await member_of(coordinator, "g")
+        async with running_coordinator(store) as coordinator:
+            joined = await join_and_sync(coordinator, "g")
             offsets = (OffsetToCommit("t", 0, 1), OffsetToCommit("other", 0, 2))
             await commit_offsets(coordinator, "g", joined, *offsets)
             result = await coordinator.delete_offsets("g", [("t", 0), ("other", 0), ("other", 7)])
@@ -107,34 +115,34 @@ def test_offset_deletion_is_rejected_for_subscribed_topics() -> None:
             }
             assert list(await committed_offsets(store, "g")) == [("t", 0)]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_empty_group_is_deleted_with_its_last_expired_offset() -> None:
     async def scenario() -> None:
         store, clock = MemoryStore(), ManualClock()
         config = GroupConfig(offsets_retention_ms=60_000)
-        async with started(store, config, clock) as coordinator:
+        async with running_coordinator(store, config, clock) as coordinator:
             await commit_offsets(coordinator, "g")
             clock.advance(59.9)
             await coordinator.offsets.expire()
-            assert len(listed(coordinator)) == 1
+            assert len(list_groups(coordinator)) == 1
             clock.advance(0.1)
             await coordinator.offsets.expire()
-            assert listed(coordinator) == []
+            assert list_groups(coordinator) == []
             assert "g" not in store.image.groups
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_offset_expiry_runs_in_background() -> None:
     async def scenario() -> None:
         config = GroupConfig(offsets_retention_ms=1, offsets_retention_check_interval_ms=1)
-        async with started(MemoryStore(), config) as coordinator:
+        async with running_coordinator(MemoryStore(), config) as coordinator:
             await commit_offsets(coordinator, "g")
-            await until(lambda: listed(coordinator) == [])
+            await until(lambda: list_groups(coordinator) == [])
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_group_with_staged_offsets_does_not_expire() -> None:
@@ -143,9 +151,9 @@ def test_group_with_staged_offsets_does_not_expire() -> None:
     async def scenario() -> None:
         clock = ManualClock()
         store = MemoryStore()
-        async with started(store, GroupConfig(offsets_retention_ms=1000), clock) as coordinator:
+        async with running_coordinator(store, GroupConfig(offsets_retention_ms=1000), clock) as coordinator:
             await commit_offsets(coordinator, "g")
-            await store.propose(InitTransaction("pay", NOT_SEEN, 7, 0, 60_000, 0))
+            await store.propose(InitTransaction("pay", NO_RECORD_INDEX, 7, 0, 60_000, 0))
             await store.propose(AddToTransaction("pay", store.image.transactions["pay"].index, (), ("g",), 0))
             began_index = store.image.transactions["pay"].began_index
             staged = await coordinator.offsets.stage("g", "pay", began_index, [OffsetToCommit("t", 1, 9)])
@@ -160,4 +168,4 @@ def test_group_with_staged_offsets_does_not_expire() -> None:
             await coordinator.offsets.expire()
             assert not store.image.groups
 
-    run(scenario)
+    run_scenario(scenario)

@@ -8,22 +8,22 @@ import pytest
 
 from chronik.groups import coordinator as coordinator_module
 from chronik.groups import offsets as offsets_module
-from chronik.groups.classic.joining import size_of_join
+from chronik.groups.classic.join_group import join_request_size
 from chronik.groups.config import (
     GROUP_OFFSETS_BYTES_MAX,
     GROUPS_BYTES_MAX,
     OFFSETS_BYTES_MAX,
     OFFSETS_METADATA_BYTES_MAX,
-    SMALL_BYTES_MAX,
+    SMALL_MEMBER_BYTES_MAX,
 )
-from chronik.groups.offsets import refusal_of_growth
+from chronik.groups.offsets import offset_quota_error
 from chronik.groups.requests import JoinRequest, LeaveRequest, LeavingMember, SyncRequest
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes, OffsetTable
 from chronik.metadata.records import CommittedOffset
 from chronik.protocol.errors import ErrorCode
 
-from .driving import run, started
+from .coordinator_helpers import run_scenario, running_coordinator
 from .memory_store import MemoryStore
 
 TOO_MUCH = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -50,8 +50,8 @@ def join(
 def test_joins_beyond_member_memory_limit_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         large = join("a", bytes(100_000))
-        monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 2 * size_of_join(large) + len("abcd"))
-        async with started(MemoryStore()) as coordinator:
+        monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 2 * join_request_size(large) + len("abcd"))
+        async with running_coordinator(MemoryStore()) as coordinator:
             first = await coordinator.join(large)
             assert first.error is ErrorCode.NONE
             assert (await coordinator.join(join("b", bytes(100_000)))).error is ErrorCode.NONE
@@ -64,7 +64,7 @@ def test_joins_beyond_member_memory_limit_are_rejected(monkeypatch: pytest.Monke
             await coordinator.leave(LeaveRequest("d", (LeavingMember(usual.member_id),)))
             assert (await coordinator.join(join("c", bytes(100_000)))).error is ErrorCode.NONE
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("instance", [None, "static"])
@@ -73,7 +73,7 @@ def test_large_group_can_rebalance_repeatedly(monkeypatch: pytest.MonkeyPatch, i
 
     async def scenario() -> None:
         monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 400_000)
-        async with started(MemoryStore()) as coordinator:
+        async with running_coordinator(MemoryStore()) as coordinator:
 
             async def synced(size: int) -> ErrorCode:
                 assigned = ((joined.member_id, bytes(size)),)
@@ -89,13 +89,13 @@ def test_large_group_can_rebalance_repeatedly(monkeypatch: pytest.MonkeyPatch, i
                 assert await synced(250_000) is ErrorCode.NONE
             assert await synced(340_000) is TOO_MUCH
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_assignments_of_removed_members_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 400_000)
-        async with started(MemoryStore()) as coordinator:
+        async with running_coordinator(MemoryStore()) as coordinator:
             joined = await coordinator.join(join("g", b"small"))
             assigned = ((joined.member_id, bytes(350_000)),)
             await coordinator.sync(SyncRequest("g", joined.generation, joined.member_id, assignments=assigned))
@@ -103,11 +103,14 @@ def test_assignments_of_removed_members_are_not_counted(monkeypatch: pytest.Monk
             await coordinator.leave(LeaveRequest("g", (LeavingMember(joined.member_id),)))
             assert (await coordinator.join(join("h", bytes(100_000)))).error is ErrorCode.NONE
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_client_names_count_toward_member_memory() -> None:
-    assert size_of_join(join("g", b"", client_id="x" * 32_000)) - size_of_join(join("g", b"", client_id="")) == 32_000
+    assert (
+        join_request_size(join("g", b"", client_id="x" * 32_000)) - join_request_size(join("g", b"", client_id=""))
+        == 32_000
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,7 @@ def test_full_group_can_still_replace_offsets(monkeypatch: pytest.MonkeyPatch, l
         letters = 1_000
         each = letters if limit == "OFFSETS_METADATA_BYTES_MAX" else letters + OFFSET_BYTES
         monkeypatch.setattr(offsets_module, limit, 2 * each)
-        async with started(MemoryStore()) as coordinator:
+        async with running_coordinator(MemoryStore()) as coordinator:
 
             async def code(partition: int, letters: int) -> ErrorCode:
                 offset = OffsetToCommit("t", partition, 7, -1, "m" * letters)
@@ -136,7 +139,7 @@ def test_full_group_can_still_replace_offsets(monkeypatch: pytest.MonkeyPatch, l
             assert await code(1, letters) is ErrorCode.NONE
             assert await code(1, letters - 1) is ErrorCode.NONE
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_tracked_offset_sizes_match_actual_sizes() -> None:
@@ -180,9 +183,9 @@ class FullImage:
 def test_memory_limits_are_exact(sizes: OffsetSizes) -> None:
     image = FullImage(sizes)
     fitting, exceeding = ((OffsetToCommit("t", 0, 7, -1, "m" * letters),) for letters in (1, 2))
-    assert refusal_of_growth(image, "g", fitting) is None  # type: ignore[arg-type]
-    assert refusal_of_growth(image, "g", exceeding) is not None  # type: ignore[arg-type]
+    assert offset_quota_error(image, "g", fitting) is None  # type: ignore[arg-type]
+    assert offset_quota_error(image, "g", exceeding) is not None  # type: ignore[arg-type]
 
 
 def test_default_member_memory_limits() -> None:
-    assert (GROUPS_BYTES_MAX, SMALL_BYTES_MAX) == (32 << 20, 64 << 10)
+    assert (GROUPS_BYTES_MAX, SMALL_MEMBER_BYTES_MAX) == (32 << 20, 64 << 10)

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from chronik.coordination.proposals import Proposals
-from chronik.groups.offsets import CommitBatch
+from chronik.coordination.proposals import ProposalQueue
+from chronik.groups.offsets import OffsetCommitBatch
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.groups import CommitOffset, DeleteConsumerGroup, OffsetToCommit
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode
 
@@ -22,20 +22,20 @@ class Store:
         self.asked: list[tuple[str, Acks]] = []
         self.gate = asyncio.Event()
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         self.asked.append((type(command).__name__, acks))
         await self.gate.wait()
-        return Result()
+        return ApplyResult()
 
 
 @pytest.mark.parametrize("acks", list(Acks))
 def test_commit_response_time_follows_configured_acks(acks: Acks) -> None:
     async def scenario() -> None:
         store = Store()
-        proposals = Proposals(store)
+        proposals = ProposalQueue(store)
         running = asyncio.create_task(proposals.run())
         commit = CommitOffset("group", (OffsetToCommit("topic", 0, 5), OffsetToCommit("topic", 1, 6)), 0)
-        batch = CommitBatch(acks, lambda group_id: None)
+        batch = OffsetCommitBatch(acks, lambda group_id: None)
         proposals.put(batch)
         answer = batch.add(commit, 10)
         proposals.submit("other", DeleteConsumerGroup("other"), lambda error: None)

@@ -40,7 +40,7 @@ class Undecided(Exception):
 
 
 @dataclass(frozen=True)
-class Model(Generic[StateT, InputT, OutputT]):
+class SequentialModel(Generic[StateT, InputT, OutputT]):
     """A sequential object: its initial state, and the next state and response for an input."""
 
     initial: StateT
@@ -50,30 +50,30 @@ class Model(Generic[StateT, InputT, OutputT]):
 
 
 @dataclass(frozen=True)
-class Violation(Generic[StateT, InputT, OutputT]):
+class LinearizabilityViolation(Generic[StateT, InputT, OutputT]):
     """A key whose operations are not linearizable."""
 
     unexplained: Operation[InputT, OutputT]
     states: tuple[StateT, ...]
     """The possible states before the unexplained operation."""
-    story: tuple[Operation[InputT, OutputT], ...]
+    operations: tuple[Operation[InputT, OutputT], ...]
     """The operations of the key that were called before the unexplained one returned, in call order."""
 
     def __str__(self) -> str:
-        shown = self.story[-OPERATIONS_SHOWN_MAX:]
+        shown = self.operations[-OPERATIONS_SHOWN_MAX:]
         return "\n  ".join(
             [
                 f"unexplained operation: {self.unexplained}",
                 f"possible states before it: {list(self.states)}",
-                f"the last {len(shown)} of {len(self.story)} operations:",
+                f"the last {len(shown)} of {len(self.operations)} operations:",
                 *map(str, shown),
             ]
         )
 
 
-def check(
-    model: Model[StateT, InputT, OutputT], history: Iterable[Operation[InputT, OutputT]]
-) -> list[Violation[StateT, InputT, OutputT]]:
+def check_history(
+    model: SequentialModel[StateT, InputT, OutputT], history: Iterable[Operation[InputT, OutputT]]
+) -> list[LinearizabilityViolation[StateT, InputT, OutputT]]:
     """Return a violation for each key whose operations are not linearizable. Raises Undecided."""
     by_key: dict[str, list[Operation[InputT, OutputT]]] = defaultdict(list)
     for operation in history:
@@ -93,7 +93,9 @@ class _Configuration(NamedTuple, Generic[StateT]):
 
 
 class _Search(Generic[StateT, InputT, OutputT]):
-    def __init__(self, model: Model[StateT, InputT, OutputT], operations: Sequence[Operation[InputT, OutputT]]) -> None:
+    def __init__(
+        self, model: SequentialModel[StateT, InputT, OutputT], operations: Sequence[Operation[InputT, OutputT]]
+    ) -> None:
         self._model = model
         self._operations = sorted(operations, key=lambda operation: operation.called_ns)
         self._pending: set[int] = set()
@@ -102,7 +104,7 @@ class _Search(Generic[StateT, InputT, OutputT]):
         self._frontier = {_Configuration(model.initial, frozenset[int](), frozenset[int]())}
         self._visited = 0
 
-    def violation(self) -> Violation[StateT, InputT, OutputT] | None:
+    def violation(self) -> LinearizabilityViolation[StateT, InputT, OutputT] | None:
         for number, is_return in self._events():
             if not is_return:
                 self._call(number)
@@ -179,12 +181,14 @@ class _Search(Generic[StateT, InputT, OutputT]):
             self._model.only_reads(operation.input) and self._model.apply(state, operation.input)[1] == operation.output
         )
 
-    def _unexplained(self, number: int, before: Iterable[_Configuration[StateT]]) -> Violation[StateT, InputT, OutputT]:
+    def _unexplained(
+        self, number: int, before: Iterable[_Configuration[StateT]]
+    ) -> LinearizabilityViolation[StateT, InputT, OutputT]:
         operation = self._operations[number]
         assert operation.returned_ns is not None
         story = tuple(each for each in self._operations if each.called_ns <= operation.returned_ns)
         states = tuple(dict.fromkeys(configuration.state for configuration in before))
-        return Violation(operation, states, story)
+        return LinearizabilityViolation(operation, states, story)
 
 
 class _Undominated(Generic[StateT]):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import count, product
 
-from chronik.client.connection import Connection
+from chronik.client.connection import BrokerConnection
 from chronik.client.errors import BrokerUnreachable, ConnectionLost
 from chronik.config import Address
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -26,29 +26,29 @@ from chronik.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from chronik.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.linearizability.topics import (
     Action,
-    Answer,
     Create,
     Delete,
+    Exists,
     Get,
-    Look,
     Output,
     Read,
     Set,
+    TopicAnswer,
     TopicOperation,
 )
 
-IMPATIENT_SECONDS = 1.0
+SHORT_TIMEOUT_SECONDS = 1.0
 """A timeout much longer than a response and shorter than any fault: these clients abandon requests."""
 
-PATIENT_SECONDS = 15.0
+LONG_TIMEOUT_SECONDS = 15.0
 """A timeout longer than a node tries: these clients receive the node's error."""
 
 UNREACHABLE_SECONDS = 0.05
@@ -61,12 +61,12 @@ TOPIC_RESOURCE = 2
 VALUES_PER_CLIENT_MAX = 1_000_000
 
 MEANINGS = {
-    ErrorCode.TOPIC_ALREADY_EXISTS: Answer.ALREADY_EXISTS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Answer.MISSING,
-    ErrorCode.UNKNOWN_TOPIC_ID: Answer.MISSING,
+    ErrorCode.TOPIC_ALREADY_EXISTS: TopicAnswer.ALREADY_EXISTS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: TopicAnswer.MISSING,
+    ErrorCode.UNKNOWN_TOPIC_ID: TopicAnswer.MISSING,
 }
 
-NOTHING_DONE = {
+UNCHANGED_ERRORS = {
     ErrorCode.NOT_CONTROLLER,  # the node knew no leader
     ErrorCode.BROKER_NOT_AVAILABLE,  # the broker chosen for a new topic was lost
     ErrorCode.INVALID_REPLICATION_FACTOR,  # no broker was available
@@ -77,20 +77,20 @@ READS, WRITES = "reads", "writes"
 UNKNOWN_WRITES, UNANSWERED_READS, UNREACHABLE = "unknown writes", "unanswered reads", "unreachable"
 """Outcomes of requests. Requests that definitely changed nothing are counted by their error."""
 
-WEIGHTS = {Get: 30, Look: 20, Set: 25, Create: 15, Delete: 10}
+WEIGHTS = {Get: 30, Exists: 20, Set: 25, Create: 15, Delete: 10}
 
 
 class TopicClient:
     """A client of one node, on one thread, that appends its operations to a shared history."""
 
     def __init__(
-        self, number: int, node: Address, history: list[TopicOperation], patience_s: float = IMPATIENT_SECONDS
+        self, number: int, node: Address, history: list[TopicOperation], patience_s: float = SHORT_TIMEOUT_SECONDS
     ) -> None:
         self._number = number
         self._node = node
         self._patience_s = patience_s
         self._history = history
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._values = count(number * VALUES_PER_CLIENT_MAX)
         self.outcomes: Counter[str] = Counter()
 
@@ -124,7 +124,7 @@ class TopicClient:
         except KafkaError as error:
             if error.code is ErrorCode.REQUEST_TIMED_OUT:
                 self._unknown(topic, action, called_ns)
-            elif error.code in NOTHING_DONE:
+            elif error.code in UNCHANGED_ERRORS:
                 self.outcomes[error.code.name] += 1
             else:
                 raise
@@ -135,9 +135,11 @@ class TopicClient:
             return output
         return None
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> BrokerConnection:
         if self._connection is None:
-            self._connection = Connection(self._node, client_id=f"client-{self._number}", timeout_s=self._patience_s)
+            self._connection = BrokerConnection(
+                self._node, client_id=f"client-{self._number}", timeout_s=self._patience_s
+            )
         return self._connection
 
     def _unknown(self, topic: str, action: Action, called_ns: int) -> None:
@@ -148,27 +150,29 @@ class TopicClient:
         self._history.append(TopicOperation(self._number, topic, action, called_ns))
 
 
-def _exchange(connection: Connection, topic: str, action: Action) -> Output:
+def _exchange(connection: BrokerConnection, topic: str, action: Action) -> Output:
     """Send a request and return its result. Raises ClientError or KafkaError."""
     match action:
         case Create(value):
             register = CreatableTopicConfig(name=REGISTER, value=str(value))
             wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=1, configs=[register])
             created = connection.request(CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
-            return _meaning(created.topics[0].error_code, Answer.DONE)
+            return _meaning(created.topics[0].error_code, TopicAnswer.DONE)
         case Delete():
             deleted = connection.request(DeleteTopicsRequest(topic_names=[topic]), DeleteTopicsResponse)
-            return _meaning(deleted.responses[0].error_code, Answer.DONE)
+            return _meaning(deleted.responses[0].error_code, TopicAnswer.DONE)
         case Set(value):
-            change = AlterableConfig(name=REGISTER, config_operation=0, value=str(value))
-            resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[change])
+            change = IncrementalAlterableConfig(name=REGISTER, config_operation=0, value=str(value))
+            resource = IncrementalAlterConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[change]
+            )
             request = IncrementalAlterConfigsRequest(resources=[resource])
             altered = connection.request(request, IncrementalAlterConfigsResponse)
-            return _meaning(altered.responses[0].error_code, Answer.DONE)
-        case Look():
+            return _meaning(altered.responses[0].error_code, TopicAnswer.DONE)
+        case Exists():
             looked_for = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
             found = connection.request(looked_for, MetadataResponse)
-            return _meaning(found.topics[0].error_code, Answer.EXISTS)
+            return _meaning(found.topics[0].error_code, TopicAnswer.EXISTS)
         case Get():
             described = DescribeConfigsResource(
                 resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[REGISTER]
@@ -176,7 +180,7 @@ def _exchange(connection: Connection, topic: str, action: Action) -> Output:
             answer = connection.request(DescribeConfigsRequest(resources=[described]), DescribeConfigsResponse)
             result = answer.results[0]
             text = result.configs[0].value if result.configs else None
-            return _meaning(result.error_code, int(text) if text is not None else Answer.MISSING)
+            return _meaning(result.error_code, int(text) if text is not None else TopicAnswer.MISSING)
 
 
 def _meaning(code: int, done: Output) -> Output:
@@ -188,7 +192,7 @@ def _meaning(code: int, done: Output) -> Output:
     return MEANINGS[error]
 
 
-class Load:
+class LinearizabilityLoad:
     """Two clients of each node, one with a short and one with a long timeout, that use the same topics until `end`."""
 
     def __init__(self, nodes: Sequence[Address], seed: int) -> None:
@@ -198,7 +202,9 @@ class Load:
         self._failures: list[BaseException] = []
         self.clients = [
             TopicClient(number, node, self.history, patience_s)
-            for number, (node, patience_s) in enumerate(product(nodes, (IMPATIENT_SECONDS, PATIENT_SECONDS)), 1)
+            for number, (node, patience_s) in enumerate(
+                product(nodes, (SHORT_TIMEOUT_SECONDS, LONG_TIMEOUT_SECONDS)), 1
+            )
         ]
         self._threads = [
             threading.Thread(target=self._run, args=(client, random.Random(f"{seed} {number}")))
@@ -214,7 +220,7 @@ class Load:
         """Use these topics from the next request on."""
         self._topics = topics
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop the clients and raise the first error, if any."""
         self._ending.set()
         for thread in self._threads:

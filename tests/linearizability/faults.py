@@ -26,34 +26,34 @@ def paused(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
 
 @contextmanager
 def cut_off(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
-    cluster.cut_off(victim.node_id)
+    cluster.isolate(victim.node_id)
     yield
-    cluster.heal()
+    cluster.restore_links()
 
 
 @contextmanager
 def mute(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
     """Cut the links from the node to the others, but not to it."""
     for other in _others(cluster, victim):
-        cluster.cut(victim.node_id, other)
+        cluster.interrupt_link(victim.node_id, other)
     yield
-    cluster.heal()
+    cluster.restore_links()
 
 
 @contextmanager
 def deaf(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
     """Cut the links from the others to the node, but not from it."""
     for other in _others(cluster, victim):
-        cluster.cut(other, victim.node_id)
+        cluster.interrupt_link(other, victim.node_id)
     yield
-    cluster.heal()
+    cluster.restore_links()
 
 
 def _others(cluster: Cluster, victim: ClusterNode) -> list[int]:
     return [node_id for node_id in cluster.nodes if node_id != victim.node_id]
 
 
-class Fault(NamedTuple):
+class NodeFault(NamedTuple):
     befall: Callable[[Cluster, ClusterNode], AbstractContextManager[None]]
     of_leader: bool
 
@@ -64,30 +64,30 @@ class Fault(NamedTuple):
         leader = cluster.leader()
         if self.of_leader:
             return leader
-        return randomness.choice([node for node in cluster.live if node is not leader])
+        return randomness.choice([node for node in cluster.live_nodes if node is not leader])
 
 
-WORST = (
-    Fault(killed, of_leader=True),
-    Fault(paused, of_leader=True),
-    Fault(cut_off, of_leader=True),
-    Fault(mute, of_leader=True),
-    Fault(cut_off, of_leader=False),
+WORST_FAULTS = (
+    NodeFault(killed, of_leader=True),
+    NodeFault(paused, of_leader=True),
+    NodeFault(cut_off, of_leader=True),
+    NodeFault(mute, of_leader=True),
+    NodeFault(cut_off, of_leader=False),
 )
 """Faults that can make a node believe that its state is current."""
 
 OTHERS = (
-    Fault(deaf, of_leader=True),
-    Fault(killed, of_leader=False),
-    Fault(paused, of_leader=False),
-    Fault(mute, of_leader=False),
-    Fault(deaf, of_leader=False),
+    NodeFault(deaf, of_leader=True),
+    NodeFault(killed, of_leader=False),
+    NodeFault(paused, of_leader=False),
+    NodeFault(mute, of_leader=False),
+    NodeFault(deaf, of_leader=False),
 )
 
 
-def some_faults(count: int, randomness: random.Random) -> Iterator[Fault]:
+def choose_faults(count: int, randomness: random.Random) -> Iterator[NodeFault]:
     """Yield the worst faults first, in random order, and then random ones."""
     while count > 0:
-        turn = [*randomness.sample(WORST, len(WORST)), *randomness.sample(OTHERS, len(OTHERS))][:count]
+        turn = [*randomness.sample(WORST_FAULTS, len(WORST_FAULTS)), *randomness.sample(OTHERS, len(OTHERS))][:count]
         yield from turn
         count -= len(turn)

@@ -5,22 +5,27 @@ from __future__ import annotations
 import pytest
 
 from tests.linearizability import checker
-from tests.linearizability.checker import Undecided, Violation, check
+from tests.linearizability.checker import LinearizabilityViolation, Undecided, check_history
 from tests.linearizability.topics import (
     TOPICS,
     Action,
-    Answer,
     Create,
     Delete,
+    Exists,
     Get,
-    Look,
     Output,
     Set,
     State,
+    TopicAnswer,
     TopicOperation,
 )
 
-DONE, EXISTS, MISSING, ALREADY_EXISTS = Answer.DONE, Answer.EXISTS, Answer.MISSING, Answer.ALREADY_EXISTS
+DONE, EXISTS, MISSING, ALREADY_EXISTS = (
+    TopicAnswer.DONE,
+    TopicAnswer.EXISTS,
+    TopicAnswer.MISSING,
+    TopicAnswer.ALREADY_EXISTS,
+)
 
 
 def did(called: int, returned: int, action: Action, output: Output, key: str = "a") -> TopicOperation:
@@ -31,10 +36,12 @@ def unknown(called: int, action: Action, key: str = "a") -> TopicOperation:
     return TopicOperation(called, key, action, called)
 
 
-def verdict(*history: TopicOperation) -> Violation[State, Action, Output] | None:
+def verdict(*history: TopicOperation) -> LinearizabilityViolation[State, Action, Output] | None:
     """Return the violation, which must not depend on the order of the history."""
-    violations = check(TOPICS, history)
-    assert [each.unexplained for each in check(TOPICS, history[::-1])] == [each.unexplained for each in violations]
+    violations = check_history(TOPICS, history)
+    assert [each.unexplained for each in check_history(TOPICS, history[::-1])] == [
+        each.unexplained for each in violations
+    ]
     assert len(violations) <= 1
     return violations[0] if violations else None
 
@@ -47,7 +54,7 @@ LEGAL = {
         did(5, 6, Set(2), DONE),
         did(7, 8, Get(), 2),
         did(9, 10, Delete(), DONE),
-        did(11, 12, Look(), MISSING),
+        did(11, 12, Exists(), MISSING),
         did(13, 14, Create(3), DONE),
         did(15, 16, Get(), 3),
     ],
@@ -93,24 +100,24 @@ LEGAL = {
         did(6, 7, Create(3), DONE),
     ],
     "operations that end and begin at the same moment overlap": [
-        did(1, 5, Create(1), DONE), did(5, 6, Look(), MISSING),
+        did(1, 5, Create(1), DONE), did(5, 6, Exists(), MISSING),
     ],
     "keys have nothing to do with each other": [
-        did(1, 2, Create(1), DONE), did(3, 4, Look(), MISSING, "b"), did(5, 6, Create(2), DONE, "b"),
+        did(1, 2, Create(1), DONE), did(3, 4, Exists(), MISSING, "b"), did(5, 6, Create(2), DONE, "b"),
     ],
 }  # fmt: skip
 
 ILLEGAL = {
     "a stale read": [did(1, 2, Create(1), DONE), did(3, 4, Set(2), DONE), did(5, 6, Get(), 1)],
-    "a stale look": [did(1, 2, Create(1), DONE), did(3, 4, Look(), MISSING)],
+    "a stale look": [did(1, 2, Create(1), DONE), did(3, 4, Exists(), MISSING)],
     "a topic seen after its deletion": [
-        did(1, 2, Create(1), DONE), did(3, 4, Delete(), DONE), did(5, 6, Look(), EXISTS),
+        did(1, 2, Create(1), DONE), did(3, 4, Delete(), DONE), did(5, 6, Exists(), EXISTS),
     ],
     "a lost write": [
         did(1, 2, Create(1), DONE), did(3, 4, Set(2), DONE), did(5, 6, Get(), 2), did(7, 8, Get(), 1),
     ],
     "a lost creation": [
-        did(1, 2, Create(1), DONE), did(3, 4, Look(), EXISTS), did(5, 6, Create(2), DONE),
+        did(1, 2, Create(1), DONE), did(3, 4, Exists(), EXISTS), did(5, 6, Create(2), DONE),
     ],
     "a lost deletion": [
         did(1, 2, Create(1), DONE), did(3, 4, Delete(), DONE), did(5, 6, Create(2), ALREADY_EXISTS),
@@ -170,7 +177,7 @@ def test_checker_rejects_non_linearizable_history(history: list[TopicOperation])
 
 @pytest.mark.parametrize("history", ILLEGAL.values(), ids=ILLEGAL)
 def test_checker_finds_violation_among_valid_operations(history: list[TopicOperation]) -> None:
-    fine = [did(time, time + 5, Look(), MISSING, "other") for time in range(40)]
+    fine = [did(time, time + 5, Exists(), MISSING, "other") for time in range(40)]
     later = [did(100 + time, 110 + time, Create(100 + time), ALREADY_EXISTS) for time in range(20)]
     assert verdict(*fine, *history, *later) is not None
 
@@ -182,7 +189,7 @@ def test_violation_contains_operation_and_possible_states() -> None:
     assert found is not None
     assert found.unexplained is stale
     assert found.states == (2,)
-    assert len(found.story) == 4
+    assert len(found.operations) == 4
     assert "unexplained operation: client 7: a: Get() gave 1, 7 to 8" in str(found)
     assert "client 5: a: Set(value=3) called at 5, outcome unknown" in str(found)
 
@@ -203,4 +210,4 @@ def test_search_beyond_limit_has_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(checker, "CONFIGURATIONS_MAX", 20)
     overlapping = [did(3, 100, Set(number), DONE) for number in range(2, 12)]
     with pytest.raises(Undecided, match="more than 20"):
-        check(TOPICS, [did(1, 2, Create(1), DONE), *overlapping, did(101, 102, Get(), 11)])
+        check_history(TOPICS, [did(1, 2, Create(1), DONE), *overlapping, did(101, 102, Get(), 11)])

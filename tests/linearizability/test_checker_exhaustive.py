@@ -9,20 +9,20 @@ import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
-from tests.linearizability.checker import check
+from tests.linearizability.checker import check_history
 from tests.linearizability.topics import (
     TOPICS,
     Action,
-    Answer,
     Create,
     Delete,
+    Exists,
     Get,
-    Look,
     Output,
     Set,
+    TopicAnswer,
     TopicOperation,
 )
-from tests.long import count
+from tests.run_size import sized
 
 VALUES = (1, 2)
 TIMES_MAX = 12
@@ -51,23 +51,23 @@ def _matches_recorded_responses(order: Sequence[TopicOperation]) -> bool:
 def outputs_of(action: Action) -> tuple[Output, ...]:
     match action:
         case Create():
-            return Answer.DONE, Answer.ALREADY_EXISTS
-        case Look():
-            return Answer.EXISTS, Answer.MISSING
+            return TopicAnswer.DONE, TopicAnswer.ALREADY_EXISTS
+        case Exists():
+            return TopicAnswer.EXISTS, TopicAnswer.MISSING
         case Get():
-            return *VALUES, Answer.MISSING
+            return *VALUES, TopicAnswer.MISSING
         case Delete() | Set():
-            return Answer.DONE, Answer.MISSING
+            return TopicAnswer.DONE, TopicAnswer.MISSING
 
 
-ACTIONS: list[Action] = [Delete(), Look(), Get(), *map(Create, VALUES), *map(Set, VALUES)]
+ACTIONS: list[Action] = [Delete(), Exists(), Get(), *map(Create, VALUES), *map(Set, VALUES)]
 
 
 @st.composite
 def operations(draw: st.DrawFn) -> TopicOperation:
     action = draw(st.sampled_from(ACTIONS))
     called = draw(st.integers(0, TIMES_MAX))
-    if not isinstance(action, Look | Get) and draw(st.integers(0, 3)) == 0:
+    if not isinstance(action, Exists | Get) and draw(st.integers(0, 3)) == 0:
         return TopicOperation(0, "a", action, called)
     returned = draw(st.integers(called, TIMES_MAX))
     return TopicOperation(0, "a", action, called, returned, draw(st.sampled_from(outputs_of(action))))
@@ -75,18 +75,18 @@ def operations(draw: st.DrawFn) -> TopicOperation:
 
 A_WRITE_THAT_CHANGES_NOTHING_AT_FIRST = [
     TopicOperation(0, "a", Get(), 1, 1, 2),
-    TopicOperation(0, "a", Set(1), 0, 0, Answer.DONE),
-    TopicOperation(0, "a", Set(2), 0, 0, Answer.DONE),
+    TopicOperation(0, "a", Set(1), 0, 0, TopicAnswer.DONE),
+    TopicOperation(0, "a", Set(2), 0, 0, TopicAnswer.DONE),
     TopicOperation(0, "a", Create(2), 0),
 ]
 """Create, Set(1), Set(2), Get. After Create, Set(2) would change nothing, but must not be considered complete."""
 
 
 @pytest.mark.slow
-@settings(max_examples=count(1000, 50_000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=sized(1000, 50_000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(operations(), max_size=OPERATIONS_MAX))
 @example(A_WRITE_THAT_CHANGES_NOTHING_AT_FIRST)
 def test_checker_agrees_with_exhaustive_search(history: list[TopicOperation]) -> None:
     legal = is_legal(history)
     event("legal" if legal else "illegal")
-    assert (check(TOPICS, history) == []) == legal
+    assert (check_history(TOPICS, history) == []) == legal

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.linearizability.checker import Model
+from tests.linearizability.checker import SequentialModel
 from tests.linearizability.history import Operation
 
 
-class Answer(Enum):
+class TopicAnswer(Enum):
     DONE = "done"
     ALREADY_EXISTS = "already exists"
     EXISTS = "exists"
@@ -38,7 +38,7 @@ class Set:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Exists:
     """Return whether the topic exists."""
 
 
@@ -47,10 +47,10 @@ class Get:
     """Return the value of the topic's config."""
 
 
-Read = Look | Get
+Read = Exists | Get
 Write = Create | Delete | Set
 Action = Read | Write
-Output = Answer | int
+Output = TopicAnswer | int
 State = int | None
 """The value, or None if the topic does not exist."""
 
@@ -59,18 +59,20 @@ TopicOperation = Operation[Action, Output]
 
 def apply(state: State, action: Action) -> tuple[State, Output]:
     if isinstance(action, Create):
-        return (action.value, Answer.DONE) if state is None else (state, Answer.ALREADY_EXISTS)
+        return (action.value, TopicAnswer.DONE) if state is None else (state, TopicAnswer.ALREADY_EXISTS)
     if state is None:
-        return None, Answer.MISSING
+        return None, TopicAnswer.MISSING
     match action:
         case Delete():
-            return None, Answer.DONE
+            return None, TopicAnswer.DONE
         case Set(value):
-            return value, Answer.DONE
-        case Look():
-            return state, Answer.EXISTS
+            return value, TopicAnswer.DONE
+        case Exists():
+            return state, TopicAnswer.EXISTS
         case Get():
             return state, state
 
 
-TOPICS: Model[State, Action, Output] = Model(None, apply, only_reads=lambda action: isinstance(action, Look | Get))
+TOPICS: SequentialModel[State, Action, Output] = SequentialModel(
+    None, apply, only_reads=lambda action: isinstance(action, Exists | Get)
+)

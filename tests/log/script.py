@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from chronik.clock import ManualClock
 from chronik.files import FileCache, FileSystem
 from chronik.log.config import LogConfig
-from chronik.log.files.synced import SyncedOffsets
-from chronik.log.partition import PartitionLog
+from chronik.log.files.synced_offsets import SyncedOffsets
+from chronik.log.partition_log import PartitionLog
 from chronik.protocol.batch import parse_header, validate_produced
 from chronik.protocol.records import Record, encode_batch
 
-from .world import NOW_MS, records_of
+from .harness import NOW_MS, read_records
 
 TOPIC = b"s" * 16
 PLAIN = LogConfig(segment_bytes=900, index_interval_bytes=150, retention_bytes=2500, file_delete_delay_ms=2000)
@@ -31,7 +31,7 @@ Known = tuple[int, bytes | None, bytes | None]
 
 
 @dataclass(slots=True)
-class Promise:
+class AcknowledgedState:
     """The acknowledged state of a partition: its records and log start offset."""
 
     written: dict[int, Known] = field(default_factory=dict)
@@ -44,10 +44,10 @@ class Promise:
     is_compacted: bool = False
 
 
-class Node:
+class ScriptedNode:
     """Partitions on one disk, operated as the broker does."""
 
-    def __init__(self, files: FileSystem, clock: ManualClock, promises: list[Promise]) -> None:
+    def __init__(self, files: FileSystem, clock: ManualClock, promises: list[AcknowledgedState]) -> None:
         self.clock = clock
         self.promises = promises
         self.files = files
@@ -124,15 +124,15 @@ class Node:
         self.cache.close()
 
 
-def new_promises() -> list[Promise]:
-    return [Promise(is_compacted=config.compacts) for config in CONFIGS]
+def new_states() -> list[AcknowledgedState]:
+    return [AcknowledgedState(is_compacted=config.is_compaction_enabled) for config in CONFIGS]
 
 
-def run_script(files: FileSystem, promises: list[Promise], seed: int, operations: int) -> Node:
+def run_script(files: FileSystem, promises: list[AcknowledgedState], seed: int, operations: int) -> ScriptedNode:
     """Run random operations. Raises whatever the file system raises."""
     chance = random.Random(seed)
     clock = ManualClock(NOW_MS)
-    node = Node(files, clock, promises)
+    node = ScriptedNode(files, clock, promises)
     for _ in range(operations):
         clock.advance(1)
         number = chance.randrange(len(CONFIGS))
@@ -154,18 +154,18 @@ def run_script(files: FileSystem, promises: list[Promise], seed: int, operations
             node.truncate(chance, number)
         elif what < 0.985:
             node.close()
-            node = Node(files, clock, promises)
+            node = ScriptedNode(files, clock, promises)
         else:
             node.logs[number].epochs.assign(node.logs[number].log_end_offset, node.logs[number].log_end_offset)
     return node
 
 
-def check(files: FileSystem, promises: list[Promise]) -> int:
+def check_partitions(files: FileSystem, promises: list[AcknowledgedState]) -> int:
     """Open every partition, compare it with the expected state, and return the number of records."""
-    return check_node(Node(files, ManualClock(NOW_MS), promises))
+    return check_node(ScriptedNode(files, ManualClock(NOW_MS), promises))
 
 
-def take_as_promised(node: Node) -> None:
+def accept_current_state(node: ScriptedNode) -> None:
     """After a crash, make the current contents the expected state: consumers have seen them."""
     for log, promise in zip(node.logs, node.promises, strict=True):
         for gone in [offset for offset in promise.written if offset >= log.log_end_offset]:
@@ -174,13 +174,13 @@ def take_as_promised(node: Node) -> None:
         promise.deleted_before = promise.start_claimed = log.log_start_offset
 
 
-def check_node(node: Node) -> int:
+def check_node(node: ScriptedNode) -> int:
     found = 0
     for number, (log, promise) in enumerate(zip(node.logs, node.promises, strict=True)):
         where = f"partition {number}"
         assert log.log_end_offset >= promise.acknowledged_end, where
         assert promise.deleted_before <= log.log_start_offset <= promise.start_claimed, where
-        records = records_of(log)
+        records = read_records(log)
         offsets = [record.offset for record in records]
         assert offsets == sorted(set(offsets)), where
         for record in records:
@@ -191,7 +191,7 @@ def check_node(node: Node) -> int:
     return found
 
 
-def _check_nothing_is_missing(log: PartitionLog, promise: Promise, present: set[int], where: str) -> None:
+def _check_nothing_is_missing(log: PartitionLog, promise: AcknowledgedState, present: set[int], where: str) -> None:
     expected = range(log.log_start_offset, log.log_end_offset)
     if not promise.is_compacted:
         assert present == set(expected), where

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from chronik.log.compaction import KEY_COST_BYTES
+from chronik.log.compaction import BYTES_PER_KEY
 from chronik.log.config import LogConfig
 from chronik.protocol.batch import iter_batches
 from chronik.protocol.compression import Codec
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
 from chronik.protocol.records import Record
-from tests.long import count
+from tests.run_size import sized
 
-from .world import NOW_MS, World, batch, records_of
+from .harness import NOW_MS, LogHarness, batch, read_records
 
 CONFIG = LogConfig(
     segment_bytes=500,
@@ -28,27 +28,27 @@ CONFIG = LogConfig(
 DAY_S = 86_400
 
 
-def write(world: World, key: bytes, value: bytes | None) -> None:
+def write(world: LogHarness, key: bytes, value: bytes | None) -> None:
     world.append(batch(value, key=key, timestamp=world.clock.now_ms()))
 
 
-def contents(world: World) -> dict[bytes | None, bytes | None]:
-    return {record.key: record.value for record in records_of(world.log)}
+def contents(world: LogHarness) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in read_records(world.log)}
 
 
-def compact_all(world: World) -> None:
+def compact_all(world: LogHarness) -> None:
     """Compact all segments, including the active one."""
     if world.log._segments.all and world.log._segments.all[-1].size:
         world.log.roll()
-    world.settle()
+    world.complete_syncs()
     world.compact()
-    world.settle()
+    world.complete_syncs()
 
 
 Write = tuple[int, int | None]
 
 
-@settings(max_examples=count(40, 2000), deadline=None)
+@settings(max_examples=sized(40, 2000), deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -60,7 +60,7 @@ Write = tuple[int, int | None]
     st.sampled_from([0, 1, 4]),
 )
 def test_compacted_log_has_latest_value_of_each_key(steps: list[list[Write] | str], codec: int) -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     model: dict[bytes | None, bytes | None] = {}
     for number, step in enumerate(steps):
         if isinstance(step, list):
@@ -75,9 +75,9 @@ def test_compacted_log_has_latest_value_of_each_key(steps: list[list[Write] | st
             world.clock.advance(120)
         elif step == "restart":
             world.close()
-            world = world.reopened()
+            world = world.reopen()
         elif step == "crash":
-            world = world.reopened(world.twin.crash(number))
+            world = world.reopen(world.simulated_files.crash(number))
         elif world.log._segments.all and world.log._segments.all[-1].size:
             world.log.roll()
         found = contents(world)
@@ -85,18 +85,18 @@ def test_compacted_log_has_latest_value_of_each_key(steps: list[list[Write] | st
         assert {key: value for key, value in found.items() if value is not None} == alive
         assert all(model[key] is None for key, value in found.items() if value is None)
     compact_all(world)
-    offsets = [record.offset for record in records_of(world.log)]
-    keys_found = [record.key for record in records_of(world.log)]
+    offsets = [record.offset for record in read_records(world.log)]
+    keys_found = [record.key for record in read_records(world.log)]
     assert offsets == sorted(offsets)
     assert len(set(keys_found)) == len(keys_found)
 
 
 def test_compacted_log_is_readable_from_every_offset() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     for number in range(60):
         write(world, b"%d" % (number % 3), b"%d" % number)
     compact_all(world)
-    assert [record.offset for record in records_of(world.log)] == [57, 58, 59]
+    assert [record.offset for record in read_records(world.log)] == [57, 58, 59]
     next_offset = 0
     for offset in range(60):
         data = world.log.read(offset, 1, 60)
@@ -109,24 +109,24 @@ def test_compacted_log_is_readable_from_every_offset() -> None:
 
 
 def test_compaction_preserves_end_offsets_of_leader_epochs() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     for number in range(60):
         epoch = 3 if number < 10 else 5 if number < 45 else 6
         world.append(batch(b"%d" % number, key=b"k", timestamp=world.clock.now_ms()), epoch)
     compact_all(world)
-    assert [record.offset for record in records_of(world.log)] == [59]
+    assert [record.offset for record in read_records(world.log)] == [59]
     offset = 0
     while offset < 60:
         for _, header in iter_batches(world.log.read(offset, 1, 60)):
-            epoch, epoch_end = world.log.epochs.range_at(header.base_offset)
+            epoch, epoch_end = world.log.epochs.epoch_at(header.base_offset)
             assert header.partition_leader_epoch == epoch
             assert header.next_offset <= epoch_end
-            assert world.log.epoch_end_offset(epoch) >= (epoch, header.next_offset)
+            assert world.log.end_offset_for_epoch(epoch) >= (epoch, header.next_offset)
             offset = header.next_offset
 
 
 def test_compaction_merges_small_segments() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     for number in range(200):
         write(world, b"%d" % (number % 5), b"%d" % number)
     before = world.log.segment_count
@@ -136,47 +136,47 @@ def test_compaction_merges_small_segments() -> None:
         compact_all(world)
     assert world.log.segment_count <= 4
     assert world.log.size < 1000
-    assert not [path for path in world.twin.paths() if path.endswith((".cleaned", ".swap", ".deleted"))]
+    assert not [path for path in world.simulated_files.paths() if path.endswith((".cleaned", ".swap", ".deleted"))]
 
 
 def test_keyless_records_beyond_full_offset_map_are_kept() -> None:
-    world = World(config=replace(CONFIG, compaction_keys_bytes_max=KEY_COST_BYTES, segment_bytes=100_000))
+    world = LogHarness(config=replace(CONFIG, compaction_keys_bytes_max=BYTES_PER_KEY, segment_bytes=100_000))
     for key in (b"a", b"b", b"c", None):
         world.append(batch(b"v", key=key))
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     assert world.compact()
     assert None in contents(world)
 
 
 def test_delete_horizon_does_not_change_record_timestamps() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     world.append(batch(b"1", None, b"3", keys=[b"a", b"b", b"c"], timestamp=NOW_MS - 1000))
     compact_all(world)
-    assert [(record.timestamp, record.value) for record in records_of(world.log)] == [
+    assert [(record.timestamp, record.value) for record in read_records(world.log)] == [
         (NOW_MS - 1000, b"1"), (NOW_MS - 999, None), (NOW_MS - 998, b"3"),
     ]  # fmt: skip
 
 
 def test_records_within_min_compaction_lag_are_not_compacted() -> None:
-    world = World(config=replace(CONFIG, min_compaction_lag_ms=10_000))
+    world = LogHarness(config=replace(CONFIG, min_compaction_lag_ms=10_000))
     write(world, b"a", b"1")
     write(world, b"a", b"2")
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     assert not world.compact()
     world.clock.advance(11)
     assert world.compact()
 
 
 def test_compaction_starts_at_dirty_ratio_or_max_compaction_lag() -> None:
-    world = World(config=replace(CONFIG, min_cleanable_dirty_ratio=0.5))
+    world = LogHarness(config=replace(CONFIG, min_cleanable_dirty_ratio=0.5))
     for number in range(20):
         write(world, b"%d" % number, bytes(50))
     compact_all(world)
     write(world, b"0", b"again")
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     assert not world.compact()
     world.log.config = replace(world.log.config, max_compaction_lag_ms=DAY_S * 1000)
     assert not world.compact()
@@ -185,10 +185,10 @@ def test_compaction_starts_at_dirty_ratio_or_max_compaction_lag() -> None:
 
 
 def test_active_segment_and_unsynced_records_are_not_compacted() -> None:
-    world = World(config=replace(CONFIG, segment_bytes=100_000))
+    world = LogHarness(config=replace(CONFIG, segment_bytes=100_000))
     for _ in range(3):
         write(world, b"a", b"x")
-    world.settle()
+    world.complete_syncs()
     assert not world.compact()
     world.log.roll()
     write(world, b"b", b"y")
@@ -197,43 +197,43 @@ def test_active_segment_and_unsynced_records_are_not_compacted() -> None:
 
 
 def test_log_without_compact_policy_is_not_compacted() -> None:
-    world = World()
+    world = LogHarness()
     for _ in range(20):
         write(world, b"a", b"x")
-    world.settle()
+    world.complete_syncs()
     assert not world.compact()
 
 
 def test_small_offset_map_compacts_in_several_rounds() -> None:
-    world = World(config=replace(CONFIG, compaction_keys_bytes_max=5 * KEY_COST_BYTES))
+    world = LogHarness(config=replace(CONFIG, compaction_keys_bytes_max=5 * BYTES_PER_KEY))
     for round_number in range(2):
         for key in range(40):
             write(world, b"%d" % key, b"%d" % round_number)
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     rounds = 0
     while world.compact():
-        world.settle()
+        world.complete_syncs()
         rounds += 1
         assert rounds < 50
     assert rounds > 5
     assert contents(world) == {b"%d" % key: b"1" for key in range(40)}
-    assert len(records_of(world.log)) <= 40 + 40
+    assert len(read_records(world.log)) <= 40 + 40
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_batch_with_more_keys_than_offset_map_is_compacted_in_several_rounds(codec: Codec) -> None:
-    world = World(config=replace(CONFIG, compaction_keys_bytes_max=5 * KEY_COST_BYTES, segment_bytes=5_000))
+    world = LogHarness(config=replace(CONFIG, compaction_keys_bytes_max=5 * BYTES_PER_KEY, segment_bytes=5_000))
     keys = [b"%d" % (number % 40) for number in range(80)]
     world.append(batch(*[b"%d" % number for number in range(80)], keys=keys, codec=codec))
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     rounds = 0
     while (compaction := world.log.begin_compaction(world.clock.now_ms())) is not None:
         compaction.run()
         assert len(compaction._offset_map) <= 6
         assert world.log.complete_compaction(compaction)
-        world.settle()
+        world.complete_syncs()
         rounds += 1
         assert rounds < 50
     assert rounds > 5
@@ -241,61 +241,61 @@ def test_batch_with_more_keys_than_offset_map_is_compacted_in_several_rounds(cod
 
 
 def test_compacted_offset_survives_restart() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     for number in range(40):
         write(world, b"%d" % (number % 4), b"x")
     compact_all(world)
     assert world.log._checkpoints.compacted_offset == 40
-    again = world.reopened(world.twin.crash(1))
+    again = world.reopen(world.simulated_files.crash(1))
     assert again.log._checkpoints.compacted_offset == 40
     assert not again.compact()
 
 
 def test_damaged_segment_is_not_compacted() -> None:
-    world = World(config=replace(CONFIG, segment_bytes=400))
+    world = LogHarness(config=replace(CONFIG, segment_bytes=400))
     for number in range(40):
         write(world, b"%d" % (number % 2), b"%d" % number)
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     path = world.path(".log")
     data = damage(world, path)
     assert world.compact()
-    world.settle()
-    assert world.twin.read(path) == data
+    world.complete_syncs()
+    assert world.simulated_files.read(path) == data
     assert [record.value for record in records_from(world, 20)][-2:] == [b"38", b"39"]
 
 
-def damage(world: World, path: str) -> bytes:
+def damage(world: LogHarness, path: str) -> bytes:
     """Damage the last batch of a file, and return the file's contents."""
-    data = bytearray(world.twin.read(path))
+    data = bytearray(world.simulated_files.read(path))
     data[-3] ^= 1
-    inode = world.twin._names[path]
+    inode = world.simulated_files._names[path]
     assert inode.content is not None
     inode.content[:] = data
     return bytes(data)
 
 
-def records_from(world: World, offset: int) -> list[Record]:
+def records_from(world: LogHarness, offset: int) -> list[Record]:
     world.log.log_start_offset = offset
-    return records_of(world.log)
+    return read_records(world.log)
 
 
 def test_long_keys_are_distinguished() -> None:
-    world = World(config=replace(CONFIG, segment_bytes=5000))
+    world = LogHarness(config=replace(CONFIG, segment_bytes=5000))
     keys = [bytes(100) + b"%d" % number for number in range(10)]
     for value in (b"old", b"new"):
         for key in keys:
             write(world, key, value)
     compact_all(world)
     assert contents(world) == dict.fromkeys(keys, b"new")
-    assert len(records_of(world.log)) == 10
+    assert len(read_records(world.log)) == 10
 
 
 def test_other_control_batches_are_kept() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     write(world, b"a", b"1")
     marker = encode_marker_batch(
-        TransactionMarker(committed=True, coordinator_epoch=1),
+        TransactionMarker(is_commit=True, coordinator_epoch=1),
         timestamp=NOW_MS,
         producer_id=5,
         producer_epoch=0,
@@ -311,27 +311,27 @@ def test_other_control_batches_are_kept() -> None:
 
 
 def test_last_sequence_of_producer_survives_compaction() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     for sequence in range(3):
         world.append(batch(b"%d" % sequence, key=b"a", producer_id=9, sequence=sequence))
     write(world, b"a", b"last")
     compact_all(world)
     assert contents(world) == {b"a": b"last"}
-    files = world.twin.kill()
+    files = world.simulated_files.kill()
     for path in [path for path in files.paths() if path.endswith(".snapshot")]:
         files.remove(path)
-    again = World(files, CONFIG)
+    again = LogHarness(files, CONFIG)
     producer = again.log.producers.get(9)
     assert producer is not None
     assert producer.batches[-1].last_sequence == 2
 
 
 def test_appends_and_deletions_during_compaction_are_preserved() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     for number in range(40):
         write(world, b"%d" % (number % 4), b"%d" % number)
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     job = world.log.begin_compaction(world.clock.now_ms())
     assert job is not None
     steps = job.steps()
@@ -341,36 +341,36 @@ def test_appends_and_deletions_during_compaction_are_preserved() -> None:
         pass
     assert world.log.complete_compaction(job)
     assert contents(world)[b"new"] == b"value"
-    world.settle()
+    world.complete_syncs()
     assert contents(world)[b"new"] == b"value"
 
     for number in range(40):
         write(world, b"%d" % (number % 4), b"%d" % number)
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     job = world.log.begin_compaction(world.clock.now_ms())
     assert job is not None
     job.run()
     world.log.delete_records_before(60)
-    world.settle()
-    expected = records_of(world.log)
+    world.complete_syncs()
+    expected = read_records(world.log)
     world.log.complete_compaction(job)
-    world.settle()
-    assert records_of(world.log)[-4:] == expected[-4:]
-    assert not [path for path in world.twin.paths() if path.endswith((".cleaned", ".swap"))]
+    world.complete_syncs()
+    assert read_records(world.log)[-4:] == expected[-4:]
+    assert not [path for path in world.simulated_files.paths() if path.endswith((".cleaned", ".swap"))]
 
 
 def test_compaction_is_discarded_after_truncation() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     for number in range(40):
         write(world, b"%d" % (number % 4), b"%d" % number)
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     job = world.log.begin_compaction(world.clock.now_ms())
     assert job is not None
     job.run()
     world.log.truncate_to(20)
-    expected = records_of(world.log)
+    expected = read_records(world.log)
     assert not world.log.complete_compaction(job)
-    assert records_of(world.log) == expected
-    assert not [path for path in world.twin.paths() if path.endswith((".cleaned", ".swap"))]
+    assert read_records(world.log) == expected
+    assert not [path for path in world.simulated_files.paths() if path.endswith((".cleaned", ".swap"))]

@@ -9,23 +9,23 @@ from chronik.protocol.batch import iter_batches
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import Record, iter_records
 
-from .world import NOW_MS, TOPIC_ID, World, batch, max_timestamp_offset, offset_for_timestamp, records_of
+from .harness import NOW_MS, TOPIC_ID, LogHarness, batch, max_timestamp_offset, offset_for_timestamp, read_records
 
 CONFIG = LogConfig(segment_bytes=100_000, index_interval_bytes=250, file_delete_delay_ms=0)
 
 
-def written(batches: int = 12, config: LogConfig = CONFIG) -> World:
-    world = World(config=config)
+def written(batches: int = 12, config: LogConfig = CONFIG) -> LogHarness:
+    world = LogHarness(config=config)
     for number in range(batches):
         world.append(batch(b"%d-a" % number, b"%d-b" % number, timestamp=NOW_MS + number * 10), epoch=number // 5)
     return world
 
 
-def positions(world: World, suffix: str = ".log") -> list[tuple[int, int, int]]:
+def positions(world: LogHarness, suffix: str = ".log") -> list[tuple[int, int, int]]:
     """Return (start, end, base offset) of each batch in the first segment."""
     return [
         (position, position + header.size, header.base_offset)
-        for position, header in iter_batches(world.twin.read(world.path(suffix)))
+        for position, header in iter_batches(world.simulated_files.read(world.path(suffix)))
     ]
 
 
@@ -35,7 +35,7 @@ def flipped(data: bytes, position: int, bit: int = 0) -> bytes:
     return bytes(changed)
 
 
-def read_what_is_good(world: World) -> tuple[list[Record], list[int]]:
+def read_what_is_good(world: LogHarness) -> tuple[list[Record], list[int]]:
     """Read every offset individually, and return the records and the offsets that failed."""
     served: dict[int, Record] = {}
     refused = []
@@ -55,14 +55,14 @@ def read_what_is_good(world: World) -> tuple[list[Record], list[int]]:
 def test_bit_flip_below_synced_offset_affects_only_its_batch() -> None:
     world = written()
     world.close()
-    intact, path = world.twin.read(world.path(".log")), world.path(".log")
-    expected = records_of(World(world.twin.kill(), CONFIG).log)
+    intact, path = world.simulated_files.read(world.path(".log")), world.path(".log")
+    expected = read_records(LogHarness(world.simulated_files.kill(), CONFIG).log)
     checked = 0
     for start, end, base_offset in positions(world):
         for position in range(start, end):
-            files = world.twin.kill()
+            files = world.simulated_files.kill()
             files.overwrite(path, flipped(intact, position, position % 8))
-            damaged = World(files, CONFIG)
+            damaged = LogHarness(files, CONFIG)
             served, refused = read_what_is_good(damaged)
             assert refused == [base_offset, base_offset + 1], f"byte {position - start} of batch {base_offset}"
             assert served == [record for record in expected if record.offset not in refused]
@@ -74,11 +74,11 @@ def test_bit_flip_below_synced_offset_affects_only_its_batch() -> None:
 
 def test_bit_flip_in_open_log_is_detected_on_read() -> None:
     world = written()
-    world.settle()
+    world.complete_syncs()
     path = world.path(".log")
-    intact = world.twin.read(path)
-    expected = records_of(world.log)
-    inode = world.twin._names[path]
+    intact = world.simulated_files.read(path)
+    expected = read_records(world.log)
+    inode = world.simulated_files._names[path]
     for start, end, base_offset in positions(world):
         for position in range(start, end, 3):
             assert inode.content is not None
@@ -87,7 +87,7 @@ def test_bit_flip_in_open_log_is_detected_on_read() -> None:
             assert refused == [base_offset, base_offset + 1]
             assert served == [record for record in expected if record.offset not in refused]
             inode.content[position] ^= 0x10
-    assert world.twin.read(path) == intact
+    assert world.simulated_files.read(path) == intact
 
 
 def test_bit_flip_above_synced_offset_truncates_log() -> None:
@@ -96,14 +96,14 @@ def test_bit_flip_above_synced_offset_truncates_log() -> None:
     for number in range(6, 9):
         world.append(batch(b"%d-a" % number, b"%d-b" % number), epoch=1)
     path = world.path(".log")
-    intact = world.twin.read(path)
+    intact = world.simulated_files.read(path)
     for start, end, base_offset in positions(world)[6:]:
         for position in range(start, end):
-            files = world.twin.kill()
+            files = world.simulated_files.kill()
             files.overwrite(path, flipped(intact, position, position % 8))
-            recovered = World(files, CONFIG)
+            recovered = LogHarness(files, CONFIG)
             assert recovered.log.log_end_offset == base_offset, f"byte {position - start}"
-            assert len(records_of(recovered.log)) == base_offset
+            assert len(read_records(recovered.log)) == base_offset
             assert files.size(path) == start
 
 
@@ -112,29 +112,29 @@ def test_torn_tail_of_any_length_is_truncated_on_restart() -> None:
     world.sync()
     world.append(batch(b"6-a", b"6-b"), epoch=1)
     path = world.path(".log")
-    intact = world.twin.read(path)
+    intact = world.simulated_files.read(path)
     start = positions(world)[6][0]
     for size in range(start, len(intact) - 1):  # the last byte is a zero itself
         for padding in (b"", bytes(64)):
-            files = world.twin.kill()
+            files = world.simulated_files.kill()
             files.overwrite(path, intact[:size] + padding)
-            recovered = World(files, CONFIG)
+            recovered = LogHarness(files, CONFIG)
             assert recovered.log.log_end_offset == 12
             assert recovered.append(batch(b"new"), epoch=2).base_offset == 12
-            assert len(records_of(recovered.log)) == 13
+            assert len(read_records(recovered.log)) == 13
 
 
 def test_reads_skip_damage_longer_than_a_batch() -> None:
     world = written()
     world.close()
     path = world.path(".log")
-    intact = world.twin.read(path)
+    intact = world.simulated_files.read(path)
     starts = positions(world)
     for first in range(len(starts) - 2):
-        files = world.twin.kill()
+        files = world.simulated_files.kill()
         begin, end = starts[first][0], starts[first + 1][1]
         files.overwrite(path, intact[:begin] + b"\xff" * (end - begin) + intact[end:])
-        _, refused = read_what_is_good(World(files, CONFIG))
+        _, refused = read_what_is_good(LogHarness(files, CONFIG))
         assert refused == list(range(2 * first, 2 * first + 4))
 
 
@@ -143,15 +143,15 @@ def test_missing_synced_records_are_reported_and_offsets_not_reused() -> None:
     world.close()
     path = world.path(".log")
     start = positions(world)[8][0]
-    files = world.twin.kill()
-    files.overwrite(path, world.twin.read(path)[: start + 30])
-    damaged = World(files, CONFIG)
+    files = world.simulated_files.kill()
+    files.overwrite(path, world.simulated_files.read(path)[: start + 30])
+    damaged = LogHarness(files, CONFIG)
     served, refused = read_what_is_good(damaged)
     assert len(served) == 16
     assert refused == list(range(16, 24))
     assert damaged.append(batch(b"new"), epoch=9).base_offset == 24
     damaged.close()
-    again = World(files, CONFIG)
+    again = LogHarness(files, CONFIG)
     served, refused = read_what_is_good(again)
     assert len(served) == 17
     assert refused == list(range(16, 24))
@@ -160,11 +160,11 @@ def test_missing_synced_records_are_reported_and_offsets_not_reused() -> None:
 def test_missing_directory_does_not_reset_log_end_offset() -> None:
     world = written()
     world.close()
-    files = world.twin.kill()
+    files = world.simulated_files.kill()
     for file_path in files.paths():
         if file_path.startswith("topics"):
             files.remove(file_path)
-    again = World(files, CONFIG)
+    again = LogHarness(files, CONFIG)
     assert again.append(batch(b"new")).base_offset == 24
 
 
@@ -173,16 +173,16 @@ def test_bit_flip_in_index_or_epochs_is_detected_and_repaired(suffix: str) -> No
     config = LogConfig(segment_bytes=900, index_interval_bytes=100, file_delete_delay_ms=0)
     world = written(20, config)
     world.close()
-    expected = records_of(World(world.twin.kill(), config).log)
-    paths = [path for path in world.twin.paths() if path.endswith(suffix)]
+    expected = read_records(LogHarness(world.simulated_files.kill(), config).log)
+    paths = [path for path in world.simulated_files.paths() if path.endswith(suffix)]
     assert paths
     for path in paths:
-        intact = world.twin.read(path)
+        intact = world.simulated_files.read(path)
         for position in range(len(intact)):
-            files = world.twin.kill()
+            files = world.simulated_files.kill()
             files.overwrite(path, flipped(intact, position, position % 8))
-            again = World(files, config)
-            assert records_of(again.log) == expected, f"byte {position} of {path}"
+            again = LogHarness(files, config)
+            assert read_records(again.log) == expected, f"byte {position} of {path}"
             assert offset_for_timestamp(again.log, NOW_MS + 50) == offset_for_timestamp(world.log, NOW_MS + 50)
             assert again.log.epochs.entries() == world.log.epochs.entries()
 
@@ -193,31 +193,31 @@ def test_log_is_readable_without_index_epoch_and_snapshot_files(suffix: str, los
     config = LogConfig(segment_bytes=900, index_interval_bytes=100, file_delete_delay_ms=0)
     world = written(20, config)
     world.close()
-    files = world.twin.kill()
+    files = world.simulated_files.kill()
     for path in [path for path in files.paths() if path.endswith(suffix)]:
         if loss == "removed":
             files.remove(path)
         else:
             data = files.read(path)
             files.overwrite(path, data[: len(data) // 2 if loss == "halved" else 0])
-    again = World(files, config)
-    assert records_of(again.log) == records_of(world.log)
+    again = LogHarness(files, config)
+    assert read_records(again.log) == read_records(world.log)
     assert again.log.epochs.entries() == world.log.epochs.entries()
     assert max_timestamp_offset(again.log) == max_timestamp_offset(world.log)
 
 
 def test_bit_flip_in_snapshot_is_detected() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     for sequence in range(4):
         world.append(batch(b"x", producer_id=7, sequence=sequence))
     world.close()
     path = world.path(".snapshot")
-    intact = world.twin.read(path)
+    intact = world.simulated_files.read(path)
     known = world.log.producers.get(7)
     for position in range(len(intact)):
-        files = world.twin.kill()
+        files = world.simulated_files.kill()
         files.overwrite(path, flipped(intact, position, position % 8))
-        again = World(files, CONFIG)
+        again = LogHarness(files, CONFIG)
         found = again.log.producers.get(7)
         assert found is not None
         assert known is not None
@@ -230,31 +230,31 @@ def test_log_start_offset_survives_bit_flip_in_checkpoint() -> None:
     world.log.delete_records_before(7)
     world.close()
     path = world.path("log-start")
-    intact = world.twin.read(path)
+    intact = world.simulated_files.read(path)
     for position in range(len(intact)):
-        files = world.twin.kill()
+        files = world.simulated_files.kill()
         files.overwrite(path, flipped(intact, position))
-        assert World(files, CONFIG).log.log_start_offset == 7
+        assert LogHarness(files, CONFIG).log.log_start_offset == 7
 
 
 def test_damaged_synced_offset_slot_only_extends_recovery() -> None:
     world = written()
     world.close()
-    intact = world.twin.read("synced-offsets")
+    intact = world.simulated_files.read("synced-offsets")
     assert world.synced.get(TOPIC_ID, 0) == 24
     for position in range(len(intact)):
-        files = world.twin.kill()
+        files = world.simulated_files.kill()
         files.overwrite("synced-offsets", flipped(intact, position))
-        again = World(files, CONFIG)
+        again = LogHarness(files, CONFIG)
         assert again.log.log_end_offset == 24
-        assert len(records_of(again.log)) == 24
+        assert len(read_records(again.log)) == 24
 
 
 def test_segment_truncated_externally_is_reported_as_damage() -> None:
-    world = World()
+    world = LogHarness()
     for number in range(8):
         world.append(batch(b"%d" % number))
-    world.settle()
+    world.complete_syncs()
     file = world.files.open(world.path(".log"))
     file.truncate(file.size // 2)
     file.close()

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from chronik.files import RealFiles
+from chronik.files import DiskFileSystem
 from chronik.log.config import LogConfig
-from chronik.log.partition import PartitionLog
+from chronik.log.partition_log import PartitionLog
 from chronik.protocol.batch import iter_batches, parse_header
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
-from tests.files.twin import TwinFile, TwinFiles
+from tests.files.simulated_files import SimulatedFile, SimulatedFileSystem
 
-from .world import FOLDER, NOW_MS, World, batch, records_of, values_of
+from .harness import FOLDER, NOW_MS, LogHarness, batch, read_records, read_values
 
 
-def filled(world: World, batches: int = 40) -> list[tuple[int, int]]:
+def filled(world: LogHarness, batches: int = 40) -> list[tuple[int, int]]:
     """Append batches, and return the (first, last) offset of each."""
     ranges = []
     for number in range(batches):
@@ -26,7 +26,7 @@ def filled(world: World, batches: int = 40) -> list[tuple[int, int]]:
 
 
 def test_read_at_any_offset_starts_with_batch_containing_it() -> None:
-    world = World()
+    world = LogHarness()
     ranges = filled(world)
     assert world.log.segment_count > 3
     assert ranges[0][0] == 0
@@ -38,7 +38,7 @@ def test_read_at_any_offset_starts_with_batch_containing_it() -> None:
 
 
 def test_read_never_exceeds_end_offset() -> None:
-    world = World()
+    world = LogHarness()
     ranges = filled(world)
     for first, last in ranges:
         assert len(world.log.read(first, 1 << 20, last)) == 0  # the batch does not end below `last`
@@ -47,7 +47,7 @@ def test_read_never_exceeds_end_offset() -> None:
 
 
 def test_read_returns_whole_batches_within_max_bytes_but_at_least_one() -> None:
-    world = World(config=LogConfig())
+    world = LogHarness(config=LogConfig())
     filled(world)
     size = len(world.log.read(0, 1, 1000))
     whole = world.log.read(0, 1 << 20, world.log.log_end_offset)
@@ -61,17 +61,17 @@ def test_read_returns_whole_batches_within_max_bytes_but_at_least_one() -> None:
 
 
 def test_batch_larger_than_read_buffer_is_returned_whole() -> None:
-    world = World(config=LogConfig())
+    world = LogHarness(config=LogConfig())
     large = bytes(3_000_000)
     world.append(batch(b"small"))
     world.append(batch(large))
     world.append(batch(b"small"))
-    assert values_of(world.log) == [b"small", large, b"small"]
-    assert [record.value for record in records_of(world.log, max_bytes=1)] == [b"small", large, b"small"]
+    assert read_values(world.log) == [b"small", large, b"small"]
+    assert [record.value for record in read_records(world.log, max_bytes=1)] == [b"small", large, b"small"]
 
 
 def test_read_outside_log_raises_offset_out_of_range() -> None:
-    world = World()
+    world = LogHarness()
     filled(world)
     for offset in (-1, world.log.log_end_offset + 1):
         with pytest.raises(KafkaError) as caught:
@@ -81,21 +81,21 @@ def test_read_outside_log_raises_offset_out_of_range() -> None:
 
 
 def test_batches_of_one_append_get_consecutive_offsets() -> None:
-    world = World()
+    world = LogHarness()
     info = world.append(batch(b"a", b"b") + batch(b"c") + batch(b"d", b"e"))
     assert (info.base_offset, info.last_offset) == (0, 4)
-    assert [(record.offset, record.value) for record in records_of(world.log)] == [
+    assert [(record.offset, record.value) for record in read_records(world.log)] == [
         (0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"), (4, b"e"),
     ]  # fmt: skip
 
 
 def test_log_on_disk_survives_close_and_reopen(tmp_path: Path) -> None:
-    world = World(RealFiles(tmp_path))
+    world = LogHarness(DiskFileSystem(tmp_path))
     filled(world)
-    expected = records_of(world.log)
+    expected = read_records(world.log)
     world.close()
-    again = World(RealFiles(tmp_path))
-    assert records_of(again.log) == expected
+    again = LogHarness(DiskFileSystem(tmp_path))
+    assert read_records(again.log) == expected
     assert again.log.synced_offset == again.log.log_end_offset
     info = again.append(batch(b"next"), epoch=9)
     assert info.base_offset == len(expected)
@@ -103,11 +103,11 @@ def test_log_on_disk_survives_close_and_reopen(tmp_path: Path) -> None:
 
 
 def test_empty_partition_has_no_files() -> None:
-    world = World()
+    world = LogHarness()
     world.log.epochs.assign(7, 0)
     assert world.log.begin_sync() is None
     world.log.close()
-    assert not [path for path in world.twin.paths() if path.startswith("topics")]
+    assert not [path for path in world.simulated_files.paths() if path.startswith("topics")]
     assert (world.log.log_start_offset, world.log.log_end_offset) == (0, 0)
 
 
@@ -117,25 +117,25 @@ def test_active_segment_rolls_by_size_time_and_index_size() -> None:
         LogConfig(segment_ms=10_000),
         LogConfig(segment_index_bytes=24, index_interval_bytes=0),
     ):
-        world = World(config=config)
+        world = LogHarness(config=config)
         for number in range(20):
             world.append(batch(b"x", timestamp=NOW_MS + number * 1000))
         assert world.log.segment_count >= 2, config
-        assert len(values_of(world.log)) == 20
+        assert len(read_values(world.log)) == 20
 
 
 def test_segment_rolls_by_time_after_restart() -> None:
-    world = World(config=LogConfig(segment_ms=10_000, index_interval_bytes=0))
+    world = LogHarness(config=LogConfig(segment_ms=10_000, index_interval_bytes=0))
     for number in range(5):
         world.append(batch(b"x", timestamp=NOW_MS + number))
     world.close()
-    again = World(world.files, world.config)
+    again = LogHarness(world.files, world.config)
     again.append(batch(b"x", timestamp=NOW_MS + 20_000))
     assert again.log.segment_count == 2
 
 
 def test_append_larger_than_segment_is_rejected() -> None:
-    world = World(config=LogConfig(segment_bytes=100))
+    world = LogHarness(config=LogConfig(segment_bytes=100))
     with pytest.raises(KafkaError) as caught:
         world.append(batch(bytes(200)))
     assert caught.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
@@ -143,21 +143,21 @@ def test_append_larger_than_segment_is_rejected() -> None:
 
 
 def test_append_with_older_leader_epoch_is_fenced() -> None:
-    world = World()
+    world = LogHarness()
     world.append(batch(b"a"), epoch=5)
     with pytest.raises(KafkaError) as caught:
         world.append(batch(b"b"), epoch=4)
     assert caught.value.code == ErrorCode.FENCED_LEADER_EPOCH
-    assert values_of(world.log) == [b"a"]
+    assert read_values(world.log) == [b"a"]
 
 
 def test_follower_appends_only_valid_consecutive_batches() -> None:
-    leader, follower = World(), World()
+    leader, follower = LogHarness(), LogHarness()
     filled(leader)
     while follower.log.log_end_offset < leader.log.log_end_offset:
         data = leader.log.read(follower.log.log_end_offset, 300, leader.log.log_end_offset)
         assert follower.log.append_as_follower(data) is not None
-    assert records_of(follower.log) == records_of(leader.log)
+    assert read_records(follower.log) == read_records(leader.log)
     assert follower.log.epochs.entries() == leader.log.epochs.entries()
 
     gap = leader.log.read(5, 300, leader.log.log_end_offset)
@@ -171,29 +171,29 @@ def test_follower_appends_only_valid_consecutive_batches() -> None:
 
 
 def test_number_of_open_files_is_bounded() -> None:
-    files = TwinFiles()
-    world = World(files, LogConfig(segment_bytes=300, index_interval_bytes=0), open_files_max=8)
+    files = SimulatedFileSystem()
+    world = LogHarness(files, LogConfig(segment_bytes=300, index_interval_bytes=0), open_files_max=8)
     for number in range(100):
         world.append(batch(b"%d" % number))
         world.sync()
     assert world.log.segment_count > 20
-    assert len(values_of(world.log)) == 100
+    assert len(read_values(world.log)) == 100
     assert len(world.cache) <= 8
 
 
 def test_open_reads_only_the_last_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = LogHarness()
     filled(world, 200)
     world.close()
-    files = world.twin
+    files = world.simulated_files
     opened: list[str] = []
     open_file = files.open
 
-    def watched(path: str) -> TwinFile:
+    def watched(path: str) -> SimulatedFile:
         opened.append(path)
         return open_file(path)
 
     monkeypatch.setattr(files, "open", watched)
-    log = PartitionLog.open(files, World(files).cache, FOLDER, world.config, world.clock, world.log.log_end_offset)
+    log = PartitionLog.open(files, LogHarness(files).cache, FOLDER, world.config, world.clock, world.log.log_end_offset)
     assert log.segment_count > 10
     assert len({path for path in opened if path.endswith(".log")}) <= 1

@@ -5,64 +5,64 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from chronik.log import producers, snapshots
+from chronik.log import producer_snapshots, producer_state
 from chronik.log.config import DAY_MS
-from chronik.log.producers import ProducerStates
-from chronik.log.transactions import ENDED_MAX, Transactions
+from chronik.log.partition_transactions import UNREPLICATED_MAX, PartitionTransactions
+from chronik.log.producer_state import ProducerStateManager
 
-from .transactional import SMALL, Writer, committed_values, copied
-from .world import NOW_MS, World, batch
+from .harness import NOW_MS, LogHarness, batch
+from .transactional_writer import SMALL, TransactionalWriter, committed_values, replicate_log
 
 
 def test_last_stable_offset_is_first_offset_of_oldest_open_transaction() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     writer.world.append(batch(b"plain"))
     first = writer.write(1, b"a")
     second = writer.write(2, b"b")
-    assert (first, second, writer.stable()) == (1, 2, 1)
-    assert writer.stable(high_watermark=1) == 1
+    assert (first, second, writer.last_stable_offset()) == (1, 2, 1)
+    assert writer.last_stable_offset(high_watermark=1) == 1
     writer.end(1, commit=True)
-    assert writer.stable() == second
+    assert writer.last_stable_offset() == second
     end = writer.end(2, commit=False) + 1
-    assert writer.stable() == end
+    assert writer.last_stable_offset() == end
 
 
 def test_last_stable_offset_waits_until_marker_is_committed() -> None:
     """If the marker is lost with its leader, the last stable offset of the next leader must not go back."""
-    writer = Writer()
+    writer = TransactionalWriter()
     first = writer.write(1, b"a")
     marker = writer.end(1, commit=True)
-    assert writer.stable(high_watermark=marker) == first
-    assert writer.stable(high_watermark=marker + 1) == marker + 1
+    assert writer.last_stable_offset(high_watermark=marker) == first
+    assert writer.last_stable_offset(high_watermark=marker + 1) == marker + 1
 
 
 def test_nested_transaction_does_not_change_last_stable_offset() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     outer = writer.write(1, b"a")
     writer.write(2, b"b")
     inner_marker = writer.end(2, commit=True)
     outer_marker = writer.end(1, commit=True)
-    assert writer.stable(inner_marker) == outer
-    assert writer.stable(inner_marker + 1) == outer
-    assert writer.stable(outer_marker) == outer
-    assert writer.stable(outer_marker + 1) == outer_marker + 1
+    assert writer.last_stable_offset(inner_marker) == outer
+    assert writer.last_stable_offset(inner_marker + 1) == outer
+    assert writer.last_stable_offset(outer_marker) == outer
+    assert writer.last_stable_offset(outer_marker + 1) == outer_marker + 1
 
 
 def test_number_of_tracked_completed_transactions_is_bounded() -> None:
-    transactions = Transactions()
-    for offset in range(0, 6 * ENDED_MAX, 2):
-        transactions.wrote(1, offset)
-        transactions.ended(1, offset + 1, committed=True)
-    assert len(transactions.stored().ended) == ENDED_MAX
-    end = 6 * ENDED_MAX
-    assert transactions.first_unstable(1) == 0  # undecided transactions are never considered decided
-    assert transactions.first_unstable(end - 100) == end - 100
-    assert transactions.first_unstable(end) is None
-    assert not transactions.are_in_doubt
+    transactions = PartitionTransactions()
+    for offset in range(0, 6 * UNREPLICATED_MAX, 2):
+        transactions.record_batch(1, offset)
+        transactions.record_marker(1, offset + 1, committed=True)
+    assert len(transactions.to_snapshot().ended) == UNREPLICATED_MAX
+    end = 6 * UNREPLICATED_MAX
+    assert transactions.first_unstable_offset(1) == 0  # undecided transactions are never considered decided
+    assert transactions.first_unstable_offset(end - 100) == end - 100
+    assert transactions.first_unstable_offset(end) is None
+    assert not transactions.has_undecided
 
 
 def test_fetch_returns_aborted_transactions_of_its_range() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     for producer in (1, 2, 3):
         writer.write(producer, b"x", b"y")  # 0-1, 2-3, 4-5
     writer.end(2, commit=False)  # 6
@@ -79,16 +79,16 @@ def test_fetch_returns_aborted_transactions_of_its_range() -> None:
 
 
 def test_aborted_transactions_are_returned_in_order_of_first_offset() -> None:
-    transactions = Transactions()
-    transactions.wrote(1, 0)  # stays open while the other producer has many transactions
+    transactions = PartitionTransactions()
+    transactions.record_batch(1, 0)  # stays open while the other producer has many transactions
     firsts = range(1, 6001, 2)
     for first in firsts:
-        transactions.wrote(2, first)
-        transactions.ended(2, first + 1, committed=False)
-    transactions.ended(1, 6001, committed=False)
+        transactions.record_batch(2, first)
+        transactions.record_marker(2, first + 1, committed=False)
+    transactions.record_marker(1, 6001, committed=False)
 
     def find_aborted(start: int, end: int) -> list[tuple[int, int]]:
-        return [each[:2] for each in transactions.aborted.between(start, end)]
+        return [each[:2] for each in transactions.aborted.find_in_range(start, end)]
 
     assert find_aborted(0, 9000) == [(1, 0), *((2, first) for first in firsts)]
     assert find_aborted(0, 3) == [(1, 0), (2, 1)]
@@ -98,18 +98,18 @@ def test_aborted_transactions_are_returned_in_order_of_first_offset() -> None:
 
 
 def test_marker_of_producer_without_batches_changes_nothing() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     writer.end(5, commit=False)
     writer.write(1, b"a")
     writer.end(1, commit=False)
     writer.end(1, commit=False)  # a repeated marker
     assert writer.aborted() == [(1, 1)]
-    assert writer.stable() == writer.log.log_end_offset
+    assert writer.last_stable_offset() == writer.log.log_end_offset
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_transaction_state_survives_restart(is_closed: bool) -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     for number in range(30):  # several segments
         writer.write(1, b"%d" % number)
         writer.end(1, commit=number % 3 == 0)
@@ -122,28 +122,32 @@ def test_transaction_state_survives_restart(is_closed: bool) -> None:
         writer.log.sync()
     writer.restart(closes=is_closed)
     # As the high watermark advances:
-    assert [writer.stable(at) for at in (marker, marker + 1, marker + 2)] == [left_open, left_open, reopened]
+    assert [writer.last_stable_offset(at) for at in (marker, marker + 1, marker + 2)] == [
+        left_open,
+        left_open,
+        reopened,
+    ]
     assert len(writer.aborted()) == 20
 
 
 def test_transaction_state_is_rebuilt_without_snapshots() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     for number in range(30):
         writer.write(number % 4, b"%d" % number)
         writer.end(number % 3, commit=number % 5 == 0)
-    known = writer.aborted(), writer.stable()
+    known = writer.aborted(), writer.last_stable_offset()
     writer.restart_without_snapshots()
-    assert (writer.aborted(), writer.stable()) == known
+    assert (writer.aborted(), writer.last_stable_offset()) == known
     assert known[0]
 
 
 def test_truncating_marker_reopens_its_transaction() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     first = writer.write(1, b"a")
     marker = writer.end(1, commit=False)
     writer.log.sync()
     writer.log.truncate_to(marker)
-    assert (writer.stable(), writer.aborted()) == (first, [])
+    assert (writer.last_stable_offset(), writer.aborted()) == (first, [])
     writer.end(1, commit=False)
     assert writer.aborted() == [(1, first)]
 
@@ -152,8 +156,8 @@ def test_truncation_restores_state_from_older_snapshot() -> None:
     """Truncation to any point of a log with several segments gives the state of a log that never had more."""
     steps = 40
 
-    def written(count: int) -> Writer:
-        writer = Writer()
+    def written(count: int) -> TransactionalWriter:
+        writer = TransactionalWriter()
         for number in range(count):
             if number % 3 < 2:
                 writer.write(number % 4, b"%d" % number)
@@ -167,14 +171,14 @@ def test_truncation_restores_state_from_older_snapshot() -> None:
     for count in range(steps - 1, 0, -1):
         full.log.truncate_to(count)
         less = written(count)
-        assert (full.stable(), full.aborted()) == (less.stable(), less.aborted())
+        assert (full.last_stable_offset(), full.aborted()) == (less.last_stable_offset(), less.aborted())
         assert full.log.producers.transactions.open == less.log.producers.transactions.open
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_snapshot_beyond_truncation_is_deleted_durably(seed: int) -> None:
     """After a power failure, when the log has grown to the same offset again with other batches."""
-    writer = Writer(replace(SMALL, segment_bytes=10_000))
+    writer = TransactionalWriter(replace(SMALL, segment_bytes=10_000))
     writer.write(1, b"stays")
     writer.world.sync()
     writer.write(2, b"cut off", b"cut off")
@@ -183,65 +187,65 @@ def test_snapshot_beyond_truncation_is_deleted_durably(seed: int) -> None:
     writer.log.truncate_to(1)
     first = writer.write(3, b"another", b"another", b"another")
     writer.world.sync()
-    writer.world = writer.world.reopened(writer.world.twin.crash(seed))
+    writer.world = writer.world.reopen(writer.world.simulated_files.crash(seed))
     assert writer.log.log_end_offset == first + 3
     assert writer.log.producers.transactions.open == {1: 0, 3: first}
 
 
 def test_aborted_transactions_below_log_start_are_removed() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     writer.write(1, b"a")
     marker = writer.end(1, commit=False)
     second = writer.write(1, b"b")
     writer.end(1, commit=False)
     writer.log.delete_records_before(marker + 1)
     assert writer.aborted() == [(1, second)]
-    writer.world.settle()
+    writer.world.complete_syncs()
     writer.restart()
     assert writer.aborted() == [(1, second)]
 
 
 def test_delete_records_may_delete_start_of_open_transaction() -> None:
     """As in Kafka, the rest of the transaction stays undecided."""
-    writer = Writer()
+    writer = TransactionalWriter()
     writer.write(1, b"a")
     writer.world.append(batch(b"plain"))
     start = writer.write(1, b"b")
     writer.log.delete_records_before(start)
-    assert writer.stable() == start
+    assert writer.last_stable_offset() == start
     marker = writer.end(1, commit=False)
-    assert writer.stable() == marker + 1
+    assert writer.last_stable_offset() == marker + 1
     assert committed_values(writer.log, marker + 1) == []
 
 
 def test_transaction_state_survives_deletion_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots are not taken with every segment while there are many aborted transactions."""
-    monkeypatch.setattr(snapshots, "LOG_PER_ABORTED", 1000)
-    writer = Writer()
+    monkeypatch.setattr(producer_snapshots, "LOG_BYTES_PER_ABORTED_BYTE", 1000)
+    writer = TransactionalWriter()
     writer.write(1, b"a")
     writer.end(1, commit=False)
     writer.write(9, b"its only one")
     for number in range(40):
         writer.write(1, b"%d" % number)
         writer.end(1, commit=number % 2 == 0)
-    assert not [path for path in writer.world.twin.paths() if path.endswith(".snapshot")]
+    assert not [path for path in writer.world.simulated_files.paths() if path.endswith(".snapshot")]
     first = writer.write(2, b"open")
     writer.log.delete_records_before(first - 10)
-    writer.world.settle()
+    writer.world.complete_syncs()
     writer.restart()
     assert writer.log.producers.get(9) is not None
-    assert writer.stable() == writer.log.log_start_offset  # the open transaction has no records left
+    assert writer.last_stable_offset() == writer.log.log_start_offset  # the open transaction has no records left
     writer.end(9, commit=True)
-    assert writer.stable() == first
+    assert writer.last_stable_offset() == first
 
 
 def test_snapshots_become_less_frequent_with_many_aborted_transactions() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     sizes: list[tuple[str, int]] = []
     for number in range(400):
         writer.write(1, b"%d" % number)
         writer.end(1, commit=False)
-        files = writer.world.twin
+        files = writer.world.simulated_files
         paths = [path for path in files.paths() if path.endswith(".snapshot")]
         if paths and (not sizes or max(paths) != sizes[-1][0]):
             sizes.append((max(paths), files.size(max(paths))))
@@ -251,7 +255,7 @@ def test_snapshots_become_less_frequent_with_many_aborted_transactions() -> None
 
 
 def test_producer_with_open_transaction_does_not_expire() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     writer.write(1, b"a")
     writer.write(2, b"b")
     writer.end(2, commit=True)
@@ -262,9 +266,9 @@ def test_producer_with_open_transaction_does_not_expire() -> None:
 
 
 def test_producers_with_open_transactions_are_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers, "PRODUCERS_MAX", 10)
-    monkeypatch.setattr(producers, "EVICTION_LOOKS", 3)
-    writer = Writer()
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 10)
+    monkeypatch.setattr(producer_state, "EVICTION_SCAN_MAX", 3)
+    writer = TransactionalWriter()
     for producer in range(20):
         writer.write(producer, b"open")
     assert len(writer.log.producers) == 20
@@ -281,33 +285,33 @@ def test_producers_with_open_transactions_are_not_evicted(monkeypatch: pytest.Mo
 
 
 def test_follower_has_same_transaction_state_as_leader() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     for number in range(60):
         writer.write(number % 5, b"%d" % number)
         if number == 20:
             for producer in range(5):
                 writer.end(producer, commit=producer == 0)
-            start = writer.stable()
+            start = writer.last_stable_offset()
         if number % 4 == 3:
             writer.end(number % 5, commit=number % 8 == 3)
     writer.log.delete_records_before(start)
-    follower = copied(writer.log, World(config=SMALL))
+    follower = replicate_log(writer.log, LogHarness(config=SMALL))
     end = writer.log.log_end_offset
     for high_watermark in range(start, end + 1):
-        assert follower.last_stable_offset(high_watermark) == writer.stable(high_watermark)
-    assert writer.stable() < end
+        assert follower.last_stable_offset(high_watermark) == writer.last_stable_offset(high_watermark)
+    assert writer.last_stable_offset() < end
     assert committed_values(follower, end) == committed_values(writer.log, end)
-    assert [each[:3] for each in follower.producers.transactions.aborted.between(0, end)] == [
-        each[:3] for each in writer.log.producers.transactions.aborted.between(0, end)
+    assert [each[:3] for each in follower.producers.transactions.aborted.find_in_range(0, end)] == [
+        each[:3] for each in writer.log.producers.transactions.aborted.find_in_range(0, end)
     ]
 
 
 def test_version_1_snapshot_is_readable() -> None:
     """A snapshot of Chronik 0.2.0: version, offset, producers."""
     data = "11d3fe6493010381079402919503050002cf0000018bcfe56802cf0000018bcfe5680003"
-    states = ProducerStates.decode(bytes.fromhex(data), offset=3)
+    states = ProducerStateManager.decode(bytes.fromhex(data), offset=3)
     assert states is not None
     producer = states.get(7)
     assert producer is not None
     assert (producer.epoch, producer.batches[-1].last_sequence, producer.coordinator_epoch) == (2, 5, -1)
-    assert not states.transactions.are_in_doubt
+    assert not states.transactions.has_undecided

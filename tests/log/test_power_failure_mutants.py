@@ -9,41 +9,41 @@ import pytest
 
 from chronik.log import recovery
 from chronik.log.compaction import Compaction
-from chronik.log.epochs import EpochHistory
-from chronik.log.files.synced import SyncedOffsets
-from chronik.log.partition import PartitionLog
-from chronik.log.segments import Segments
-from chronik.log.swaps import Swaps
-from chronik.log.sync import SyncTicket
-from tests.files.twin import TwinFile, TwinFiles
+from chronik.log.files.synced_offsets import SyncedOffsets
+from chronik.log.leader_epochs import LeaderEpochHistory
+from chronik.log.partition_log import PartitionLog
+from chronik.log.segment_swaps import SegmentSwaps
+from chronik.log.segments import LogSegments
+from chronik.log.sync import SyncTask
+from tests.files.simulated_files import SimulatedFile, SimulatedFileSystem
 
-from .script import check, new_promises, run_script
+from .script import check_partitions, new_states, run_script
 
 pytestmark = pytest.mark.slow
 
 
 def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SyncTicket, "run", lambda ticket: None)
+    patch.setattr(SyncTask, "run", lambda ticket: None)
 
 
 def skip_directory_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TwinFiles, "sync_folder", lambda files, path: None)
+    patch.setattr(SimulatedFileSystem, "sync_directory", lambda files, path: None)
 
 
 def skip_file_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TwinFile, "fdatasync", lambda file: None)
+    patch.setattr(SimulatedFile, "fdatasync", lambda file: None)
 
 
 def swap_segments_without_syncs(patch: pytest.MonkeyPatch) -> None:
-    begin = Swaps.begin
+    begin = SegmentSwaps.start
 
-    def all_at_once(swaps: Swaps, segment: object, replaced: object) -> None:
+    def all_at_once(swaps: SegmentSwaps, segment: object, replaced: object) -> None:
         begin(swaps, segment, replaced)  # type: ignore[arg-type]
         while swaps:
-            swaps.sync_begins()
+            swaps.record_sync_start()
             swaps.advance(0)
 
-    patch.setattr(Swaps, "begin", all_at_once)
+    patch.setattr(SegmentSwaps, "start", all_at_once)
 
 
 def skip_completion_of_swaps(patch: pytest.MonkeyPatch) -> None:
@@ -55,25 +55,25 @@ def truncate_without_lowering_synced_offset(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_truncated_segments(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TwinFile, "truncate", lambda file, size: None)
+    patch.setattr(SimulatedFile, "truncate", lambda file, size: None)
 
 
 def delete_before_log_start_is_durable(patch: pytest.MonkeyPatch) -> None:
     def at_once(log: PartitionLog, offset: int) -> int:
         log.log_start_offset = max(log.log_start_offset, offset)
-        log._segments.drop_before(log.log_start_offset, 0)
+        log._segments.delete_before(log.log_start_offset, 0)
         return log.log_start_offset
 
     patch.setattr(PartitionLog, "delete_records_before", at_once)
 
 
 def skip_leader_epoch_sync(patch: pytest.MonkeyPatch) -> None:
-    store = EpochHistory.store
+    store = LeaderEpochHistory.write_pending
 
-    def unsynced(history: EpochHistory) -> None:
+    def unsynced(history: LeaderEpochHistory) -> None:
         store(history)
 
-    patch.setattr(EpochHistory, "store", unsynced)
+    patch.setattr(LeaderEpochHistory, "write_pending", unsynced)
 
 
 def compact_latest_records(patch: pytest.MonkeyPatch) -> None:
@@ -81,14 +81,14 @@ def compact_latest_records(patch: pytest.MonkeyPatch) -> None:
 
 
 def close_segments_without_trim(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Segments, "release_room", lambda segments: None)
+    patch.setattr(LogSegments, "trim_active", lambda segments: None)
 
 
 def skip_sync_of_trimmed_segment(patch: pytest.MonkeyPatch) -> None:
-    def unsynced(segments: Segments) -> None:
-        segments.all[-1].release_room()
+    def unsynced(segments: LogSegments) -> None:
+        segments.all[-1].trim()
 
-    patch.setattr(Segments, "release_room", unsynced)
+    patch.setattr(LogSegments, "trim_active", unsynced)
 
 
 MUTANTS = [
@@ -112,12 +112,12 @@ class MutantDetected(Exception):
 
 
 def run_with_cuts(seed: int) -> None:
-    files = TwinFiles()
-    promises = new_promises()
+    files = SimulatedFileSystem()
+    promises = new_states()
 
     def cut(action: str, path: str) -> None:
         try:
-            check(files.crash(files.events), [copy.copy(promise) for promise in promises])
+            check_partitions(files.crash(files.events), [copy.copy(promise) for promise in promises])
         except Exception as error:
             raise MutantDetected from error
 

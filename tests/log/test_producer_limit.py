@@ -6,11 +6,11 @@ import pytest
 
 from chronik.limits import PRODUCERS_PER_NODE_MAX
 from chronik.log.config import LogConfig
-from chronik.log.partition import PartitionLog
-from chronik.log.producers import ProducerLimit, ProducerStates
+from chronik.log.partition_log import PartitionLog
+from chronik.log.producer_state import ProducerLimit, ProducerStateManager
 from chronik.protocol.batch import BatchHeader, parse_header
 
-from .world import World, batch
+from .harness import LogHarness, batch
 
 HEADER = parse_header(batch(b"x", producer_id=1, sequence=0))
 LIMIT = 100
@@ -20,14 +20,14 @@ def header_of(producer_id: int) -> BatchHeader:
     return HEADER._replace(producer_id=producer_id)
 
 
-def fill(states: ProducerStates, producers: range) -> None:
+def fill(states: ProducerStateManager, producers: range) -> None:
     for producer_id in producers:
         states.update(header_of(producer_id), producer_id, 0)
 
 
 def test_partitions_share_producer_limit_exactly() -> None:
     limit = ProducerLimit(LIMIT)
-    first, second = ProducerStates(limit), ProducerStates(limit)
+    first, second = ProducerStateManager(limit), ProducerStateManager(limit)
     fill(first, range(LIMIT // 2))
     fill(second, range(LIMIT // 2))
     assert len(first) + len(second) == LIMIT
@@ -40,12 +40,12 @@ def test_partitions_share_producer_limit_exactly() -> None:
 
 @pytest.mark.slow
 def test_default_limit_applies_to_all_partitions_together() -> None:
-    limit, snapshot = ProducerLimit(), ProducerStates()
+    limit, snapshot = ProducerLimit(), ProducerStateManager()
     fill(snapshot, range(PRODUCERS_PER_NODE_MAX // 4))
     stored = snapshot.encode(7)
-    partitions: list[ProducerStates] = []
+    partitions: list[ProducerStateManager] = []
     for number in range(1, 6):
-        loaded = ProducerStates.decode(stored, 7, limit)
+        loaded = ProducerStateManager.decode(stored, 7, limit)
         assert loaded is not None
         partitions.append(loaded)
         remembered = sum(map(len, partitions))
@@ -56,17 +56,17 @@ def test_default_limit_applies_to_all_partitions_together() -> None:
 def test_producers_of_deleted_partition_do_not_count() -> None:
     limit = ProducerLimit(LIMIT)
     for _ in range(5):
-        gone = ProducerStates(limit)
+        gone = ProducerStateManager(limit)
         fill(gone, range(LIMIT // 2))
         del gone
-    states = ProducerStates(limit)
+    states = ProducerStateManager(limit)
     fill(states, range(LIMIT))
     assert len(states) == LIMIT
 
 
 def test_producers_with_open_transactions_are_never_evicted() -> None:
     limit = ProducerLimit(LIMIT)
-    states = ProducerStates(limit)
+    states = ProducerStateManager(limit)
     transactional = parse_header(batch(b"x", producer_id=1, sequence=0, transactional=True))
     assert transactional.is_transactional
     for producer_id in range(LIMIT + 20):
@@ -77,15 +77,15 @@ def test_producers_with_open_transactions_are_never_evicted() -> None:
 
 def test_producers_loaded_from_snapshots_count() -> None:
     limit = ProducerLimit(LIMIT)
-    large = ProducerStates()
+    large = ProducerStateManager()
     fill(large, range(LIMIT))
-    snapshots = [ProducerStates.decode(large.encode(7), 7, limit) for _ in range(3)]
+    snapshots = [ProducerStateManager.decode(large.encode(7), 7, limit) for _ in range(3)]
     assert sum(len(states) for states in snapshots if states is not None) <= LIMIT
     assert all(snapshots)
 
 
 def test_logs_of_a_node_share_producer_limit() -> None:
-    world = World()
+    world = LogHarness()
     limit = ProducerLimit(LIMIT)
     logs = [
         PartitionLog.open(world.files, world.cache, f"topics/{name}", LogConfig(), world.clock, producer_limit=limit)

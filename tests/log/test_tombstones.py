@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from chronik.log.compaction import KEY_COST_BYTES
+from chronik.log.compaction import BYTES_PER_KEY
+from chronik.protocol.batch_rewrite import filter_batch
 from chronik.protocol.records import iter_records
-from chronik.protocol.rewrite import retain
 
+from .harness import NOW_MS, LogHarness, batch
 from .test_compaction import (
     CONFIG,
     compact_all,
@@ -16,11 +17,10 @@ from .test_compaction import (
     records_from,
     write,
 )
-from .world import NOW_MS, World, batch
 
 
 def test_tombstones_are_removed_after_delete_retention() -> None:
-    world = World(config=CONFIG)
+    world = LogHarness(config=CONFIG)
     write(world, b"a", b"1")
     write(world, b"b", b"2")
     write(world, b"a", None)
@@ -38,8 +38,8 @@ def test_tombstones_are_removed_after_delete_retention() -> None:
 
 def test_tombstone_beyond_full_offset_map_is_kept() -> None:
     """Compactions that do not reach the tombstone have not removed the old value either."""
-    keys_bytes = 4 * KEY_COST_BYTES
-    world = World(config=replace(CONFIG, segment_bytes=100_000, delete_retention_ms=0))
+    keys_bytes = 4 * BYTES_PER_KEY
+    world = LogHarness(config=replace(CONFIG, segment_bytes=100_000, delete_retention_ms=0))
     write(world, b"deleted", b"old value")
     compact_all(world)
     world.log.config = replace(world.log.config, compaction_keys_bytes_max=keys_bytes)
@@ -49,10 +49,10 @@ def test_tombstone_beyond_full_offset_map_is_kept() -> None:
     for number in range(3):
         write(world, b"one more %d" % number, b"v")
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     rounds = 0
     while world.compact():
-        world.settle()
+        world.complete_syncs()
         world.clock.advance(1)
         rounds += 1
         assert contents(world).get(b"deleted") is None
@@ -67,10 +67,10 @@ def test_tombstone_is_removed_one_compaction_after_the_records_it_deletes() -> N
 
     A follower replicates expired tombstones, and its old values may be in another segment.
     """
-    world = World(config=replace(CONFIG, delete_retention_ms=0))
+    world = LogHarness(config=replace(CONFIG, delete_retention_ms=0))
     write(world, b"a", b"old value")
     world.log.roll()
-    sent = retain(batch(None, b"v", keys=[b"a", b"b"]), 0, lambda *_: True, delete_horizon_ms=NOW_MS - 1)
+    sent = filter_batch(batch(None, b"v", keys=[b"a", b"b"]), 0, lambda *_: True, delete_horizon_ms=NOW_MS - 1)
     assert sent is not None
     world.append(bytearray(sent))
     compact_all(world)
@@ -81,13 +81,13 @@ def test_tombstone_is_removed_one_compaction_after_the_records_it_deletes() -> N
 
 
 def test_tombstones_of_keys_in_damaged_segment_are_kept() -> None:
-    world = World(config=replace(CONFIG, segment_bytes=200, delete_retention_ms=0))
+    world = LogHarness(config=replace(CONFIG, segment_bytes=200, delete_retention_ms=0))
     write(world, b"deleted", b"old value")
     write(world, b"damaged", b"v")
     world.log.roll()
     write(world, b"deleted", None)
     world.log.roll()
-    world.settle()
+    world.complete_syncs()
     damage(world, world.path(".log"))
     for number in range(3):
         write(world, b"other %d" % number, b"v")

@@ -6,16 +6,18 @@ import pytest
 
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-from .transactional import Writer, end_transaction
-from .world import batch
+from .harness import batch
+from .transactional_writer import TransactionalWriter, end_transaction
 
 
-def send(writer: Writer, producer_id: int, epoch: int, sequence: int, *, transactional: bool = True) -> int:
+def send(
+    writer: TransactionalWriter, producer_id: int, epoch: int, sequence: int, *, transactional: bool = True
+) -> int:
     data = batch(b"x", producer_id=producer_id, producer_epoch=epoch, sequence=sequence, transactional=transactional)
     return writer.world.append(data).base_offset
 
 
-def code_of(writer: Writer, epoch: int, sequence: int, *, transactional: bool = True) -> ErrorCode:
+def code_of(writer: TransactionalWriter, epoch: int, sequence: int, *, transactional: bool = True) -> ErrorCode:
     end = writer.log.log_end_offset
     with pytest.raises(KafkaError) as refused:
         send(writer, 1, epoch, sequence, transactional=transactional)
@@ -23,7 +25,7 @@ def code_of(writer: Writer, epoch: int, sequence: int, *, transactional: bool = 
     return refused.value.code
 
 
-def marker_code(writer: Writer, epoch: int, coordinator_epoch: int) -> ErrorCode:
+def marker_code(writer: TransactionalWriter, epoch: int, coordinator_epoch: int) -> ErrorCode:
     end = writer.log.log_end_offset
     with pytest.raises(KafkaError) as refused:
         end_transaction(writer.log, 1, epoch, True, coordinator_epoch)
@@ -32,7 +34,7 @@ def marker_code(writer: Writer, epoch: int, coordinator_epoch: int) -> ErrorCode
 
 
 def test_non_transactional_batch_during_open_transaction_is_rejected() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     send(writer, 1, 0, 0)
     assert code_of(writer, 0, 1, transactional=False) is ErrorCode.INVALID_TXN_STATE
     assert code_of(writer, 1, 0, transactional=False) is ErrorCode.INVALID_TXN_STATE  # also with a new epoch
@@ -42,7 +44,7 @@ def test_non_transactional_batch_during_open_transaction_is_rejected() -> None:
 
 
 def test_retried_transactional_batch_returns_stored_offsets() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     first = send(writer, 1, 0, 0)
     end = writer.log.log_end_offset
     assert send(writer, 1, 0, 0) == first
@@ -50,7 +52,7 @@ def test_retried_transactional_batch_returns_stored_offsets() -> None:
 
 
 def test_sequence_continues_after_marker_of_same_epoch() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     send(writer, 1, 4, 0)
     send(writer, 1, 4, 1)
     end_transaction(writer.log, 1, 4, True)
@@ -60,7 +62,7 @@ def test_sequence_continues_after_marker_of_same_epoch() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_sequence_restarts_at_zero_after_marker_with_new_epoch(restarts: bool) -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     send(writer, 1, 4, 0)
     send(writer, 1, 4, 1)
     end_transaction(writer.log, 1, 5, True)
@@ -74,29 +76,29 @@ def test_sequence_restarts_at_zero_after_marker_with_new_epoch(restarts: bool) -
 
 
 def test_marker_with_older_producer_epoch_is_rejected() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     first = send(writer, 1, 4, 0)
     assert marker_code(writer, 3, 7) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert writer.stable() == first
+    assert writer.last_stable_offset() == first
     end_transaction(writer.log, 1, 4, True)
 
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_marker_with_older_coordinator_epoch_is_fenced(closes: bool) -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     send(writer, 1, 4, 0)
     end_transaction(writer.log, 1, 4, True, 7)
     first = send(writer, 1, 5, 0)  # the coordinator epoch survives a new producer epoch
     writer.world.sync()
     writer.restart(closes=closes)
     assert marker_code(writer, 5, 6) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert writer.stable() == first
+    assert writer.last_stable_offset() == first
     end_transaction(writer.log, 1, 5, True, 7)
     end_transaction(writer.log, 1, 5, True, 8)
 
 
 def test_marker_of_unknown_producer_is_appended() -> None:
-    writer = Writer()
+    writer = TransactionalWriter()
     assert end_transaction(writer.log, 1, 0, False, 0) == 0
     producer = writer.log.producers.get(1)
     assert producer is not None

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from chronik.log.config import LogConfig
 from chronik.protocol.batch import BatchHeader, iter_batches
-from chronik.protocol.control_records import TransactionMarker, marker_within
+from chronik.protocol.control_records import TransactionMarker, parse_marker_batch
 
-from .transactional import Writer, committed_values, copied
-from .world import World, batch, records_of
+from .harness import LogHarness, batch, read_records
+from .transactional_writer import TransactionalWriter, committed_values, replicate_log
 
 RETENTION_S = 60
 CONFIG = LogConfig(
@@ -22,16 +22,16 @@ CONFIG = LogConfig(
 )
 
 
-def compact(writer: Writer) -> None:
+def compact(writer: TransactionalWriter) -> None:
     """Compact all segments, including the active one."""
     writer.log.roll()
     writer.world.append(batch(b"more", key=b"filler", timestamp=writer.world.clock.now_ms()))
-    writer.world.settle()
+    writer.world.complete_syncs()
     writer.world.compact()
-    writer.world.settle()
+    writer.world.complete_syncs()
 
 
-def batches(writer: Writer) -> list[BatchHeader]:
+def batches(writer: TransactionalWriter) -> list[BatchHeader]:
     log, found = writer.log, []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -41,16 +41,16 @@ def batches(writer: Writer) -> list[BatchHeader]:
     return found
 
 
-def markers(writer: Writer) -> list[int]:
+def markers(writer: TransactionalWriter) -> list[int]:
     return [header.base_offset for header in batches(writer) if header.is_control]
 
 
-def values(writer: Writer, key: bytes) -> list[bytes | None]:
-    return [record.value for record in records_of(writer.log) if record.key == key]
+def values(writer: TransactionalWriter, key: bytes) -> list[bytes | None]:
+    return [record.value for record in read_records(writer.log) if record.key == key]
 
 
 def test_compaction_stops_at_last_stable_offset() -> None:
-    writer = Writer(CONFIG)
+    writer = TransactionalWriter(CONFIG)
     for number in range(10):
         writer.world.append(batch(b"%d" % number, key=b"a"))
     writer.write(1, b"of the transaction", keys=[b"a"])
@@ -65,7 +65,7 @@ def test_compaction_stops_at_last_stable_offset() -> None:
 
 
 def test_aborted_records_are_removed_and_do_not_shadow_keys() -> None:
-    writer = Writer(CONFIG)
+    writer = TransactionalWriter(CONFIG)
     writer.world.append(batch(b"committed", key=b"a"))
     writer.write(1, b"aborted", keys=[b"a"])
     writer.end(1, commit=False)
@@ -77,7 +77,7 @@ def test_aborted_records_are_removed_and_do_not_shadow_keys() -> None:
 
 
 def test_marker_is_kept_while_its_transaction_has_records() -> None:
-    writer = Writer(CONFIG)
+    writer = TransactionalWriter(CONFIG)
     writer.write(1, b"1", keys=[b"a"])
     marker = writer.end(1, commit=True)
     for _ in range(5):
@@ -90,7 +90,7 @@ def test_marker_is_kept_while_its_transaction_has_records() -> None:
 
 def test_marker_is_removed_after_its_records_and_delete_retention() -> None:
     for commit in (True, False):
-        writer = Writer(CONFIG)
+        writer = TransactionalWriter(CONFIG)
         writer.write(1, b"1", keys=[b"a"])
         marker = writer.end(1, commit=commit)
         writer.write(1, b"2", keys=[b"a"], plain=True)
@@ -106,12 +106,12 @@ def test_marker_is_removed_after_its_records_and_delete_retention() -> None:
         compact(writer)
         assert markers(writer) == []
         assert values(writer, b"a") == [b"2"]
-        assert writer.stable() == writer.log.log_end_offset
+        assert writer.last_stable_offset() == writer.log.log_end_offset
         assert writer.aborted() == []
 
 
 def test_marker_with_delete_horizon_keeps_its_outcome() -> None:
-    writer = Writer(CONFIG)
+    writer = TransactionalWriter(CONFIG)
     writer.write(1, b"1", keys=[b"a"])
     writer.end(1, commit=False, coordinator_epoch=9)
     writer.write(1, b"2", plain=True)
@@ -120,12 +120,12 @@ def test_marker_with_delete_horizon_keeps_its_outcome() -> None:
     data = writer.log.read(1, 1 << 20, 2)
     (found,) = [(position, header) for position, header in iter_batches(data) if header.is_control]
     assert found[1].delete_horizon_ms is not None
-    assert marker_within(data, found[0]) == TransactionMarker(committed=False, coordinator_epoch=9)
+    assert parse_marker_batch(data, found[0]) == TransactionMarker(is_commit=False, coordinator_epoch=9)
 
 
 def test_last_batch_of_producer_is_kept_empty_with_its_marker() -> None:
     """Otherwise the producer's sequence and its completed transaction would be lost with the next lost snapshot."""
-    writer = Writer(CONFIG)
+    writer = TransactionalWriter(CONFIG)
     writer.write(1, b"1", b"2", keys=[b"a", b"b"])
     marker = writer.end(1, commit=False)
     for _ in range(4):
@@ -135,12 +135,12 @@ def test_last_batch_of_producer_is_kept_empty_with_its_marker() -> None:
     assert (left.record_count, left.last_sequence) == (0, 1)
     assert markers(writer) == [marker]
     writer.restart_without_snapshots()
-    assert writer.stable() == writer.log.log_end_offset
+    assert writer.last_stable_offset() == writer.log.log_end_offset
     writer.write(1, b"3")
 
 
 def test_marker_that_started_producer_epoch_is_kept() -> None:
-    writer = Writer(CONFIG)
+    writer = TransactionalWriter(CONFIG)
     writer.write(1, b"1", keys=[b"a"])
     marker = writer.end(1, commit=False, epoch=1)
     for _ in range(4):
@@ -154,7 +154,7 @@ def test_marker_that_started_producer_epoch_is_kept() -> None:
     assert producer.epoch == 1
 
 
-def abort_and_compact(writer: Writer) -> None:
+def abort_and_compact(writer: TransactionalWriter) -> None:
     """Abort a transaction and compact it away completely."""
     for _ in range(3):
         compact(writer)
@@ -163,56 +163,56 @@ def abort_and_compact(writer: Writer) -> None:
 
 
 def test_snapshot_with_open_transaction_below_compacted_offset_is_ignored() -> None:
-    writer = Writer(replace(CONFIG, segment_bytes=10_000))
+    writer = TransactionalWriter(replace(CONFIG, segment_bytes=10_000))
     writer.write(1, b"1", keys=[b"a"])
     writer.log.roll()  # with a snapshot in which it is open
-    (old,) = [path for path in writer.world.twin.paths() if path.endswith(".snapshot")]
-    kept = writer.world.twin.read(old)
+    (old,) = [path for path in writer.world.simulated_files.paths() if path.endswith(".snapshot")]
+    kept = writer.world.simulated_files.read(old)
     writer.end(1, commit=False)
     writer.write(1, b"2", keys=[b"a"], plain=True)
     abort_and_compact(writer)
-    files = writer.world.twin.kill()
+    files = writer.world.simulated_files.kill()
     for path in [path for path in files.paths() if path.endswith(".snapshot")]:
         files.overwrite(path, b"torn")
     files.create(old).append(kept)
-    writer.world = writer.world.reopened(files)
-    assert writer.stable() == writer.log.log_end_offset
+    writer.world = writer.world.reopen(files)
+    assert writer.last_stable_offset() == writer.log.log_end_offset
 
 
 def test_aborted_transaction_removed_by_compaction_is_not_returned() -> None:
-    writer = Writer(replace(CONFIG, segment_bytes=10_000))
+    writer = TransactionalWriter(replace(CONFIG, segment_bytes=10_000))
     writer.write(1, b"aborted", keys=[b"a"])
     writer.end(1, commit=False)
     writer.log.roll()
-    (old,) = [path for path in writer.world.twin.paths() if path.endswith(".snapshot")]
-    kept = writer.world.twin.read(old)
+    (old,) = [path for path in writer.world.simulated_files.paths() if path.endswith(".snapshot")]
+    kept = writer.world.simulated_files.read(old)
     writer.write(1, b"committed", keys=[b"b"])
     writer.end(1, commit=True)
     for _ in range(3):
         compact(writer)
         writer.world.clock.advance(10 * RETENTION_S)
     assert len(markers(writer)) == 1
-    files = writer.world.twin.kill()
+    files = writer.world.simulated_files.kill()
     for path in [path for path in files.paths() if path.endswith(".snapshot")]:
         files.overwrite(path, b"torn")
     files.create(old).append(kept)
-    writer.world = writer.world.reopened(files)
+    writer.world = writer.world.reopen(files)
     assert writer.aborted() == [(1, 0)]
     assert b"committed" in committed_values(writer.log, writer.log.log_end_offset)
 
 
 def test_markers_of_damaged_segment_are_kept() -> None:
-    writer = Writer(CONFIG)
+    writer = TransactionalWriter(CONFIG)
     writer.write(1, b"in the damaged segment", keys=[b"a"])
     writer.world.append(batch(b"x" * 300, key=b"b"))
     writer.log.roll()
     marker = writer.end(1, commit=False)
     writer.write(1, b"2", keys=[b"c"], plain=True)
-    writer.world.settle()
+    writer.world.complete_syncs()
     path = writer.world.path(".log")
-    content = bytearray(writer.world.twin.read(path))
+    content = bytearray(writer.world.simulated_files.read(path))
     content[70] ^= 1
-    writer.world.twin.overwrite(path, bytes(content))
+    writer.world.simulated_files.overwrite(path, bytes(content))
     for _ in range(4):
         compact(writer)
         writer.world.clock.advance(10 * RETENTION_S)
@@ -225,7 +225,7 @@ def test_markers_of_damaged_segment_are_kept() -> None:
 
 
 def test_follower_of_compacted_log_has_same_transactions() -> None:
-    writer = Writer(CONFIG)
+    writer = TransactionalWriter(CONFIG)
     for number in range(60):
         writer.write(number % 4, b"%d" % number, keys=[b"%d" % (number % 7)])
         if number % 3 == 2:
@@ -238,7 +238,7 @@ def test_follower_of_compacted_log_has_same_transactions() -> None:
     writer.write(2, b"open", keys=[b"0"])
     writer.world.append(batch(b"plain"))
     end = writer.log.log_end_offset
-    follower = copied(writer.log, World(config=CONFIG))
-    assert follower.last_stable_offset(end) == writer.stable() == end - 2
+    follower = replicate_log(writer.log, LogHarness(config=CONFIG))
+    assert follower.last_stable_offset(end) == writer.last_stable_offset() == end - 2
     assert committed_values(follower, end, 300) == committed_values(writer.log, end, 700)
     assert committed_values(follower, end)

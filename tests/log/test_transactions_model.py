@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.log.config import LogConfig
-from tests.long import count
+from tests.run_size import sized
 
-from .transactional import Writer, committed_values, copied
-from .world import World, batch
+from .harness import LogHarness, batch
+from .transactional_writer import TransactionalWriter, committed_values, replicate_log
 
 CONFIG = LogConfig(
     segment_bytes=600,
@@ -77,7 +77,7 @@ class History:
     """A history that is applied to the log and to the model."""
 
     def __init__(self) -> None:
-        self.writer = Writer(CONFIG)
+        self.writer = TransactionalWriter(CONFIG)
         self.model = Model()
         self.count = 0
 
@@ -107,14 +107,14 @@ class History:
 
     def truncate(self, share: float) -> None:
         """Truncate some of the uncommitted records."""
-        self.writer.world.settle()
+        self.writer.world.complete_syncs()
         low, high = self.model.high_watermark, self.writer.log.log_end_offset
         self.writer.log.truncate_to(low + int((high - low) * share))
         self._ends()
 
     def crash(self, seed: int) -> None:
         """Simulate a power failure: unsynced writes may be lost, and a compaction may be incomplete."""
-        self.writer.world = self.writer.world.reopened(self.writer.world.twin.crash(seed))
+        self.writer.world = self.writer.world.reopen(self.writer.world.simulated_files.crash(seed))
         self._ends()
 
     def _ends(self) -> None:
@@ -129,14 +129,14 @@ class History:
         stable = self.model.stable()
         self.model.start = max(self.model.start, int(stable * share))
         self.writer.log.delete_records_before(self.model.start)
-        self.writer.world.settle()
+        self.writer.world.complete_syncs()
 
     def compact(self, syncs: int) -> None:
         log, world = self.writer.log, self.writer.world
-        world.settle()
+        world.complete_syncs()
         if log.segment_count and log._segments.all[-1].size:
             log.roll()
-        world.settle()
+        world.complete_syncs()
         job = log.begin_compaction(world.clock.now_ms(), self.model.high_watermark)
         if job is not None:
             job.run()
@@ -149,7 +149,7 @@ class History:
         if how == "without snapshots":
             self.writer.restart_without_snapshots()
         else:
-            self.writer.world.settle()
+            self.writer.world.complete_syncs()
             self.writer.restart(closes=how == "closed")
 
     def check(self, max_bytes: int) -> None:
@@ -160,7 +160,7 @@ class History:
 
 def finish(history: History, max_bytes: int) -> None:
     """Check the log, and that a replica of it agrees."""
-    follower = copied(history.writer.log, World(config=CONFIG))
+    follower = replicate_log(history.writer.log, LogHarness(config=CONFIG))
     model = history.model
     assert follower.last_stable_offset(model.high_watermark) == model.stable()
     assert committed_values(follower, model.high_watermark, max_bytes) == model.committed()
@@ -183,7 +183,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=count(50, 2000), deadline=None)
+@settings(max_examples=sized(50, 2000), deadline=None)
 @given(st.lists(STEPS, min_size=10, max_size=60), st.sampled_from([1, 300, 5000]))
 def test_transaction_state_matches_model_for_random_histories(steps: list[tuple[Any, ...]], max_bytes: int) -> None:
     history = History()
@@ -207,7 +207,7 @@ def random_step(random: Random) -> tuple[Any, ...]:
     return kind, random.choice([0.0, 0.5, 1.0, random.random()])
 
 
-@pytest.mark.parametrize("seed", range(count(5, 200)))
+@pytest.mark.parametrize("seed", range(sized(5, 200)))
 def test_transaction_state_matches_model_for_long_histories(seed: int) -> None:
     random, history = Random(seed), History()
     shrunk = unstable = seen = 0

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from chronik.controller.leaderless import leaderless_partitions
+from chronik.controller.leaderless_partitions import find_leaderless_partitions
 from chronik.metadata import elections
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.partitions import Reassignment, ReassignPartitions
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.handlers import brokers as handlers
 from chronik.metadata.records import Broker, Partition
-from tests.metadata.world import World, assignment
+from tests.metadata.metadata_world import MetadataWorld, build_assignment
 
 TOPICS = 20
 
@@ -43,11 +43,11 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def populated_world() -> World:
-    world = World(1, 2, 3)
+def populated_world() -> MetadataWorld:
+    world = MetadataWorld(1, 2, 3)
     for number in range(TOPICS):
-        world.create(f"many-{number}", assignment(1, 2), assignment(2, 1))
-    world.create("one", assignment(3, 1))
+        world.create(f"many-{number}", build_assignment(1, 2), build_assignment(2, 1))
+    world.create("one", build_assignment(3, 1))
     return world
 
 
@@ -57,7 +57,7 @@ def test_registration_of_new_broker_examines_no_partitions(examined: Counter[str
     world.register(4)
     world.accept(UpdateBrokerStatus(4, BrokerStatus.OFFLINE))
     world.accept(UpdateBrokerStatus(4, BrokerStatus.ONLINE))
-    world.register(4, life=1)
+    world.register(4, incarnation_number=1)
     assert not examined
 
 
@@ -66,7 +66,7 @@ def test_status_change_examines_only_topics_of_the_broker(examined: Counter[str]
     examined.clear()
     world.accept(UpdateBrokerStatus(3, BrokerStatus.OFFLINE))
     world.accept(UpdateBrokerStatus(3, BrokerStatus.ONLINE))
-    world.register(3, life=1)
+    world.register(3, incarnation_number=1)
     assert examined == {"after_fencing": 1, "after_return": 1, "after_restart": 1}
     assert world.partition("one").leader == 1
     world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
@@ -92,7 +92,7 @@ def test_leaderless_topics_are_found_in_large_cluster() -> None:
     for broker in (1, 3):
         world.accept(UpdateBrokerStatus(broker, BrokerStatus.OFFLINE))
     assert [topic.name for topic in world.image.leaderless_topics()] == ["one"]
-    assert [str(each) for each in leaderless_partitions(world.image)] == ["one-0"]
+    assert [str(each) for each in find_leaderless_partitions(world.image)] == ["one-0"]
     world.accept(UpdateBrokerStatus(3, BrokerStatus.ONLINE))
     assert world.image.leaderless_topics() == []
 

@@ -25,20 +25,27 @@ from chronik.metadata.commands import (
     transactions,
     users,
 )
-from chronik.metadata.delta import difference
+from chronik.metadata.delta import diff_images
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
 
-from .world import World, assert_sound, assignment, recomputed, records_of, some_id
+from .metadata_world import (
+    MetadataWorld,
+    assert_partition_invariants,
+    build_assignment,
+    build_id,
+    encode_verified_snapshot,
+    image_records,
+)
 
 GROUPS = st.sampled_from(["g1", "g2", "g3"])
 TOPICS = st.sampled_from(["a", "b.x", "b_x", "c", "d", "__consumer_offsets"])
-IDS = st.integers(0, 6).map(some_id)
+IDS = st.integers(0, 6).map(build_id)
 BROKERS = st.integers(1, 4)
 EPOCHS = st.integers(-1, 3)
 SMALL = st.integers(0, 3)
 CONFIGS = st.dictionaries(st.sampled_from("wxyz"), st.sampled_from("12"), max_size=3)
-ASSIGNMENTS = st.lists(st.permutations([1, 2, 3]).map(lambda r: assignment(*r[:2])), max_size=3).map(tuple)
+ASSIGNMENTS = st.lists(st.permutations([1, 2, 3]).map(lambda r: build_assignment(*r[:2])), max_size=3).map(tuple)
 OFFSETS = st.lists(st.builds(groups.OffsetToCommit, TOPICS, SMALL, SMALL, EPOCHS, st.none() | st.just("m")), max_size=4)
 MEMBERS = st.lists(
     st.sampled_from(["m1", "m2"]).map(lambda m: groups.GroupMember(m, None, "c", "h", 1, 1, (("range", b"x"),), b"")),
@@ -66,7 +73,7 @@ PRODUCER_IDS = st.integers(0, 3)
 IN_TRANSACTION = st.lists(st.builds(transactions.TransactionPartition, IDS, SMALL), max_size=3).map(tuple)
 GROUPS_IN_TRANSACTION = st.lists(GROUPS, max_size=2).map(tuple)
 STABLE_OR_EMPTY = st.sampled_from(["Stable", "Empty"])
-IMPORTS = st.integers(50, 51).map(some_id)
+IMPORTS = st.integers(50, 51).map(build_id)
 IMPORTED_OFFSETS = st.lists(st.builds(imports.ImportedOffset, TOPICS, SMALL, SMALL), max_size=2).map(tuple)
 IMPORTED_GROUPS = st.lists(
     st.builds(imports.ImportedGroup, GROUPS, st.just("consumer"), IMPORTED_OFFSETS), max_size=2
@@ -95,7 +102,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
     st.builds(cluster.SetFeatureLevel, st.sampled_from("fg"), SMALL),
     st.builds(cluster.AllocateProducerIds, BROKERS, EPOCHS, st.integers(1, 5)),
     st.builds(
-        brokers.RegisterBroker, BROKERS, st.just("h"), st.just(1), st.none(), IDS, st.integers(20, 22).map(some_id)
+        brokers.RegisterBroker, BROKERS, st.just("h"), st.just(1), st.none(), IDS, st.integers(20, 22).map(build_id)
     ),
     st.builds(brokers.UpdateBrokerStatus, BROKERS, st.sampled_from(brokers.BrokerStatus)),
     st.builds(brokers.RemoveBroker, BROKERS),
@@ -114,7 +121,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
     ),
     st.builds(imports.FinishImport, IMPORTS, IMPORTED_GROUPS, SMALL, st.dictionaries(GROUPS, CONFIGS), CONFIGS),
     st.builds(imports.ImportGroups, IMPORTS, IMPORTED_GROUPS, SMALL),
-    st.builds(imports.GiveUpImport, IMPORTS),
+    st.builds(imports.AbortImport, IMPORTS),
     st.builds(partitions.AssignPartition, IDS, SMALL, st.permutations([1, 2, 3]).map(lambda r: tuple(r[:2])), EPOCHS),
     st.builds(partitions.SetPartitionLeader, IDS, SMALL, st.integers(-1, 3), EPOCHS, st.booleans()),
     st.builds(partitions.UpdateISR, BROKERS, st.just(-1), st.lists(ISR_CHANGES, max_size=2).map(tuple)),
@@ -187,11 +194,11 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
 )
 
 
-def populated(level: int | None = None) -> World:
+def populated(level: int | None = None) -> MetadataWorld:
     """Return a world with records for random commands to change."""
-    world = World(1, 2, 3, level=level)
-    world.create("a", assignment(1, 2), assignment(2, 1), number=1)
-    world.create("__consumer_offsets", assignment(1, 2), number=2)
+    world = MetadataWorld(1, 2, 3, level=level)
+    world.create("a", build_assignment(1, 2), build_assignment(2, 1), number=1)
+    world.create("__consumer_offsets", build_assignment(1, 2), number=2)
     return world
 
 
@@ -200,12 +207,12 @@ def populated(level: int | None = None) -> World:
 @given(st.lists(COMMANDS, max_size=40), st.sampled_from([None, levels.HIGHEST]))
 def test_replaying_random_commands_yields_equal_state(commands: list[Any], level: int | None) -> None:
     world = populated(level)
-    results = [world.do(command) for command in commands]
+    results = [world.apply(command) for command in commands]
     replica = Image()
     replayed = [apply(replica, envelope, index).result for index, envelope in enumerate(world.envelopes, 1)]
     assert replayed[len(replayed) - len(results) :] == results
     assert replica.recent_hashes() == world.image.recent_hashes()
-    assert records_of(replica) == records_of(world.image)
+    assert image_records(replica) == image_records(world.image)
     assert_indexes_agree(world.image)
     assert_partitions_are_sound(world.image)
 
@@ -216,23 +223,25 @@ def test_replaying_random_commands_yields_equal_state(commands: list[Any], level
 def test_node_restored_from_snapshot_stays_in_sync(before: list[Any], after: list[Any], level: int | None) -> None:
     world = populated(level)
     for command in before:
-        world.do(command)
-    replica = decode_snapshot(recomputed(world.image))
-    assert records_of(replica) == records_of(world.image)
+        world.apply(command)
+    replica = decode_snapshot(encode_verified_snapshot(world.image))
+    assert image_records(replica) == image_records(world.image)
     assert replica.state_hash == world.image.state_hash
     for command in after:
-        expected = world.do(command)
+        expected = world.apply(command)
         result, delta = apply(replica, world.envelopes[-1], replica.applied_index + 1)
         assert (result, delta) == (expected, world.delta)
     assert replica.state_hash == world.image.state_hash
     assert_indexes_agree(replica)
-    assert recomputed(replica) == recomputed(decode_snapshot(recomputed(replica)))
+    assert encode_verified_snapshot(replica) == encode_verified_snapshot(
+        decode_snapshot(encode_verified_snapshot(replica))
+    )
 
 
 IMPORT_UNDER_WAY = [
-    imports.BeginImport(some_id(50), "a folder", 1, 0, 0),
+    imports.BeginImport(build_id(50), "a folder", 1, 0, 0),
     imports.ImportTopics(
-        some_id(50), (topics.CreateTopic(some_id(3), "b.x", (assignment(1, 2),), {}, 0),), leader_epochs=((0,),)
+        build_id(50), (topics.CreateTopic(build_id(3), "b.x", (build_assignment(1, 2),), {}, 0),), leader_epochs=((0,),)
     ),
 ]
 
@@ -242,10 +251,10 @@ IMPORT_UNDER_WAY = [
 @example(IMPORT_UNDER_WAY)
 def test_deltas_describe_changes_between_images(commands: list[Any]) -> None:
     world = populated()
-    topics = dict(world.image.held_topics)
+    topics = dict(world.image.all_topics_by_id)
     brokers, groups = dict(world.image.brokers), dict(world.image.groups)
     for command in commands:
-        world.do(command)
+        world.apply(command)
         for topic in world.delta.topics:
             assert topics.pop(topic.old.id if topic.old else b"", None) == topic.old
             if topic.new:
@@ -259,20 +268,20 @@ def test_deltas_describe_changes_between_images(commands: list[Any]) -> None:
             if group.new:
                 groups[group.new.group_id] = group.new
         if world.delta.checkpoints:
-            topics = dict(world.image.held_topics)
-    assert topics == world.image.held_topics
+            topics = dict(world.image.all_topics_by_id)
+    assert topics == world.image.all_topics_by_id
     assert (brokers, groups) == (world.image.brokers, world.image.groups)
-    assert not difference(world.image, world.replayed())
+    assert not diff_images(world.image, world.replay())
 
 
 def assert_indexes_agree(image: Image) -> None:
     assert {topic.id: topic for topic in image.topics.values()} == image.topics_by_id
     for name, topic in image.topics.items():
-        assert image.name_with_metric(name.replace(".", "_")) == topic.name == name
-    held = [(topic, each) for topic in image.held_topics.values() for each in topic.partitions]
+        assert image.topic_with_metric_name(name.replace(".", "_")) == topic.name == name
+    held = [(topic, each) for topic in image.all_topics_by_id.values() for each in topic.partitions]
     for broker_id in {*image.brokers, *(replica for _, each in held for replica in each.replicas)}:
         there = [topic.id for topic, each in held if broker_id in each.replicas]
-        assert {topic.id for topic in image.topics_on(broker_id)} == set(there)
+        assert {topic.id for topic in image.topics_on_broker(broker_id)} == set(there)
         assert image.replica_count(broker_id) == len(there)
     assert {topic.id for topic in image.leaderless_topics()} == {topic.id for topic, each in held if each.leader < 0}
     for group_id in image.groups_with_offsets():
@@ -284,7 +293,7 @@ def assert_indexes_agree(image: Image) -> None:
 def assert_partitions_are_sound(image: Image) -> None:
     for topic in image.topics.values():
         for partition in topic.partitions:
-            assert_sound(partition, image)
+            assert_partition_invariants(partition, image)
 
 
 SCRIPT = """
@@ -297,11 +306,13 @@ def run_script() -> str:
     world = populated()
     for number in range(20):
         configs = {"b": "1", "a": "2"}
-        world.accept(topics.CreateTopic(some_id(100 + number), f"t{number}", (assignment(1, 2),), configs, number))
+        world.accept(
+            topics.CreateTopic(build_id(100 + number), f"t{number}", (build_assignment(1, 2),), configs, number)
+        )
         offsets = tuple(groups.OffsetToCommit(f"t{part}", 0, number) for part in range(number))
         world.accept(groups.CommitOffset(f"group-{number}", offsets, number))
-    world.accept(topics.DeleteTopic(some_id(105)))
-    world.register(2, life=3)
+    world.accept(topics.DeleteTopic(build_id(105)))
+    world.register(2, incarnation_number=3)
     return f"{world.image.state_hash:032x}"
 
 

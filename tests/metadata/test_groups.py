@@ -22,14 +22,14 @@ from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
 from chronik.metadata.records import CommittedOffset, Group
 from chronik.protocol.errors import ErrorCode
 
-from .world import World, assignment
+from .metadata_world import MetadataWorld, build_assignment
 
 MEMBER = GroupMember("m1", "static-1", "client", "/127.0.0.1", 45_000, 300_000, (("range", b"\0\1"),), b"assigned")
 
 
-def with_topic() -> World:
-    world = World(1)
-    world.create("orders", assignment(1), assignment(1))
+def with_topic() -> MetadataWorld:
+    world = MetadataWorld(1)
+    world.create("orders", build_assignment(1), build_assignment(1))
     return world
 
 
@@ -44,7 +44,7 @@ def update(group: str, generation: int, *members: GroupMember, epoch: int = -1, 
 
 
 def test_group_is_stored_as_written_by_coordinator() -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(update("g", 1, MEMBER))
     expected = Group("g", "consumer", 1, "range", "m1", "Stable", (MEMBER,), 5)
     assert world.image.groups["g"] == expected
@@ -55,24 +55,24 @@ def test_group_is_stored_as_written_by_coordinator() -> None:
 
 
 def test_group_update_with_older_generation_is_rejected() -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(update("g", 5, MEMBER))
-    assert world.refuse(update("g", 4))[0] is ErrorCode.ILLEGAL_GENERATION
+    assert world.reject(update("g", 4))[0] is ErrorCode.ILLEGAL_GENERATION
 
 
 def test_creating_existing_group_is_rejected() -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(CreateConsumerGroup("g", "consumer", 7))
     assert (world.image.groups["g"].state, world.image.groups["g"].time_ms) == ("Empty", 7)
-    assert world.refuse(CreateConsumerGroup("g", "consumer", 8))[0] is ErrorCode.DUPLICATE_RESOURCE
+    assert world.reject(CreateConsumerGroup("g", "consumer", 8))[0] is ErrorCode.DUPLICATE_RESOURCE
 
 
 def test_delete_group_requires_no_members_and_deletes_offsets() -> None:
     world = with_topic()
-    assert world.refuse(DeleteConsumerGroup("g"))[0] is ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.reject(DeleteConsumerGroup("g"))[0] is ErrorCode.GROUP_ID_NOT_FOUND
     world.accept(update("g", 1, MEMBER))
     world.accept(commit("g", (0, 5), (1, 6)))
-    assert world.refuse(DeleteConsumerGroup("g"))[0] is ErrorCode.NON_EMPTY_GROUP
+    assert world.reject(DeleteConsumerGroup("g"))[0] is ErrorCode.NON_EMPTY_GROUP
     world.accept(update("g", 2))
     world.accept(DeleteConsumerGroup("g"))
     assert "g" not in world.image.groups
@@ -121,7 +121,7 @@ def test_commits_of_a_batch_succeed_or_fail_separately() -> None:
 
 def test_delete_offsets_removes_only_given_partitions() -> None:
     world = with_topic()
-    assert world.refuse(DeleteOffsets("g", ()))[0] is ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.reject(DeleteOffsets("g", ()))[0] is ErrorCode.GROUP_ID_NOT_FOUND
     world.accept(commit("g", (0, 1), (1, 1)))
     world.accept(DeleteOffsets("g", (OffsetKey("orders", 0), OffsetKey("orders", 7), OffsetKey("gone", 0))))
     assert list(world.image.offsets("g")) == [("orders", 1)]
@@ -164,14 +164,14 @@ def test_commands_of_replaced_coordinator_are_rejected() -> None:
         DeleteConsumerGroup("g", 0),
     ]
     for command in commands:  # without an offsets topic there is no coordinator
-        assert world.refuse(command)[0] is ErrorCode.NOT_COORDINATOR
-    world.create(OFFSETS_TOPIC, *(assignment(1),) * 50)
+        assert world.reject(command)[0] is ErrorCode.NOT_COORDINATOR
+    world.create(OFFSETS_TOPIC, *(build_assignment(1),) * 50)
     for command in commands:
         world.accept(command)
     world.accept(update("g", 1))
-    world.register(1, life=1)
+    world.register(1, incarnation_number=1)
     for command in commands:
-        assert world.refuse(command)[0] is ErrorCode.NOT_COORDINATOR
+        assert world.reject(command)[0] is ErrorCode.NOT_COORDINATOR
     world.accept(commit("g", (0, 1), epoch=1))
 
 

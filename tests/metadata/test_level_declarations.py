@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from chronik.metadata import entries, levels, records
-from chronik.metadata.commands.base import Base
-from chronik.metadata.commands.base import Part as PartOfCommand
+from chronik.metadata import levels, records, snapshot_entries
+from chronik.metadata.commands.base import CommandBase
+from chronik.metadata.commands.base import CommandPart as PartOfCommand
 from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.commands.envelope import Envelope, decode_command, encode_command
 from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
 from chronik.protocol.errors import ErrorCode, KafkaError
-from tests.metadata.world import LIFE, NODE
+from tests.metadata.metadata_world import NODE, NODE_INCARNATION
 
 LEVEL_1 = Path(__file__).with_name("level-1.txt")
 
@@ -35,14 +35,14 @@ def subclasses(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
 
 STRUCTS: list[type[msgspec.Struct]] = [
     Envelope,
-    *subclasses(Base),
+    *subclasses(CommandBase),
     *subclasses(PartOfCommand),
-    *subclasses(records.Record),
+    *subclasses(records.ImageRecord),
 ]
 LEVEL_1_NAMES: dict[type[msgspec.Struct], str] = {
-    entries.Head: "Head",
-    records.Failure: "Failure",
-    records.Result: "Result",
+    snapshot_entries.SnapshotHeader: "Head",
+    records.ItemFailure: "Failure",
+    records.ApplyResult: "Result",
 }
 """The names in `level-1.txt` of classes that were renamed since."""
 CLASSES = {LEVEL_1_NAMES.get(each, each.__name__): each for each in STRUCTS}
@@ -94,7 +94,7 @@ def test_every_added_class_with_tag_has_a_level() -> None:
 
 
 def test_tags_are_unique() -> None:
-    for base in (Base, records.Record):
+    for base in (CommandBase, records.ImageRecord):
         tags = [tag for each in subclasses(base) if (tag := each.__struct_config__.tag) is not None]
         assert len(tags) == len(set(tags))
 
@@ -142,7 +142,7 @@ class Part(PartOfCommand, frozen=True):
     more: str = ""
 
 
-class Sample(Base, frozen=True, tag=99):
+class Sample(CommandBase, frozen=True, tag=99):
     parts: tuple[Part, ...]
     old: int = 5
     new: int = 0
@@ -159,8 +159,8 @@ def sample_levels(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(levels.FIELD_LEVELS, cls, fields)
 
 
-def encoded(command: Base) -> Any:
-    return msgspec.msgpack.decode(encode_command(Envelope(NODE, LIFE, 1, 0, command)))[-1]  # type: ignore[arg-type]
+def encoded(command: CommandBase) -> Any:
+    return msgspec.msgpack.decode(encode_command(Envelope(NODE, NODE_INCARNATION, 1, 0, command)))[-1]  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("sample_levels")
@@ -178,10 +178,10 @@ def test_added_fields_are_encoded_only_with_other_than_default_values(
     command: Sample, form: list[object], level: int
 ) -> None:
     assert encoded(command) == form
-    levels.refuse_above(command, level)
+    levels.check_command_level(command, level)
     if level > 1:
         with pytest.raises(KafkaError) as error:
-            levels.refuse_above(command, level - 1)
+            levels.check_command_level(command, level - 1)
         assert error.value.code is ErrorCode.UNSUPPORTED_VERSION
         expected = f"Sample needs chronik.version {level}, and the cluster is at {level - 1}"
         assert expected in error.value.message
@@ -190,13 +190,13 @@ def test_added_fields_are_encoded_only_with_other_than_default_values(
 
 def test_new_command_requires_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(levels.CLASS_LEVELS, Sample, 2)
-    levels.refuse_above(Sample(()), 2)
+    levels.check_command_level(Sample(()), 2)
     with pytest.raises(KafkaError, match=r"Sample needs chronik\.version 2"):
-        levels.refuse_above(Sample(()), 1)
+        levels.check_command_level(Sample(()), 1)
 
 
 def test_undeclared_fields_are_always_encoded() -> None:
     assert encoded(Sample((Part(1),))) == [99, [[1, ""]], 5, 0, []]
     command = CommitOffset("g", (OffsetToCommit("t", 0, 1),), 1)
-    envelope = Envelope(NODE, LIFE, 1, 0, command)
+    envelope = Envelope(NODE, NODE_INCARNATION, 1, 0, command)
     assert decode_command(encode_command(envelope)) == envelope

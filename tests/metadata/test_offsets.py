@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chronik.errors import DataDamaged, InvariantBroken
+from chronik.errors import DamagedDataError, InvariantError
 from chronik.metadata import offsets as offsets_module
 from chronik.metadata.apply import apply
 from chronik.metadata.commands.envelope import Envelope, decode_command, encode_command
@@ -29,14 +29,22 @@ from chronik.metadata.commands.groups import (
     OffsetToCommit,
 )
 from chronik.metadata.commands.topics import CreateTopic, DeleteTopic
-from chronik.metadata.delta import difference
-from chronik.metadata.entries import OffsetsEntry
+from chronik.metadata.delta import diff_images
 from chronik.metadata.offsets import OFFSET_BYTES, UNUSED_TOPICS_MAX, OffsetSizes, OffsetTable
 from chronik.metadata.records import CommittedOffset
 from chronik.metadata.snapshot import decode_snapshot
-from tests.long import count
+from chronik.metadata.snapshot_entries import OffsetsEntry
+from tests.run_size import sized
 
-from .world import LIFE, NODE, World, assignment, recomputed, records_of, some_id
+from .metadata_world import (
+    NODE,
+    NODE_INCARNATION,
+    MetadataWorld,
+    build_assignment,
+    build_id,
+    encode_verified_snapshot,
+    image_records,
+)
 
 GOLDEN = Path(__file__).with_name("golden")
 SORTED, UNSORTED = "offsets-sorted.msgpack", "offsets-in-commit-order.msgpack"
@@ -52,9 +60,11 @@ def golden(name: str) -> list[bytes]:
     return msgspec.msgpack.decode((GOLDEN / name).read_bytes(), type=list[bytes])
 
 
-def golden_world(name: str) -> World:
-    world = World(1)
-    topics = [world.create(topic, *(assignment(1),) * 200) for topic in ("audit", "orders", "payments", "returns")]
+def golden_world(name: str) -> MetadataWorld:
+    world = MetadataWorld(1)
+    topics = [
+        world.create(topic, *(build_assignment(1),) * 200) for topic in ("audit", "orders", "payments", "returns")
+    ]
     numbers = range(200) if name == SORTED else [(67 * number) % 200 for number in range(200)]
     names = ["audit", "orders", "payments", "returns"] if name == SORTED else ["payments", "audit", "returns", "orders"]
     for group in range(5):
@@ -81,26 +91,28 @@ def golden_world(name: str) -> World:
 
 
 def test_snapshot_of_sorted_commits_has_the_bytes_that_0_6_wrote() -> None:
-    assert recomputed(golden_world(SORTED).image) == golden(SORTED)
+    assert encode_verified_snapshot(golden_world(SORTED).image) == golden(SORTED)
 
 
 @pytest.mark.parametrize("name", [SORTED, UNSORTED])
 def test_snapshot_of_0_6_loads_with_the_same_records_and_hash(name: str) -> None:
     loaded = decode_snapshot(golden(name))
     assert f"{loaded.state_hash:032x}" == "2228fcd123678b004dcc06d5cd2d19ca"
-    assert records_of(loaded) == records_of(golden_world(name).image)
-    assert recomputed(loaded) == golden(SORTED)
+    assert image_records(loaded) == image_records(golden_world(name).image)
+    assert encode_verified_snapshot(loaded) == golden(SORTED)
 
 
 def test_commit_order_does_not_change_snapshot() -> None:
-    assert recomputed(golden_world(UNSORTED).image) == recomputed(golden_world(SORTED).image)
+    assert encode_verified_snapshot(golden_world(UNSORTED).image) == encode_verified_snapshot(
+        golden_world(SORTED).image
+    )
 
 
 @pytest.mark.parametrize("partition", [-1, 2**32])
 def test_snapshot_with_impossible_partition_is_damaged(partition: int) -> None:
-    (chunk,) = recomputed(World(1).image)
+    (chunk,) = encode_verified_snapshot(MetadataWorld(1).image)
     entry = OffsetsEntry("g", "t", ((partition, CommittedOffset(1, -1, "", 1)),))
-    with pytest.raises(DataDamaged, match=f"t-{partition}"):
+    with pytest.raises(DamagedDataError, match=f"t-{partition}"):
         decode_snapshot([chunk, msgspec.msgpack.encode([entry])])
 
 
@@ -174,7 +186,7 @@ class ModelledTable:
             self._forget(group, [(topic, partition)])
             self.hash_sum -= self.table.remove(group, topic, partition)
         else:
-            with pytest.raises(InvariantBroken):
+            with pytest.raises(InvariantError):
                 self.table.remove(group, topic, partition)
 
     def remove_topic(self, group: str, topic: str) -> None:
@@ -208,7 +220,7 @@ class ModelledTable:
             assert sum(offsets.record_hashes()) == sum(each for key, each in self.hashes.items() if key[0] == group)
             for topic in ("a", "b", "c", "unknown"):
                 of_topic = {partition: each for (name, partition), each in expected.items() if name == topic}
-                assert list(offsets.of_topic(topic)) == sorted(of_topic.items())
+                assert list(offsets.offsets_of_topic(topic)) == sorted(of_topic.items())
                 assert [offsets.get((topic, number)) for number in range(45)] == [
                     of_topic.get(number) for number in range(45)
                 ]
@@ -219,7 +231,7 @@ class ModelledTable:
             assert len(chunk.values) == len(chunk.keys) * offsets_module.VALUE_BYTES
             assert chunk.notes is None or len(chunk.notes) == len(chunk.keys)
         for topic in ("a", "b", "c", "unknown"):
-            assert table.group_ids_of(topic) == [
+            assert table.group_ids_with_topic(topic) == [
                 group for group in table.group_ids() if any(name == topic for name, _ in model[group])
             ]
 
@@ -323,7 +335,7 @@ COMMANDS = st.one_of(
         st.lists(st.builds(ExpiredOffset, TOPICS, st.integers(0, 11), st.integers(0, 3)), max_size=9).map(tuple),
     ),
     st.builds(DeleteConsumerGroup, GROUPS),
-    st.builds(DeleteTopic, st.integers(1, 3).map(some_id)),
+    st.builds(DeleteTopic, st.integers(1, 3).map(build_id)),
     st.just("snapshot"),
 )
 
@@ -361,25 +373,25 @@ def apply_to_model(model: Model, topics: dict[bytes, str], command: Any) -> None
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(commands=st.lists(COMMANDS, max_size=20))
 def test_image_equals_dict_after_any_commands_and_snapshots(small_chunks: None, commands: list[Any]) -> None:
-    world = World(1)
-    topics = {some_id(number): name for number, name in enumerate("abc", 1)}
+    world = MetadataWorld(1)
+    topics = {build_id(number): name for number, name in enumerate("abc", 1)}
     for topic_id, name in topics.items():
-        world.accept(CreateTopic(topic_id, name, (assignment(1),) * 12, {}, 0))
+        world.accept(CreateTopic(topic_id, name, (build_assignment(1),) * 12, {}, 0))
     model: Model = {}
     for command in commands:
         if command == "snapshot":
-            loaded = decode_snapshot(recomputed(world.image))
-            assert not difference(world.image, loaded)
+            loaded = decode_snapshot(encode_verified_snapshot(world.image))
+            assert not diff_images(world.image, loaded)
             assert loaded.state_hash == world.image.state_hash
             world.image = loaded
         else:
             before = {group: dict(offsets) for group, offsets in model.items()}
-            world.do(command)
+            world.apply(command)
             apply_to_model(model, topics, command)
             changed = {group for group in {*before, *model} if before.get(group) != model.get(group)}
             assert changed <= set(world.delta.offsets)
         assert {group: dict(world.image.offsets(group)) for group in world.image.groups_with_offsets()} == model
-    recomputed(world.image)
+    encode_verified_snapshot(world.image)
 
 
 # --- memory --------------------------------------------------------------------------------------------------------
@@ -400,24 +412,24 @@ def commits(groups: int, topics: int, partitions: int, first_sequence: int) -> I
             for topic, partition in keys
         )
         sequence = first_sequence + group
-        yield encode_command(Envelope(NODE, LIFE, sequence, sequence - 1, CommitOffsetBatch(batch)))
+        yield encode_command(Envelope(NODE, NODE_INCARNATION, sequence, sequence - 1, CommitOffsetBatch(batch)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("groups", "topics", "partitions"),
     [
-        pytest.param(count(30, 1_000), 1, 1_000, id="1000-groups-1000-partitions"),
-        pytest.param(count(300, 10_000), 10, 10, id="10000-groups-10-topics-10-partitions"),
-        pytest.param(count(3_000, 100_000), 10, 1, id="100000-groups-10-topics-1-partition"),
-        pytest.param(count(3_000, 100_000), 1, 10, id="100000-groups-1-topic-10-partitions"),
+        pytest.param(sized(30, 1_000), 1, 1_000, id="1000-groups-1000-partitions"),
+        pytest.param(sized(300, 10_000), 10, 10, id="10000-groups-10-topics-10-partitions"),
+        pytest.param(sized(3_000, 100_000), 10, 1, id="100000-groups-10-topics-1-partition"),
+        pytest.param(sized(3_000, 100_000), 1, 10, id="100000-groups-1-topic-10-partitions"),
     ],
 )
 def test_million_committed_offsets_take_at_most_100_megabytes(groups: int, topics: int, partitions: int) -> None:
     """The size includes that of the groups. Outside of `make long`, fewer offsets take 100 bytes each at most."""
-    world = World(1)
+    world = MetadataWorld(1)
     for number in range(topics):
-        world.create(f"orders-of-region-{number:03d}", *(assignment(1),) * partitions)
+        world.create(f"orders-of-region-{number:03d}", *(build_assignment(1),) * partitions)
     encoded = list(commits(groups, topics, partitions, len(world.envelopes) + 1))
     gc.collect()
     tracemalloc.start()

@@ -26,29 +26,35 @@ from chronik.metadata.hashing import PARTITION, partition_hash, record_hash
 from chronik.metadata.records import Partition
 from chronik.metadata.snapshot import decode_snapshot
 from chronik.protocol.errors import ErrorCode
-from tests.long import SEED, count
+from tests.run_size import SEED, sized
 
-from .world import World, assert_sound, assignment, recomputed, some_id
+from .metadata_world import (
+    MetadataWorld,
+    assert_partition_invariants,
+    build_assignment,
+    build_id,
+    encode_verified_snapshot,
+)
 
 OFFLINE, ONLINE = BrokerStatus.OFFLINE, BrokerStatus.ONLINE
 
 
-def reassign(world: World, *replicas: int, factor_may_change: bool = True) -> ErrorCode:
+def reassign(world: MetadataWorld, *replicas: int, factor_may_change: bool = True) -> ErrorCode:
     """Reassign the partition of `orders` and return the error code."""
     change = Reassignment(world.image.topics["orders"].id, 0, replicas)
     return outcome(world, ReassignPartitions((change,), factor_may_change))
 
 
-def cancel(world: World) -> ErrorCode:
+def cancel(world: MetadataWorld) -> ErrorCode:
     return outcome(world, ReassignPartitions((Reassignment(world.image.topics["orders"].id, 0, None),)))
 
 
-def outcome(world: World, command: ReassignPartitions) -> ErrorCode:
+def outcome(world: MetadataWorld, command: ReassignPartitions) -> ErrorCode:
     failures = world.accept(command).failures
     return failures[0].code if failures else ErrorCode.NONE
 
 
-def in_sync(world: World, *members: int) -> None:
+def in_sync(world: MetadataWorld, *members: int) -> None:
     """Let the leader report these replicas as in sync."""
     topic, partition, brokers = world.image.topics["orders"], world.partition("orders"), world.image.brokers
     isr = tuple(IsrMember(member, brokers[member].epoch) for member in members)
@@ -57,12 +63,12 @@ def in_sync(world: World, *members: int) -> None:
 
 
 def test_reassignment_adds_replicas_first_and_removes_when_in_sync() -> None:
-    world = World(1, 2, 3, 4)
-    world.create("orders", assignment(1, 2))
+    world = MetadataWorld(1, 2, 3, 4)
+    world.create("orders", build_assignment(1, 2))
     assert reassign(world, 3, 4) is ErrorCode.NONE
     moving = Partition((3, 4, 1, 2), (1, 2), 1, 0, 1, adding=(3, 4), removing=(1, 2))
     assert world.partition("orders") == moving
-    assert (moving.target, moving.original) == ((3, 4), (1, 2))
+    assert (moving.target_replicas, moving.original_replicas) == ((3, 4), (1, 2))
     in_sync(world, 1, 2, 3)
     assert world.partition("orders").is_reassigning
     assert world.partition("orders").leader == 1
@@ -73,8 +79,8 @@ def test_reassignment_adds_replicas_first_and_removes_when_in_sync() -> None:
 
 def test_leader_epoch_increases_when_replica_is_removed() -> None:
     """A removed replica may not know yet. Its fetches in the old epoch are fenced."""
-    world = World(1, 2, 3)
-    world.create("orders", assignment(1, 2))
+    world = MetadataWorld(1, 2, 3)
+    world.create("orders", build_assignment(1, 2))
     reassign(world, 3, 1)
     assert world.partition("orders").leader_epoch == 0, "no replica was removed yet"
     in_sync(world, 1, 3)
@@ -82,8 +88,8 @@ def test_leader_epoch_increases_when_replica_is_removed() -> None:
 
 
 def test_reassignment_can_change_replication_factor() -> None:
-    world = World(1, 2, 3)
-    world.create("orders", assignment(1))
+    world = MetadataWorld(1, 2, 3)
+    world.create("orders", build_assignment(1))
     assert reassign(world, 1, 2, 3) is ErrorCode.NONE
     assert world.partition("orders") == Partition((1, 2, 3), (1,), 1, 0, 1, adding=(2, 3))
     in_sync(world, 1, 2, 3)
@@ -93,8 +99,8 @@ def test_reassignment_can_change_replication_factor() -> None:
 
 
 def test_replication_factor_change_is_rejected_if_not_allowed() -> None:
-    world = World(1, 2, 3)
-    world.create("orders", assignment(1, 2))
+    world = MetadataWorld(1, 2, 3)
+    world.create("orders", build_assignment(1, 2))
     assert reassign(world, 1, 2, 3, factor_may_change=False) is ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(world, 1, factor_may_change=False) is ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(world, 1, 3, factor_may_change=False) is ErrorCode.NONE
@@ -102,8 +108,8 @@ def test_replication_factor_change_is_rejected_if_not_allowed() -> None:
 
 
 def test_reassignment_waits_for_out_of_sync_target_replica() -> None:
-    world = World(1, 2, 3)
-    world.create("orders", assignment(1, 2, 3, isr=(1, 3)))
+    world = MetadataWorld(1, 2, 3)
+    world.create("orders", build_assignment(1, 2, 3, isr=(1, 3)))
     reassign(world, 2, 1)
     assert world.partition("orders") == Partition((2, 1, 3), (1, 3), 1, 0, 1, removing=(3,))
     in_sync(world, 1, 2)
@@ -111,8 +117,8 @@ def test_reassignment_waits_for_out_of_sync_target_replica() -> None:
 
 
 def test_reassignment_to_same_replicas_is_no_change_but_reordering_is() -> None:
-    world = World(1, 2)
-    world.create("orders", assignment(1, 2))
+    world = MetadataWorld(1, 2)
+    world.create("orders", build_assignment(1, 2))
     assert reassign(world, 1, 2) is ErrorCode.NONE
     assert not world.delta
     assert reassign(world, 2, 1) is ErrorCode.NONE
@@ -120,8 +126,8 @@ def test_reassignment_to_same_replicas_is_no_change_but_reordering_is() -> None:
 
 
 def test_cancelled_reassignment_restores_original_replicas() -> None:
-    world = World(1, 2, 3, 4)
-    world.create("orders", assignment(1, 2))
+    world = MetadataWorld(1, 2, 3, 4)
+    world.create("orders", build_assignment(1, 2))
     assert cancel(world) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     reassign(world, 3, 4)
     in_sync(world, 1, 2, 3)
@@ -131,8 +137,8 @@ def test_cancelled_reassignment_restores_original_replicas() -> None:
 
 
 def test_cancelled_reassignment_removes_leadership_from_added_replica() -> None:
-    world = World(1, 2, 3, 4)
-    topic = world.create("orders", assignment(1, 2))
+    world = MetadataWorld(1, 2, 3, 4)
+    topic = world.create("orders", build_assignment(1, 2))
     reassign(world, 3, 4)
     in_sync(world, 1, 2, 3)
     world.accept(SetPartitionLeader(topic.id, 0, 3))
@@ -141,8 +147,8 @@ def test_cancelled_reassignment_removes_leadership_from_added_replica() -> None:
 
 
 def test_cancel_is_rejected_if_only_added_replicas_are_in_sync() -> None:
-    world = World(1, 2, 3)
-    world.create("orders", assignment(1))
+    world = MetadataWorld(1, 2, 3)
+    world.create("orders", build_assignment(1))
     reassign(world, 2, 3)
     in_sync(world, 1, 2)
     world.accept(UpdateBrokerStatus(1, OFFLINE))
@@ -154,8 +160,8 @@ def test_cancel_is_rejected_if_only_added_replicas_are_in_sync() -> None:
 
 
 def test_second_reassignment_replaces_the_first() -> None:
-    world = World(1, 2, 3, 4)
-    world.create("orders", assignment(1, 2))
+    world = MetadataWorld(1, 2, 3, 4)
+    world.create("orders", build_assignment(1, 2))
     reassign(world, 3, 2)
     in_sync(world, 1, 2)
     assert reassign(world, 4, 2) is ErrorCode.NONE
@@ -169,14 +175,14 @@ def test_second_reassignment_replaces_the_first() -> None:
 
 
 def test_invalid_reassignment_is_rejected() -> None:
-    world = World(1, 2)
+    world = MetadataWorld(1, 2)
     world.accept(AddNode(5, "h", 5005))
-    topic = world.create("orders", assignment(1))
+    topic = world.create("orders", build_assignment(1))
     assert reassign(world) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert reassign(world, 1, 1) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert reassign(world, 1, 9) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert reassign(world, 1, 5) is ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a node that has never registered"
-    wanted = (Reassignment(topic.id, 1, (1,)), Reassignment(some_id(9), 0, (1,)), Reassignment(topic.id, 0, (1, 2)))
+    wanted = (Reassignment(topic.id, 1, (1,)), Reassignment(build_id(9), 0, (1,)), Reassignment(topic.id, 0, (1, 2)))
     failures = world.accept(ReassignPartitions(wanted)).failures
     codes = [(failure.item, failure.code) for failure in failures]
     assert codes == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (1, ErrorCode.UNKNOWN_TOPIC_ID)]
@@ -184,35 +190,35 @@ def test_invalid_reassignment_is_rejected() -> None:
 
 
 def test_number_of_reassignments_per_command_is_limited() -> None:
-    world = World(1, 2)
+    world = MetadataWorld(1, 2)
     most = PARTITIONS_PER_COMMAND_MAX
-    topic = world.create("orders", *[assignment(1)] * (most + 1))
+    topic = world.create("orders", *[build_assignment(1)] * (most + 1))
     changes = tuple(Reassignment(topic.id, number, (2,)) for number in range(most + 1))
-    assert world.refuse(ReassignPartitions(changes))[0] is ErrorCode.INVALID_REQUEST
+    assert world.reject(ReassignPartitions(changes))[0] is ErrorCode.INVALID_REQUEST
     assert not world.accept(ReassignPartitions(changes[:most])).failures
     assert sum(partition.is_reassigning for partition in world.image.topics["orders"].partitions) == most
 
 
 def test_topic_cannot_be_enlarged_or_assigned_during_reassignment() -> None:
-    world = World(1, 2)
-    topic = world.create("orders", assignment(1))
+    world = MetadataWorld(1, 2)
+    topic = world.create("orders", build_assignment(1))
     reassign(world, 2)
     refused = ErrorCode.REASSIGNMENT_IN_PROGRESS
-    assert world.refuse(CreatePartitions(topic.id, 1, (assignment(1),)))[0] is refused
-    assert world.refuse(AssignPartition(topic.id, 0, (1, 2)))[0] is refused
+    assert world.reject(CreatePartitions(topic.id, 1, (build_assignment(1),)))[0] is refused
+    assert world.reject(AssignPartition(topic.id, 0, (1, 2)))[0] is refused
 
 
 def test_topic_can_be_deleted_during_reassignment() -> None:
-    world = World(1, 2)
-    topic = world.create("orders", assignment(1))
+    world = MetadataWorld(1, 2)
+    topic = world.create("orders", build_assignment(1))
     reassign(world, 2)
     world.accept(DeleteTopic(topic.id))
     assert "orders" not in world.image.topics
 
 
 def test_fenced_broker_delays_completion_of_reassignment() -> None:
-    world = World(1, 2, 3, 4)
-    world.create("orders", assignment(1, 2))
+    world = MetadataWorld(1, 2, 3, 4)
+    world.create("orders", build_assignment(1, 2))
     reassign(world, 3, 4)
     in_sync(world, 1, 2, 3)
     world.accept(UpdateBrokerStatus(3, OFFLINE))
@@ -227,18 +233,18 @@ def test_fenced_broker_delays_completion_of_reassignment() -> None:
 
 
 def test_disk_loss_of_sole_replica_leaves_partition_offline() -> None:
-    world = World(1, 2)
-    world.create("orders", assignment(1))
+    world = MetadataWorld(1, 2)
+    world.create("orders", build_assignment(1))
     reassign(world, 2)
-    world.register(1, life=1, disk=77)
+    world.register(1, incarnation_number=1, directory_number=77)
     lost = world.partition("orders")
     assert (lost.replicas, lost.isr, lost.leader) == ((2, 1), (), NO_LEADER)
     assert cancel(world) is ErrorCode.NONE, "no records can be lost any more"
 
 
 def test_unclean_leader_that_is_sole_target_completes_reassignment() -> None:
-    world = World(1, 2)
-    topic = world.create("orders", assignment(1))
+    world = MetadataWorld(1, 2)
+    topic = world.create("orders", build_assignment(1))
     reassign(world, 2)
     world.accept(UpdateBrokerStatus(1, OFFLINE))
     world.accept(SetPartitionLeader(topic.id, 0, 2, unclean=True))
@@ -247,29 +253,29 @@ def test_unclean_leader_that_is_sole_target_completes_reassignment() -> None:
 
 
 def test_snapshot_contains_reassignment_and_old_hashes_stay_valid() -> None:
-    world = World(1, 2, 3)
-    world.create("orders", assignment(1, 2))
+    world = MetadataWorld(1, 2, 3)
+    world.create("orders", build_assignment(1, 2))
     settled = world.partition("orders")
     before = ((1, 2), (1, 2), 1, 0, 0, 0, 0)  # a partition before reassignments were introduced
-    assert partition_hash(some_id(1), 7, settled) == record_hash(PARTITION, some_id(1), 7, before)
+    assert partition_hash(build_id(1), 7, settled) == record_hash(PARTITION, build_id(1), 7, before)
     reassign(world, 3, 2)
     moving = world.partition("orders")
-    assert partition_hash(some_id(1), 7, moving) == record_hash(PARTITION, some_id(1), 7, moving)
-    assert decode_snapshot(recomputed(world.image)).topics["orders"].partitions == (moving,)
+    assert partition_hash(build_id(1), 7, moving) == record_hash(PARTITION, build_id(1), 7, moving)
+    assert decode_snapshot(encode_verified_snapshot(world.image)).topics["orders"].partitions == (moving,)
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + count(20, 1000)))
+@pytest.mark.parametrize("seed", range(SEED, SEED + sized(20, 1000)))
 def test_partition_invariants_hold_under_random_commands(seed: int) -> None:
     randomness = random.Random(seed)
-    world = World(1, 2, 3, 4)
-    topic = world.create("orders", assignment(1, 2), assignment(2, 3), assignment(4, 1))
+    world = MetadataWorld(1, 2, 3, 4)
+    topic = world.create("orders", build_assignment(1, 2), build_assignment(2, 3), build_assignment(4, 1))
     reassigned = led = 0
     for step in range(300):
         before = world.image.topics["orders"].partitions
-        world.do(random_command(world, topic.id, randomness, step))
+        world.apply(random_command(world, topic.id, randomness, step))
         after = world.image.topics["orders"].partitions
         for old, new in zip(before, after, strict=True):
-            assert_sound(new, world.image)
+            assert_partition_invariants(new, world.image)
             assert_history_is_sound(old, new)
             reassigned += old.is_reassigning and not new.is_reassigning
             led += old.leader != new.leader
@@ -277,7 +283,7 @@ def test_partition_invariants_hold_under_random_commands(seed: int) -> None:
     assert led > 0
 
 
-def random_command(world: World, topic_id: bytes, randomness: random.Random, step: int) -> Command:
+def random_command(world: MetadataWorld, topic_id: bytes, randomness: random.Random, step: int) -> Command:
     number, broker = randomness.randrange(3), randomness.randint(1, 4)
     partition = world.image.topics["orders"].partitions[number]
     brokers = world.image.brokers
@@ -286,7 +292,7 @@ def random_command(world: World, topic_id: bytes, randomness: random.Random, ste
     grown = tuple(
         IsrMember(each, brokers[each].epoch)
         for each in partition.replicas
-        if each == partition.leader or (each in brokers and not brokers[each].fenced and randomness.random() < 0.7)
+        if each == partition.leader or (each in brokers and not brokers[each].is_fenced and randomness.random() < 0.7)
     )
     change = IsrChange(topic_id, number, partition.leader_epoch, partition.partition_epoch, grown)
     kinds: list[Command] = [
@@ -294,7 +300,7 @@ def random_command(world: World, topic_id: bytes, randomness: random.Random, ste
         ReassignPartitions((Reassignment(topic_id, number, None),)),
         UpdateBrokerStatus(broker, randomness.choice(list(BrokerStatus))),
         UpdateBrokerStatus(broker, ONLINE),
-        RegisterBroker(broker, "h", 1, None, some_id(10_000 + step), some_id(broker)),
+        RegisterBroker(broker, "h", 1, None, build_id(10_000 + step), build_id(broker)),
         ElectLeaders((PartitionKey(topic_id, number),), randomness.random() < 0.3),
         SetPartitionLeader(topic_id, number, broker, unclean=randomness.random() < 0.2),
     ]
@@ -302,7 +308,7 @@ def random_command(world: World, topic_id: bytes, randomness: random.Random, ste
         kinds += [UpdateISR(leader.id, leader.epoch, (change,))] * 5
     if randomness.random() < 0.03:
         kinds.append(RemoveBroker(broker))
-        kinds.append(RegisterBroker(broker, "h", 1, None, some_id(20_000 + step), some_id(30_000 + step)))
+        kinds.append(RegisterBroker(broker, "h", 1, None, build_id(20_000 + step), build_id(30_000 + step)))
     return randomness.choice(kinds)
 
 

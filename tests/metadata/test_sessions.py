@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from chronik.metadata.commands.cluster import AllocateProducerIds, RemoveNode
 from chronik.metadata.commands.envelope import Envelope
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX
 from chronik.metadata.snapshot import decode_snapshot
 from chronik.protocol.errors import ErrorCode
 
-from .world import World, recomputed, some_id
+from .metadata_world import MetadataWorld, build_id, encode_verified_snapshot
 
 SENDER = 9
 
@@ -18,13 +18,13 @@ class Sender:
     """A node that sends commands, each of which allocates ten producer ids."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = MetadataWorld()
         self.epoch = self.world.register(1)
 
-    def send(self, sequence: int, *, answered: int = 0, life: int = 1) -> Result:
+    def send(self, sequence: int, *, answered: int = 0, life: int = 1) -> ApplyResult:
         """Send a command that allocates ten producer ids if it is applied."""
         command = AllocateProducerIds(1, self.epoch, 10)
-        return self.world.send(Envelope(SENDER, some_id(life), sequence, answered, command))
+        return self.world.send(Envelope(SENDER, build_id(life), sequence, answered, command))
 
     @property
     def applied(self) -> int:
@@ -41,8 +41,8 @@ def test_duplicate_command_returns_first_result_and_changes_nothing() -> None:
 
 
 def test_duplicate_of_rejected_command_returns_rejection() -> None:
-    world = World()
-    envelope = Envelope(SENDER, some_id(1), 1, 0, RemoveNode(5))
+    world = MetadataWorld()
+    envelope = Envelope(SENDER, build_id(1), 1, 0, RemoveNode(5))
     first = world.send(envelope)
     assert first.code is ErrorCode.VOTER_NOT_FOUND
     assert world.send(envelope) == first
@@ -78,7 +78,7 @@ def test_results_of_sender_without_acknowledgements_are_limited() -> None:
     assert len(session.results) == RESULTS_KEPT_MAX
     assert sender.send(1).code is ErrorCode.REQUEST_TIMED_OUT
     assert sender.applied == RESULTS_KEPT_MAX + 5
-    recomputed(sender.world.image)
+    encode_verified_snapshot(sender.world.image)
 
 
 def test_new_incarnation_ends_sessions_of_earlier_ones() -> None:
@@ -100,14 +100,14 @@ def test_number_of_remembered_incarnations_is_limited() -> None:
     assert session is not None
     assert len(session.past) == INCARNATIONS_REMEMBERED_MAX
     assert sender.send(2, life=2).code is ErrorCode.STALE_BROKER_EPOCH
-    recomputed(sender.world.image)
+    encode_verified_snapshot(sender.world.image)
 
 
 def test_sessions_survive_a_snapshot() -> None:
     sender = Sender()
     sender.send(1, life=1)
     first = sender.send(1, life=2)
-    sender.world.image = decode_snapshot(recomputed(sender.world.image))
+    sender.world.image = decode_snapshot(encode_verified_snapshot(sender.world.image))
     assert sender.send(1, life=2) == first
     assert sender.send(2, life=1).code is ErrorCode.STALE_BROKER_EPOCH
     assert sender.applied == 2

@@ -7,34 +7,34 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from chronik.errors import DataDamaged
-from chronik.metadata import image_machine
+from chronik.errors import DamagedDataError
+from chronik.metadata import image_state_machine
 from chronik.metadata.commands.brokers import UpdateBrokerConfig
 from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
 from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, UpdateTopicConfig
-from chronik.metadata.delta import Delta, difference
+from chronik.metadata.delta import Delta, diff_images
 from chronik.metadata.image import Image
-from chronik.metadata.image_machine import ImageMachine
+from chronik.metadata.image_state_machine import ImageStateMachine
 from chronik.metadata.snapshot import CHUNK_RECORDS, SnapshotLoader
 
-from .world import World, assignment, recomputed, records_of
+from .metadata_world import MetadataWorld, build_assignment, encode_verified_snapshot, image_records
 
 PARTITIONS = 2 * CHUNK_RECORDS
 GROUPS = 5
 
 
-def worlds() -> tuple[World, World]:
+def worlds() -> tuple[MetadataWorld, MetadataWorld]:
     """Return two worlds with a common history; in the second, records of every type were changed, added and removed."""
-    earlier, later = World(1, 2), World(1, 2)
+    earlier, later = MetadataWorld(1, 2), MetadataWorld(1, 2)
     for world in (earlier, later):
-        kept = world.create("kept", *(assignment(1),) * PARTITIONS, number=1)
+        kept = world.create("kept", *(build_assignment(1),) * PARTITIONS, number=1)
         gone = world.create("gone", number=2)
         for group in range(GROUPS):
             commit(world, f"group-{group}", PARTITIONS, 100)
     for command in (
         DeleteTopic(gone.id),
-        CreateTopic(bytes(15) + b"3", "come", (assignment(2),), {}, 1),
+        CreateTopic(bytes(15) + b"3", "come", (build_assignment(2),), {}, 1),
         UpdateTopicConfig(kept.id, {"retention.ms": "5"}),
         UpdateBrokerConfig(1, {"log.retention.ms": "6"}),
         SetFeatureLevel("feature", 1),
@@ -46,7 +46,7 @@ def worlds() -> tuple[World, World]:
     return earlier, later
 
 
-def commit(world: World, group: str, count: int, offset: int) -> None:
+def commit(world: MetadataWorld, group: str, count: int, offset: int) -> None:
     offsets = tuple(OffsetToCommit("kept", partition, offset) for partition in range(count))
     assert not world.accept(CommitOffset(group, offsets, 1)).failures
 
@@ -60,14 +60,14 @@ class Follower:
     def __init__(self, image: Image) -> None:
         self.deltas: list[Delta] = []
         self.restored = 0
-        self.machine = ImageMachine(self.deltas.append, lambda *_: None, self._restored)
+        self.machine = ImageStateMachine(self.deltas.append, lambda *_: None, self._restored)
         self.machine.image = image
 
     def _restored(self) -> None:
         self.restored += 1
 
-    async def install(self, world: World, chunks: Sequence[bytes] | None = None) -> None:
-        whole = recomputed(world.image) if chunks is None else chunks
+    async def install(self, world: MetadataWorld, chunks: Sequence[bytes] | None = None) -> None:
+        whole = encode_verified_snapshot(world.image) if chunks is None else chunks
         await self.machine.install_snapshot(world.image.applied_index, iterate_chunks(whole))
 
 
@@ -75,8 +75,8 @@ def test_snapshot_install_replaces_image_atomically_with_one_delta(monkeypatch: 
     monkeypatch.setattr("chronik.scheduler.SLICE_SECONDS", 0.0)
     earlier, later = worlds()
     follower = Follower(earlier.image)
-    before, after = records_of(earlier.image), records_of(later.image)
-    expected = difference(earlier.image, later.image)
+    before, after = image_records(earlier.image), image_records(later.image)
+    expected = diff_images(earlier.image, later.image)
     seen: list[tuple[Image, int]] = []
 
     async def scenario() -> None:
@@ -93,8 +93,8 @@ def test_snapshot_install_replaces_image_atomically_with_one_delta(monkeypatch: 
     assert len(iterations_after) > GROUPS  # and while the old image was freed
     assert set(iterations_before) == {0}
     assert set(iterations_after) == {1}
-    assert records_of(follower.machine.image) == after
-    assert records_of(earlier.image) == before  # a reader of the old image still sees all of it
+    assert image_records(follower.machine.image) == after
+    assert image_records(earlier.image) == before  # a reader of the old image still sees all of it
     assert follower.deltas == [expected]
     assert follower.restored == 1
 
@@ -117,14 +117,14 @@ def test_snapshot_install_yields_after_every_chunk(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("chronik.scheduler.SLICE_SECONDS", 0.0)
     earlier, later = worlds()
     follower = Follower(earlier.image)
-    chunks, turns, added = recomputed(later.image), 0, []
+    chunks, turns, added = encode_verified_snapshot(later.image), 0, []
 
     class Counting(SnapshotLoader):
         def add(self, chunk: bytes) -> None:
             added.append(turns)
             super().add(chunk)
 
-    monkeypatch.setattr(image_machine, "SnapshotLoader", Counting)
+    monkeypatch.setattr(image_state_machine, "SnapshotLoader", Counting)
 
     async def scenario() -> None:
         nonlocal turns
@@ -145,7 +145,7 @@ def test_cancelled_snapshot_install_keeps_old_image_and_can_be_repeated(
 ) -> None:
     monkeypatch.setattr("chronik.scheduler.SLICE_SECONDS", 0.0)
     earlier, later = worlds()
-    before = records_of(earlier.image)
+    before = image_records(earlier.image)
     follower = Follower(earlier.image)
 
     async def stopped_after(turns: int) -> None:
@@ -160,16 +160,16 @@ def test_cancelled_snapshot_install_keeps_old_image_and_can_be_repeated(
     turns_until_seen = asyncio.run(count_iterations(Follower(worlds()[0].image), later))
     asyncio.run(stopped_after(int(share * turns_until_seen)))
     assert follower.machine.image is earlier.image
-    assert records_of(earlier.image) == before
+    assert image_records(earlier.image) == before
     assert not follower.deltas
     assert not follower.restored
 
     again = Follower(Image())
     asyncio.run(again.install(later))
-    assert records_of(again.machine.image) == records_of(later.image)
+    assert image_records(again.machine.image) == image_records(later.image)
 
 
-async def count_iterations(follower: Follower, world: World) -> int:
+async def count_iterations(follower: Follower, world: MetadataWorld) -> int:
     """Return the number of event-loop iterations until the new image is visible."""
     installing = asyncio.create_task(follower.install(world))
     turns = 0
@@ -183,8 +183,8 @@ async def count_iterations(follower: Follower, world: World) -> int:
 def test_damaged_snapshot_leaves_image_unchanged() -> None:
     earlier, later = worlds()
     follower = Follower(earlier.image)
-    chunks = recomputed(later.image)
-    with pytest.raises(DataDamaged):
+    chunks = encode_verified_snapshot(later.image)
+    with pytest.raises(DamagedDataError):
         asyncio.run(follower.install(later, chunks[:-2] + chunks[-1:]))
     assert follower.machine.image is earlier.image
     assert not follower.deltas

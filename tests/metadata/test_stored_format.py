@@ -46,9 +46,9 @@ from chronik.metadata.commands.groups import (
     UpdateGroupConfig,
 )
 from chronik.metadata.commands.imports import (
+    AbortImport,
     BeginImport,
     FinishImport,
-    GiveUpImport,
     ImportedGroup,
     ImportedOffset,
     ImportGroups,
@@ -89,18 +89,18 @@ from chronik.metadata.commands.transactions import (
     TransactionPartition,
 )
 from chronik.metadata.commands.users import AlterScramUser, ScramKeys
-from chronik.metadata.entries import Entry
-from chronik.metadata.levels import FEATURE, IMPORTED_GROUPS
+from chronik.metadata.levels import FEATURE_NAME, IMPORTED_GROUPS_LEVEL
+from chronik.metadata.snapshot_entries import SnapshotEntry
 from chronik.protocol.errors import ErrorCode
 
-from .world import LIFE, NODE, World, recomputed, records_of, some_id
+from .metadata_world import NODE, NODE_INCARNATION, MetadataWorld, build_id, encode_verified_snapshot, image_records
 
 GOLDEN = Path(__file__).with_name("golden")
 
-TOPIC_ID = some_id(7)
-IMPORT_ID = some_id(8)
-INCARNATION = some_id(9)
-DIRECTORY_ID = some_id(10)
+TOPIC_ID = build_id(7)
+IMPORT_ID = build_id(8)
+INCARNATION = build_id(9)
+DIRECTORY_ID = build_id(10)
 NOW_MS = 1_700_000_000_000
 
 ASSIGNMENT = PartitionAssignment((1, 2), (1, 2), 1)
@@ -117,7 +117,7 @@ COMMANDS: tuple[Command, ...] = (
     CreateCluster("cluster-1", NOW_MS),
     AddNode(4, "host4", 9094, False),
     RemoveNode(4),
-    SetFeatureLevel(FEATURE, 5),
+    SetFeatureLevel(FEATURE_NAME, 5),
     AllocateProducerIds(1, 2, 1000),
     UpdateNode(4, "host5", 9095, True, False),
     RegisterBroker(1, "host1", 9092, "rack1", INCARNATION, DIRECTORY_ID),
@@ -158,7 +158,7 @@ COMMANDS: tuple[Command, ...] = (
     BeginImport(IMPORT_ID, "another cluster", 1, 1000, NOW_MS),
     ImportTopics(IMPORT_ID, (TOPIC,), ((3, 4),)),
     FinishImport(IMPORT_ID, (IMPORTED_GROUP,), NOW_MS, {"g2": {"k": "v"}}, {"k": "v"}),
-    GiveUpImport(IMPORT_ID),
+    AbortImport(IMPORT_ID),
     HoldCommits(),
     ReleaseCommits(12),
     ImportGroups(IMPORT_ID, (IMPORTED_GROUP,), NOW_MS),
@@ -174,7 +174,7 @@ def golden_lines(name: str) -> list[str]:
 
 
 def envelope(command: Command) -> Envelope:
-    return Envelope(NODE, LIFE, 3, 2, command)
+    return Envelope(NODE, NODE_INCARNATION, 3, 2, command)
 
 
 def test_golden_commands_cover_every_command_class() -> None:
@@ -197,9 +197,9 @@ def test_golden_bytes_decode_to_the_command(number: int) -> None:
     assert decode_command(bytes.fromhex(encoded)) == envelope(COMMANDS[number])
 
 
-def build_world() -> World:
+def build_world() -> MetadataWorld:
     """Apply commands that leave a record of every kind in the image, and the result of a rejected command."""
-    world = World(1, 2, 3, level=IMPORTED_GROUPS)
+    world = MetadataWorld(1, 2, 3, level=IMPORTED_GROUPS_LEVEL)
     world.accept(CreateCluster("cluster-1", NOW_MS))
     world.accept(AddNode(1, "host1", 9094))
     world.accept(AddNode(2, "host2", 9094))
@@ -220,12 +220,12 @@ def build_world() -> World:
     world.accept(StageOffsets("g1", "t1", world.image.transactions["t1"].began_index, (OFFSET,), NOW_MS))
     world.accept(HoldCommits())
     world.accept(BeginImport(IMPORT_ID, "another cluster", 1, 1000, NOW_MS))
-    imported = CreateTopic(some_id(11), "imported", (ASSIGNMENT,), {}, NOW_MS)
+    imported = CreateTopic(build_id(11), "imported", (ASSIGNMENT,), {}, NOW_MS)
     world.accept(ImportTopics(IMPORT_ID, (imported,), ((3,),)))
     world.accept(AlterScramUser("alice", (KEYS,), secret=b"secret"))
     world.accept(CreateAcls((ACL,)))
     world.accept(AlterQuotas((QuotaAlteration((("user", "alice"),), {"producer_byte_rate": 1.5}),)))
-    assert world.do(DeleteTopic(some_id(12))).code is ErrorCode.UNKNOWN_TOPIC_ID
+    assert world.apply(DeleteTopic(build_id(12))).code is ErrorCode.UNKNOWN_TOPIC_ID
     return world
 
 
@@ -237,15 +237,15 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 def test_snapshot_encodes_to_its_golden_bytes() -> None:
-    assert [chunk.hex() for chunk in recomputed(build_world().image)] == golden_lines("snapshot.txt")
+    assert [chunk.hex() for chunk in encode_verified_snapshot(build_world().image)] == golden_lines("snapshot.txt")
 
 
 def test_golden_snapshot_decodes_to_the_image() -> None:
     chunks = [bytes.fromhex(line) for line in golden_lines("snapshot.txt")]
-    assert records_of(snapshot.decode_snapshot(chunks)) == records_of(build_world().image)
+    assert image_records(snapshot.decode_snapshot(chunks)) == image_records(build_world().image)
 
 
 def test_golden_snapshot_covers_every_entry_class() -> None:
     entries = [entry for line in golden_lines("snapshot.txt") for entry in msgspec.msgpack.decode(bytes.fromhex(line))]
-    classes: tuple[Any, ...] = get_args(Entry)
+    classes: tuple[Any, ...] = get_args(SnapshotEntry)
     assert {entry[0] for entry in entries} == {cls.__struct_config__.tag for cls in classes}

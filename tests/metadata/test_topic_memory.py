@@ -13,23 +13,25 @@ from chronik.metadata.commands.envelope import Envelope, decode_command, encode_
 from chronik.metadata.commands.topics import CreateTopic, CreateTopics
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
-from tests.long import count
+from tests.run_size import sized
 
-from .world import LIFE, NODE, World, assignment, recomputed, some_id
+from .metadata_world import NODE, NODE_INCARNATION, MetadataWorld, build_assignment, build_id, encode_verified_snapshot
 
-TOPICS = count(2_000, 10_000)
+TOPICS = sized(2_000, 10_000)
 TOPIC_BYTES_MAX = 500
 """10,000 topics take at most 5 MB besides their partitions."""
 
 
 def creations(first_sequence: int) -> list[bytes]:
     topics = [
-        CreateTopic(some_id(number + 1), f"topic-with-20-{number:06d}", (assignment(1, 2, 3),), {}, 1_700_000_000_000)
+        CreateTopic(
+            build_id(number + 1), f"topic-with-20-{number:06d}", (build_assignment(1, 2, 3),), {}, 1_700_000_000_000
+        )
         for number in range(TOPICS)
     ]
     commands = [CreateTopics(tuple(topics[first : first + 100])) for first in range(0, TOPICS, 100)]
     return [
-        encode_command(Envelope(NODE, LIFE, sequence, sequence - 1, command))
+        encode_command(Envelope(NODE, NODE_INCARNATION, sequence, sequence - 1, command))
         for sequence, command in enumerate(commands, first_sequence)
     ]
 
@@ -53,7 +55,7 @@ def assert_small(image: Image) -> None:
 
 @pytest.mark.slow
 def test_created_topics_take_at_most_500_bytes_each() -> None:
-    world = World(1, 2, 3)
+    world = MetadataWorld(1, 2, 3)
     encoded = creations(len(world.envelopes) + 1)
     gc.collect()
     tracemalloc.start()
@@ -67,10 +69,10 @@ def test_created_topics_take_at_most_500_bytes_each() -> None:
 
 @pytest.mark.slow
 def test_loaded_topics_take_at_most_500_bytes_each() -> None:
-    world = World(1, 2, 3)
+    world = MetadataWorld(1, 2, 3)
     for each in creations(len(world.envelopes) + 1):
         apply(world.image, decode_command(each), world.image.applied_index + 1)
-    chunks = recomputed(world.image)
+    chunks = encode_verified_snapshot(world.image)
     del world
     gc.collect()
     tracemalloc.start()

@@ -21,23 +21,23 @@ from chronik.metadata.handlers.configs import CONFIG_CHARACTERS_MAX, CONFIG_KEYS
 from chronik.metadata.records import Partition
 from chronik.protocol.errors import ErrorCode
 
-from .world import World, assignment, recomputed, some_id
+from .metadata_world import MetadataWorld, build_assignment, build_id, encode_verified_snapshot
 
 
 def creation(
     name: str,
     number: int = 1,
-    partitions: tuple[PartitionAssignment, ...] = (assignment(1),),
+    partitions: tuple[PartitionAssignment, ...] = (build_assignment(1),),
     configs: dict[str, str] | None = None,
 ) -> CreateTopic:
-    return CreateTopic(some_id(number), name, partitions, configs or {}, 1234)
+    return CreateTopic(build_id(number), name, partitions, configs or {}, 1234)
 
 
 def test_create_topic_stores_partitions_leaders_and_configs() -> None:
-    world = World(1, 2, 3)
-    world.accept(creation("orders", 7, (assignment(1, 2, 3), assignment(2, 3, 1)), {"b": "2", "a": "1"}))
+    world = MetadataWorld(1, 2, 3)
+    world.accept(creation("orders", 7, (build_assignment(1, 2, 3), build_assignment(2, 3, 1)), {"b": "2", "a": "1"}))
     topic = world.image.topics["orders"]
-    assert world.image.topics_by_id[some_id(7)] is topic
+    assert world.image.topics_by_id[build_id(7)] is topic
     assert topic.partitions == (Partition((1, 2, 3), (1, 2, 3), 1), Partition((2, 3, 1), (2, 3, 1), 2))
     assert list(topic.configs.items()) == [("a", "1"), ("b", "2")]
     assert (topic.created_ms, topic.internal, topic.replication_factor) == (1234, False, 3)
@@ -48,24 +48,24 @@ def test_create_topic_stores_partitions_leaders_and_configs() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "käse", "a/b", "a\n", "x" * (TOPIC_NAME_CHARACTERS_MAX + 1)])
 def test_invalid_topic_name_is_rejected(name: str) -> None:
-    code, _ = World(1).refuse(creation(name))
+    code, _ = MetadataWorld(1).reject(creation(name))
     assert code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_longest_topic_name_of_kafka_is_accepted() -> None:
-    World(1).accept(creation("x" * TOPIC_NAME_CHARACTERS_MAX))
+    MetadataWorld(1).accept(creation("x" * TOPIC_NAME_CHARACTERS_MAX))
 
 
 def test_creating_existing_topic_is_rejected() -> None:
-    world = World(1)
+    world = MetadataWorld(1)
     world.create("orders")
-    assert world.refuse(creation("orders"))[0] is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert world.reject(creation("orders"))[0] is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 def test_topic_names_that_differ_only_in_dot_and_underscore_collide() -> None:
-    world = World(1)
+    world = MetadataWorld(1)
     topic = world.create("a.b_c")
-    code, message = world.refuse(creation("a_b.c"))
+    code, message = world.reject(creation("a_b.c"))
     assert code is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert "a.b_c" in message
     world.accept(DeleteTopic(topic.id))
@@ -73,43 +73,43 @@ def test_topic_names_that_differ_only_in_dot_and_underscore_collide() -> None:
 
 
 def test_topic_id_must_be_unique_and_not_zero() -> None:
-    world = World(1)
+    world = MetadataWorld(1)
     world.create("orders", number=5)
-    assert world.refuse(creation("other", 5))[0] is ErrorCode.INVALID_REQUEST
-    assert world.refuse(creation("other", 0))[0] is ErrorCode.INVALID_REQUEST
+    assert world.reject(creation("other", 5))[0] is ErrorCode.INVALID_REQUEST
+    assert world.reject(creation("other", 0))[0] is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(
     ("partitions", "code"),
     [
         ((), ErrorCode.INVALID_PARTITIONS),
-        ((assignment(1),) * (TOPIC_PARTITIONS_MAX + 1), ErrorCode.INVALID_PARTITIONS),
+        ((build_assignment(1),) * (TOPIC_PARTITIONS_MAX + 1), ErrorCode.INVALID_PARTITIONS),
         ((PartitionAssignment((), (), NO_LEADER),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ((assignment(1, 2), assignment(1)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ((assignment(1, 1),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ((assignment(9),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ((assignment(1, isr=(2,), leader=2),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ((assignment(1, 2, isr=(1, 1)),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ((assignment(1, 2, isr=(1,), leader=2),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ((assignment(1, leader=NO_LEADER),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ((assignment(3),), ErrorCode.BROKER_NOT_AVAILABLE),
+        ((build_assignment(1, 2), build_assignment(1)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((build_assignment(1, 1),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((build_assignment(9),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((build_assignment(1, isr=(2,), leader=2),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((build_assignment(1, 2, isr=(1, 1)),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((build_assignment(1, 2, isr=(1,), leader=2),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((build_assignment(1, leader=NO_LEADER),), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((build_assignment(3),), ErrorCode.BROKER_NOT_AVAILABLE),
     ],
 )
 def test_invalid_partition_assignment_is_rejected(partitions: tuple[PartitionAssignment, ...], code: ErrorCode) -> None:
-    world = World(1, 2, 3)
+    world = MetadataWorld(1, 2, 3)
     world.accept(UpdateBrokerStatus(3, BrokerStatus.OFFLINE))
-    assert world.refuse(creation("orders", partitions=partitions))[0] is code
+    assert world.reject(creation("orders", partitions=partitions))[0] is code
 
 
 def test_partition_limit_of_topic_is_enforced() -> None:
-    world = World(1)
-    world.accept(creation("orders", partitions=(assignment(1),) * TOPIC_PARTITIONS_MAX))
-    code, _ = world.refuse(CreatePartitions(some_id(1), TOPIC_PARTITIONS_MAX, (assignment(1),)))
+    world = MetadataWorld(1)
+    world.accept(creation("orders", partitions=(build_assignment(1),) * TOPIC_PARTITIONS_MAX))
+    code, _ = world.reject(CreatePartitions(build_id(1), TOPIC_PARTITIONS_MAX, (build_assignment(1),)))
     assert code is ErrorCode.INVALID_PARTITIONS
 
 
 def test_topics_of_a_command_succeed_or_fail_separately() -> None:
-    world = World(1)
+    world = MetadataWorld(1)
     result = world.accept(CreateTopics((creation("a", 1), creation("a", 2), creation("b.c", 3), creation("b_c", 4))))
     assert [(failure.item, failure.code) for failure in result.failures] == [
         (1, ErrorCode.TOPIC_ALREADY_EXISTS),
@@ -120,21 +120,21 @@ def test_topics_of_a_command_succeed_or_fail_separately() -> None:
 
 
 def test_three_thousand_topics_need_three_commands() -> None:
-    world = World(1)
+    world = MetadataWorld(1)
     size = TOPICS_PER_COMMAND_MAX
     for first in range(0, 3000, size):
         numbers = range(first, first + size)
         result = world.accept(CreateTopics(tuple(creation(f"topic-{n}", n + 1) for n in numbers)))
         assert not result.failures
     assert len(world.image.topics) == 3000
-    recomputed(world.image)
+    encode_verified_snapshot(world.image)
     too_many = CreateTopics(tuple(creation(f"more-{n}", n + 9999) for n in range(size + 1)))
-    assert world.refuse(too_many)[0] is ErrorCode.INVALID_REQUEST
+    assert world.reject(too_many)[0] is ErrorCode.INVALID_REQUEST
 
 
 def test_deleting_topic_deletes_committed_offsets() -> None:
-    world = World(1)
-    orders = world.create("orders", assignment(1), assignment(1))
+    world = MetadataWorld(1)
+    orders = world.create("orders", build_assignment(1), build_assignment(1))
     world.create("other")
     for group in ("g1", "g2"):
         offsets = tuple(OffsetToCommit(topic, part, 5) for topic, part in (("orders", 0), ("orders", 1), ("other", 0)))
@@ -150,14 +150,14 @@ def test_deleting_topic_deletes_committed_offsets() -> None:
 
 
 def test_commands_for_deleted_topic_are_rejected() -> None:
-    world = World(1)
-    gone = some_id(77)
+    world = MetadataWorld(1)
+    gone = build_id(77)
     for command in (DeleteTopic(gone), UpdateTopicConfig(gone, {"a": "1"}), CreatePartitions(gone, 1, ())):
-        assert world.refuse(command)[0] is ErrorCode.UNKNOWN_TOPIC_ID
+        assert world.reject(command)[0] is ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_topic_configs_can_be_set_deleted_and_replaced() -> None:
-    world = World(1)
+    world = MetadataWorld(1)
     topic = world.create("orders")
     world.accept(UpdateTopicConfig(topic.id, {"z": "1", "a": "2"}))
     assert list(world.image.topics["orders"].configs.items()) == [("a", "2"), ("z", "1")]
@@ -173,18 +173,18 @@ def test_topic_configs_can_be_set_deleted_and_replaced() -> None:
 
 
 def test_size_of_topic_configs_is_limited() -> None:
-    world = World(1)
+    world = MetadataWorld(1)
     topic = world.create("orders")
     world.accept(UpdateTopicConfig(topic.id, {f"{n}": "" for n in range(CONFIG_KEYS_MAX)}, replace=True))
     too_many = {f"{n}": "" for n in range(CONFIG_KEYS_MAX + 1)}
-    assert world.refuse(UpdateTopicConfig(topic.id, too_many, replace=True))[0] is ErrorCode.INVALID_CONFIG
+    assert world.reject(UpdateTopicConfig(topic.id, too_many, replace=True))[0] is ErrorCode.INVALID_CONFIG
     world.accept(UpdateTopicConfig(topic.id, {"k": "v" * (CONFIG_CHARACTERS_MAX - 1)}, replace=True))
     too_long = {"k": "v" * CONFIG_CHARACTERS_MAX}
-    assert world.refuse(UpdateTopicConfig(topic.id, too_long, replace=True))[0] is ErrorCode.INVALID_CONFIG
+    assert world.reject(UpdateTopicConfig(topic.id, too_long, replace=True))[0] is ErrorCode.INVALID_CONFIG
 
 
 def test_broker_configs_can_be_set_before_registration() -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(UpdateBrokerConfig(5, {"a": "1"}))
     world.accept(UpdateBrokerConfig(-1, {"b": "2"}))
     assert world.delta.broker_configs == (-1,)
@@ -194,13 +194,13 @@ def test_broker_configs_can_be_set_before_registration() -> None:
 
 
 def test_create_partitions_is_rejected_if_count_has_changed() -> None:
-    world = World(1, 2)
-    topic = world.create("orders", assignment(1, 2))
-    world.accept(CreatePartitions(topic.id, 1, (assignment(2, 1),)))
+    world = MetadataWorld(1, 2)
+    topic = world.create("orders", build_assignment(1, 2))
+    world.accept(CreatePartitions(topic.id, 1, (build_assignment(2, 1),)))
     assert [partition.leader for partition in world.image.topics["orders"].partitions] == [1, 2]
-    again = CreatePartitions(topic.id, 1, (assignment(2, 1),))
-    assert world.refuse(again)[0] is ErrorCode.INVALID_PARTITIONS
+    again = CreatePartitions(topic.id, 1, (build_assignment(2, 1),))
+    assert world.reject(again)[0] is ErrorCode.INVALID_PARTITIONS
     none = CreatePartitions(topic.id, 2, ())
-    assert world.refuse(none)[0] is ErrorCode.INVALID_PARTITIONS
-    other_factor = CreatePartitions(topic.id, 2, (assignment(1),))
-    assert world.refuse(other_factor)[0] is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert world.reject(none)[0] is ErrorCode.INVALID_PARTITIONS
+    other_factor = CreatePartitions(topic.id, 2, (build_assignment(1),))
+    assert world.reject(other_factor)[0] is ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -6,14 +6,14 @@ import pytest
 
 from chronik.metadata import levels
 from chronik.metadata.commands.users import AlterScramUser, ScramKeys
-from chronik.metadata.delta import difference
+from chronik.metadata.delta import diff_images
 from chronik.metadata.handlers import users as handler
 from chronik.metadata.image import Image
 from chronik.metadata.records import SaltSecret, ScramCredential
-from chronik.metadata.security.users import Shape
+from chronik.metadata.security.users import CredentialShape
 from chronik.metadata.snapshot import decode_snapshot
 from chronik.protocol.errors import ErrorCode, KafkaError
-from tests.metadata.world import World, recomputed
+from tests.metadata.metadata_world import MetadataWorld, encode_verified_snapshot
 
 SHA_256, SHA_512 = 1, 2
 
@@ -24,30 +24,30 @@ def keys(mechanism: int = SHA_256, *, iterations: int = 4096, salt: bytes = b"sa
 
 
 def test_scram_credentials_can_be_set_replaced_and_removed() -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(AlterScramUser("alice", (keys(), keys(SHA_512)), secret=b"s" * 32))
-    assert set(world.image.users.of("alice")) == {SHA_256, SHA_512}
+    assert set(world.image.users.credentials("alice")) == {SHA_256, SHA_512}
     world.accept(AlterScramUser("alice", (keys(iterations=8192),), (SHA_512,)))
-    (credential,) = world.image.users.of("alice").values()
+    (credential,) = world.image.users.credentials("alice").values()
     assert (credential.mechanism, credential.iterations) == (SHA_256, 8192)
     world.accept(AlterScramUser("alice", remove=(SHA_256,)))
     assert not world.image.users.by_name
     assert world.image.salt_secret == b"s" * 32
-    assert world.replayed().state_hash == world.image.state_hash
-    recomputed(world.image)
+    assert world.replay().state_hash == world.image.state_hash
+    encode_verified_snapshot(world.image)
 
 
 def test_salt_secret_is_set_only_once() -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(AlterScramUser("alice", (keys(),), secret=b"1" * 32))
     world.accept(AlterScramUser("bob", (keys(),), secret=b"2" * 32))
     assert world.image.salt_secret == b"1" * 32
 
 
 def test_snapshot_contains_users_and_salt_secret() -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(AlterScramUser("alice", (keys(), keys(SHA_512)), secret=b"s" * 32))
-    again = decode_snapshot(recomputed(world.image))
+    again = decode_snapshot(encode_verified_snapshot(world.image))
     assert again.users.by_name == world.image.users.by_name
     assert again.salt_secret == b"s" * 32
     assert again.state_hash == world.image.state_hash
@@ -66,65 +66,65 @@ def test_snapshot_contains_users_and_salt_secret() -> None:
     ],
 )
 def test_invalid_user_change_is_rejected_atomically(command: AlterScramUser, code: ErrorCode) -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(AlterScramUser("alice", (keys(),)))
-    assert world.refuse(command)[0] is code
+    assert world.reject(command)[0] is code
 
 
 def test_longest_user_name_is_accepted() -> None:
-    World().accept(AlterScramUser("n" * handler.USER_NAME_CHARACTERS_MAX, (keys(),)))
+    MetadataWorld().accept(AlterScramUser("n" * handler.USER_NAME_CHARACTERS_MAX, (keys(),)))
 
 
 def test_number_of_users_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler, "USERS_MAX", 2)
-    world = World()
+    world = MetadataWorld()
     world.accept(AlterScramUser("a", (keys(),)))
     world.accept(AlterScramUser("b", (keys(),)))
-    assert world.refuse(AlterScramUser("c", (keys(),)))[0] is ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert world.reject(AlterScramUser("c", (keys(),)))[0] is ErrorCode.UNACCEPTABLE_CREDENTIAL
     world.accept(AlterScramUser("b", (keys(SHA_512),)))
 
 
 def test_first_user_is_rejected_if_any_user_exists() -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(AlterScramUser("admin", (keys(),), is_first=True))
-    assert world.refuse(AlterScramUser("admin", (keys(),), is_first=True))[0] is ErrorCode.DUPLICATE_RESOURCE
+    assert world.reject(AlterScramUser("admin", (keys(),), is_first=True))[0] is ErrorCode.DUPLICATE_RESOURCE
 
 
 def test_users_require_security_feature_level() -> None:
     with pytest.raises(KafkaError, match=r"AlterScramUser needs chronik\.version 4"):
-        levels.refuse_above(AlterScramUser("a"), levels.GROWTH)
-    levels.refuse_above(AlterScramUser("a"), levels.SECURITY)
+        levels.check_command_level(AlterScramUser("a"), levels.DYNAMIC_MEMBERSHIP_LEVEL)
+    levels.check_command_level(AlterScramUser("a"), levels.SECURITY_LEVEL)
 
 
 def test_shape_of_unknown_users_follows_the_distribution_of_credentials() -> None:
-    world = World()
+    world = MetadataWorld()
     table = world.image.users
     assert table.shape_at(SHA_256, 0.5) is None
-    assert table.commonest_mechanism() is None
-    common, rare = Shape(8192, 4, True), Shape(4096, 8, False)
+    assert table.most_common_mechanism() is None
+    common, rare = CredentialShape(8192, 4, True), CredentialShape(4096, 8, False)
     world.accept(AlterScramUser("a", (keys(iterations=8192, salt=b"abc1"),)))
     world.accept(AlterScramUser("b", (keys(iterations=8192, salt=b"abc2"),)))
     world.accept(AlterScramUser("c", (keys(salt=bytes(8)), keys(SHA_512))))
     assert [table.shape_at(SHA_256, position) for position in (0.0, 0.33, 0.34, 0.999)] == [rare, rare, common, common]
-    assert table.commonest_mechanism() == SHA_256
+    assert table.most_common_mechanism() == SHA_256
     world.accept(AlterScramUser("a", remove=(SHA_256,)))
     world.accept(AlterScramUser("b", remove=(SHA_256,)))
     assert {table.shape_at(SHA_256, position) for position in (0.0, 0.5, 0.999)} == {rare}
-    assert table.commonest_mechanism() == SHA_512
+    assert table.most_common_mechanism() == SHA_512
 
 
 def test_delta_names_users_whose_credentials_changed() -> None:
-    world = World()
+    world = MetadataWorld()
     world.accept(AlterScramUser("a", (keys(), keys(SHA_512))))
     assert world.delta.users == ("a",)
     assert world.delta
-    before = world.replayed()
+    before = world.replay()
     world.accept(AlterScramUser("b", (keys(),)))
     world.accept(AlterScramUser("a", remove=(SHA_256,)))
     assert world.delta.users == ("a",)
-    assert difference(before, world.image).users == ("a", "b")
-    assert difference(world.image, Image()).users == ("a", "b")
-    assert not difference(world.replayed(), world.image)
+    assert diff_images(before, world.image).users == ("a", "b")
+    assert diff_images(world.image, Image()).users == ("a", "b")
+    assert not diff_images(world.replay(), world.image)
 
 
 def test_repr_of_credentials_hides_keys() -> None:

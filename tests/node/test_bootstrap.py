@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from chronik.ids import new_id
-from chronik.node.founding import FOUNDING_PATIENCE_SECONDS, Founding, Gate, is_founding_word
-from chronik.raft.membership import UNBOUND
-from chronik.raft.messages import AnyMessage, Heartbeat, VoteAck, VoteRequest
+from chronik.node.bootstrap import BOOTSTRAP_WAIT_SECONDS, BootstrapGate, ClusterBootstrap, is_bootstrap_vote
+from chronik.raft.membership import UNBOUND_DIRECTORY
+from chronik.raft.messages import AnyRaftMessage, Heartbeat, VoteAck, VoteRequest
 
 STARTED_AT = 100.0
-LATE = STARTED_AT + FOUNDING_PATIENCE_SECONDS
+LATE = STARTED_AT + BOOTSTRAP_WAIT_SECONDS
 
 
-def bootstrap(nodes: int = 3, voters: int | None = None) -> Founding:
-    return Founding(1, range(1, nodes + 1), range(1, (voters or nodes) + 1), STARTED_AT)
+def bootstrap(nodes: int = 3, voters: int | None = None) -> ClusterBootstrap:
+    return ClusterBootstrap(1, range(1, nodes + 1), range(1, (voters or nodes) + 1), STARTED_AT)
 
 
 def vote_request(target_directory: bytes) -> VoteRequest:
@@ -33,66 +33,66 @@ def vote_request(target_directory: bytes) -> VoteRequest:
 def test_bootstrap_is_immediate_when_all_peers_respond() -> None:
     rule = bootstrap()
     assert not rule.is_allowed(STARTED_AT)
-    rule.answered(2, knows_cluster=False)
+    rule.record_response(2, knows_cluster=False)
     assert not rule.is_allowed(STARTED_AT)
-    rule.answered(3, knows_cluster=False)
+    rule.record_response(3, knows_cluster=False)
     assert rule.is_allowed(STARTED_AT)
-    assert rule.silent == []
+    assert rule.missing_nodes == []
 
 
 def test_majority_bootstraps_after_waiting_for_missing_peers() -> None:
     rule = bootstrap()
-    rule.answered(2, knows_cluster=False)
+    rule.record_response(2, knows_cluster=False)
     assert not rule.is_allowed(LATE - 0.01)
     assert rule.is_allowed(LATE)
-    assert rule.silent == [3]
+    assert rule.missing_nodes == [3]
 
 
 def test_minority_never_bootstraps() -> None:
     assert not bootstrap().is_allowed(LATE + 3600)
     rule = bootstrap(nodes=4)
-    rule.answered(2, knows_cluster=False)
+    rule.record_response(2, knows_cluster=False)
     assert not rule.is_allowed(LATE + 3600)
 
 
 def test_bootstrap_requires_majority_of_voters() -> None:
     rule = bootstrap(nodes=5, voters=3)
-    rule.answered(4, knows_cluster=False)
-    rule.answered(5, knows_cluster=False)
+    rule.record_response(4, knows_cluster=False)
+    rule.record_response(5, knows_cluster=False)
     assert not rule.is_allowed(LATE), "learners elect no leader"
-    rule.answered(2, knows_cluster=False)
+    rule.record_response(2, knows_cluster=False)
     assert not rule.is_allowed(STARTED_AT)
     assert rule.is_allowed(LATE)
-    rule.answered(5, knows_cluster=True)
+    rule.record_response(5, knows_cluster=True)
     assert not rule.is_allowed(LATE), "a learner that knows a cluster counts like a voter"
 
 
 def test_known_cluster_forbids_bootstrap_permanently() -> None:
     rule = bootstrap()
-    rule.answered(2, knows_cluster=False)
-    rule.answered(3, knows_cluster=False)
+    rule.record_response(2, knows_cluster=False)
+    rule.record_response(3, knows_cluster=False)
     assert rule.is_allowed(STARTED_AT)
-    rule.answered(3, knows_cluster=True)
+    rule.record_response(3, knows_cluster=True)
     assert not rule.is_allowed(LATE)
-    rule.answered(3, knows_cluster=False)
+    rule.record_response(3, knows_cluster=False)
     assert not rule.is_allowed(LATE)
 
 
 def test_only_vote_requests_to_unknown_disks_are_bootstrap_votes() -> None:
     known = new_id()
     common = {"source": 1, "source_directory": known, "target": 2, "term": 1}
-    assert is_founding_word(vote_request(UNBOUND))
-    assert not is_founding_word(vote_request(known))
-    answer = VoteAck(target_directory=UNBOUND, is_pre_vote=False, is_granted=True, **common)  # type: ignore[arg-type]
-    heartbeat = Heartbeat(target_directory=UNBOUND, commit=0, round=0, **common)  # type: ignore[arg-type]
-    assert not is_founding_word(answer)
-    assert not is_founding_word(heartbeat)
+    assert is_bootstrap_vote(vote_request(UNBOUND_DIRECTORY))
+    assert not is_bootstrap_vote(vote_request(known))
+    answer = VoteAck(target_directory=UNBOUND_DIRECTORY, is_pre_vote=False, is_granted=True, **common)  # type: ignore[arg-type]
+    heartbeat = Heartbeat(target_directory=UNBOUND_DIRECTORY, commit=0, round=0, **common)  # type: ignore[arg-type]
+    assert not is_bootstrap_vote(answer)
+    assert not is_bootstrap_vote(heartbeat)
 
 
 def test_closed_gate_drops_only_bootstrap_votes() -> None:
-    gate = Gate()
-    bootstrap_vote, vote = vote_request(UNBOUND), vote_request(new_id())
-    messages: list[AnyMessage] = [bootstrap_vote, vote]
+    gate = BootstrapGate()
+    bootstrap_vote, vote = vote_request(UNBOUND_DIRECTORY), vote_request(new_id())
+    messages: list[AnyRaftMessage] = [bootstrap_vote, vote]
     assert list(filter(gate.passes, messages)) == [vote]
-    gate.may_found = True
+    gate.is_open = True
     assert list(filter(gate.passes, messages)) == messages

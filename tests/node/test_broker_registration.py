@@ -12,12 +12,12 @@ import pytest
 
 from chronik.clock import Clock
 from chronik.controller.controller import Controller
-from chronik.controller.heartbeats import BrokerHeartbeat, HeartbeatAnswer
-from chronik.controller.liveness import GONE_SECONDS, Liveness
+from chronik.controller.heartbeats import BrokerHeartbeat, BrokerHeartbeatResponse
+from chronik.controller.liveness import DOWN_SECONDS, BrokerLiveness
 from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker
 from chronik.metadata.records import Broker
 from chronik.metadata.stores.raft_store import RaftStore
-from chronik.node.registration import HEARTBEAT_SECONDS_MAX, HEARTBEATS_PER_SESSION, Registration
+from chronik.node.registration import HEARTBEAT_SECONDS_MAX, HEARTBEATS_PER_SESSION, BrokerRegistration
 from chronik.peers.calls import CallTimedOut
 from chronik.quorum.driver import RaftDriver
 from tests.replication.virtual_loop import VirtualLoop
@@ -36,7 +36,7 @@ class World:
         self.loop = loop
         self.request_seconds = self.response_seconds = 0.0
         self.is_request_lost = self.is_response_lost = False
-        self.liveness = Liveness(session_seconds)
+        self.liveness = BrokerLiveness(session_seconds)
         self.status = BrokerStatus.ONLINE
         self.heartbeats_in_flight = 0
         clock = cast(Clock, SimpleNamespace(monotonic=loop.time, now_ms=lambda: int(loop.time() * 1000)))
@@ -48,7 +48,7 @@ class World:
             status=SimpleNamespace(term=1),
         )
         store = SimpleNamespace(image=self, propose=self._propose, incarnation=bytes(16), position=lambda index: "")
-        self.registration = Registration(
+        self.registration = BrokerRegistration(
             cast(RaftStore, store),
             cast(RaftDriver, driver),
             cast(Controller, None),
@@ -76,7 +76,7 @@ class World:
                     await asyncio.sleep(3600)
                 arrived_at = self.loop.time()
                 beat = msgspec.msgpack.decode(payload, type=BrokerHeartbeat)
-                self.liveness.heard(beat.broker_id, beat.broker_epoch, arrived_at, beat.answered_at)
+                self.liveness.record_heartbeat(beat.broker_id, beat.broker_epoch, arrived_at, beat.answered_at)
                 await asyncio.sleep(self.response_seconds)
                 if self.is_response_lost:
                     await asyncio.sleep(3600)
@@ -84,11 +84,11 @@ class World:
             raise CallTimedOut("not in time") from None
         finally:
             self.heartbeats_in_flight -= 1
-        return msgspec.msgpack.encode(HeartbeatAnswer(True, True, 1, arrived_at))
+        return msgspec.msgpack.encode(BrokerHeartbeatResponse(True, True, 1, arrived_at))
 
     @property
     def is_online_at_controller(self) -> bool:
-        for change in self.liveness.changes(self.brokers, self.loop.time(), {}):
+        for change in self.liveness.status_changes(self.brokers, self.loop.time(), {}):
             self.status = change.status
         return self.status is BrokerStatus.ONLINE
 
@@ -178,7 +178,7 @@ def test_leaving_broker_waits_for_responses_to_last_heartbeats() -> None:
         world.request_seconds = world.response_seconds = 0.1
         await world.watch(SESSION)
         assert world.heartbeats_in_flight > 0
-        await world.registration.leave()
+        await world.registration.stop_heartbeats()
         assert world.heartbeats_in_flight == 0
         await world.watch(SESSION / 2)
         assert world.heartbeats_in_flight == 0
@@ -191,7 +191,7 @@ def test_leaving_broker_waits_for_lost_heartbeats_only_briefly() -> None:
         world.is_request_lost = True
         await world.watch(SESSION)
         began = world.loop.time()
-        await world.registration.leave()
+        await world.registration.stop_heartbeats()
         assert world.loop.time() - began < 1.0
 
     run_scenario(scenario)
@@ -200,7 +200,7 @@ def test_leaving_broker_waits_for_lost_heartbeats_only_briefly() -> None:
 def test_lease_expiry_calls_back_once_per_expiry() -> None:
     async def scenario(world: World) -> None:
         ended: list[float] = []
-        world.registration.when_fenced.append(lambda: ended.append(world.loop.time()))
+        world.registration.fencing_callbacks.append(lambda: ended.append(world.loop.time()))
         watching = world.loop.create_task(world.registration.watch_lease())
         await world.watch(3 * SESSION)
         assert ended == []
@@ -232,7 +232,7 @@ def test_broker_is_replaceable_after_missed_heartbeats() -> None:
         while not world.registration.may_be_replaced:
             heard_last = max(world.liveness._heard.values())
             await asyncio.sleep(LOOK_SECONDS)
-        assert cut_at < world.loop.time() <= cut_at + GONE_SECONDS + LOOK_SECONDS
+        assert cut_at < world.loop.time() <= cut_at + DOWN_SECONDS + LOOK_SECONDS
         assert heard_last is not None
         assert world.liveness.changes(world.brokers, world.loop.time() - LOOK_SECONDS, {BROKER: 60.0}) == []
 
@@ -248,11 +248,11 @@ def test_broker_sends_a_heartbeat_when_it_reaches_the_controller_again() -> None
         assert world.registration.lease_seconds < 0
         world.is_request_lost = False
         beats = world.heartbeats_in_flight
-        world.registration.controller_reached(LEADER + 1)
+        world.registration.on_peer_reached(LEADER + 1)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert world.heartbeats_in_flight == beats, "a node that is not the controller triggers no heartbeat"
-        world.registration.controller_reached(LEADER)
+        world.registration.on_peer_reached(LEADER)
         await asyncio.sleep(HEARTBEAT_SECONDS_MAX / 100)
         assert world.registration.lease_seconds > 0
 

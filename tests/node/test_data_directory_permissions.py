@@ -14,7 +14,7 @@ import pytest
 from chronik.node.identity import IDENTITY_FILE
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.api.talk import batch, produce
+from tests.api.request_builders import batch, produce
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no POSIX permissions")

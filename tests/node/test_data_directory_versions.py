@@ -14,13 +14,13 @@ from chronik.metadata import levels
 from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.commands.envelope import Envelope, encode_command
 from chronik.metadata.stores.local_store import LocalStore
-from chronik.node.data_folder import DataFolder
-from chronik.node.identity import METADATA_FOLDERS, Mode
+from chronik.node.data_directory import DataDirectory
+from chronik.node.identity import METADATA_DIRECTORIES, DirectoryMode
 from chronik.quorum.disk_records import encode_entry, encode_hard_state
-from chronik.raft.entries import Entry, EntryKind, HardState
+from chronik.raft.entries import EntryKind, HardState, RaftEntry
 from chronik.wal.log import WriteAheadLog
-from tests.metadata.world import LIFE
-from tests.node.test_the_wrong_start_costs_nothing import snapshot
+from tests.metadata.metadata_world import NODE_INCARNATION
+from tests.node.test_data_directory import read_files
 
 CURRENT, NEWER = levels.HIGHEST, levels.HIGHEST + 1
 MESSAGE = (
@@ -36,11 +36,13 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def level_command(level: int) -> bytes:
-    return encode_command(Envelope(1, LIFE, 1, 0, SetFeatureLevel(levels.FEATURE, level)))
+    return encode_command(Envelope(1, NODE_INCARNATION, 1, 0, SetFeatureLevel(levels.FEATURE_NAME, level)))
 
 
-def open_directory(path: Path, mode: Mode = Mode.STANDALONE, *, restore_identity: bool = False) -> DataFolder:
-    folder = DataFolder(path, 1, mode, restore_identity=restore_identity)
+def open_directory(
+    path: Path, mode: DirectoryMode = DirectoryMode.STANDALONE, *, restore_identity: bool = False
+) -> DataDirectory:
+    folder = DataDirectory(path, 1, mode, restore_identity=restore_identity)
     try:
         folder.open()
         return folder
@@ -68,9 +70,11 @@ def write_standalone(path: Path, *, snapshot_entries: int = 100) -> None:
 
 def write_cluster(path: Path, *commands: bytes, records: Sequence[bytes] = ()) -> None:
     """Write a Raft log with these commands, preceded by these records."""
-    log, _ = WriteAheadLog.open(open_directory(path, Mode.CLUSTER).files, METADATA_FOLDERS[Mode.CLUSTER])
-    entries = [Entry(index, 1, EntryKind.COMMAND, data) for index, data in enumerate(commands, 2)]
-    log.append([encode_hard_state(HardState(1, 1, 1)), encode_entry(Entry(1, 1, EntryKind.NOOP, b""))])
+    log, _ = WriteAheadLog.open(
+        open_directory(path, DirectoryMode.CLUSTER).files, METADATA_DIRECTORIES[DirectoryMode.CLUSTER]
+    )
+    entries = [RaftEntry(index, 1, EntryKind.COMMAND, data) for index, data in enumerate(commands, 2)]
+    log.append([encode_hard_state(HardState(1, 1, 1)), encode_entry(RaftEntry(1, 1, EntryKind.NOOP, b""))])
     log.append([*records, *map(encode_entry, entries)])
     log.close()
 
@@ -81,45 +85,47 @@ def test_standalone_directory_with_newer_level_is_rejected(
 ) -> None:
     write_standalone(tmp_path, snapshot_entries=snapshot_entries)
     newer.undo()
-    before = snapshot(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(ConfigError, match=MESSAGE):
         open_directory(tmp_path)
-    assert snapshot(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_cluster_directory_with_newer_level_is_rejected(tmp_path: Path, newer: pytest.MonkeyPatch) -> None:
     write_cluster(
-        tmp_path, encode_command(Envelope(1, LIFE, 1, 0, SetFeatureLevel("another", 9))), level_command(NEWER)
+        tmp_path,
+        encode_command(Envelope(1, NODE_INCARNATION, 1, 0, SetFeatureLevel("another", 9))),
+        level_command(NEWER),
     )
     newer.undo()
-    before = snapshot(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(ConfigError, match=MESSAGE):
-        open_directory(tmp_path, Mode.CLUSTER)
-    assert snapshot(tmp_path) == before
+        open_directory(tmp_path, DirectoryMode.CLUSTER)
+    assert read_files(tmp_path) == before
 
 
 def test_directory_with_unknown_commands_is_rejected_by_level(tmp_path: Path, newer: pytest.MonkeyPatch) -> None:
     write_cluster(tmp_path, level_command(NEWER), b"\x95\x01\xc4\x00\x01\x00\x92\x63\x01")
     newer.undo()
     with pytest.raises(ConfigError, match=MESSAGE):
-        open_directory(tmp_path, Mode.CLUSTER)
+        open_directory(tmp_path, DirectoryMode.CLUSTER)
 
 
 def test_directory_with_unknown_record_types_is_rejected_by_level(tmp_path: Path, newer: pytest.MonkeyPatch) -> None:
-    kind_of_entry = bytearray(encode_entry(Entry(2, 1, EntryKind.NOOP, b"what came later")))
+    kind_of_entry = bytearray(encode_entry(RaftEntry(2, 1, EntryKind.NOOP, b"what came later")))
     kind_of_entry[17] = 99
     write_cluster(tmp_path, level_command(NEWER), records=[b"\x63what came later", bytes(kind_of_entry)])
     newer.undo()
     with pytest.raises(ConfigError, match=MESSAGE):
-        open_directory(tmp_path, Mode.CLUSTER)
+        open_directory(tmp_path, DirectoryMode.CLUSTER)
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(DirectoryMode))
 def test_directory_used_by_newer_version_without_newer_level_is_accepted(
-    tmp_path: Path, newer: pytest.MonkeyPatch, mode: Mode
+    tmp_path: Path, newer: pytest.MonkeyPatch, mode: DirectoryMode
 ) -> None:
     newer.undo()
-    if mode is Mode.STANDALONE:
+    if mode is DirectoryMode.STANDALONE:
         write_standalone(tmp_path)
     else:
         write_cluster(tmp_path)
@@ -135,13 +141,13 @@ def test_directory_used_by_newer_version_without_newer_level_is_accepted(
 
 
 def test_directory_is_rejected_if_level_was_raised_after_downgrade(tmp_path: Path, newer: pytest.MonkeyPatch) -> None:
-    open_directory(tmp_path, Mode.CLUSTER)
+    open_directory(tmp_path, DirectoryMode.CLUSTER)
     newer.undo()
     write_cluster(tmp_path, level_command(NEWER))
-    before = snapshot(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(ConfigError, match=MESSAGE):
-        open_directory(tmp_path, Mode.CLUSTER)
-    assert snapshot(tmp_path) == before
+        open_directory(tmp_path, DirectoryMode.CLUSTER)
+    assert read_files(tmp_path) == before
 
 
 def test_unknown_fields_in_node_json_are_ignored(tmp_path: Path) -> None:
@@ -151,17 +157,17 @@ def test_unknown_fields_in_node_json_are_ignored(tmp_path: Path) -> None:
     assert open_directory(tmp_path).cluster_id == before.get("cluster_id")
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(DirectoryMode))
 def test_newer_level_is_rejected_even_if_node_json_is_lost(
-    tmp_path: Path, newer: pytest.MonkeyPatch, mode: Mode
+    tmp_path: Path, newer: pytest.MonkeyPatch, mode: DirectoryMode
 ) -> None:
-    if mode is Mode.STANDALONE:
+    if mode is DirectoryMode.STANDALONE:
         write_standalone(tmp_path)
     else:
         write_cluster(tmp_path, level_command(NEWER))
     (tmp_path / "node.json").unlink()
     newer.undo()
-    before = snapshot(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(ConfigError, match=MESSAGE):
         open_directory(tmp_path, mode, restore_identity=True)
-    assert snapshot(tmp_path) == before
+    assert read_files(tmp_path) == before

@@ -9,29 +9,29 @@ from pathlib import Path
 import pytest
 
 from chronik.config import NodeConfig
-from chronik.errors import ChronikError, InvariantBroken, StorageFailed, reason_of, unexpected
+from chronik.errors import ChronikError, InvariantError, StorageError, exc_info_if_unexpected, root_cause
 from chronik.node.node import Node
 from chronik.node.run import report_loop_error
 
-FULL = StorageFailed("write topics/x/0/0.log: No space left on device")
+FULL = StorageError("write topics/x/0/0.log: No space left on device")
 
 
 def test_root_cause_of_exception_group_is_storage_error_or_first_leaf() -> None:
     lost = ChronikError("a peer is gone")
-    assert reason_of(FULL) is FULL
-    assert reason_of(ExceptionGroup("unhandled errors in a TaskGroup", [FULL])) is FULL
-    nested = ExceptionGroup("outer", [lost, ExceptionGroup("inner", [InvariantBroken("x"), FULL])])
-    assert reason_of(nested) is FULL
-    assert reason_of(ExceptionGroup("outer", [lost, InvariantBroken("x")])) is lost
+    assert root_cause(FULL) is FULL
+    assert root_cause(ExceptionGroup("unhandled errors in a TaskGroup", [FULL])) is FULL
+    nested = ExceptionGroup("outer", [lost, ExceptionGroup("inner", [InvariantError("x"), FULL])])
+    assert root_cause(nested) is FULL
+    assert root_cause(ExceptionGroup("outer", [lost, InvariantError("x")])) is lost
 
 
 def test_only_unexpected_errors_are_logged_with_traceback() -> None:
     full, descriptors = OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EMFILE, "Too many open files")
     for error in (full, descriptors, FULL, ExceptionGroup("", [full, ExceptionGroup("", [FULL])])):
-        assert unexpected(error) is None
-    bugs = (KeyError("x"), InvariantBroken("x"), TimeoutError(), ExceptionGroup("", [FULL, KeyError("x")]))
+        assert exc_info_if_unexpected(error) is None
+    bugs = (KeyError("x"), InvariantError("x"), TimeoutError(), ExceptionGroup("", [FULL, KeyError("x")]))
     for bug in bugs:
-        assert unexpected(bug) is bug
+        assert exc_info_if_unexpected(bug) is bug
 
 
 def test_failed_background_job_stops_node_with_its_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -47,7 +47,7 @@ def test_failed_background_job_stops_node_with_its_error(tmp_path: Path, caplog:
         await node.start()
         node._supervise([follow])
         try:
-            with pytest.raises(StorageFailed, match="No space left"):
+            with pytest.raises(StorageError, match="No space left"):
                 await node.wait_until_stopped()
         finally:
             await node.stop()

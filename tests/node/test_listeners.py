@@ -9,18 +9,18 @@ from typing import Any, NoReturn
 
 import pytest
 
-from chronik.client.connection import Connection
+from chronik.client.connection import BrokerConnection
 from chronik.config import Address
 from chronik.console.listener import HttpListener
 from chronik.peers.transport import PeerTransport
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from chronik.server.listener import Listener
+from chronik.server.listener import ClientListeners
 from chronik.testing.plugin import BrokerFactory
-from tests.api.talk import BROKER
-from tests.api.test_configs import described
-from tests.console.serving import FakeSource
+from tests.api.request_builders import BROKER
+from tests.api.test_configs import describe_configs
+from tests.console.http_harness import FakeSource
 from tests.node.test_lifecycle import refusal
-from tests.peers.talking import identity
+from tests.peers.helpers import identity
 from tests.raw import RawClient
 
 TWO = {
@@ -31,7 +31,7 @@ TWO = {
 
 
 def listed(address: Address) -> list[Address]:
-    connection = Connection(address, client_id="test", timeout_s=30)
+    connection = BrokerConnection(address, client_id="test", timeout_s=30)
     try:
         answer = connection.request(MetadataRequest(topics=[]), MetadataResponse)
     finally:
@@ -42,7 +42,7 @@ def listed(address: Address) -> list[Address]:
 def test_ports_chosen_by_system_are_advertised(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(broker=TWO)
     with RawClient(broker.bootstrap) as client:
-        configs = described(client, BROKER, "1", ["listeners", "advertised.listeners"])
+        configs = describe_configs(client, BROKER, "1", ["listeners", "advertised.listeners"])
     bound = dict(each.split("://") for each in (configs["listeners"].value or "").split(","))
     one, two = Address.parse(bound["ONE"]), Address.parse(bound["TWO"])
     assert str(one) == broker.bootstrap
@@ -67,7 +67,7 @@ def test_port_in_use_fails_start_and_releases_data_directory(
         )
         line = refusal("--config", str(path), "--data", str(tmp_path / "data"))
         assert line.startswith(f"chronik: MORE://127.0.0.1:{port}: ")
-    assert chronik_broker_factory(data_dir=tmp_path / "data").running
+    assert chronik_broker_factory(data_dir=tmp_path / "data").is_running
 
 
 def test_unresolvable_host_error_names_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +77,8 @@ def test_unresolvable_host_error_names_the_listener(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(socket, "getaddrinfo", not_found)
     address_of_unknown_host = Address("nowhere.example", 1)
     unused: Any = None
-    ports: dict[str, Listener | HttpListener | PeerTransport] = {
-        "MORE://nowhere.example:1: ": Listener({"MORE": address_of_unknown_host}, unused),
+    ports: dict[str, ClientListeners | HttpListener | PeerTransport] = {
+        "MORE://nowhere.example:1: ": ClientListeners({"MORE": address_of_unknown_host}, unused),
         "http://nowhere.example:1: ": HttpListener(address_of_unknown_host, FakeSource()),
         "raft = 'nowhere.example:1': ": PeerTransport(identity(1), address_of_unknown_host, {}, unused),
     }

@@ -10,12 +10,12 @@ import pytest
 
 from chronik import scheduler
 from chronik.config import load_config
-from chronik.exchange import Peer, Reply
 from chronik.node.node import Node
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.request_reply import ConnectedClient, Reply
 
 METADATA = 3
 SIZE_BYTES = 4
@@ -46,12 +46,12 @@ def test_metadata_without_topic_creation_is_answered_immediately(
             await node.stop()
 
     async def check(node: Node) -> None:
-        router, peer = node.router, Peer("127.0.0.1", 1, 1)
+        router, peer = node.router, ConnectedClient("127.0.0.1", 1, 1)
         assert router is not None
         known, unknown = MetadataRequestTopic(name="known"), MetadataRequestTopic(name="unknown")
         created = router.dispatch(frame(12, MetadataRequest(topics=[known])), peer)
         assert not created.is_ready  # the topic is created first
-        await created.wait()
+        await created.wait_for_frame()
         for version in range(APIS[METADATA].max_version + 1):
             answer = decoded(version, router.dispatch(frame(version, MetadataRequest(topics=[known])), peer))
             assert [(topic.name, topic.error_code) for topic in answer.topics] == [("known", ErrorCode.NONE)]

@@ -11,9 +11,9 @@ from chronik.metadata.commands.cluster import AddNode, CreateCluster, RemoveNode
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
-from chronik.node.addresses import HINT_SECONDS, Addresses
-from chronik.raft.membership import NOBODY, Member, Membership
-from tests.metadata.world import World
+from chronik.node.peer_addresses import HINT_SECONDS, PeerAddresses
+from chronik.raft.membership import NO_NODE, Membership, RaftMember
+from tests.metadata.metadata_world import MetadataWorld
 
 OWN = 1
 
@@ -39,15 +39,15 @@ class FakeNode:
 
     def __init__(self, **hints: int) -> None:
         self.hints = {int(name[1:]): at(port) for name, port in hints.items()}
-        self.world = World()
+        self.world = MetadataWorld()
         self.transport = Transport(self.hints)
         self.members: list[int] = list(self.hints)
-        self.leader = NOBODY
+        self.leader = NO_NODE
         self.connected: tuple[int, ...] = ()
         self.now = 0.0
         self._subscriber: Any = None
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        self.addresses = Addresses(OWN, self.hints, cast(Any, self), cast(Any, self), cast(Any, clock))
+        self.addresses = PeerAddresses(OWN, self.hints, cast(Any, self), cast(Any, self), cast(Any, clock))
 
     # Interfaces of the store and the driver
 
@@ -60,7 +60,7 @@ class FakeNode:
 
     @property
     def status(self) -> Any:
-        members = Membership(tuple(Member(each, bytes(16), True) for each in self.members))
+        members = Membership(tuple(RaftMember(each, bytes(16), True) for each in self.members))
         return SimpleNamespace(leader=self.leader, membership=members, connected=self.connected)
 
     # Events
@@ -71,9 +71,9 @@ class FakeNode:
             self._subscriber(self.world.delta)
 
     def bootstrap(self, *nodes: int) -> None:
-        self.apply(SetFeatureLevel(levels.FEATURE, levels.GROWTH))
+        self.apply(SetFeatureLevel(levels.FEATURE_NAME, levels.DYNAMIC_MEMBERSHIP_LEVEL))
         self.apply(*(AddNode(node, "127.0.0.1", 5000 + node) for node in nodes), CreateCluster("c", 1))
-        self._subscriber(Delta(0, features=(levels.FEATURE,)))
+        self._subscriber(Delta(0, features=(levels.FEATURE_NAME,)))
 
     @property
     def ports(self) -> dict[int, int]:
@@ -163,10 +163,10 @@ def test_hint_missing_in_image_is_tried_while_there_is_no_leader() -> None:
 def test_address_of_member_is_learned_when_it_connects() -> None:
     fake_node = FakeNode(n1=5001, n2=5002)
     fake_node.bootstrap(1, 2)
-    fake_node.addresses.met(4, "127.0.0.1", 5004)
+    fake_node.addresses.on_peer_connected(4, "127.0.0.1", 5004)
     assert fake_node.ports == {2: 5002}, "a node that is not a member is ignored"
     fake_node.members = [1, 2, 4]
-    fake_node.addresses.met(4, "127.0.0.1", 5004)
+    fake_node.addresses.on_peer_connected(4, "127.0.0.1", 5004)
     assert fake_node.ports == {2: 5002, 4: 5004}
 
 

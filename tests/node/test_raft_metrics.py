@@ -3,8 +3,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from chronik.console.metrics.table import FAMILIES
-from chronik.node.clustered import Clustered
+from chronik.console.metrics.families import FAMILIES
+from chronik.node.cluster_mode import ClusterMode
 from chronik.quorum.election_counts import ElectionCounts
 from chronik.quorum.settings import DriverStatus
 from chronik.raft.membership import Membership
@@ -23,18 +23,18 @@ STATUS = DriverStatus(
     snapshot_index=0,
     membership=Membership(()),
     membership_index=1,
-    matches={},
-    peer_times={},
+    match_indexes={},
+    peer_activity={},
     now=0.0,
     connected=(1, 3),
-    waiting=0,
+    pending_requests=0,
 )
 
 
 def test_cluster_mode_reports_all_declared_raft_metrics() -> None:
-    elections = ElectionCounts(stood=3, won=2, leader_changes=4)
+    elections = ElectionCounts(candidacies=3, elections_won=2, leader_changes=4)
     node: Any = SimpleNamespace(driver=SimpleNamespace(status=STATUS), _elections=elections)
-    values = Clustered.raft_meters(cast(Clustered, node))
+    values = ClusterMode.raft_metrics(cast(ClusterMode, node))
     assert {PREFIX + name for name in values} == {name for name in FAMILIES if name.startswith(PREFIX)}
     assert (values["term"], values["is_leader"], values["apply_lag"], values["connected_peers"]) == (7, True, 3, 2)
     assert (values["elections_total"], values["elections_won_total"], values["leader_changes_total"]) == (3, 2, 4)

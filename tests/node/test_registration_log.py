@@ -11,12 +11,12 @@ import pytest
 from chronik.clock import SystemClock
 from chronik.controller.controller import Controller
 from chronik.metadata.commands.brokers import RegisterBroker
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.raft_store import RaftStore
-from chronik.node.registration import Registration
+from chronik.node.registration import BrokerRegistration
 from chronik.quorum.driver import RaftDriver
-from chronik.quorum.outcomes import Committed
-from tests.peers.talking import run, until
+from chronik.quorum.outcomes import CommittedPosition
+from tests.peers.helpers import run, until
 from tests.quorum.cluster import running_cluster
 
 
@@ -27,13 +27,13 @@ class LateAnswerStore(RaftStore):
         super().__init__(driver.node_id)
         self._driver = driver
         self._successor = successor
-        self.committed: Committed | None = None
+        self.committed: CommittedPosition | None = None
 
-    async def propose(self, *_: Any, **__: Any) -> Result:
+    async def propose(self, *_: Any, **__: Any) -> ApplyResult:
         self.committed = await self._driver.propose(b"a registration")
         await self._driver.transfer_leadership(self._successor)
         await until(lambda: self._driver.leader == self._successor, "the transfer")
-        return Result(value=7, index=self.committed.index)
+        return ApplyResult(value=7, index=self.committed.index)
 
 
 def test_registration_logs_term_of_its_entry_after_leader_change(
@@ -47,7 +47,7 @@ def test_registration_logs_term_of_its_entry_after_leader_change(
             successor = next(node_id for node_id in cluster.nodes if node_id != leader.node_id)
             store = LateAnswerStore(leader.driver, successor)
             command = RegisterBroker(leader.node_id, "localhost", 9092, None, bytes(16), bytes(16))
-            registration = Registration(
+            registration = BrokerRegistration(
                 store, leader.driver, cast(Controller, None), SystemClock(), command, session_seconds=3.0
             )
             await registration._register()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chronik.client.cluster import Cluster
-from chronik.node.notifying import READY, SOCKET_VARIABLE, STOPPING, notify
-from tests.cli.running import TIMEOUT_S
-from tests.packaging.building import address_in
-from tests.packaging.starting import running
+from chronik.client.cluster import ClusterClient
+from chronik.node.service_manager import READY, SOCKET_VARIABLE, STOPPING, notify_service_manager
+from tests.cli.command_line import TIMEOUT_S
+from tests.packaging.build_steps import wait_for_address
+from tests.packaging.node_process import run_node
 
 
 def manager(address: str) -> socket.socket:
@@ -28,7 +28,7 @@ def test_state_is_sent_to_notify_socket(prefix: str, tmp_path: Path, monkeypatch
     path = str(tmp_path / "notify")
     with manager(f"\0{path}" if prefix else path) as received:
         monkeypatch.setenv(SOCKET_VARIABLE, prefix + path)
-        notify(READY)
+        notify_service_manager(READY)
         assert received.recv(100) == b"READY=1"
 
 
@@ -36,7 +36,7 @@ def test_nothing_is_sent_without_notify_socket(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv(SOCKET_VARIABLE, raising=False)
-    notify(READY)
+    notify_service_manager(READY)
     assert caplog.records == []
 
 
@@ -45,7 +45,7 @@ def test_failed_notification_is_only_logged(
 ) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "nobody"))
     with caplog.at_level(logging.WARNING, "chronik.node"):
-        notify(STOPPING)
+        notify_service_manager(STOPPING)
     [line] = caplog.messages
     assert line.startswith("service manager not notified: state=STOPPING=1: ")
 
@@ -54,9 +54,9 @@ def test_failed_notification_is_only_logged(
 def test_node_notifies_when_ready_and_when_stopping(tmp_path: Path) -> None:
     path = tmp_path / "notify"
     words = ["start", "--data", str(tmp_path / "data"), "--kafka", "127.0.0.1:0"]
-    with manager(str(path)) as received, running(words, tmp_path, **{SOCKET_VARIABLE: str(path)}) as process:
+    with manager(str(path)) as received, run_node(words, tmp_path, **{SOCKET_VARIABLE: str(path)}) as process:
         assert received.recv(100) == b"READY=1"
-        with Cluster(address_in(tmp_path / "log", process)) as cluster:
+        with ClusterClient(wait_for_address(tmp_path / "log", process)) as cluster:
             assert cluster.metadata([]).brokers
         process.send_signal(signal.SIGTERM)
         assert received.recv(100) == b"STOPPING=1"

@@ -11,7 +11,7 @@ from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteT
 from chronik.protocol.messages.fetch import FetchResponse
 from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from chronik.testing.plugin import BrokerFactory
-from tests.api import talk
+from tests.api import request_builders
 from tests.raw import RawClient
 
 PROMPT_SECONDS = 5.0
@@ -21,7 +21,7 @@ def test_waiting_fetch_is_answered_and_does_not_delay_shutdown(chronik_broker_fa
     broker = chronik_broker_factory()
     broker.create_topic("quiet")
     with RawClient(broker.bootstrap) as client:
-        request = talk.fetch_request(("quiet", 0, 0), min_bytes=1, max_wait_ms=60_000)
+        request = request_builders.fetch_request(("quiet", 0, 0), min_bytes=1, max_wait_ms=60_000)
         client.send(request, 12)
         _assert_no_response_yet(client)
         began = time.monotonic()
@@ -65,9 +65,9 @@ def test_topic_deleted_before_shutdown_is_removed_not_quarantined(
     names = [f"doomed-{number}" for number in range(50)]
     with RawClient(broker.bootstrap) as client:
         for name in names:
-            talk.describe(client, name, create=True)
-            talk.produce(client, name, talk.batch(b"v"))
-        answers = client.ask(DeleteTopicsRequest(topic_names=names), 5, DeleteTopicsResponse).responses
+            request_builders.describe_topic(client, name, create=True)
+            request_builders.produce(client, name, request_builders.batch(b"v"))
+        answers = client.request(DeleteTopicsRequest(topic_names=names), 5, DeleteTopicsResponse).responses
         assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
     broker.stop()
     assert list((broker.data_dir / "topics").iterdir()) == []

@@ -58,7 +58,7 @@ def test_standalone_node_describes_quorum_without_importing_raft(tmp_path: Path)
     assert finished.returncode == 0, finished.stderr
     result = json.loads(finished.stdout)
     assert result["leader"] == 1
-    assert "chronik.node.alone" in result["loaded"]
+    assert "chronik.node.standalone_mode" in result["loaded"]
     cluster_packages = ("chronik.raft", "chronik.quorum", "chronik.peers")
     assert [name for name in result["loaded"] if name.startswith(cluster_packages)] == []
-    assert not {"chronik.node.clustered", "chronik.metadata.stores.raft_store"} & set(result["loaded"])
+    assert not {"chronik.node.cluster_mode", "chronik.metadata.stores.raft_store"} & set(result["loaded"])

@@ -17,7 +17,7 @@ DEADLINE_SECONDS = 60
 
 NOT_NEEDED = (
     *("importlib.metadata", "tomllib", "pyspark", "pyarrow", "numpy", "h11", "secrets", "dataclasses"),
-    *("chronik.replication", "chronik.client", "chronik.configs.kept_keys", "chronik.configs.group_keys"),
+    *("chronik.replication", "chronik.client", "chronik.configs.ignored_keys", "chronik.configs.group_keys"),
     "chronik.protocol.messages",
 )
 

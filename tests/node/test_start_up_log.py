@@ -47,12 +47,12 @@ def test_standalone_restart_logs_no_created_cluster(tmp_path: Path, caplog: pyte
 
 def test_cluster_start_logs_mode_store_and_created_objects(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
-    for node in cluster.live:
+    for node in cluster.live_nodes:
         assert f"node {node.node_id} starting: mode=cluster metadata_store=raft(__raft)" in node.log
         assert re.search(rf"registered broker {node.node_id}: epoch=\d+ {COMMITTED}", node.log, re.MULTILINE)
 
     def created(pattern: str) -> list[str]:
-        logs = "\n".join(node.log for node in cluster.live)
+        logs = "\n".join(node.log for node in cluster.live_nodes)
         return re.findall(rf"{pattern} {COMMITTED}", logs, re.MULTILINE)
 
     assert len(created(r"cluster created: id=\S{22}")) == 1
@@ -64,5 +64,5 @@ def test_cluster_start_logs_mode_store_and_created_objects(chronik_cluster_facto
 def test_metadata_debug_line_has_broker_count_before_filtering(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(log_level="debug")
     with RawClient(broker.bootstrap) as client:
-        client.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
+        client.request(MetadataRequest(topics=[]), 12, MetadataResponse)
     assert re.search(r"Metadata v12 for \S*: brokers=1 registered=1 topics=0", broker.log)

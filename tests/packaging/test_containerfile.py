@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.config import load_config
 from chronik.testing.ports import HOST, ReservedPorts
-from tests.cli.running import TIMEOUT_S, environment
-from tests.packaging.building import ROOT, address_in
-from tests.packaging.starting import placed, running
+from tests.cli.command_line import TIMEOUT_S, environment
+from tests.packaging.build_steps import ROOT, wait_for_address
+from tests.packaging.node_process import replace_paths, run_node
 
 FILE = ROOT / "packaging" / "Containerfile"
 Instruction = tuple[str, str]
@@ -125,17 +125,17 @@ def test_image_command_runs_node_with_health_check(tmp_path: Path) -> None:
     variables_of_test |= {"CHRONIK_DATA_DIR": str(tmp_path / "data"), "CHRONIK_KAFKA": kafka, "CHRONIK_HTTP": http}
 
     def health() -> int:
-        words = placed(parse_exec_form("HEALTHCHECK"), places)
+        words = replace_paths(parse_exec_form("HEALTHCHECK"), places)
         return subprocess.run(
             words, env=environment(None) | variables_of_test, timeout=TIMEOUT_S, check=False
         ).returncode
 
     assert health() == 1
-    with running(words, tmp_path, **variables_of_test) as process:
-        address = address_in(tmp_path / "log", process)
+    with run_node(words, tmp_path, **variables_of_test) as process:
+        address = wait_for_address(tmp_path / "log", process)
         assert address == kafka
         assert health() == 0
-        with Cluster(address) as cluster:
+        with ClusterClient(address) as cluster:
             [broker] = cluster.metadata([]).brokers
             assert (broker.host, broker.port) == ("localhost", 9092), "as in its config file"
         process.send_signal(getattr(signal, last_value("STOPSIGNAL")))

@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 import chronik
-from tests.packaging.building import ROOT, TOOLS, Failed, built, check, done, fresh, greeted, pip, python_of
+from tests.packaging.build_steps import (
+    ROOT,
+    TOOLS,
+    BuildFailed,
+    build_packages,
+    check_packages,
+    create_environment,
+    produce_and_consume,
+    python_path,
+    run_command,
+    run_pip,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +34,7 @@ REQUIRED_PACKAGES = {"uvloop", "msgspec", "crc32c", "cramjam", "h11"}
 def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     if not (TOOLS / ".ready").exists():
         pytest.skip("build and twine are not installed; run `make package`")
-    return built(tmp_path_factory.mktemp("package"))
+    return build_packages(tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +50,7 @@ def metadata(packages: tuple[Path, Path]) -> Message:
 
 
 def test_packages_pass_twine_check(packages: tuple[Path, Path]) -> None:
-    assert check(packages).count("PASSED") == 2
+    assert check_packages(packages).count("PASSED") == 2
 
 
 def test_wheel_contains_exactly_the_source_files(names: set[str]) -> None:
@@ -81,14 +92,14 @@ def test_description_contains_only_absolute_links(metadata: Message) -> None:
 
 
 def test_node_runs_from_wheel_in_clean_environment(packages: tuple[Path, Path], tmp_path: Path) -> None:
-    environment = fresh(tmp_path / "fresh")
+    environment = create_environment(tmp_path / "fresh")
     try:
-        pip(environment, "download", "--quiet", "--no-deps", "--dest", str(tmp_path / "probe"), "h11")
-    except Failed as failure:
+        run_pip(environment, "download", "--quiet", "--no-deps", "--dest", str(tmp_path / "probe"), "h11")
+    except BuildFailed as failure:
         pytest.skip(f"PyPI is unreachable: {str(failure).splitlines()[-1]}")
-    pip(environment, "install", "--quiet", str(packages[0]))
+    run_pip(environment, "install", "--quiet", str(packages[0]))
     installed = {path.name.split("-")[0] for path in environment.rglob("*.dist-info")}
     assert installed == REQUIRED_PACKAGES | {"chronik"}
-    module_path = done([python_of(environment), "-c", "import chronik; print(chronik.__file__)"], cwd=tmp_path)
+    module_path = run_command([python_path(environment), "-c", "import chronik; print(chronik.__file__)"], cwd=tmp_path)
     assert Path(module_path.strip()).is_relative_to(environment)
-    assert greeted(environment, tmp_path) == "hello\n"
+    assert produce_and_consume(environment, tmp_path) == "hello\n"

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from chronik.node.descriptors import DESCRIPTORS_WANTED
-from chronik.node.run import EXIT_REFUSED
-from tests.cli.running import TIMEOUT_S
-from tests.packaging.building import ROOT
-from tests.packaging.starting import placed, running
+from chronik.node.run import EXIT_NOT_STARTED
+from tests.cli.command_line import TIMEOUT_S
+from tests.packaging.build_steps import ROOT
+from tests.packaging.node_process import replace_paths, run_node
 
 UNIT = ROOT / "packaging" / "systemd" / "chronik.service"
 CONFIG = "/etc/chronik/node.toml"
@@ -73,7 +73,7 @@ def test_systemd_unit_is_sandboxed(unit: str) -> None:
 
 
 def test_systemd_unit_matches_node_settings() -> None:
-    assert settings()["RestartPreventExitStatus"] == str(EXIT_REFUSED)
+    assert settings()["RestartPreventExitStatus"] == str(EXIT_NOT_STARTED)
     assert int(settings()["LimitNOFILE"]) == DESCRIPTORS_WANTED
     assert settings()["Type"] == "notify"
     assert settings()["KillMode"] == "mixed", "with --processes the first process stops the others"
@@ -89,8 +89,8 @@ def test_systemd_unit_command_notifies_readiness_and_stops_in_time(tmp_path: Pat
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(socket_path))
         manager.settimeout(TIMEOUT_S)
-        command_arguments = placed(command_arguments, {CONFIG: str(tmp_path / "node.toml")})
-        with running(command_arguments, tmp_path, NOTIFY_SOCKET=str(socket_path)) as process:
+        command_arguments = replace_paths(command_arguments, {CONFIG: str(tmp_path / "node.toml")})
+        with run_node(command_arguments, tmp_path, NOTIFY_SOCKET=str(socket_path)) as process:
             assert manager.recv(100) == b"READY=1"
             assert (tmp_path / "data").is_dir(), "the data directory is in the unit's WorkingDirectory"
             process.send_signal(getattr(signal, settings()["KillSignal"]))

@@ -9,16 +9,26 @@ import pytest
 
 from chronik.config import Address
 from chronik.files import Buffer
-from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
-from chronik.peers.queue import (
+from chronik.peers.calls import CallRejected, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.peers.send_queue import (
     CALLS_BYTES_MAX,
+    DISCONNECTED_MESSAGES_MAX,
     MESSAGES_BYTES_MAX,
     MESSAGES_MAX,
-    MESSAGES_WHILE_AWAY_MAX,
-    PeerQueue,
+    PeerSendQueue,
 )
 from chronik.peers.transport import PeerTransport
-from tests.peers.talking import ANY_PORT, Inbox, StuckAcceptor, dialling, fatal, identity, listening, run, until
+from tests.peers.helpers import (
+    ANY_PORT,
+    Inbox,
+    StuckAcceptor,
+    connected_client,
+    fail_on_fatal,
+    identity,
+    listening_node,
+    run,
+    until,
+)
 
 ECHO, SLOW, BROKEN, REFUSING = 100, 101, 102, 103
 
@@ -39,14 +49,14 @@ async def two_nodes() -> AsyncIterator[tuple[PeerTransport, PeerTransport, async
         raise ValueError("a bug")
 
     async def refusing(peer: int, payload: Buffer) -> list[Buffer]:
-        raise CallRefused("not today")
+        raise CallRejected("not today")
 
-    async with listening() as (address, _, server):
+    async with listening_node() as (address, _, server):
         server.calls.register(ECHO, echo)
         server.calls.register(SLOW, slow)
         server.calls.register(BROKEN, broken)
         server.calls.register(REFUSING, refusing)
-        async with dialling(identity(2), address) as (client, _):
+        async with connected_client(identity(2), address) as (client, _):
             await until(lambda: client.connected_peers == [1])
             yield client, server, go
 
@@ -69,9 +79,9 @@ def test_call_returns_response_of_handler() -> None:
 def test_rejected_or_unknown_call_raises_with_reason() -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, _, _):
-            with pytest.raises(CallRefused, match="not today"):
+            with pytest.raises(CallRejected, match="not today"):
                 await client.calls.call(1, REFUSING, b"", 10)
-            with pytest.raises(CallRefused, match="unknown kind of call: 999"):
+            with pytest.raises(CallRejected, match="unknown kind of call: 999"):
                 await client.calls.call(1, 999, b"", 10)
 
     run(scenario())
@@ -80,7 +90,7 @@ def test_rejected_or_unknown_call_raises_with_reason() -> None:
 def test_handler_exception_is_logged_and_call_rejected(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, _, _):
-            with pytest.raises(CallRefused, match="see its log"):
+            with pytest.raises(CallRejected, match="see its log"):
                 await client.calls.call(1, BROKEN, b"", 10)
             assert "a bug" in caplog.text
 
@@ -93,7 +103,7 @@ def test_call_fails_on_timeout_or_lost_connection() -> None:
             with pytest.raises(CallTimedOut):
                 await client.calls.call(1, SLOW, b"", 0.05)
             waiting = asyncio.create_task(client.calls.call(1, SLOW, b"", 10))
-            await until(lambda: any(server.calls._handling.values()))
+            await until(lambda: any(server.calls._running_requests.values()))
             await server.stop()
             with pytest.raises(PeerUnavailable) as lost:
                 await waiting
@@ -101,7 +111,7 @@ def test_call_fails_on_timeout_or_lost_connection() -> None:
             with pytest.raises(PeerUnavailable) as refused:
                 await client.calls.call(1, ECHO, b"", 10)
             assert not refused.value.may_have_arrived
-            assert not any(client.calls._asked.values())
+            assert not any(client.calls._pending_calls.values())
 
     run(scenario())
 
@@ -109,15 +119,15 @@ def test_call_fails_on_timeout_or_lost_connection() -> None:
 def test_pending_calls_are_limited_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, _, go):
-            monkeypatch.setattr("chronik.peers.calls.CALLS_UNDER_WAY_MAX", 5)
+            monkeypatch.setattr("chronik.peers.calls.PENDING_CALLS_MAX", 5)
             calls = [asyncio.create_task(client.calls.call(1, SLOW, b"%d" % n, 10)) for n in range(5)]
-            await until(lambda: len(client.calls._asked.get(1, ())) == 5)
+            await until(lambda: len(client.calls._pending_calls.get(1, ())) == 5)
             with pytest.raises(PeerUnavailable, match="too many pending calls"):
                 await client.calls.call(1, ECHO, b"", 10)
-            client.calls._asked[1], held = {}, client.calls._asked[1]  # a client without a limit
+            client.calls._pending_calls[1], held = {}, client.calls._pending_calls[1]  # a client without a limit
             with pytest.raises(PeerUnavailable, match="overloaded"):
                 await client.calls.call(1, ECHO, b"", 10)
-            client.calls._asked[1] = held
+            client.calls._pending_calls[1] = held
             go.set()
             assert await asyncio.gather(*calls) == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -141,8 +151,8 @@ def test_typed_call_encodes_structs() -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, server, _):
             kind.serve(server.calls, double)
-            assert await kind.ask(client.calls, 1, Number(21), 10) == Double(42)
-            with pytest.raises(CallRefused, match="malformed request"):
+            assert await kind.call(client.calls, 1, Number(21), 10) == Double(42)
+            with pytest.raises(CallRejected, match="malformed request"):
                 await client.calls.call(1, 200, b"\xc1", 10)
 
     run(scenario())
@@ -152,17 +162,17 @@ def test_typed_call_encodes_structs() -> None:
 
 
 def test_full_queue_drops_oldest_messages() -> None:
-    queue = PeerQueue()
-    queue.is_away = False
+    queue = PeerSendQueue()
+    queue.is_disconnected = False
     assert all(queue.put_message(b"%d" % n) for n in range(MESSAGES_MAX))
     assert not queue.put_message(b"last")
-    taken = queue.take(1 << 30)
+    taken = queue.take_frames(1 << 30)
     assert (taken[0], taken[-1], len(taken)) == (b"1", b"last", MESSAGES_MAX)
 
 
 def test_queued_messages_are_limited_in_bytes() -> None:
-    queue = PeerQueue()
-    queue.is_away = False
+    queue = PeerSendQueue()
+    queue.is_disconnected = False
     piece = bytes(1024 * 1024)
     while queue.put_message(piece):
         assert queue.size_bytes <= MESSAGES_BYTES_MAX
@@ -170,22 +180,22 @@ def test_queued_messages_are_limited_in_bytes() -> None:
 
 
 def test_few_messages_are_queued_without_connection() -> None:
-    queue = PeerQueue()
+    queue = PeerSendQueue()
     for number in range(1000):
         queue.put_message(b"%d" % number)
-    assert len(queue) == MESSAGES_WHILE_AWAY_MAX
+    assert len(queue) == DISCONNECTED_MESSAGES_MAX
 
 
 def test_full_queue_rejects_calls_and_messages_have_priority() -> None:
-    queue = PeerQueue()
-    queue.is_away = False
+    queue = PeerSendQueue()
+    queue.is_disconnected = False
     half = bytes(CALLS_BYTES_MAX // 2)
     assert queue.put_call(half)
     assert queue.put_call(half)
     assert not queue.put_call(b"xx")
     queue.put_message(b"heartbeat")
-    assert queue.take(10) == [b"heartbeat"]
-    assert queue.take(10) == [half]
+    assert queue.take_frames(10) == [b"heartbeat"]
+    assert queue.take_frames(10) == [half]
     assert queue.size_bytes == len(half)
 
 
@@ -196,7 +206,7 @@ def test_unresponsive_peer_uses_bounded_memory_and_is_reported() -> None:
         acceptor = StuckAcceptor()
         stuck = await asyncio.get_running_loop().create_server(lambda: acceptor, "127.0.0.1", 0)
         try:
-            async with dialling(identity(2), Address(*stuck.sockets[0].getsockname())) as (client, inbox):
+            async with connected_client(identity(2), Address(*stuck.sockets[0].getsockname())) as (client, inbox):
                 await until(lambda: client.connected_peers == [1])
                 assert not inbox.unreachable
                 for _ in range(100):
@@ -215,15 +225,15 @@ def test_unresponsive_peer_uses_bounded_memory_and_is_reported() -> None:
 
 def test_restarted_peer_is_dialed_again() -> None:
     async def scenario() -> None:
-        first = PeerTransport(identity(1), ANY_PORT, {}, fatal)
+        first = PeerTransport(identity(1), ANY_PORT, {}, fail_on_fatal)
         address = await first.bind()
         await first.start(Inbox())
-        async with dialling(identity(2), address) as (client, inbox):
+        async with connected_client(identity(2), address) as (client, inbox):
             await until(lambda: client.connected_peers == [1])
             await first.stop()
             await until(lambda: client.connected_peers == [])
             assert 1 in inbox.unreachable
-            second = PeerTransport(identity(1), address, {}, fatal)
+            second = PeerTransport(identity(1), address, {}, fail_on_fatal)
             heard = Inbox()
             await second.start(heard)
             await until(lambda: client.connected_peers == [1])
@@ -236,9 +246,9 @@ def test_restarted_peer_is_dialed_again() -> None:
 
 def test_moved_peer_is_dialed_at_new_address() -> None:
     async def scenario() -> None:
-        async with listening() as (old, _, _), dialling(identity(2), old) as (client, _):
+        async with listening_node() as (old, _, _), connected_client(identity(2), old) as (client, _):
             await until(lambda: client.connected_peers == [1])
-            async with listening() as (new, heard, _):
+            async with listening_node() as (new, heard, _):
                 client.set_peer(1, new)
                 await until(lambda: client.connected_peers == [1])
                 client.send([(1, b"a message")])

@@ -14,11 +14,21 @@ import pytest
 from chronik.config import Address
 from chronik.files import Buffer
 from chronik.peers import link as peer_link
-from chronik.peers.connection import SILENT_PINGS_MAX, PeerConnection
+from chronik.peers.connection import UNANSWERED_PINGS_MAX, PeerConnection
 from chronik.peers.handshake import AcceptorHandshake, DialerHandshake
 from chronik.peers.transport import PeerTransport
-from chronik.testing.links import Links
-from tests.peers.talking import ANY_PORT, LOCALHOST, Inbox, dialling, fatal, identity, listening, run, until
+from chronik.testing.links import NetworkLinks
+from tests.peers.helpers import (
+    ANY_PORT,
+    LOCALHOST,
+    Inbox,
+    connected_client,
+    fail_on_fatal,
+    identity,
+    listening_node,
+    run,
+    until,
+)
 
 PING_SECONDS = 0.02
 LARGE_BYTES = 1024 * 1024
@@ -27,17 +37,17 @@ LARGE_BYTES = 1024 * 1024
 @pytest.fixture(autouse=True)
 def short_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronik.peers.connection.PING_SECONDS", PING_SECONDS)
-    monkeypatch.setattr("chronik.peers.link.DIAL_AGAIN_SECONDS", PING_SECONDS)
+    monkeypatch.setattr("chronik.peers.link.PARALLEL_DIAL_SECONDS", PING_SECONDS)
 
 
 @asynccontextmanager
-async def line_to(address: Address) -> AsyncIterator[tuple[Address, Links]]:
+async def line_to(address: Address) -> AsyncIterator[tuple[Address, NetworkLinks]]:
     """Yield an address at which node 2 reaches node 1 through a link that can be cut."""
-    links = Links({1: address, 2: address})
+    links = NetworkLinks({1: address, 2: address})
     try:
         yield links.address(2, 1), links
     finally:
-        links.heal()
+        links.restore()
         links.close()
 
 
@@ -82,16 +92,16 @@ def test_silent_connection_is_closed_and_reestablished(
     async def scenario() -> None:
         caplog.set_level(logging.INFO)
         async with (
-            listening() as (address, _, server),
+            listening_node() as (address, _, server),
             line_to(address) as (through, line),
-            dialling(identity(2), through) as (client, inbox),
+            connected_client(identity(2), through) as (client, inbox),
         ):
             await until(lambda: client.connected_peers == [1])
-            await until(lambda: 2 in server._accepted and server._accepted[2]._is_watched)
-            line.cut([(1, 2), (2, 1)])
+            await until(lambda: 2 in server._accepted and server._accepted[2]._expects_pings)
+            line.interrupt([(1, 2), (2, 1)])
             await until(lambda: client.connected_peers == [] and 2 not in server._accepted, "disconnection")
             assert len(silent_lines(caplog)) == 2, "one line per end"
-            line.heal()
+            line.restore()
             reached = len(inbox.reached)
             await until(lambda: client.connected_peers == [1], "reconnection")
             await until(lambda: len(inbox.reached) > reached, "reconnection event")
@@ -101,11 +111,11 @@ def test_silent_connection_is_closed_and_reestablished(
 
 def test_idle_connection_stays_open() -> None:
     async def scenario() -> None:
-        async with listening() as (address, _, server), dialling(identity(2), address) as (client, _):
+        async with listening_node() as (address, _, server), connected_client(identity(2), address) as (client, _):
             await until(lambda: client.connected_peers == [1] and 2 in server._accepted)
             connection = server._accepted[2]
             looks = count_checks(connection)
-            await until(lambda: looks() > 3 * SILENT_PINGS_MAX)
+            await until(lambda: looks() > 3 * UNANSWERED_PINGS_MAX)
             assert client.connected_peers == [1]
             assert server._accepted[2] is connection
 
@@ -117,9 +127,9 @@ def test_large_message_on_slow_link_does_not_close_connection() -> None:
 
     async def scenario() -> None:
         async with (
-            listening() as (address, _, server),
+            listening_node() as (address, _, server),
             slow_line_to(address) as through,
-            dialling(identity(2), through) as (client, _),
+            connected_client(identity(2), through) as (client, _),
         ):
             received: list[int] = []
 
@@ -132,7 +142,7 @@ def test_large_message_on_slow_link_does_not_close_connection() -> None:
             connection = client._links[1]._connection
             began = asyncio.get_running_loop().time()
             answer = await client.calls.call(1, 99, bytes(LARGE_BYTES), 60)
-            assert asyncio.get_running_loop().time() - began > 3 * PING_SECONDS * SILENT_PINGS_MAX
+            assert asyncio.get_running_loop().time() - began > 3 * PING_SECONDS * UNANSWERED_PINGS_MAX
             assert (bytes(answer), received) == (b"thanks", [LARGE_BYTES])
             assert client._links[1]._connection is connection, "the connection was kept"
 
@@ -164,14 +174,14 @@ def test_connection_of_peer_without_pings_stays_open() -> None:
     """Nodes of earlier versions do not send pings."""
 
     async def scenario() -> None:
-        async with listening() as (address, _, server):
+        async with listening_node() as (address, _, server):
             loop = asyncio.get_running_loop()
             _, old = await loop.create_connection(
                 lambda: PeerConnection(IgnoringOwner(), DialerHandshake(identity(2), 1)), *address
             )
             await until(lambda: 2 in server._accepted)
             looks = count_checks(server._accepted[2])
-            await until(lambda: looks() > 3 * SILENT_PINGS_MAX)
+            await until(lambda: looks() > 3 * UNANSWERED_PINGS_MAX)
             assert 2 in server._accepted
             old.close("done")
 
@@ -183,13 +193,13 @@ def test_local_event_loop_stall_does_not_close_connection() -> None:
 
     async def scenario() -> None:
         connection = PeerConnection(IgnoringOwner(), AcceptorHandshake(identity(1)))
-        connection.pinged()
-        for _ in range(SILENT_PINGS_MAX):
+        connection.on_ping()
+        for _ in range(UNANSWERED_PINGS_MAX):
             connection._check_liveness()
         assert not connection.is_closing
         connection.get_buffer(1)[:1] = b"\0"  # any received byte
         connection.buffer_updated(1)
-        for _ in range(SILENT_PINGS_MAX):
+        for _ in range(UNANSWERED_PINGS_MAX):
             connection._check_liveness()
         assert not connection.is_closing
         connection._check_liveness()
@@ -202,7 +212,7 @@ def test_lost_dial_does_not_delay_next_dial(monkeypatch: pytest.MonkeyPatch) -> 
     """After a network failure, a new dial succeeds before the first packet of an earlier one is repeated."""
 
     async def scenario() -> None:
-        async with listening() as (address, _, _):
+        async with listening_node() as (address, _, _):
             dials = 0
             dial_once = peer_link.PeerLink._dial_once
 
@@ -214,7 +224,7 @@ def test_lost_dial_does_not_delay_next_dial(monkeypatch: pytest.MonkeyPatch) -> 
                 return await dial_once(link)
 
             monkeypatch.setattr("chronik.peers.link.PeerLink._dial_once", lose_some)
-            async with dialling(identity(2), address) as (client, _):
+            async with connected_client(identity(2), address) as (client, _):
                 await until(lambda: client.connected_peers == [1])
                 assert dials >= 4
 
@@ -236,13 +246,13 @@ def test_parallel_dials_are_limited_and_cancelled_with_link(monkeypatch: pytest.
             raise AssertionError("unreachable")
 
         monkeypatch.setattr("chronik.peers.link.PeerLink._dial_once", never_connect)
-        monkeypatch.setattr("chronik.peers.link.DIAL_AGAIN_SECONDS", 0.001)
+        monkeypatch.setattr("chronik.peers.link.PARALLEL_DIAL_SECONDS", 0.001)
         with socket.create_server((LOCALHOST, 0)) as nobody:
             client = PeerTransport(identity(2), Address(LOCALHOST, 0), {1: Address(*nobody.getsockname())}, _fatal)
             await client.start(Inbox())
-            await until(lambda: most == peer_link.DIALS_MAX)
+            await until(lambda: most == peer_link.PARALLEL_DIALS_MAX)
             await asyncio.sleep(0.02)
-            assert most == peer_link.DIALS_MAX
+            assert most == peer_link.PARALLEL_DIALS_MAX
             await client.stop()
             await until(lambda: under_way == 0)
 
@@ -268,11 +278,13 @@ def test_link_dials_immediately_after_incoming_dial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The peer's dial shows that the network has healed; packets of the hanging dials are repeated seconds later."""
-    monkeypatch.setattr("chronik.peers.link.DIAL_AGAIN_SECONDS", 3600.0)
+    monkeypatch.setattr("chronik.peers.link.PARALLEL_DIAL_SECONDS", 3600.0)
     monkeypatch.setattr("chronik.peers.link.HANDSHAKE_SECONDS_MAX", 3600.0)
 
     async def scenario() -> None:
-        hanging = HangingLink(identity(2), 1, ANY_PORT, PeerTransport(identity(2), ANY_PORT, {}, fatal), Random(1))
+        hanging = HangingLink(
+            identity(2), 1, ANY_PORT, PeerTransport(identity(2), ANY_PORT, {}, fail_on_fatal), Random(1)
+        )
         running = asyncio.create_task(hanging.run())
         await until(lambda: hanging.dials == 1)
         hanging.dial_now()

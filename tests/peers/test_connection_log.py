@@ -11,7 +11,7 @@ import pytest
 from chronik.config import Address
 from chronik.peers.frames import FrameKind, encode_frame
 from chronik.peers.handshake import DialerHandshake
-from tests.peers.talking import LOCALHOST, dialling, identity, listening, run, until
+from tests.peers.helpers import LOCALHOST, connected_client, identity, listening_node, run, until
 
 DURING = "closed during the handshake"
 UNAUTHENTICATED = "unauthenticated peer connection from"
@@ -27,7 +27,7 @@ def test_handshake_timeout_is_logged_with_dialed_node_id(
     async def scenario() -> None:
         with socket.create_server((LOCALHOST, 0)) as stopped:
             address = Address(LOCALHOST, stopped.getsockname()[1])
-            async with dialling(identity(2), address):
+            async with connected_client(identity(2), address):
                 await until(lambda: DURING in caplog.text)
             expected = f"peer connection to node 1 at {address} {DURING}: handshake not completed within 0 s"
             assert expected in caplog.text
@@ -40,9 +40,9 @@ def test_unauthenticated_connection_is_logged_with_claimed_node_id(caplog: pytes
     caplog.set_level(logging.INFO, "chronik.raft")
 
     async def scenario() -> None:
-        async with listening() as (address, _, _):
+        async with listening_node() as (address, _, _):
             reader, writer = await asyncio.open_connection(*address)
-            hello = DialerHandshake(identity(2), 1).begin()
+            hello = DialerHandshake(identity(2), 1).start()
             writer.write(encode_frame(FrameKind.HANDSHAKE, hello))
             await reader.read(1)
             writer.close()
@@ -56,7 +56,7 @@ def test_connection_without_hello_is_logged_with_address(caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO, "chronik.raft")
 
     async def scenario() -> None:
-        async with listening() as (address, _, _):
+        async with listening_node() as (address, _, _):
             _, writer = await asyncio.open_connection(*address)
             host, port = writer.get_extra_info("sockname")
             writer.close()

@@ -6,10 +6,20 @@ import asyncio
 import socket
 
 from chronik.config import Address
-from chronik.peers.link import EAGER_REDIAL_SECONDS_MAX
+from chronik.peers.link import FAST_REDIAL_DELAY_SECONDS_MAX
 from chronik.peers.transport import PeerTransport
 from chronik.testing.ports import ReservedPorts
-from tests.peers.talking import ANY_PORT, LOCALHOST, Inbox, dialling, fatal, identity, listening, run, until
+from tests.peers.helpers import (
+    ANY_PORT,
+    LOCALHOST,
+    Inbox,
+    connected_client,
+    fail_on_fatal,
+    identity,
+    listening_node,
+    run,
+    until,
+)
 
 DIALS = 5
 
@@ -18,23 +28,26 @@ def test_peer_is_down_from_first_refused_connection_until_reconnection() -> None
     async def scenario() -> None:
         ports = ReservedPorts(1)  # no other process can listen there
         where = Address(LOCALHOST, ports.ports[0])
-        async with listening(where=where) as (address, _, _), dialling(identity(2), address) as (client, inbox):
+        async with (
+            listening_node(where=where) as (address, _, _),
+            connected_client(identity(2), address) as (client, inbox),
+        ):
             await until(lambda: client.connected_peers == [1])
-            assert client.gone_seconds(1) == 0
+            assert client.down_seconds(1) == 0
             assert inbox.gone == []
-        async with dialling(identity(2), address) as (client, inbox):
+        async with connected_client(identity(2), address) as (client, inbox):
             began = asyncio.get_running_loop().time()
             await until(lambda: len(inbox.gone) >= DIALS)
             took = asyncio.get_running_loop().time() - began
             assert set(inbox.gone) == {1}
-            assert 0 < client.gone_seconds(1) <= took
-            assert client.gone_seconds(1) > took / 2, "counted from the first refused connection"
-            assert took < 20 * DIALS * EAGER_REDIAL_SECONDS_MAX
-            back = PeerTransport(identity(1), address, {}, fatal)
+            assert 0 < client.down_seconds(1) <= took
+            assert client.down_seconds(1) > took / 2, "counted from the first refused connection"
+            assert took < 20 * DIALS * FAST_REDIAL_DELAY_SECONDS_MAX
+            back = PeerTransport(identity(1), address, {}, fail_on_fatal)
             await back.start(Inbox())
             try:
                 await until(lambda: client.connected_peers == [1])
-                assert client.gone_seconds(1) == 0
+                assert client.down_seconds(1) == 0
             finally:
                 await back.stop()
                 ports.release()
@@ -46,11 +59,11 @@ def test_silent_peer_with_listening_port_is_not_down() -> None:
     async def scenario() -> None:
         with socket.create_server((LOCALHOST, 0)) as paused:  # the kernel accepts connections for it
             address = Address(LOCALHOST, paused.getsockname()[1])
-            async with dialling(identity(2), address) as (client, inbox):
+            async with connected_client(identity(2), address) as (client, inbox):
                 paused.setblocking(False)
                 dialled, _ = await asyncio.get_running_loop().sock_accept(paused)
                 with dialled:
-                    assert client.gone_seconds(1) == 0
+                    assert client.down_seconds(1) == 0
                     assert inbox.gone == []
 
     run(scenario())
@@ -58,18 +71,18 @@ def test_silent_peer_with_listening_port_is_not_down() -> None:
 
 def test_peer_with_incoming_connection_is_not_down() -> None:
     async def scenario() -> None:
-        async with listening() as (address, inbox, server):
+        async with listening_node() as (address, inbox, server):
             ports = ReservedPorts(1)
             server.set_peer(2, Address(LOCALHOST, ports.ports[0]))
             await until(lambda: bool(inbox.gone))
-            async with dialling(identity(2), address) as (client, _):
+            async with connected_client(identity(2), address) as (client, _):
                 await until(lambda: client.connected_peers == [1])
-                assert server.gone_seconds(2) == 0
+                assert server.down_seconds(2) == 0
                 told = len(inbox.gone)
                 dials = len(inbox.unreachable)
                 await until(lambda: len(inbox.unreachable) > dials + 2)  # the client keeps dialing
                 assert len(inbox.gone) == told
-            await until(lambda: server.gone_seconds(2) > 0)
+            await until(lambda: server.down_seconds(2) > 0)
             ports.release()
 
     run(scenario())
@@ -77,7 +90,7 @@ def test_peer_with_incoming_connection_is_not_down() -> None:
 
 def test_unknown_node_is_not_down() -> None:
     async def scenario() -> None:
-        lone = PeerTransport(identity(1), ANY_PORT, {}, fatal)
-        assert lone.gone_seconds(9) == 0
+        lone = PeerTransport(identity(1), ANY_PORT, {}, fail_on_fatal)
+        assert lone.down_seconds(9) == 0
 
     run(scenario())

@@ -14,18 +14,20 @@ import pytest
 from chronik.config import Address
 from chronik.peers.connection import PeerConnection
 from chronik.peers.handshake import AcceptorHandshake, DialerHandshake, HandshakeFailed
-from chronik.peers.link import PeerLink, _hang_up
-from chronik.peers.securing import PeerTls
+from chronik.peers.link import PeerLink, _close_dialed_connection
+from chronik.peers.tls import PeerTls
 from chronik.peers.transport import PeerTransport
 from chronik.tls.transport import TlsTransport
-from tests.peers.talking import ANY_PORT, DEADLINE_SECONDS, Inbox, fatal, identity, run, until
-from tests.tls.certificates import OURS, authority, issued, written
+from tests.peers.helpers import ANY_PORT, DEADLINE_SECONDS, Inbox, fail_on_fatal, identity, run, until
+from tests.tls.certificates import DEFAULT_CA, certificate_authority, issue_certificate, replace_file
 
 
-def peer_tls(folder: Path, name: str, by: str = OURS, *, is_required: bool = True) -> PeerTls:
-    store = written(folder / f"{name}.pem", issued(f"CN={name}", by).both)
+def peer_tls(folder: Path, name: str, by: str = DEFAULT_CA, *, is_required: bool = True) -> PeerTls:
+    store = replace_file(folder / f"{name}.pem", issue_certificate(f"CN={name}", by).keystore_pem)
     return PeerTls(
-        store, written(folder / f"trusted by {name}.pem", authority(by).certificate), is_required=is_required
+        store,
+        replace_file(folder / f"trusted by {name}.pem", certificate_authority(by).certificate_pem),
+        is_required=is_required,
     )
 
 
@@ -46,7 +48,7 @@ class Node:
 async def node(
     node_id: int, tls: PeerTls | None, peers: dict[int, Address] | None = None, where: Address = ANY_PORT
 ) -> AsyncIterator[Node]:
-    transport = PeerTransport(identity(node_id), where, peers or {}, fatal, tls=tls)
+    transport = PeerTransport(identity(node_id), where, peers or {}, fail_on_fatal, tls=tls)
     address = await transport.bind()
     inbox = Inbox()
     await transport.start(inbox)
@@ -131,7 +133,7 @@ def test_optional_tls_accepts_plaintext_peers(tmp_path: Path) -> None:
 @asynccontextmanager
 async def dialled(tls: PeerTls, accepts: Callable[[], asyncio.Protocol] = asyncio.Protocol) -> AsyncIterator[PeerLink]:
     """Yield a link to a server that accepts the connection and sends nothing."""
-    owner = PeerTransport(identity(1), ANY_PORT, {}, fatal)
+    owner = PeerTransport(identity(1), ANY_PORT, {}, fail_on_fatal)
     async with await asyncio.get_running_loop().create_server(accepts, *ANY_PORT) as server:
         yield PeerLink(identity(1), 2, Address(*server.sockets[0].getsockname()), owner, Random(1), tls)
 
@@ -149,10 +151,10 @@ def test_abandoned_dial_does_not_count_as_tls_failure(tmp_path: Path, monkeypatc
         async with dialled(peer_tls(tmp_path, "one", is_required=False)) as link:
             dial = asyncio.create_task(link._dial_once())
             await dial
-            _hang_up(dial)
+            _close_dialed_connection(dial)
             await until(lambda: len(ended) == 1)
             assert not link._tls_failed
-            assert isinstance(link._dialling(ended[0])(), TlsTransport)
+            assert isinstance(link._protocol_factory(ended[0])(), TlsTransport)
 
     run(scenario())
 
@@ -207,7 +209,7 @@ def test_stop_closes_unfinished_tls_handshakes(tmp_path: Path) -> None:
                 _, silent = await asyncio.open_connection(*one.address)
                 _, begun = await asyncio.open_connection(*one.address)
                 begun.write(b"\x16\x03\x01")
-                await until(lambda: len(one.transport._strangers) == 2)
+                await until(lambda: len(one.transport._unauthenticated) == 2)
                 async with asyncio.timeout(5):
                     await one.transport.stop()
                 silent.close()
@@ -219,26 +221,26 @@ def test_stop_closes_unfinished_tls_handshakes(tmp_path: Path) -> None:
 def test_man_in_the_middle_is_detected() -> None:
     """Each end sees the certificate of the man in the middle."""
     dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
-    dialer.certificates = b"2" * 32 + b"m" * 32
-    acceptor.certificates = b"m" * 32 + b"1" * 32
+    dialer.certificate_fingerprints = b"2" * 32 + b"m" * 32
+    acceptor.certificate_fingerprints = b"m" * 32 + b"1" * 32
     with pytest.raises(HandshakeFailed, match="man-in-the-middle"):
-        acceptor.receive(dialer.begin())
+        acceptor.receive(dialer.start())
 
 
 def test_tls_and_plaintext_protocol_versions_are_incompatible() -> None:
     for with_tls in (True, False):
         dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
-        (dialer if with_tls else acceptor).certificates = bytes(64)
+        (dialer if with_tls else acceptor).certificate_fingerprints = bytes(64)
         with pytest.raises(HandshakeFailed):
-            acceptor.receive(dialer.begin())
+            acceptor.receive(dialer.start())
 
 
 def test_reloaded_certificate_is_used_for_next_connection(tmp_path: Path) -> None:
     async def scenario() -> None:
         first, second = peer_tls(tmp_path, "one"), peer_tls(tmp_path, "two")
         before = first.context.loaded.fingerprint
-        written(tmp_path / "one.pem", authority().issue("CN=renewed").both)
-        assert first.context.look()
+        replace_file(tmp_path / "one.pem", certificate_authority().issue("CN=renewed").keystore_pem)
+        assert first.context.reload_if_changed()
         assert first.context.loaded.fingerprint != before
         async with node(1, first) as one, node(2, second, {1: one.address}) as two:
             await until(lambda: two.transport.connected_peers == [1])

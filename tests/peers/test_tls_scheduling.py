@@ -13,10 +13,10 @@ from chronik.files import Buffer
 from chronik.peers.connection import PeerConnection
 from chronik.peers.handshake import AcceptorHandshake
 from chronik.scheduler import UNAUTHENTICATED_SECONDS_MAX, Scheduler
-from tests.peers.talking import DEADLINE_SECONDS, identity, run, until
+from tests.peers.helpers import DEADLINE_SECONDS, identity, run, until
 from tests.peers.test_calls import ECHO
 from tests.peers.test_tls import closed, node, peer_tls
-from tests.tls.test_handshakes_take_so_many_bytes import Socket
+from tests.tls.test_handshake_limits import FakeSocketTransport
 
 PER_ITERATION = 5
 MANY = 10 * PER_ITERATION
@@ -38,7 +38,7 @@ class IgnoringOwner:
         return lambda *_: None
 
 
-class UnauthenticatedClient(Socket):
+class UnauthenticatedClient(FakeSocketTransport):
     answers = 0
 
     def write(self, data: object) -> None:
@@ -53,8 +53,8 @@ def test_unauthenticated_handshakes_share_event_loop_fairly(tmp_path: Path) -> N
         many = []
         for _ in range(MANY):
             connection = PeerConnection(IgnoringOwner(), AcceptorHandshake(identity(1)))  # type: ignore[arg-type]
-            many.append(UnauthenticatedClient(tls._accepting(connection)))
-            many[-1].come(hello())
+            many.append(UnauthenticatedClient(tls._create_acceptor(connection)))
+            many[-1].deliver(hello())
         served: list[int] = []
         while not served or served[-1] < MANY:
             served.append(sum(each.answers for each in many))
@@ -91,7 +91,7 @@ def test_authenticated_peer_is_not_delayed_by_handshakes(tmp_path: Path) -> None
 def test_oldest_unfinished_tls_handshake_is_evicted_at_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_required: bool
 ) -> None:
-    monkeypatch.setattr("chronik.peers.strangers.STRANGERS_MAX", 4)
+    monkeypatch.setattr("chronik.peers.unauthenticated.UNAUTHENTICATED_MAX", 4)
 
     async def scenario() -> None:
         async with node(1, peer_tls(tmp_path, "one", is_required=is_required)) as one:
@@ -99,16 +99,16 @@ def test_oldest_unfinished_tls_handshake_is_evicted_at_limit(
             for number in range(4):
                 opened.append(await asyncio.open_connection(*one.address))
                 opened[-1][1].write(hello()[:100])
-                await until(lambda: len(one.transport._strangers) == number + 1)  # noqa: B023
+                await until(lambda: len(one.transport._unauthenticated) == number + 1)  # noqa: B023
             assert not closed(caplog)
             opened.append(await asyncio.open_connection(*one.address))
             assert await opened[0][0].read() == b""
-            assert len(one.transport._strangers) == 4
+            assert len(one.transport._unauthenticated) == 4
             assert any("too many unauthenticated connections" in line for line in closed(caplog))
             async with node(2, peer_tls(tmp_path, "two"), {1: one.address}) as two:
                 await until(lambda: two.transport.connected_peers == [1])
             for _, writer in opened:
                 writer.close()
-            await until(lambda: not one.transport._strangers)
+            await until(lambda: not one.transport._unauthenticated)
 
     run(scenario())

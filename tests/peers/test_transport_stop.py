@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from chronik.peers.transport import PeerTransport
-from tests.peers.talking import ANY_PORT, Inbox, fatal, identity, run
+from tests.peers.helpers import ANY_PORT, Inbox, fail_on_fatal, identity, run
 
 HANDSHAKE_SECONDS = 300.0
 STOP_SECONDS_MAX = 60.0
@@ -25,7 +25,7 @@ def test_stop_closes_connections_accepted_during_shutdown(monkeypatch: pytest.Mo
     monkeypatch.setattr("chronik.peers.connection.HANDSHAKE_SECONDS_MAX", HANDSHAKE_SECONDS)
 
     async def scenario() -> None:
-        server = PeerTransport(identity(1), ANY_PORT, {}, fatal)
+        server = PeerTransport(identity(1), ANY_PORT, {}, fail_on_fatal)
         await server.start(Inbox())
         loop = asyncio.get_running_loop()
         early = server._new_connection()

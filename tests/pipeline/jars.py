@@ -15,14 +15,14 @@ APACHE_KAFKA = "apache-kafka"
 """The Apache Kafka broker."""
 
 
-def jars_of(name: str) -> list[Path]:
+def list_jars(name: str) -> list[Path]:
     """Return the jars of a component, or an empty list if they are not installed."""
     return sorted((TOOLS / "jars" / name).glob("*.jar"))
 
 
-def skip_without(name: str) -> None:
+def skip_without_jars(name: str) -> None:
     """Skip the test, with the reason, if the jars are not installed."""
-    if jars_of(name):
+    if list_jars(name):
         return
     reason = TOOLS / "missing" / name
     pytest.skip(f"{name}: {reason.read_text().strip() if reason.exists() else 'not set up; run tools/clients/setup'}")
@@ -30,5 +30,5 @@ def skip_without(name: str) -> None:
 
 def spark_conf() -> dict[str, str]:
     """Return the configuration of a session with Spark's Kafka connector, if it is installed."""
-    jars = ",".join(map(str, jars_of(SPARK_KAFKA)))
+    jars = ",".join(map(str, list_jars(SPARK_KAFKA)))
     return {"spark.jars": jars} if jars else {}

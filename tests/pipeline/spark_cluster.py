@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import Any
 
 from chronik.pipeline.spark.masters import LOOPBACK
-from chronik.pipeline.spark.runtime import environment
+from chronik.pipeline.spark.runtime import spark_environment
 from chronik.testing.ports import ReservedPorts
-from tests.jvms import spark_options
+from tests.jvm_options import spark_options
 
 READY_SECONDS_MAX = 240.0
 """Maximum time for the cluster to start; 24 s on an idle machine."""
@@ -47,7 +47,7 @@ class SparkDaemon:
         self.log = directory / f"{name}.log"
         variables = (
             os.environ
-            | environment("spark://")
+            | spark_environment("spark://")
             | {
                 "SPARK_LOCAL_IP": LOOPBACK,
                 "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
@@ -70,7 +70,7 @@ class SparkDaemon:
         return self._process.pid
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self._process.poll() is None
 
     def kill(self) -> None:
@@ -79,7 +79,7 @@ class SparkDaemon:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(STOP_SECONDS_MAX)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return self.log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace")
 
 
@@ -157,11 +157,11 @@ class SparkCluster:
         except (OSError, ValueError):
             return None
 
-    def alive_workers(self) -> int:
+    def count_alive_workers(self) -> int:
         return sum(worker["state"] == "ALIVE" for worker in (self.status() or {"workers": []})["workers"])
 
     def wait_for_workers(self, count: int) -> None:
-        self._wait(lambda: self.alive_workers() >= count, f"{count} workers registered")
+        self._wait(lambda: self.count_alive_workers() >= count, f"{count} workers registered")
 
     def close(self) -> None:
         for daemon in (*self.workers, *([self._master] if self._master else [])):
@@ -174,6 +174,6 @@ class SparkCluster:
         daemons = [each for each in (self._master, *self.workers) if each is not None]
         while not done():
             for daemon in daemons:
-                assert daemon.running, f"{daemon.name} exited before {condition}:\n{daemon.last_words()}"
-            assert time.monotonic() < deadline, f"timed out before {condition}\n{daemons[-1].last_words()}"
+                assert daemon.is_running, f"{daemon.name} exited before {condition}:\n{daemon.log_tail()}"
+            assert time.monotonic() < deadline, f"timed out before {condition}\n{daemons[-1].log_tail()}"
             time.sleep(POLL_SECONDS)

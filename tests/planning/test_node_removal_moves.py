@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.planning.moving import leave, rebalance, take_over
-from chronik.planning.views import NodeView, PartitionView, Refused
-from tests.long import count
+from chronik.planning.replica_moves import plan_evacuation, plan_rebalance_moves, plan_takeover
+from chronik.planning.views import PlannedNode, PlannedPartition, PlanRejectedError
 from tests.planning.views import after, clusters, crowding, partition, replica_counts, some_nodes, spread
+from tests.run_size import sized
 
-Cluster = tuple[list[NodeView], list[PartitionView]]
+Cluster = tuple[list[PlannedNode], list[PlannedPartition]]
 
-EXAMPLES = count(30, 2000)
+EXAMPLES = sized(30, 2000)
 
 
-def replica_recipients(nodes: list[NodeView]) -> set[int]:
-    return {node.id for node in nodes if node.takes_replicas}
+def replica_recipients(nodes: list[PlannedNode]) -> set[int]:
+    return {node.id for node in nodes if node.can_receive_replicas}
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -33,14 +33,14 @@ def test_removal_moves_only_replicas_of_the_leaving_node(cluster: Cluster, data:
         replica_recipients(nodes) - {leaving} - set(each.replicas) and online & set(each.in_sync) for each in affected
     )
     try:
-        moves = leave(nodes, partitions, leaving)
-    except Refused:
+        moves = plan_evacuation(nodes, partitions, leaving)
+    except PlanRejectedError:
         assert not can_leave
         return
     assert can_leave
     assert [move.partition for move in moves] == affected
     for move in moves:
-        (recipient,) = move.added
+        (recipient,) = move.added_replicas
         assert recipient in replica_recipients(nodes)
         expected = tuple(recipient if replica == leaving else replica for replica in move.partition.replicas)
         assert move.replicas == expected
@@ -52,8 +52,8 @@ def test_removal_keeps_replicas_in_different_racks(cluster: Cluster, data: st.Da
     nodes, partitions = cluster
     leaving = data.draw(st.sampled_from(nodes)).id
     others = [node for node in nodes if node.id != leaving]
-    for move in leave(nodes, partitions, leaving):
-        stay = tuple(replica for replica in move.replicas if replica not in move.added)
+    for move in plan_evacuation(nodes, partitions, leaving):
+        stay = tuple(replica for replica in move.replicas if replica not in move.added_replicas)
         best = min(crowding(nodes, (*stay, node.id)) for node in others if node.id not in stay)
         assert crowding(nodes, move.replicas) == best
 
@@ -63,13 +63,13 @@ def test_removal_keeps_replicas_in_different_racks(cluster: Cluster, data: st.Da
 def test_removal_distributes_replicas_evenly_over_remaining_nodes(cluster: Cluster, data: st.DataObject) -> None:
     """No node gets a replica that a node with at least two fewer could have got."""
     nodes, partitions = cluster
-    partitions = after(partitions, rebalance(nodes, partitions))
+    partitions = after(partitions, plan_rebalance_moves(nodes, partitions))
     leaving = data.draw(st.sampled_from(nodes)).id
     others = [node for node in nodes if node.id != leaving]
-    moves = leave(nodes, partitions, leaving)
+    moves = plan_evacuation(nodes, partitions, leaving)
     counts = replica_counts(others, after(partitions, moves))
     for move in moves:
-        (recipient,) = move.added
+        (recipient,) = move.added_replicas
         free = [node.id for node in others if node.id not in move.replicas]
         assert all(counts[recipient] <= counts[node] + 1 for node in free)
 
@@ -77,7 +77,7 @@ def test_removal_distributes_replicas_evenly_over_remaining_nodes(cluster: Clust
 def test_balanced_cluster_stays_balanced_after_node_removal() -> None:
     nodes = some_nodes(6)
     partitions = [partition(1 + number % 6, 1 + (number + 1) % 6, index=number) for number in range(60)]
-    counts = replica_counts(nodes[1:], after(partitions, leave(nodes, partitions, 1)))
+    counts = replica_counts(nodes[1:], after(partitions, plan_evacuation(nodes, partitions, 1)))
     assert spread(counts) <= 1
 
 
@@ -86,7 +86,7 @@ def test_balanced_cluster_stays_balanced_after_node_removal() -> None:
 def test_replacement_node_takes_over_all_replicas_it_does_not_host(cluster: Cluster, data: st.DataObject) -> None:
     nodes, partitions = cluster
     old, new = data.draw(st.permutations([node.id for node in nodes]))[:2]
-    for move in take_over(nodes, partitions, old, new):
+    for move in plan_takeover(nodes, partitions, old, new):
         assert old not in move.replicas
         assert new in move.replicas
         if new not in move.partition.replicas:
@@ -96,14 +96,14 @@ def test_replacement_node_takes_over_all_replicas_it_does_not_host(cluster: Clus
 def test_replacement_node_gets_no_replica_that_would_share_its_rack() -> None:
     nodes = some_nodes(5, "abcbc")
     partitions = [partition(1, 2, index=0), partition(1, 3, index=1)]
-    nodes.append(NodeView(6, "a"))
-    moves = take_over(nodes, partitions, 1, 4)
+    nodes.append(PlannedNode(6, "a"))
+    moves = plan_takeover(nodes, partitions, 1, 4)
     assert [move.replicas for move in moves] == [(5, 2), (4, 3)]
 
 
 def test_partition_already_leaving_the_node_needs_no_move() -> None:
     moving = replace(partition(2, 3), leaving=(1,))
-    assert leave(some_nodes(3), [moving], 1) == ()
+    assert plan_evacuation(some_nodes(3), [moving], 1) == ()
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_partition_already_leaving_the_node_needs_no_move() -> None:
             " (orders-0 has 3 replicas, and 2 other nodes can host replicas)",
         ),
         (
-            [*some_nodes(2), NodeView(3, is_draining=True)],
+            [*some_nodes(2), PlannedNode(3, is_draining=True)],
             [partition(1, 2)],
             "orders-0: no other node can host the replica of node 1"
             " (orders-0 has 2 replicas, and 1 other node can host replicas)",
         ),
         (
-            [NodeView(1, is_online=False), *some_nodes(3)[1:]],
+            [PlannedNode(1, is_online=False), *some_nodes(3)[1:]],
             [replace(partition(1, 2), in_sync=(1,), leader=-1)],
             "orders-0: no in-sync replica is online, so the records cannot be copied; start the nodes that host them,"
             " or accept the loss of records with chronik topics elect-leaders --unclean",
@@ -130,15 +130,15 @@ def test_partition_already_leaving_the_node_needs_no_move() -> None:
     ],
 )
 def test_removal_is_rejected_when_replicas_cannot_be_moved(
-    nodes: list[NodeView], partitions: list[PartitionView], message: str
+    nodes: list[PlannedNode], partitions: list[PlannedPartition], message: str
 ) -> None:
-    with pytest.raises(Refused) as error:
-        leave(nodes, partitions, 1)
+    with pytest.raises(PlanRejectedError) as error:
+        plan_evacuation(nodes, partitions, 1)
     assert str(error.value) == message
 
 
 def test_system_partitions_can_be_moved_off_an_offline_node() -> None:
-    nodes = [NodeView(1, is_online=False), *some_nodes(3)[1:]]
-    lost = replace(partition(1, 2, topic="__consumer_offsets"), in_sync=(1,), lives_in_metadata=True)
-    (move,) = leave(nodes, [lost], 1)
+    nodes = [PlannedNode(1, is_online=False), *some_nodes(3)[1:]]
+    lost = replace(partition(1, 2, topic="__consumer_offsets"), in_sync=(1,), is_system_partition=True)
+    (move,) = plan_evacuation(nodes, [lost], 1)
     assert move.replicas == (3, 2)

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from chronik.planning.placement import Place, place_replicas
+from chronik.planning.placement import PlacementCandidate, place_replicas
 
-THREE = [Place(1, None), Place(2, None), Place(3, None)]
+THREE = [PlacementCandidate(1, None), PlacementCandidate(2, None), PlacementCandidate(3, None)]
 
 
 @pytest.mark.parametrize("start", range(7))
@@ -21,25 +21,25 @@ def test_placement_balances_leaders_and_replicas(factor: int, start: int) -> Non
 
 
 def test_placement_on_single_broker_assigns_all_partitions_to_it() -> None:
-    assert place_replicas(3, 1, [Place(7, "a")], 5) == [(7,), (7,), (7,)]
+    assert place_replicas(3, 1, [PlacementCandidate(7, "a")], 5) == [(7,), (7,), (7,)]
 
 
 def test_placement_varies_follower_pairs_between_rounds() -> None:
-    brokers = [Place(number, None) for number in range(5)]
+    brokers = [PlacementCandidate(number, None) for number in range(5)]
     pairs = Counter(tuple(sorted(replicas)) for replicas in place_replicas(100, 2, brokers, 0))
     assert len(pairs) == 10
 
 
 @pytest.mark.parametrize("start", range(6))
 def test_placement_uses_distinct_racks_when_there_are_enough(start: int) -> None:
-    brokers = [Place(number, rack) for number, rack in enumerate("aabbcc")]
+    brokers = [PlacementCandidate(number, rack) for number, rack in enumerate("aabbcc")]
     racks = dict(brokers)
     for replicas in place_replicas(60, 3, brokers, start):
         assert {racks[broker] for broker in replicas} == {"a", "b", "c"}
 
 
 def test_placement_uses_every_rack_when_racks_are_fewer_than_replicas() -> None:
-    brokers = [Place(1, "a"), Place(2, "a"), Place(3, "b")]
+    brokers = [PlacementCandidate(1, "a"), PlacementCandidate(2, "a"), PlacementCandidate(3, "b")]
     racks = dict(brokers)
     for replicas in place_replicas(12, 3, brokers, 0):
         assert len(set(replicas)) == 3

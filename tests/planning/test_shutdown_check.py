@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.planning.stopping import why_not_stop
-from chronik.planning.views import NodeView, PartitionView
-from tests.long import count
+from chronik.planning.shutdown_check import find_shutdown_obstacles
+from chronik.planning.views import PlannedNode, PlannedPartition
 from tests.planning.views import clusters, partition, some_nodes
+from tests.run_size import sized
 
-Cluster = tuple[list[NodeView], list[PartitionView]]
+Cluster = tuple[list[PlannedNode], list[PlannedPartition]]
 
 TOO_FEW_IN_SYNC = (
     "1 partition would have fewer in-sync replicas than min.insync.replicas and reject writes with acks=all: orders-0"
 )
 
 
-def with_offline(nodes: list[NodeView], *ids: int) -> list[NodeView]:
+def with_offline(nodes: list[PlannedNode], *ids: int) -> list[PlannedNode]:
     return [replace(node, is_online=node.is_online and node.id not in ids) for node in nodes]
 
 
-def sentences(nodes: list[NodeView], partitions: list[PartitionView], *stopping: int) -> list[str]:
-    return [reason.sentence for reason in why_not_stop(nodes, partitions, stopping)]
+def sentences(nodes: list[PlannedNode], partitions: list[PlannedPartition], *stopping: int) -> list[str]:
+    return [reason.sentence for reason in find_shutdown_obstacles(nodes, partitions, stopping)]
 
 
 def test_one_of_three_nodes_can_be_stopped() -> None:
@@ -51,7 +51,7 @@ def test_node_cannot_be_stopped_while_isr_is_at_minimum() -> None:
 
 def test_node_with_last_in_sync_replica_cannot_be_stopped() -> None:
     alone = [partition(2, index=index) for index in range(5)]
-    (reason,) = why_not_stop(some_nodes(3), alone, [2])
+    (reason,) = find_shutdown_obstacles(some_nodes(3), alone, [2])
     assert reason.kind == "leaderless"
     assert reason.sentence == (
         "5 partitions would have no leader until node 2 is back: orders-0, orders-1, orders-2 and 2 more"
@@ -70,28 +70,28 @@ def test_two_nodes_that_share_a_partition_cannot_be_stopped_together() -> None:
 
 def test_system_partitions_need_only_one_online_replica() -> None:
     offsets = replace(
-        partition(1, 2, 3, topic="__consumer_offsets", min_in_sync=2), in_sync=(1,), lives_in_metadata=True
+        partition(1, 2, 3, topic="__consumer_offsets", min_in_sync=2), in_sync=(1,), is_system_partition=True
     )
     assert sentences(some_nodes(3), [offsets], 1) == []
     assert len(sentences(with_offline(some_nodes(5), 2, 3), [offsets], 1)) == 2
 
 
 def test_stopping_observers_does_not_affect_quorum() -> None:
-    nodes = [*some_nodes(3), NodeView(4), NodeView(5)]
+    nodes = [*some_nodes(3), PlannedNode(4), PlannedNode(5)]
     assert sentences(with_offline(nodes, 1), [], 4, 5) == []
-    assert [reason.kind for reason in why_not_stop(with_offline(nodes, 1), [], [2])] == ["quorum"]
+    assert [reason.kind for reason in find_shutdown_obstacles(with_offline(nodes, 1), [], [2])] == ["quorum"]
 
 
 def test_unknown_node_is_reported() -> None:
     assert sentences(some_nodes(3), [], 7) == ["no node 7 exists in this cluster"]
 
 
-@settings(max_examples=count(50, 3000), deadline=None)
+@settings(max_examples=sized(50, 3000), deadline=None)
 @given(clusters(), st.data())
 def test_safety_check_agrees_with_model_for_random_clusters(cluster: Cluster, data: st.DataObject) -> None:
     nodes, partitions = cluster
     stopping = data.draw(st.sets(st.sampled_from([node.id for node in nodes]), min_size=1))
-    reasons = why_not_stop(nodes, partitions, stopping)
+    reasons = find_shutdown_obstacles(nodes, partitions, stopping)
     left = {node.id for node in nodes if node.is_online} - stopping
     harmed = {each for reason in reasons for each in reason.partitions}
     for each in partitions:

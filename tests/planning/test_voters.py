@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.planning import voting
-from chronik.planning.views import NodeView, Refused
-from tests.long import count
+from chronik.planning import voter_selection
+from chronik.planning.views import PlannedNode, PlanRejectedError
 from tests.planning.views import nodes as some_nodes_at_random
 from tests.planning.views import some_nodes
+from tests.run_size import sized
 
 
-def voting_nodes(*voters: int, count: int, racks: str = "", away: tuple[int, ...] = ()) -> list[NodeView]:
+def voting_nodes(*voters: int, count: int, racks: str = "", away: tuple[int, ...] = ()) -> list[PlannedNode]:
     return [
-        replace(node, is_voter=node.id in voters, meant_to_vote=node.id in voters, is_online=node.id not in away)
+        replace(node, is_voter=node.id in voters, should_vote=node.id in voters, is_online=node.id not in away)
         for node in some_nodes(count, racks)
     ]
 
 
-@settings(max_examples=count(50, 2000), deadline=None)
+@settings(max_examples=sized(50, 2000), deadline=None)
 @given(some_nodes_at_random(), st.integers(1, 5))
-def test_choose_voters_spreads_voters_over_racks(nodes: list[NodeView], count: int) -> None:
-    usable = {node.id: node for node in nodes if node.takes_replicas}
-    chosen = voting.choose_voters(nodes, count)
+def test_choose_voters_spreads_voters_over_racks(nodes: list[PlannedNode], count: int) -> None:
+    usable = {node.id: node for node in nodes if node.can_receive_replicas}
+    chosen = voter_selection.choose_voters(nodes, count)
     assert len(set(chosen)) == len(chosen) == min(count, len(usable))
     assert set(chosen) <= set(usable)
     racks = Counter(usable[node].rack for node in chosen)
@@ -36,7 +36,7 @@ def test_choose_voters_spreads_voters_over_racks(nodes: list[NodeView], count: i
             assert max(racks.values()) <= racks[node.rack] + 1
             # A current voter is preferred over others in the same rack.
             in_its_rack = [usable[each] for each in chosen if usable[each].rack == node.rack]
-            assert not node.meant_to_vote or all(each.meant_to_vote for each in in_its_rack)
+            assert not node.should_vote or all(each.should_vote for each in in_its_rack)
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,22 @@ def test_choose_voters_spreads_voters_over_racks(nodes: list[NodeView], count: i
     ],
 )
 def test_successor_is_observer_in_rack_with_fewest_voters(
-    nodes: list[NodeView], leaving: int, expected: int | None
+    nodes: list[PlannedNode], leaving: int, expected: int | None
 ) -> None:
-    assert voting.successor(nodes, leaving) == expected
+    assert voter_selection.find_successor(nodes, leaving) == expected
 
 
-@settings(max_examples=count(50, 2000), deadline=None)
+@settings(max_examples=sized(50, 2000), deadline=None)
 @given(some_nodes_at_random(at_least=2), st.data())
-def test_demotion_is_rejected_if_majority_would_be_lost(nodes: list[NodeView], data: st.DataObject) -> None:
+def test_demotion_is_rejected_if_majority_would_be_lost(nodes: list[PlannedNode], data: st.DataObject) -> None:
     leaving = data.draw(st.sampled_from(nodes)).id
-    voters = [node for node in nodes if node.meant_to_vote and node.id != leaving]
+    voters = [node for node in nodes if node.should_vote and node.id != leaving]
     online = [node for node in voters if node.is_online]
-    had = sum(node.meant_to_vote for node in nodes)
+    had = sum(node.should_vote for node in nodes)
     harmless = 2 * len(online) > len(voters) and not (had >= 3 and len(voters) == 2)
     try:
-        voting.check_quorum_without(nodes, leaving)
-    except Refused:
+        voter_selection.check_quorum_after_leaving(nodes, leaving)
+    except PlanRejectedError:
         assert not harmless
     else:
         assert harmless
@@ -89,22 +89,22 @@ def test_demotion_is_rejected_if_majority_would_be_lost(nodes: list[NodeView], d
         ),
     ],
 )
-def test_quorum_check_explains_rejection(nodes: list[NodeView], message: str) -> None:
-    with pytest.raises(Refused) as error:
-        voting.check_quorum_without(nodes, 1)
+def test_quorum_check_explains_rejection(nodes: list[PlannedNode], message: str) -> None:
+    with pytest.raises(PlanRejectedError) as error:
+        voter_selection.check_quorum_after_leaving(nodes, 1)
     assert str(error.value) == message
 
 
 def test_superfluous_voter_is_demoted_if_there_are_four() -> None:
-    assert voting.superfluous_voter(voting_nodes(1, 2, 3, 4, count=4)) == 4
-    assert voting.superfluous_voter(voting_nodes(1, 2, 3, 4, count=4, racks="abbc")) == 3
-    assert voting.superfluous_voter(voting_nodes(1, 2, 3, 4, count=4, away=(2,))) == 2
-    assert voting.superfluous_voter(voting_nodes(1, 2, 3, count=4)) is None
-    assert voting.superfluous_voter(voting_nodes(1, 2, 3, 4, 5, count=5)) is None
+    assert voter_selection.find_superfluous_voter(voting_nodes(1, 2, 3, 4, count=4)) == 4
+    assert voter_selection.find_superfluous_voter(voting_nodes(1, 2, 3, 4, count=4, racks="abbc")) == 3
+    assert voter_selection.find_superfluous_voter(voting_nodes(1, 2, 3, 4, count=4, away=(2,))) == 2
+    assert voter_selection.find_superfluous_voter(voting_nodes(1, 2, 3, count=4)) is None
+    assert voter_selection.find_superfluous_voter(voting_nodes(1, 2, 3, 4, 5, count=5)) is None
 
 
 def test_single_voter_gets_two_more_when_there_are_three_nodes() -> None:
-    assert voting.lacking_votes(voting_nodes(1, count=2)) == ()
-    assert voting.lacking_votes(voting_nodes(1, count=3)) == (2, 3)
-    assert voting.lacking_votes(voting_nodes(1, 2, count=4, racks="aaab")) == (4,)
-    assert voting.lacking_votes(voting_nodes(1, 2, 3, count=6)) == ()
+    assert voter_selection.find_missing_voters(voting_nodes(1, count=2)) == ()
+    assert voter_selection.find_missing_voters(voting_nodes(1, count=3)) == (2, 3)
+    assert voter_selection.find_missing_voters(voting_nodes(1, 2, count=4, racks="aaab")) == (4,)
+    assert voter_selection.find_missing_voters(voting_nodes(1, 2, 3, count=6)) == ()

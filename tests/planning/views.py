@@ -9,7 +9,7 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from chronik.planning.views import NO_LEADER, Move, NodeView, PartitionView
+from chronik.planning.views import NO_LEADER, PlannedNode, PlannedPartition, ReplicaMove
 
 NODES_MAX = 7
 PARTITIONS_MAX = 24
@@ -17,27 +17,27 @@ PARTITIONS_MAX = 24
 Replicas = tuple[int, ...]
 
 
-def some_nodes(count: int, racks: str = "") -> list[NodeView]:
+def some_nodes(count: int, racks: str = "") -> list[PlannedNode]:
     """Return nodes 1 to `count`, in the racks given by letters; the first five are voters."""
     return [
-        NodeView(number, racks[number - 1] if racks else None, is_voter=number <= 5, meant_to_vote=number <= 5)
+        PlannedNode(number, racks[number - 1] if racks else None, is_voter=number <= 5, should_vote=number <= 5)
         for number in range(1, count + 1)
     ]
 
 
-def partition(*replicas: int, topic: str = "orders", index: int = 0, min_in_sync: int = 1) -> PartitionView:
-    return PartitionView(topic, index, replicas, replicas, replicas[0], min_in_sync)
+def partition(*replicas: int, topic: str = "orders", index: int = 0, min_in_sync: int = 1) -> PlannedPartition:
+    return PlannedPartition(topic, index, replicas, replicas, replicas[0], min_in_sync)
 
 
 @st.composite
-def nodes(draw: st.DrawFn, *, racks: bool = True, all_well: bool = False, at_least: int = 1) -> list[NodeView]:
+def nodes(draw: st.DrawFn, *, racks: bool = True, all_well: bool = False, at_least: int = 1) -> list[PlannedNode]:
     """Draw random nodes."""
     count = draw(st.integers(at_least, NODES_MAX))
     names = draw(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=count, max_size=count))
     found = []
     for number in range(count):
         votes = draw(st.booleans())
-        node = NodeView(number + 1, names[number] if racks else None, is_voter=votes, meant_to_vote=votes)
+        node = PlannedNode(number + 1, names[number] if racks else None, is_voter=votes, should_vote=votes)
         if not all_well:
             node = replace(node, is_online=draw(st.integers(0, 5)) > 0, is_draining=draw(st.integers(0, 5)) == 0)
         found.append(node)
@@ -47,7 +47,7 @@ def nodes(draw: st.DrawFn, *, racks: bool = True, all_well: bool = False, at_lea
 @st.composite
 def clusters(
     draw: st.DrawFn, *, racks: bool = True, all_well: bool = False, at_least: int = 1, spare: int = 0
-) -> tuple[list[NodeView], list[PartitionView]]:
+) -> tuple[list[PlannedNode], list[PlannedPartition]]:
     """Draw random nodes and partitions; with `spare`, at least that many nodes lack any given partition."""
     found = draw(nodes(racks=racks, all_well=all_well, at_least=at_least))
     ids = [node.id for node in found]
@@ -58,11 +58,11 @@ def clusters(
         in_sync = tuple(each for each in replicas if found[each - 1].is_online) or replicas[:1]
         leader = in_sync[0] if found[in_sync[0] - 1].is_online else NO_LEADER
         topic = draw(st.sampled_from(["orders", "clicks"]))
-        partitions.append(PartitionView(topic, number, replicas, in_sync, leader, draw(st.integers(1, 2))))
+        partitions.append(PlannedPartition(topic, number, replicas, in_sync, leader, draw(st.integers(1, 2))))
     return found, partitions
 
 
-def after(partitions: Iterable[PartitionView], moves: Iterable[Move]) -> list[PartitionView]:
+def after(partitions: Iterable[PlannedPartition], moves: Iterable[ReplicaMove]) -> list[PlannedPartition]:
     """Return the partitions after all moves."""
     done = {(move.partition.topic, move.partition.index): move.replicas for move in moves}
     return [
@@ -75,12 +75,12 @@ def after(partitions: Iterable[PartitionView], moves: Iterable[Move]) -> list[Pa
     ]
 
 
-def replica_counts(found: Iterable[NodeView], partitions: Iterable[PartitionView]) -> dict[int, int]:
+def replica_counts(found: Iterable[PlannedNode], partitions: Iterable[PlannedPartition]) -> dict[int, int]:
     counts = Counter(replica for each in partitions for replica in each.replicas)
     return {node.id: counts[node.id] for node in found}
 
 
-def leader_counts(found: Iterable[NodeView], partitions: Iterable[PartitionView]) -> dict[int, int]:
+def leader_counts(found: Iterable[PlannedNode], partitions: Iterable[PlannedPartition]) -> dict[int, int]:
     counts = Counter(each.replicas[0] for each in partitions)
     return {node.id: counts[node.id] for node in found}
 
@@ -90,13 +90,13 @@ def spread(counts: Mapping[int, int]) -> int:
     return max(counts.values()) - min(counts.values())
 
 
-def crowding(found: Sequence[NodeView], replicas: Replicas) -> int:
+def crowding(found: Sequence[PlannedNode], replicas: Replicas) -> int:
     """Return the number of replicas that share a rack with another."""
     racks = {node.id: node.rack for node in found}
     return len(replicas) - len({racks[replica] for replica in replicas})
 
 
-def legal_sets(found: Sequence[NodeView], factor: int) -> list[Replicas]:
+def legal_sets(found: Sequence[PlannedNode], factor: int) -> list[Replicas]:
     """Return all replica sets with the best possible rack diversity."""
     sets = list(combinations([node.id for node in found], factor))
     best = min(crowding(found, each) for each in sets)

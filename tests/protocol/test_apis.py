@@ -9,7 +9,7 @@ import pytest
 
 import chronik.protocol.messages
 from chronik.protocol.apis import APIS, KAFKA_APIS, Versions
-from chronik.protocol.compiling.compile import decoder
+from chronik.protocol.compiler.compile import compile_decoder
 from chronik.protocol.message_types import REQUESTS, RESPONSES
 from chronik.protocol.schema import Request, Response, Struct
 
@@ -107,7 +107,7 @@ def test_chronik_apis_are_not_listed_by_api_versions() -> None:
     own = {api.name for api in APIS.values() if api.key not in KAFKA_APIS}
     of_imports = {"ImportRecords", "DescribeImage", "AlterImport", "FetchImported", "HoldCommits", "ImportSecurity"}
     assert own == {"DescribeNodes", "AlterNodes", "SampleTable", "AnswerSamples"} | of_imports
-    assert not any(api.is_kafkas for api in APIS.values() if api.name in own)
+    assert not any(api.is_kafka_api for api in APIS.values() if api.name in own)
 
 
 def test_version_ranges_are_parsed_as_in_kafka_schemas() -> None:
@@ -126,7 +126,7 @@ def test_codec_is_compiled_once_on_first_use() -> None:
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
     request = REQUESTS[0]
-    assert decoder(request, 9) is decoder(request, 9)
+    assert compile_decoder(request, 9) is compile_decoder(request, 9)
 
 
 def test_default_lists_are_not_shared_between_messages() -> None:

@@ -10,10 +10,10 @@ from chronik.protocol.batch import (
     HEADER_BYTES,
     BatchHeader,
     TimestampType,
+    build_batch,
     iter_batches,
     next_sequence,
     parse_header,
-    seal,
     set_base_offset_and_epoch,
     set_log_append_time,
     validate_produced,
@@ -31,7 +31,7 @@ BODY = BATCH[HEADER_BYTES:]
 
 def altered(**fields: int) -> bytes:
     """Return the batch with other header fields and a valid checksum."""
-    return seal(HEADER._replace(**fields), BODY)
+    return build_batch(HEADER._replace(**fields), BODY)
 
 
 def refusal(batch: bytes) -> ErrorCode:
@@ -164,7 +164,7 @@ def test_last_sequence_of_batch_wraps_around() -> None:
     st.binary(max_size=50),
 )
 def test_any_header_round_trips(header: BatchHeader, body: bytes) -> None:
-    batch = seal(header, body)
+    batch = build_batch(header, body)
     read = parse_header(batch)
     assert read == header._replace(batch_length=len(batch) - 12, crc=read.crc)
     assert verify_crc(batch, 0, len(batch))

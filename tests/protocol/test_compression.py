@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronik.protocol.compression import Codec, codec_of, compress, decompress
+from chronik.protocol.compression import Codec, compress, decompress, parse_codec
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError, RecordsTooLarge
-from chronik.protocol.lz4_legacy import with_legacy_checksum, with_right_checksum
+from chronik.protocol.lz4_legacy import with_correct_checksum, with_legacy_checksum
 
 CODECS = list(Codec)
 REAL_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -111,8 +111,8 @@ def test_legacy_lz4_header_checksum_covers_magic_number() -> None:
     assert (frame[:7].hex(), legacy[:7].hex()) == ("04224d187040ad", "04224d187040ec")
     with pytest.raises(CorruptRecords):
         decompress(Codec.LZ4, legacy)
-    assert with_right_checksum(legacy) == frame
-    assert with_right_checksum(frame) == frame
+    assert with_correct_checksum(legacy) == frame
+    assert with_correct_checksum(frame) == frame
 
 
 def test_legacy_lz4_header_with_content_size_is_corrected() -> None:
@@ -120,13 +120,13 @@ def test_legacy_lz4_header_with_content_size_is_corrected() -> None:
     frame = lz4_frame.compress(TEXT, store_size=True)
     assert frame[4] & 0x08
     broken = frame[:14] + bytes([frame[14] ^ 0xFF]) + frame[15:]
-    assert decompress(Codec.LZ4, with_right_checksum(broken)) == TEXT
+    assert decompress(Codec.LZ4, with_correct_checksum(broken)) == TEXT
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x04\x22\x4d\x18", b"\x04\x22\x4d\x18\x68\x40" + bytes(8), b"x" * 40])
 def test_incomplete_legacy_lz4_header_is_corrupt(frame: bytes) -> None:
     with pytest.raises(CorruptRecords):
-        with_right_checksum(frame)
+        with_correct_checksum(frame)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -189,7 +189,7 @@ def test_random_bytes_are_corrupt(codec: Codec, data: bytes) -> None:
 def test_unknown_codec_raises_unsupported_compression_type() -> None:
     for number in (5, 6, 7):
         with pytest.raises(KafkaError) as caught:
-            codec_of(number)
+            parse_codec(number)
         assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 

@@ -13,7 +13,7 @@ from kio.serial import entity_writer
 from chronik.protocol import codec
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, KAFKA_APIS, Api
 from chronik.protocol.message_types import REQUESTS, RESPONSES
-from tests.protocol.messages.pairs import PAIRS
+from tests.protocol.messages.message_versions import MESSAGE_VERSIONS
 
 API_LIST = list(KAFKA_APIS.values())
 CLIENT_IDS = (None, "", "rdkafka", "ü" * 300)
@@ -79,7 +79,7 @@ def test_headers_match_kio(api: Api) -> None:
 def _kio_knows(api: Api, version: int) -> bool:
     from tests.protocol.messages.oracles import Kio
 
-    return Kio().knows(REQUESTS[api.key], version)
+    return Kio().supports(REQUESTS[api.key], version)
 
 
 def test_api_versions_response_always_has_header_version_0() -> None:
@@ -98,4 +98,4 @@ def test_tagged_fields_in_header_are_skipped() -> None:
 
 
 def test_header_tests_cover_every_api() -> None:
-    assert {pair.cls.__schema__.api_key for pair in PAIRS} == set(APIS)
+    assert {pair.cls.__schema__.api_key for pair in MESSAGE_VERSIONS} == set(APIS)

@@ -11,20 +11,20 @@ from collections.abc import Callable
 
 import pytest
 
-from chronik.protocol.batch import HEADER_BYTES, parse_header, seal, validate_produced
-from chronik.protocol.budget import Budget
+from chronik.protocol.batch import HEADER_BYTES, build_batch, parse_header, validate_produced
+from chronik.protocol.batch_rewrite import filter_batch, recompress, validate_records
+from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec, compress
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch, parse_marker
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
-from chronik.protocol.message_set import convert_down, convert_up, iter_messages
+from chronik.protocol.message_set import convert_to_batches, convert_to_message_set, iter_message_set
+from chronik.protocol.record_scan import decompress_within_budget
 from chronik.protocol.records import RECORD_HEADERS_MAX, Record, decode_batch, encode_batch, iter_records
-from chronik.protocol.rewrite import recompress, retain, validate_records
-from chronik.protocol.skim import open_within
 from chronik.protocol.varint import encode_varint
-from tests.long import count
+from tests.run_size import sized
 
 LIMIT = 1024 * 1024
-CASES = count(1_000, 30_000)
+CASES = sized(1_000, 30_000)
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFF]
 SECONDS_MAX = 1.0  # for an input of a few kilobytes; detects hangs, not slow machines
 
@@ -32,8 +32,8 @@ HEADERS = (("h", b"x"), ("n", None))
 RECORDS = [Record(index, 1_000 + index, b"k%d" % index, b"value" * index, HEADERS) for index in range(8)]
 
 
-def within() -> Budget:
-    return Budget(LIMIT, LIMIT, LIMIT)
+def within() -> DecompressionBudget:
+    return DecompressionBudget(LIMIT, LIMIT, LIMIT)
 
 
 Reader = Callable[[bytes], object]
@@ -41,15 +41,15 @@ Reader = Callable[[bytes], object]
 BATCH_READERS: list[Reader] = [
     lambda buffer: list(iter_records(buffer, LIMIT)),
     lambda buffer: decode_batch(buffer, 0, LIMIT),
-    lambda buffer: validate_records(*open_within(buffer, 0, within())),
-    lambda buffer: retain(buffer, 0, lambda offset, *_: offset % 2 == 0, within(), delete_horizon_ms=7),
-    lambda buffer: recompress(*open_within(buffer, 0, within()), Codec.LZ4),
-    lambda buffer: convert_down(buffer, 0, within()),
-    lambda buffer: convert_down(buffer, 1, within()),
+    lambda buffer: validate_records(*decompress_within_budget(buffer, 0, within())),
+    lambda buffer: filter_batch(buffer, 0, lambda offset, *_: offset % 2 == 0, within(), delete_horizon_ms=7),
+    lambda buffer: recompress(*decompress_within_budget(buffer, 0, within()), Codec.LZ4),
+    lambda buffer: convert_to_message_set(buffer, 0, within()),
+    lambda buffer: convert_to_message_set(buffer, 1, within()),
 ]
 SET_READERS: list[Reader] = [
-    lambda buffer: list(iter_messages(buffer, LIMIT)),
-    lambda buffer: convert_up(buffer, within()),
+    lambda buffer: list(iter_message_set(buffer, LIMIT)),
+    lambda buffer: convert_to_batches(buffer, within()),
 ]
 
 
@@ -103,9 +103,9 @@ def test_mutated_batches_raise_typed_errors(codec: Codec) -> None:
 def test_mutated_records_with_valid_checksum_raise_typed_errors(codec: Codec) -> None:
     rng = random.Random(100 + codec)
     header, body = parse_header(encode_batch(RECORDS, codec=codec)), encode_batch(RECORDS)[HEADER_BYTES:]
-    inputs = [seal(header, compress(codec, mutated(rng, body))) for _ in range(CASES // 2)]
+    inputs = [build_batch(header, compress(codec, mutated(rng, body))) for _ in range(CASES // 2)]
     compressed = compress(codec, body)
-    inputs += [seal(header, mutated(rng, compressed)) for _ in range(CASES // 2)]
+    inputs += [build_batch(header, mutated(rng, compressed)) for _ in range(CASES // 2)]
     assert outcomes(BATCH_READERS, inputs)[ErrorCode.CORRUPT_MESSAGE] > len(BATCH_READERS) * CASES // 4
 
 
@@ -118,7 +118,7 @@ def test_mutated_headers_with_valid_checksum_raise_typed_errors() -> None:
         changed = bytearray(batch)
         position = rng.choice([*range(8), *range(21, HEADER_BYTES)])
         changed[position] = rng.choice([*INTERESTING, rng.randrange(256)])
-        inputs.append(seal(parse_header(changed), changed[HEADER_BYTES:]))
+        inputs.append(build_batch(parse_header(changed), changed[HEADER_BYTES:]))
     assert outcomes(BATCH_READERS, inputs)[ErrorCode.CORRUPT_MESSAGE] > CASES // 4
     assert len(outcomes([validate_produced], inputs)) >= 4
 
@@ -127,7 +127,7 @@ def test_mutated_headers_with_valid_checksum_raise_typed_errors() -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_mutated_message_sets_raise_typed_errors(codec: Codec, magic: int) -> None:
     rng = random.Random(300 + codec)
-    message_set = convert_down(encode_batch(RECORDS, codec=codec), magic)
+    message_set = convert_to_message_set(encode_batch(RECORDS, codec=codec), magic)
     inputs = [mutated(rng, message_set) for _ in range(CASES)]
     inputs += [with_good_checksum(mutated(rng, message_set[12:])) for _ in range(CASES)]
     assert outcomes(SET_READERS, inputs)[ErrorCode.CORRUPT_MESSAGE] > CASES
@@ -153,14 +153,14 @@ def test_mutated_markers_raise_typed_errors() -> None:
         for record in decode_batch(buffer, 0, LIMIT):
             parse_marker(record)
 
-    counts = outcomes([read], [seal(header, mutated(rng, body)) for _ in range(CASES)])
+    counts = outcomes([read], [build_batch(header, mutated(rng, body)) for _ in range(CASES)])
     assert counts[ErrorCode.CORRUPT_MESSAGE] > CASES // 4
 
 
 def corrupt(body: bytes, **fields: int) -> str:
     header = parse_header(encode_batch(RECORDS[:1]))._replace(**fields)
     with pytest.raises(CorruptRecords) as caught:
-        decode_batch(seal(header, body))
+        decode_batch(build_batch(header, body))
     return caught.value.message
 
 
@@ -187,7 +187,7 @@ def test_malformed_record_error_describes_the_fault() -> None:
 def test_number_of_record_headers_is_limited() -> None:
     def batch(count: int) -> bytes:
         fields = bytes([0, 0, 0, 1, 1]) + encode_varint(count) + b"\x00\x01" * count
-        return seal(parse_header(encode_batch(RECORDS[:1])), encode_varint(len(fields)) + fields)
+        return build_batch(parse_header(encode_batch(RECORDS[:1])), encode_varint(len(fields)) + fields)
 
     (record,) = decode_batch(batch(RECORD_HEADERS_MAX))
     assert len(record.headers) == RECORD_HEADERS_MAX

@@ -13,22 +13,22 @@ from typing import Any
 import msgspec
 
 from chronik.config import Address
-from chronik.files import FileSystem, RealFiles
+from chronik.files import DiskFileSystem, FileSystem
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.driver import RaftDriver
-from chronik.quorum.forwarding import Forwarder
-from chronik.quorum.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
+from chronik.quorum.forwarder import ProposalForwarder
+from chronik.quorum.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRejected
 from chronik.quorum.settings import DriverSettings
 from chronik.raft.config import RaftConfig
-from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.membership import UNBOUND, Member, Membership
+from chronik.raft.entries import EntryKind, RaftEntry
+from chronik.raft.membership import UNBOUND_DIRECTORY, Membership, RaftMember
 from chronik.raft.roles import Role
-from tests.peers.talking import ANY_PORT, DEADLINE_SECONDS, SECRET, identity, until
+from tests.peers.helpers import ANY_PORT, DEADLINE_SECONDS, SECRET, identity, until
 
 TICK_SECONDS = 0.03
 
 
-class Ledger:
+class RecordingStateMachine:
     """A state machine that keeps all commands, and a hash chain over all entries to compare histories."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Ledger:
         self.digests: dict[int, bytes] = {}
         self.installed: list[int] = []
 
-    def apply(self, entries: Sequence[Entry]) -> None:
+    def apply(self, entries: Sequence[RaftEntry]) -> None:
         for entry in entries:
             assert entry.index == self.index + 1, f"{entry.index} is applied after {self.index}"
             self.index = entry.index
@@ -85,11 +85,11 @@ class Node:
         self.node_id = node_id
         self.files = files
         self.address = address
-        self.machine = Ledger()
+        self.machine = RecordingStateMachine()
         self.fatal: list[BaseException] = []
         self.roles: list[Role] = []
         self.transport = PeerTransport(identity(node_id, secret), address, {}, self.fatal.append)
-        bootstrap = Membership(tuple(Member(member, UNBOUND, True) for member in members))
+        bootstrap = Membership(tuple(RaftMember(member, UNBOUND_DIRECTORY, True) for member in members))
         settings = DriverSettings(
             node_id=node_id,
             directory_id=directory_id or bytes([node_id]) * 16,
@@ -98,7 +98,7 @@ class Node:
             tick_seconds=tick_seconds,
             snapshot_entries=snapshot_entries,
             snapshot_seconds=snapshot_seconds,
-            bytes_kept=bytes_kept,
+            retained_log_bytes=bytes_kept,
         )
         self.driver = RaftDriver(
             settings,
@@ -109,13 +109,13 @@ class Node:
             on_status=lambda status: self.roles.append(status.role),
             randomness=random.Random(node_id),
         )
-        self.forwarder = Forwarder(self.driver)
+        self.forwarder = ProposalForwarder(self.driver)
 
     async def bind(self) -> None:
         self.address = await self.transport.bind()
 
 
-class Cluster:
+class RaftCluster:
     """Raft nodes that can be stopped and restarted."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
@@ -126,7 +126,7 @@ class Cluster:
         self.addresses: dict[int, Address] = {}
 
     def make(self, node_id: int, **options: Any) -> Node:
-        merged = {"files": RealFiles(self._folder / str(node_id)), **self._options, **options}
+        merged = {"files": DiskFileSystem(self._folder / str(node_id)), **self._options, **options}
         address = self.addresses.get(node_id, ANY_PORT)
         return Node(node_id, members=self.members, address=address, **merged)
 
@@ -136,14 +136,14 @@ class Cluster:
             await node.bind()
             self.addresses[node.node_id] = node.address
         for node in made:
-            await self._begin(node)
+            await self._start_node(node)
 
     async def restart(self, node_id: int, **options: Any) -> Node:
         node = self.make(node_id, **options)
-        await self._begin(node)
+        await self._start_node(node)
         return node
 
-    async def _begin(self, node: Node) -> None:
+    async def _start_node(self, node: Node) -> None:
         for node_id, address in self.addresses.items():
             node.transport.set_peer(node_id, address)
         self.nodes[node.node_id] = node
@@ -157,13 +157,13 @@ class Cluster:
     def leaders(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.driver.status.role is Role.LEADER]
 
-    async def leader(self, but: int | None = None) -> Node:
+    async def leader(self, excluding: int | None = None) -> Node:
         """Wait until all running nodes, except `but`, agree on a leader and the cluster is bootstrapped.
 
         Until the directories of all voters are committed, the cluster needs every initial voter.
         """
-        await until(lambda: self._agreed(but) is not None, "election")
-        agreed = self._agreed(but)
+        await until(lambda: self._agreed(excluding) is not None, "election")
+        agreed = self._agreed(excluding)
         assert agreed is not None
         await until(lambda: _is_bootstrapped(agreed), "bootstrap")
         return agreed
@@ -184,11 +184,11 @@ class Cluster:
                 leader = await self.leader()
                 await leader.driver.propose(data, timeout=2.0)
                 return
-            except (NotLeader, ProposalRefused, ProposalLost, OutcomeUnknown):
+            except (NotLeader, ProposalRejected, ProposalLost, OutcomeUnknown):
                 assert asyncio.get_running_loop().time() < deadline
                 await asyncio.sleep(0.01)
 
-    async def agree(self) -> None:
+    async def wait_for_convergence(self) -> None:
         """Wait until all nodes have applied the same entries."""
         await until(lambda: len({node.machine.index for node in self.nodes.values()}) == 1, "convergence")
         digests = {node.machine.digest for node in self.nodes.values()}
@@ -198,13 +198,13 @@ class Cluster:
 
 def _is_bootstrapped(node: Node) -> bool:
     status = node.driver.status
-    is_bound = all(member.directory_id != UNBOUND for member in status.membership.members)
+    is_bound = all(member.directory_id != UNBOUND_DIRECTORY for member in status.membership.members)
     return is_bound and status.membership_index <= status.commit_index
 
 
 @asynccontextmanager
-async def running_cluster(folder: Path, **options: Any) -> AsyncIterator[Cluster]:
-    cluster = Cluster(folder, **options)
+async def running_cluster(folder: Path, **options: Any) -> AsyncIterator[RaftCluster]:
+    cluster = RaftCluster(folder, **options)
     try:
         await cluster.start()
         yield cluster

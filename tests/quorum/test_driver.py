@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from chronik.errors import DataDamaged, StorageFailed
-from chronik.files import RealFiles
-from chronik.quorum.forwarding import FORWARDS_UNDER_WAY_MAX
-from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
+from chronik.errors import DamagedDataError, StorageError
+from chronik.files import DiskFileSystem
+from chronik.quorum.forwarder import PENDING_FORWARDS_MAX
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRejected, ReadTimedOut
 from chronik.raft.config import RaftConfig
-from chronik.raft.entries import Entry
-from chronik.raft.events import Refusal
-from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
+from chronik.raft.entries import RaftEntry
+from chronik.raft.events import RejectionReason
+from chronik.raft.membership import AddLearner, PromoteLearner, RemoveMember
 from chronik.raft.roles import Role
-from tests.files.twin import TwinFiles
-from tests.peers.talking import run, until
-from tests.quorum.cluster import Cluster, Node, running_cluster
+from tests.files.simulated_files import SimulatedFileSystem
+from tests.peers.helpers import run, until
+from tests.quorum.cluster import Node, RaftCluster, running_cluster
 
 
 def test_three_nodes_elect_leader_and_replicate_commands(tmp_path: Path) -> None:
@@ -29,12 +29,12 @@ def test_three_nodes_elect_leader_and_replicate_commands(tmp_path: Path) -> None
             leader = await cluster.leader()
             results = await asyncio.gather(*(leader.driver.propose(b"%d" % number) for number in range(200)))
             assert [result.index for result in results] == list(range(results[0].index, results[0].index + 200))
-            await cluster.agree()
+            await cluster.wait_for_convergence()
             for node in cluster.nodes.values():
                 assert node.machine.commands == [b"%d" % number for number in range(200)]
                 assert node.driver.status.leader == leader.node_id
-            assert leader.driver.status.waiting == 0
-            await until(lambda: set(leader.driver.status.matches.values()) == {leader.driver.status.last_index})
+            assert leader.driver.status.pending_requests == 0
+            await until(lambda: set(leader.driver.status.match_indexes.values()) == {leader.driver.status.last_index})
 
     run(scenario())
 
@@ -69,7 +69,7 @@ def test_forwarded_proposals_beyond_limit_wait_in_order(tmp_path: Path) -> None:
             leader = await cluster.leader()
             follower = next(node for node in cluster.nodes.values() if node is not leader)
             await until(lambda: follower.driver.leader == leader.node_id)
-            count = 2 * FORWARDS_UNDER_WAY_MAX + 1
+            count = 2 * PENDING_FORWARDS_MAX + 1
             proposals = [follower.forwarder.propose(b"%d" % number) for number in range(count)]
             indexes = [committed.index for committed in await asyncio.gather(*proposals)]
             assert indexes == sorted(indexes)  # the order was kept
@@ -84,10 +84,10 @@ def test_forward_timeout_before_sending_is_a_definite_rejection(tmp_path: Path) 
             leader = await cluster.leader()
             follower = next(node for node in cluster.nodes.values() if node is not leader)
             await until(lambda: follower.driver.leader == leader.node_id)
-            turns = follower.forwarder._turns[leader.node_id]
-            for _ in range(FORWARDS_UNDER_WAY_MAX):
+            turns = follower.forwarder._slots[leader.node_id]
+            for _ in range(PENDING_FORWARDS_MAX):
                 await turns.acquire()
-            with pytest.raises(ProposalRefused):
+            with pytest.raises(ProposalRejected):
                 await follower.forwarder.propose(b"too many", 0.05)
             turns.release()
             await follower.forwarder.propose(b"one place is free")
@@ -108,7 +108,7 @@ def test_committed_commands_survive_restart_of_all_nodes(tmp_path: Path) -> None
             leader = await cluster.leader()
             assert leader.driver.status.term > term
             await cluster.propose(b"after")
-            await cluster.agree()
+            await cluster.wait_for_convergence()
             assert leader.machine.commands == [*(b"%d" % number for number in range(50)), b"after"]
 
     run(scenario())
@@ -125,7 +125,7 @@ def test_leader_failure_loses_no_acknowledged_command(tmp_path: Path) -> None:
                 await cluster.propose(b"after %d" % number)
                 assert (await cluster.leader()).driver.status.term > term
                 await cluster.restart(leader.node_id)
-            await cluster.agree()
+            await cluster.wait_for_convergence()
             commands = next(iter(cluster.nodes.values())).machine.commands
             wanted = [word % number for number in range(3) for word in (b"before %d", b"after %d")]
             assert list(dict.fromkeys(commands)) == wanted
@@ -135,7 +135,7 @@ def test_leader_failure_loses_no_acknowledged_command(tmp_path: Path) -> None:
 
 def test_node_starts_without_quorum_and_rejects_requests(tmp_path: Path) -> None:
     async def scenario() -> None:
-        cluster = Cluster(tmp_path)
+        cluster = RaftCluster(tmp_path)
         node = cluster.make(1)
         try:
             await node.driver.start()
@@ -165,7 +165,7 @@ def test_proposal_without_quorum_has_unknown_outcome(tmp_path: Path) -> None:
                 await read
             await until(lambda: leader.driver.status.role is not Role.LEADER, "step-down")
             assert b"alone" not in leader.machine.commands
-            assert leader.driver.status.waiting == 0
+            assert leader.driver.status.pending_requests == 0
 
     run(scenario())
 
@@ -194,7 +194,7 @@ def test_leadership_is_transferred(tmp_path: Path) -> None:
             assert (await cluster.leader()).node_id == target
             with pytest.raises(NotLeader):
                 await leader.driver.transfer_leadership(target)
-            with pytest.raises(ProposalRefused):
+            with pytest.raises(ProposalRejected):
                 await cluster.nodes[target].driver.transfer_leadership(target)
 
     run(scenario())
@@ -211,14 +211,14 @@ def test_lagging_node_catches_up_by_snapshot(tmp_path: Path) -> None:
                 await asyncio.gather(*(leader.driver.propose(b"%d" % (begin + n)) for n in range(50)))
             await until(lambda: leader.driver.status.first_index > 500, "compaction")
             node = await cluster.restart(away)
-            await cluster.agree()
+            await cluster.wait_for_convergence()
             assert node.machine.installed
             assert len(node.machine.commands) == 1001
             # A restart from a received snapshot works, too.
             await cluster.stop(away)
             again = await cluster.restart(away)
             assert again.machine.installed
-            await cluster.agree()
+            await cluster.wait_for_convergence()
 
     run(scenario())
 
@@ -233,7 +233,7 @@ def test_snapshot_in_many_chunks_is_transferred(tmp_path: Path) -> None:
             await asyncio.gather(*(leader.driver.propose(b"%d" % n * 20) for n in range(250)))
             await until(lambda: leader.driver.status.first_index > 100, "compaction")
             node = await cluster.restart(away)
-            await cluster.agree()
+            await cluster.wait_for_convergence()
             assert len(node.machine.commands) == 250
 
     run(scenario())
@@ -250,16 +250,16 @@ def test_new_node_becomes_learner_then_voter(tmp_path: Path) -> None:
             cluster.addresses[4] = newcomer.address
             for node in cluster.nodes.values():
                 node.transport.set_peer(4, newcomer.address)
-            await cluster._begin(newcomer)
+            await cluster._start_node(newcomer)
             cluster.members = cluster_members
             await leader.driver.change_membership(AddLearner(4, bytes([4]) * 16))
             await until(lambda: newcomer.machine.commands == [b"before"], "learning")
             await leader.driver.change_membership(PromoteLearner(4))
             assert 4 in leader.driver.status.membership.voters
-            with pytest.raises(ProposalRefused) as refused:
+            with pytest.raises(ProposalRejected) as refused:
                 await leader.driver.change_membership(PromoteLearner(4))
-            assert refused.value.refusal is Refusal.BAD_CHANGE
-            await leader.driver.change_membership(RemoveNode(4))
+            assert refused.value.reason is RejectionReason.INVALID_CHANGE
+            await leader.driver.change_membership(RemoveMember(4))
             assert [member.node_id for member in leader.driver.status.membership.members] == [1, 2, 3]
 
     run(scenario())
@@ -267,7 +267,7 @@ def test_new_node_becomes_learner_then_voter(tmp_path: Path) -> None:
 
 def test_single_node_becomes_leader_immediately(tmp_path: Path) -> None:
     async def scenario() -> None:
-        node = Node(1, RealFiles(tmp_path), [1], tick_seconds=3600)  # the election must not wait for a tick
+        node = Node(1, DiskFileSystem(tmp_path), [1], tick_seconds=3600)  # the election must not wait for a tick
         try:
             await node.driver.start()
             await until(lambda: node.driver.status.role is Role.LEADER)
@@ -281,18 +281,18 @@ def test_single_node_becomes_leader_immediately(tmp_path: Path) -> None:
 
 def test_failed_sync_stops_node_without_acknowledgement(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = TwinFiles()
+        files = SimulatedFileSystem()
         node = Node(1, files, [1])
         try:
             await node.driver.start()
             await until(lambda: node.driver.status.role is Role.LEADER)
             await node.driver.propose(b"safe")
             files.fail_at(files.events + 1, errno.EIO)  # the write succeeds, the sync fails
-            with pytest.raises(StorageFailed):
+            with pytest.raises(StorageError):
                 await node.driver.propose(b"lost")
             assert len(node.fatal) == 1
-            assert isinstance(node.fatal[0], StorageFailed)
-            with pytest.raises(StorageFailed):
+            assert isinstance(node.fatal[0], StorageError)
+            with pytest.raises(StorageError):
                 await node.driver.propose(b"refused")
             assert node.machine.commands == [b"safe"]
         finally:
@@ -303,7 +303,7 @@ def test_failed_sync_stops_node_without_acknowledgement(tmp_path: Path) -> None:
 
 def test_start_fails_on_damaged_log(tmp_path: Path) -> None:
     async def scenario() -> None:
-        node = Node(1, RealFiles(tmp_path), [1])
+        node = Node(1, DiskFileSystem(tmp_path), [1])
         await node.driver.start()
         await until(lambda: node.driver.status.role is Role.LEADER)
         await node.driver.propose(b"x" * 100)
@@ -313,12 +313,12 @@ def test_start_fails_on_damaged_log(tmp_path: Path) -> None:
         data = bytearray(path.read_bytes())
         data[data.index(b"xxxx")] ^= 1
         path.write_bytes(data)
-        again = Node(1, RealFiles(tmp_path), [1])
+        again = Node(1, DiskFileSystem(tmp_path), [1])
         await again.bind()
-        with pytest.raises(DataDamaged):
+        with pytest.raises(DamagedDataError):
             await again.driver.start()
         await again.driver.stop()
-        third = Node(1, RealFiles(tmp_path), [1], address=again.address)
+        third = Node(1, DiskFileSystem(tmp_path), [1], address=again.address)
         await third.bind()  # the failed start has released the port
         await third.transport.stop()
 
@@ -327,12 +327,12 @@ def test_start_fails_on_damaged_log(tmp_path: Path) -> None:
 
 def test_state_machine_exception_stops_node(tmp_path: Path) -> None:
     async def scenario() -> None:
-        node = Node(1, RealFiles(tmp_path), [1])
+        node = Node(1, DiskFileSystem(tmp_path), [1])
         try:
             await node.driver.start()
             await until(lambda: node.driver.status.role is Role.LEADER)
             node.machine.index = 10**6  # the next entry leaves a gap
-            with pytest.raises(StorageFailed):
+            with pytest.raises(StorageError):
                 await node.driver.propose(b"x")
             assert isinstance(node.fatal[0], AssertionError)
         finally:
@@ -359,12 +359,12 @@ def test_wiped_node_does_not_vote_and_returns_as_learner(tmp_path: Path) -> None
             assert Role.LEADER not in node.roles
             assert node.machine.commands == []
             await cluster.restart(other)
-            leader = await cluster.leader(but=wiped)  # messages to its old directory are ignored
+            leader = await cluster.leader(excluding=wiped)  # messages to its old directory are ignored
             assert leader.node_id != wiped
             await leader.driver.propose(b"without it")
             assert node.machine.commands == []
             await leader.driver.change_membership(AddLearner(wiped, new_directory))
-            await cluster.agree()
+            await cluster.wait_for_convergence()
             await leader.driver.change_membership(PromoteLearner(wiped))
             assert leader.driver.status.membership.voters == (1, 2, 3)
             assert node.machine.commands[0] == b"before"
@@ -376,10 +376,10 @@ def test_slow_commands_trigger_snapshot_by_apply_time(tmp_path: Path) -> None:
     """A snapshot is taken when applying has taken long, even for few entries."""
 
     async def scenario() -> None:
-        node = Node(1, RealFiles(tmp_path), [1], snapshot_seconds=1.0)
+        node = Node(1, DiskFileSystem(tmp_path), [1], snapshot_seconds=1.0)
         apply = node.machine.apply
 
-        def apply_slowly(entries: Sequence[Entry]) -> None:
+        def apply_slowly(entries: Sequence[RaftEntry]) -> None:
             time.sleep(0.15 * sum(entry.data == b"slow" for entry in entries))
             apply(entries)
 
@@ -395,7 +395,7 @@ def test_slow_commands_trigger_snapshot_by_apply_time(tmp_path: Path) -> None:
             await until(lambda: node.driver.status.snapshot_index > 100, "snapshot")
         finally:
             await node.driver.stop()  # open connections would prevent closing the loop
-        again = Node(1, RealFiles(tmp_path), [1])
+        again = Node(1, DiskFileSystem(tmp_path), [1])
         await again.driver.start()
         try:
             await until(lambda: len(again.machine.commands) == 107)

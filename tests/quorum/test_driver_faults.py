@@ -8,24 +8,24 @@ from pathlib import Path
 import pytest
 
 from chronik.config import Address
-from chronik.quorum.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
-from chronik.quorum.watchdog import HELD_SECONDS_MAX, WARNED_SECONDS_MIN, LoopWatchdog
+from chronik.quorum.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRejected
+from chronik.quorum.watchdog import STALL_SECONDS_MIN, WARNING_SECONDS_MIN, EventLoopWatchdog
 from chronik.raft.config import RaftConfig
 from chronik.raft.roles import Role
-from tests.peers.talking import LOCALHOST, StuckAcceptor, run, until
-from tests.quorum.cluster import Cluster, Node, running_cluster
+from tests.peers.helpers import LOCALHOST, StuckAcceptor, run, until
+from tests.quorum.cluster import Node, RaftCluster, running_cluster
 
 UNREACHABLE_ADDRESS = Address(LOCALHOST, 1)
 
 
-def isolate(cluster: Cluster, node: Node) -> None:
+def isolate(cluster: RaftCluster, node: Node) -> None:
     for other in cluster.nodes.values():
         if other is not node:
             other.transport.set_peer(node.node_id, UNREACHABLE_ADDRESS)
             node.transport.set_peer(other.node_id, UNREACHABLE_ADDRESS)
 
 
-def heal(cluster: Cluster) -> None:
+def heal(cluster: RaftCluster) -> None:
     for node in cluster.nodes.values():
         for other in cluster.nodes.values():
             node.transport.set_peer(other.node_id, other.address)
@@ -49,7 +49,7 @@ def test_isolated_leader_loses_uncommitted_proposals_and_rejoins(tmp_path: Path)
             heal(cluster)
             with pytest.raises(ProposalLost):
                 await lost
-            await cluster.agree()
+            await cluster.wait_for_convergence()
             assert old.machine.commands == [b"before", b"kept"]
 
     run(scenario())
@@ -81,7 +81,7 @@ def test_unresponsive_peer_does_not_delay_commits(tmp_path: Path) -> None:
             for acceptor in acceptors:
                 acceptor.abort()
             node = await cluster.restart(away)
-            await cluster.agree()
+            await cluster.wait_for_convergence()
             assert len(node.machine.commands) == 200
 
     run(scenario())
@@ -95,15 +95,15 @@ def test_proposals_beyond_limit_are_rejected_immediately(tmp_path: Path) -> None
             isolate(cluster, leader)
             proposals = [asyncio.create_task(leader.driver.propose(bytes(900), timeout=0.3)) for _ in range(30)]
             results = await asyncio.gather(*proposals, return_exceptions=True)
-            refused = [result for result in results if isinstance(result, ProposalRefused)]
+            refused = [result for result in results if isinstance(result, ProposalRejected)]
             unknown = [result for result in results if isinstance(result, OutcomeUnknown)]
             assert len(refused) + len(unknown) == 30
             assert 5 < len(unknown) <= 11
-            with pytest.raises((ProposalRefused, NotLeader)):
+            with pytest.raises((ProposalRejected, NotLeader)):
                 await leader.driver.propose(bytes(1001))
             heal(cluster)
             await cluster.propose(b"healed")
-            await cluster.agree()
+            await cluster.wait_for_convergence()
 
     run(scenario())
 
@@ -111,12 +111,12 @@ def test_proposals_beyond_limit_are_rejected_immediately(tmp_path: Path) -> None
 def test_event_loop_stall_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         caplog.set_level(logging.WARNING, "chronik.raft")
-        watchdog = LoopWatchdog()
+        watchdog = EventLoopWatchdog()
         watchdog.start()
-        watchdog.ran("quick work", HELD_SECONDS_MAX / 2)
-        time.sleep(2 * WARNED_SECONDS_MIN)  # noqa: ASYNC251 - blocks the loop on purpose
+        watchdog.record("quick work", STALL_SECONDS_MIN / 2)
+        time.sleep(2 * WARNING_SECONDS_MIN)  # noqa: ASYNC251 - blocks the loop on purpose
         await until(lambda: "event loop stalled" in caplog.text)
-        assert watchdog.longest_seconds > HELD_SECONDS_MAX
+        assert watchdog.longest_stall_seconds > STALL_SECONDS_MIN
         assert "quick work" not in caplog.text
         watchdog.stop()
 
@@ -127,22 +127,22 @@ def test_short_stall_is_logged_at_debug_level(caplog: pytest.LogCaptureFixture) 
     async def scenario(seconds: float, level: int) -> None:
         caplog.clear()
         caplog.set_level(logging.DEBUG, "chronik.raft")
-        watchdog = LoopWatchdog()
-        watchdog.ran("work", seconds)
+        watchdog = EventLoopWatchdog()
+        watchdog.record("work", seconds)
         watchdog.start()
         await until(lambda: "event loop stalled: cause=work" in caplog.text)
         watchdog.stop()
         assert [record.levelno for record in caplog.records if "cause=work" in record.message] == [level]
 
-    run(scenario(WARNED_SECONDS_MIN - 0.001, logging.DEBUG))
-    run(scenario(WARNED_SECONDS_MIN, logging.WARNING))
+    run(scenario(WARNING_SECONDS_MIN - 0.001, logging.DEBUG))
+    run(scenario(WARNING_SECONDS_MIN, logging.WARNING))
 
 
 def test_long_operation_is_logged_with_its_name(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        watchdog = LoopWatchdog()
+        watchdog = EventLoopWatchdog()
         watchdog.start()
-        watchdog.ran("long work", 5.0)
+        watchdog.record("long work", 5.0)
         await until(lambda: "event loop stalled: cause=long work duration_ms=5000" in caplog.text)
         watchdog.stop()
 

@@ -9,11 +9,11 @@ import pytest
 
 from chronik.config import Address
 from chronik.peers.transport import PeerTransport
-from chronik.quorum.messenger import Messenger
-from chronik.quorum.peer_times import PeerTimes
-from chronik.raft.events import Event, Received
-from chronik.raft.messages import AnyMessage, Heartbeat, encode_message
-from tests.peers.talking import ANY_PORT, dialling, fatal, identity, listening, run, until
+from chronik.quorum.messenger import RaftMessenger
+from chronik.quorum.peer_activity import PeerActivityTracker
+from chronik.raft.events import MessageReceived, RaftEvent
+from chronik.raft.messages import AnyRaftMessage, Heartbeat, encode_message
+from tests.peers.helpers import ANY_PORT, connected_client, fail_on_fatal, identity, listening_node, run, until
 
 
 def heartbeat(source: int, target: int, term: int = 1) -> Heartbeat:
@@ -29,21 +29,21 @@ def heartbeat(source: int, target: int, term: int = 1) -> Heartbeat:
     )
 
 
-def passes(message: AnyMessage) -> bool:
+def passes(message: AnyRaftMessage) -> bool:
     return message.term < 100
 
 
 @asynccontextmanager
-async def receiving_node() -> AsyncIterator[tuple[Address, list[AnyMessage]]]:
+async def receiving_node() -> AsyncIterator[tuple[Address, list[AnyRaftMessage]]]:
     """Start node 1 and yield its address and the messages that its core receives."""
-    heard: list[AnyMessage] = []
+    heard: list[AnyRaftMessage] = []
 
-    def feed(*events: Event) -> None:
-        heard.extend(event.message for event in events if isinstance(event, Received))
+    def feed(*events: RaftEvent) -> None:
+        heard.extend(event.message for event in events if isinstance(event, MessageReceived))
 
-    transport = PeerTransport(identity(1), ANY_PORT, {}, fatal)
+    transport = PeerTransport(identity(1), ANY_PORT, {}, fail_on_fatal)
     address = await transport.bind()
-    await transport.start(Messenger(1, transport, PeerTimes(), passes, feed))
+    await transport.start(RaftMessenger(1, transport, PeerActivityTracker(), passes, feed))
     try:
         yield address, heard
     finally:
@@ -52,7 +52,7 @@ async def receiving_node() -> AsyncIterator[tuple[Address, list[AnyMessage]]]:
 
 def test_allowed_messages_are_received_unchanged() -> None:
     async def scenario() -> None:
-        async with receiving_node() as (address, heard), dialling(identity(2), address) as (client, _):
+        async with receiving_node() as (address, heard), connected_client(identity(2), address) as (client, _):
             sent = [heartbeat(2, 1, term) for term in (1, 2, 100, 3)]
             client.send([(1, encode_message(message)) for message in sent])
             await until(lambda: len(heard) == 3)
@@ -63,8 +63,8 @@ def test_allowed_messages_are_received_unchanged() -> None:
 
 def test_disallowed_messages_are_not_sent() -> None:
     async def scenario() -> None:
-        async with listening() as (address, inbox, _), dialling(identity(2), address) as (client, _):
-            messenger = Messenger(2, client, PeerTimes(), passes, lambda *events: None)
+        async with listening_node() as (address, inbox, _), connected_client(identity(2), address) as (client, _):
+            messenger = RaftMessenger(2, client, PeerActivityTracker(), passes, lambda *events: None)
             messenger.send([heartbeat(2, 1, term) for term in (100, 1)])
             await until(lambda: len(inbox.messages) > 0)
             assert inbox.messages == [encode_message(heartbeat(2, 1, 1))]
@@ -74,7 +74,7 @@ def test_disallowed_messages_are_not_sent() -> None:
 
 def test_message_with_foreign_source_closes_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with receiving_node() as (address, heard), dialling(identity(2), address) as (client, _):
+        async with receiving_node() as (address, heard), connected_client(identity(2), address) as (client, _):
             await until(lambda: client.connected_peers == [1])
             client.send([(1, encode_message(heartbeat(3, 1)))])
             await until(lambda: "a Raft message from node 3" in caplog.text)
@@ -85,7 +85,7 @@ def test_message_with_foreign_source_closes_connection(caplog: pytest.LogCapture
 
 def test_malformed_message_closes_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with receiving_node() as (address, heard), dialling(identity(2), address) as (client, _):
+        async with receiving_node() as (address, heard), connected_client(identity(2), address) as (client, _):
             await until(lambda: client.connected_peers == [1])
             client.send([(1, b"\x01" + bytes(10))])
             await until(lambda: "malformed Raft message" in caplog.text)

@@ -11,11 +11,11 @@ from typing import cast
 
 import pytest
 
-from chronik.quorum.snapshotting import Snapshots
+from chronik.quorum.snapshot_manager import SnapshotManager
 from chronik.quorum.storage import RaftStorage
-from chronik.quorum.watchdog import LoopWatchdog
-from chronik.raft.entries import Entry
-from tests.peers.talking import run, until
+from chronik.quorum.watchdog import EventLoopWatchdog
+from chronik.raft.entries import RaftEntry
+from tests.peers.helpers import run, until
 
 
 class SlowFile:
@@ -42,7 +42,7 @@ class Machine:
         self.holds_back = asyncio.Event()
         self.holds_back.set()
 
-    def apply(self, entries: Sequence[Entry]) -> None:
+    def apply(self, entries: Sequence[RaftEntry]) -> None:
         raise AssertionError
 
     def begin_snapshot(self) -> Iterator[bytes]:
@@ -56,17 +56,17 @@ class Machine:
 
 def make_snapshot_manager(
     file: SlowFile, machine: Machine, thread: ThreadPoolExecutor, failed: list[BaseException]
-) -> Snapshots:
+) -> SnapshotManager:
     storage = cast(RaftStorage, SimpleNamespace(read_snapshot=file.read_snapshot))
-    return Snapshots(
+    return SnapshotManager(
         machine,
         storage,
         thread,
         thread,
-        LoopWatchdog(),
-        taken=lambda _: None,
-        read=lambda _: None,
-        failed=failed.append,
+        EventLoopWatchdog(),
+        on_taken=lambda _: None,
+        on_chunk_read=lambda _: None,
+        on_failure=failed.append,
     )
 
 

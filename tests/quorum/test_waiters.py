@@ -5,45 +5,45 @@ import asyncio
 import pytest
 
 from chronik.quorum.outcomes import (
-    Committed,
+    CommittedPosition,
     DriverStopped,
     NotLeader,
     OutcomeUnknown,
     ProposalLost,
-    ProposalRefused,
+    ProposalRejected,
     ReadTimedOut,
 )
-from chronik.quorum.waiters import AppliedWaiters, Kind, Waiter, Waiters
-from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
-from tests.peers.talking import run
+from chronik.quorum.waiters import AppliedWaiters, RequestWaiters, Waiter, WaiterKind
+from chronik.raft.entries import EntryKind, RaftEntry
+from chronik.raft.events import ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
+from tests.peers.helpers import run
 
 
-def entry(index: int, term: int) -> Entry:
-    return Entry(index, term, EntryKind.COMMAND, b"")
+def entry(index: int, term: int) -> RaftEntry:
+    return RaftEntry(index, term, EntryKind.COMMAND, b"")
 
 
 def outcome(waiter: Waiter) -> object:
-    assert waiter.answer.done(), "the waiter has no outcome"
-    error = waiter.answer.exception()
-    return type(error) if error is not None else waiter.answer.result()
+    assert waiter.future.done(), "the waiter has no outcome"
+    error = waiter.future.exception()
+    return type(error) if error is not None else waiter.future.result()
 
 
-def is_empty(waiters: Waiters) -> bool:
-    return not (waiters._open or waiters._by_index or waiters._to_be_written or waiters._by_grain)
+def is_empty(waiters: RequestWaiters) -> bool:
+    return not (waiters._open or waiters._by_index or waiters._waiting_for_disk or waiters._by_deadline)
 
 
 def test_proposal_completes_when_its_entry_is_applied() -> None:
     async def scenario() -> None:
-        waiters = Waiters()
-        first, second = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
-        waiters.take(Accepted(first.context, 2, 5))
-        waiters.take(Accepted(second.context, 2, 8))
-        waiters.applied([entry(5, 2), entry(6, 2), entry(7, 2)])
-        assert outcome(first) == Committed(5, 2)
-        assert not second.answer.done()
-        waiters.applied([entry(8, 2)])
-        assert outcome(second) == Committed(8, 2)
+        waiters = RequestWaiters()
+        first, second = waiters.add(WaiterKind.APPLIED, 100), waiters.add(WaiterKind.APPLIED, 100)
+        waiters.complete(RequestAccepted(first.context, 2, 5))
+        waiters.complete(RequestAccepted(second.context, 2, 8))
+        waiters.complete_applied([entry(5, 2), entry(6, 2), entry(7, 2)])
+        assert outcome(first) == CommittedPosition(5, 2)
+        assert not second.future.done()
+        waiters.complete_applied([entry(8, 2)])
+        assert outcome(second) == CommittedPosition(8, 2)
         assert is_empty(waiters)
 
     run(scenario())
@@ -53,12 +53,15 @@ def test_only_committed_one_of_two_proposals_at_same_index_completes() -> None:
     """A leader lost its term and was elected again: its first proposal may still be the one that is committed."""
 
     async def scenario() -> None:
-        for winner, ends in ((2, (Committed(5, 2), ProposalLost)), (4, (ProposalLost, Committed(5, 4)))):
-            waiters = Waiters()
-            first, second = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
-            waiters.take(Accepted(first.context, 2, 5))
-            waiters.take(Accepted(second.context, 4, 5))
-            waiters.applied([entry(5, winner)])
+        for winner, ends in (
+            (2, (CommittedPosition(5, 2), ProposalLost)),
+            (4, (ProposalLost, CommittedPosition(5, 4))),
+        ):
+            waiters = RequestWaiters()
+            first, second = waiters.add(WaiterKind.APPLIED, 100), waiters.add(WaiterKind.APPLIED, 100)
+            waiters.complete(RequestAccepted(first.context, 2, 5))
+            waiters.complete(RequestAccepted(second.context, 4, 5))
+            waiters.complete_applied([entry(5, winner)])
             assert (outcome(first), outcome(second)) == ends
             assert is_empty(waiters)
 
@@ -67,17 +70,17 @@ def test_only_committed_one_of_two_proposals_at_same_index_completes() -> None:
 
 def test_disk_and_majority_waiters_may_share_an_index() -> None:
     async def scenario() -> None:
-        waiters = Waiters()
-        written, applied = waiters.open(Kind.WRITTEN, 100), waiters.open(Kind.APPLIED, 100)
-        waiters.take(Accepted(written.context, 2, 5))
-        waiters.take(Accepted(applied.context, 4, 5))
-        waiters.written(4, lambda index: 2)
-        assert not written.answer.done()
-        waiters.written(5, lambda index: 4)
+        waiters = RequestWaiters()
+        written, applied = waiters.add(WaiterKind.WRITTEN, 100), waiters.add(WaiterKind.APPLIED, 100)
+        waiters.complete(RequestAccepted(written.context, 2, 5))
+        waiters.complete(RequestAccepted(applied.context, 4, 5))
+        waiters.complete_written(4, lambda index: 2)
+        assert not written.future.done()
+        waiters.complete_written(5, lambda index: 4)
         assert outcome(written) is ProposalLost
-        assert not applied.answer.done()
-        waiters.applied([entry(5, 4)])
-        assert outcome(applied) == Committed(5, 4)
+        assert not applied.future.done()
+        waiters.complete_applied([entry(5, 4)])
+        assert outcome(applied) == CommittedPosition(5, 4)
         assert is_empty(waiters)
 
     run(scenario())
@@ -85,16 +88,16 @@ def test_disk_and_majority_waiters_may_share_an_index() -> None:
 
 def test_rejection_raises_not_leader_or_proposal_rejected() -> None:
     async def scenario() -> None:
-        waiters = Waiters()
-        first, second = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
-        waiters.take(Refused(first.context, Refusal.NOT_LEADER, 3))
-        waiters.take(Refused(second.context, Refusal.OVERLOADED, 1))
+        waiters = RequestWaiters()
+        first, second = waiters.add(WaiterKind.APPLIED, 100), waiters.add(WaiterKind.APPLIED, 100)
+        waiters.complete(RequestRejected(first.context, RejectionReason.NOT_LEADER, 3))
+        waiters.complete(RequestRejected(second.context, RejectionReason.OVERLOADED, 1))
         with pytest.raises(NotLeader) as not_leader:
-            await first.answer
+            await first.future
         assert not_leader.value.leader == 3
-        with pytest.raises(ProposalRefused) as refused:
-            await second.answer
-        assert refused.value.refusal is Refusal.OVERLOADED
+        with pytest.raises(ProposalRejected) as refused:
+            await second.future
+        assert refused.value.reason is RejectionReason.OVERLOADED
         assert is_empty(waiters)
 
     run(scenario())
@@ -102,17 +105,17 @@ def test_rejection_raises_not_leader_or_proposal_rejected() -> None:
 
 def test_waiters_expire_at_their_deadlines() -> None:
     async def scenario() -> None:
-        waiters = Waiters()
-        early, late = waiters.open(Kind.APPLIED, 10.0), waiters.open(Kind.APPLIED, 20.0)
-        read = waiters.open(Kind.READ, 10.0)
-        waiters.take(Accepted(early.context, 1, 5))
+        waiters = RequestWaiters()
+        early, late = waiters.add(WaiterKind.APPLIED, 10.0), waiters.add(WaiterKind.APPLIED, 20.0)
+        read = waiters.add(WaiterKind.READ, 10.0)
+        waiters.complete(RequestAccepted(early.context, 1, 5))
         waiters.expire(9.9)
-        assert not early.answer.done()
+        assert not early.future.done()
         waiters.expire(10.3)
         assert (outcome(early), outcome(read)) == (OutcomeUnknown, ReadTimedOut)
-        assert not late.answer.done()
-        waiters.take(ReadConfirmed(read.context, 7))  # a late outcome is ignored
-        waiters.applied([entry(5, 1)])
+        assert not late.future.done()
+        waiters.complete(ReadConfirmed(read.context, 7))  # a late outcome is ignored
+        waiters.complete_applied([entry(5, 1)])
         waiters.expire(20.3)
         assert outcome(late) is OutcomeUnknown
         assert is_empty(waiters)
@@ -122,25 +125,25 @@ def test_waiters_expire_at_their_deadlines() -> None:
 
 def test_entry_skipped_by_snapshot_has_unknown_outcome() -> None:
     async def scenario() -> None:
-        waiters = Waiters()
-        before, behind = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
-        waiters.take(Accepted(before.context, 1, 5))
-        waiters.take(Accepted(behind.context, 1, 9))
-        waiters.restored(8)
+        waiters = RequestWaiters()
+        before, behind = waiters.add(WaiterKind.APPLIED, 100), waiters.add(WaiterKind.APPLIED, 100)
+        waiters.complete(RequestAccepted(before.context, 1, 5))
+        waiters.complete(RequestAccepted(behind.context, 1, 9))
+        waiters.fail_skipped(8)
         assert outcome(before) is OutcomeUnknown
-        waiters.applied([entry(9, 1)])
-        assert outcome(behind) == Committed(9, 1)
+        waiters.complete_applied([entry(9, 1)])
+        assert outcome(behind) == CommittedPosition(9, 1)
 
     run(scenario())
 
 
 def test_cancelled_waiter_is_removed() -> None:
     async def scenario() -> None:
-        waiters = Waiters()
-        waiter = waiters.open(Kind.APPLIED, 10.0)
-        waiters.take(Accepted(waiter.context, 1, 5))
-        waiter.answer.cancel()
-        waiters.applied([entry(5, 1)])
+        waiters = RequestWaiters()
+        waiter = waiters.add(WaiterKind.APPLIED, 10.0)
+        waiters.complete(RequestAccepted(waiter.context, 1, 5))
+        waiter.future.cancel()
+        waiters.complete_applied([entry(5, 1)])
         assert is_empty(waiters)
 
     run(scenario())
@@ -148,18 +151,18 @@ def test_cancelled_waiter_is_removed() -> None:
 
 def test_waiters_beyond_limit_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr("chronik.quorum.waiters.WAITING_MAX", 3)
-        waiters, applied = Waiters(), AppliedWaiters()
-        held = [waiters.open(Kind.READ, 100) for _ in range(3)]
-        with pytest.raises(ProposalRefused):
-            waiters.open(Kind.READ, 100)
+        monkeypatch.setattr("chronik.quorum.waiters.WAITERS_MAX", 3)
+        waiters, applied = RequestWaiters(), AppliedWaiters()
+        held = [waiters.add(WaiterKind.READ, 100) for _ in range(3)]
+        with pytest.raises(ProposalRejected):
+            waiters.add(WaiterKind.READ, 100)
         waiting = [asyncio.create_task(applied.wait(5, 10)) for _ in range(3)]
         await asyncio.sleep(0)
-        with pytest.raises(ProposalRefused):
+        with pytest.raises(ProposalRejected):
             await applied.wait(5, 10)
         waiters.fail_all(DriverStopped("stop"))
         assert {outcome(waiter) for waiter in held} == {DriverStopped}
-        applied.reached(5)
+        applied.advance(5)
         await asyncio.gather(*waiting)
 
     run(scenario())
@@ -177,7 +180,7 @@ def test_wait_for_applied_index_completes_or_times_out() -> None:
         tasks = [asyncio.create_task(wait(index)) for index in (7, 3, 5)]
         await asyncio.sleep(0)
         for index in (4, 6, 9):
-            applied.reached(index)
+            applied.advance(index)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         await asyncio.gather(*tasks)

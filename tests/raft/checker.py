@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.events import Accepted, ReadConfirmed, Ready, Refused
-from chronik.raft.membership import UNBOUND, Membership, decode_membership
+from chronik.raft.entries import EntryKind, RaftEntry
+from chronik.raft.events import ReadConfirmed, Ready, RequestAccepted, RequestRejected
+from chronik.raft.membership import UNBOUND_DIRECTORY, Membership, decode_membership
 from chronik.raft.roles import Role
 
 if TYPE_CHECKING:
-    from tests.raft.simulation import Host
+    from tests.raft.simulation import SimulatedHost
 
 
 class Violation(AssertionError):
@@ -27,13 +27,13 @@ def require(condition: bool, message: str) -> None:
         raise Violation(message)
 
 
-class Checker:
+class RaftChecker:
     """The checker of a simulated cluster."""
 
-    def __init__(self, hosts: dict[int, Host]) -> None:
+    def __init__(self, hosts: dict[int, SimulatedHost]) -> None:
         self._hosts = hosts
         self._leaders: dict[int, int] = {}
-        self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}
+        self._entries: dict[tuple[int, int], tuple[int, RaftEntry]] = {}
         self._committed: dict[int, int] = {}
         """Term of each index that any leader has committed."""
         self.last_committed = 0
@@ -63,7 +63,7 @@ class Checker:
 
     # ----------------------------------------------------------------------------------------------- crash and restart
 
-    def started(self, host: Host) -> None:
+    def on_started(self, host: SimulatedHost) -> None:
         node = host.node
         assert node is not None
         require(
@@ -74,10 +74,10 @@ class Checker:
         self._seen_commit[host.node_id] = 0
         self._awaited[host.node_id] = set()
 
-    def crashed(self, host: Host) -> None:
+    def on_crashed(self, host: SimulatedHost) -> None:
         self._awaited[host.node_id] = set()
 
-    def may_lose_disk(self, host: Host) -> bool:
+    def may_lose_disk(self, host: SimulatedHost) -> bool:
         """Return whether the host's disk may be lost.
 
         All committed entries must remain on a majority of the voters, and the other nodes must know the cluster: two
@@ -98,14 +98,14 @@ class Checker:
 
     # ---------------------------------------------------------------------------------------------------------- steps
 
-    def before(self, host: Host) -> None:
+    def before(self, host: SimulatedHost) -> None:
         node = host.node
         assert node is not None
         self._leading = None
         if node.status.role is Role.LEADER:
             self._leading = (node.status.term, node.last_index, node.term_at(node.last_index))
 
-    def after(self, host: Host, ready: Ready) -> None:
+    def after(self, host: SimulatedHost, ready: Ready) -> None:
         node = host.node
         assert node is not None
         status = node.status
@@ -122,7 +122,7 @@ class Checker:
         for message in ready.messages:
             require(message.term <= status.term, "message has a future term")
 
-    def _check_leader(self, host: Host) -> None:
+    def _check_leader(self, host: SimulatedHost) -> None:
         node = host.node
         assert node is not None
         term = node.status.term
@@ -140,7 +140,7 @@ class Checker:
             is_older = term < committed_term  # a paused leader of an older term, which cannot commit anything
             require(holds or is_older, f"leader completeness: {host.node_id} leads term {term} without entry {index}")
 
-    def _check_entry(self, host: Host, entry: Entry) -> None:
+    def _check_entry(self, host: SimulatedHost, entry: RaftEntry) -> None:
         node = host.node
         assert node is not None
         previous_term = node.term_at(entry.index - 1)
@@ -149,7 +149,7 @@ class Checker:
         known = self._entries.setdefault((entry.index, entry.term), (previous_term, entry))
         require(known == (previous_term, entry), f"log matching: {entry} and {known} have the same index and term")
 
-    def _check_commit(self, host: Host) -> None:
+    def _check_commit(self, host: SimulatedHost) -> None:
         node = host.node
         assert node is not None
         has_led = self._leading is not None and self._leading[0] == node.status.term  # may step down with the commit
@@ -168,7 +168,7 @@ class Checker:
         if has_led:
             self._check_durable(host, node.commit)
 
-    def _commit(self, host: Host, index: int, term: int) -> None:
+    def _commit(self, host: SimulatedHost, index: int, term: int) -> None:
         self._committed[index] = term
         self.last_committed = max(self.last_committed, index)
         known = self._entries.get((index, term))
@@ -176,7 +176,7 @@ class Checker:
             self.membership = decode_membership(known[1].data)
             self.memberships_committed += 1
 
-    def _check_durable(self, host: Host, index: int) -> None:
+    def _check_durable(self, host: SimulatedHost, index: int) -> None:
         """Check that the entry is on the disks of a majority of the voters."""
         node = host.node
         assert node is not None
@@ -192,13 +192,13 @@ class Checker:
             and self._hosts[member.node_id].disk.holds(index, term)
         ]
         # A disk that was lost since may have had the entry. An unbound voter never counts.
-        lost = [m for m in voters if m.directory_id not in (self._hosts[m.node_id].directory_id, UNBOUND)]
+        lost = [m for m in voters if m.directory_id not in (self._hosts[m.node_id].directory_id, UNBOUND_DIRECTORY)]
         enough = len(holders) + len(lost) >= quorum_size(len(voters))
         require(enough, f"{host.node_id} has committed {index}, which is only on the disks of {holders}")
 
     # -------------------------------------------------------------------------------------------------------- applying
 
-    def applied(self, host: Host, entry: Entry | None) -> None:
+    def on_applied(self, host: SimulatedHost, entry: RaftEntry | None) -> None:
         """Check an applied entry, or a restored snapshot if `entry` is None."""
         index, digest = host.machine.applied, host.machine.digest
         require(index in self._committed, f"{host.node_id} applies {index}, which is not committed")
@@ -211,14 +211,14 @@ class Checker:
 
     # --------------------------------------------------------------------------------------------- reads and outcomes
 
-    def read_asked(self, host: Host, context: int) -> None:
+    def on_read_requested(self, host: SimulatedHost, context: int) -> None:
         self._reads[context] = self.last_committed
-        self.outcome_awaited(host, context)
+        self.on_request(host, context)
 
-    def outcome_awaited(self, host: Host, context: int) -> None:
+    def on_request(self, host: SimulatedHost, context: int) -> None:
         self._awaited[host.node_id].add(context)
 
-    def ended(self, host: Host, outcome: Accepted | Refused | ReadConfirmed) -> None:
+    def on_outcome(self, host: SimulatedHost, outcome: RequestAccepted | RequestRejected | ReadConfirmed) -> None:
         require(outcome.context in self._awaited[host.node_id], f"{outcome} belongs to no request")
         self._awaited[host.node_id].discard(outcome.context)
         if isinstance(outcome, ReadConfirmed):
@@ -229,10 +229,10 @@ class Checker:
     # ------------------------------------------------------------------------------------------------- end of the run
 
     @property
-    def is_awaiting(self) -> bool:
+    def has_pending_requests(self) -> bool:
         return any(self._awaited.values())
 
-    def check_end(self, hosts: list[Host]) -> None:
+    def check_end(self, hosts: list[SimulatedHost]) -> None:
         require(bool(hosts), "no node is left")
         commands = hosts[0].machine.commands
         for (index, term), command in self.awaited_commands.items():

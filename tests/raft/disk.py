@@ -8,42 +8,42 @@ from collections.abc import Callable, Sequence
 import msgspec
 from crc32c import crc32c
 
-from chronik.raft.entries import Entry, EntryKind, HardState, Recovered, SnapshotMetadata
+from chronik.raft.entries import EntryKind, HardState, RaftEntry, RecoveredRaftState, SnapshotMetadata
 from chronik.raft.events import Persist, StoreChunk
 from chronik.raft.membership import Membership
 
 
-class Disk:
+class SimulatedDisk:
     """A simulated disk. A torn write applies only the first steps of a `Persist`, as a power failure does."""
 
     def __init__(self) -> None:
         self.hard_state = HardState()
-        self.floor = (0, 0)
-        self.log: list[Entry] = []
+        self.compacted = (0, 0)
+        self.log: list[RaftEntry] = []
         self.snapshot = SnapshotMetadata()
         self.snapshot_data = b""
         self._incoming: tuple[SnapshotMetadata, bytearray] | None = None
 
     @property
     def last_index(self) -> int:
-        return self.floor[0] + len(self.log)
+        return self.compacted[0] + len(self.log)
 
-    def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
-        begin = first - self.floor[0] - 1
+    def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
+        begin = first - self.compacted[0] - 1
         assert begin >= 0, f"entry {first} was compacted"
         size = 0
-        for position in range(begin, end - self.floor[0] - 1):
+        for position in range(begin, end - self.compacted[0] - 1):
             size += self.log[position].size_bytes
             if size > bytes_max and position > begin:
                 return self.log[begin:position]
-        return self.log[begin : end - self.floor[0] - 1]
+        return self.log[begin : end - self.compacted[0] - 1]
 
     def term(self, index: int) -> int | None:
-        if index == self.floor[0]:
-            return self.floor[1]
-        if not self.floor[0] < index <= self.last_index:
+        if index == self.compacted[0]:
+            return self.compacted[1]
+        if not self.compacted[0] < index <= self.last_index:
             return None
-        return self.log[index - self.floor[0] - 1].term
+        return self.log[index - self.compacted[0] - 1].term
 
     def holds(self, index: int, term: int) -> bool:
         """Return whether the entry is durable, in the log or in the snapshot."""
@@ -83,30 +83,30 @@ class Disk:
         assert self._incoming[0] == snapshot
         assert (len(data), crc32c(data)) == (snapshot.size_bytes, snapshot.checksum), "the snapshot is damaged"
         self.save_snapshot(snapshot, data)
-        self.floor, self.log, self._incoming = (snapshot.index, snapshot.term), [], None
+        self.compacted, self.log, self._incoming = (snapshot.index, snapshot.term), [], None
 
     def save_snapshot(self, snapshot: SnapshotMetadata, data: bytes) -> None:
         self.snapshot, self.snapshot_data = snapshot, data
 
-    def _append(self, entry: Entry) -> None:
-        position = entry.index - self.floor[0] - 1
+    def _append(self, entry: RaftEntry) -> None:
+        position = entry.index - self.compacted[0] - 1
         assert 0 <= position <= len(self.log), f"entry {entry.index} leaves a gap"
         del self.log[position:]
         self.log.append(entry)
 
     def compact(self, index: int) -> None:
         term = self.term(index)
-        if index > self.floor[0]:
+        if index > self.compacted[0]:
             assert term is not None
-            del self.log[: index - self.floor[0]]
-            self.floor = (index, term)
+            del self.log[: index - self.compacted[0]]
+            self.compacted = (index, term)
 
-    def recovered(self) -> Recovered:
+    def recovered(self) -> RecoveredRaftState:
         self._incoming = None
-        return Recovered(self.hard_state, self.snapshot, *self.floor, self.last_index)
+        return RecoveredRaftState(self.hard_state, self.snapshot, *self.compacted, self.last_index)
 
 
-class Machine:
+class HashChainStateMachine:
     """A state machine whose state is a hash chain: equal states at an index imply equal histories."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Machine:
         self.digest = b""
         self.commands: list[bytes] = []
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: RaftEntry) -> None:
         assert entry.index == self.applied + 1, f"{entry.index} is applied after {self.applied}"
         self.applied = entry.index
         self.digest = hashlib.blake2b(self.digest + entry.data, digest_size=8).digest()

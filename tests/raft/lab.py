@@ -8,36 +8,36 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from chronik.raft.config import RaftConfig
-from chronik.raft.entries import Entry, EntryKind
+from chronik.raft.entries import EntryKind, RaftEntry
 from chronik.raft.events import (
-    Accepted,
-    Applied,
     Campaign,
     ChangeMembership,
-    Event,
+    EntriesApplied,
+    MessageReceived,
     Persist,
     Persisted,
     Propose,
+    RaftEvent,
     ReadConfirmed,
     ReadIndex,
     Ready,
-    Received,
-    Refused,
+    RequestAccepted,
+    RequestRejected,
     SnapshotChunkRead,
     SnapshotTaken,
     Tick,
     TransferLeadership,
 )
-from chronik.raft.membership import UNBOUND, Change, Member, Membership
-from chronik.raft.messages import AnyMessage, Message, decode_message, encode_message
+from chronik.raft.membership import UNBOUND_DIRECTORY, Membership, MembershipChange, RaftMember
+from chronik.raft.messages import AnyRaftMessage, RaftMessage, decode_message, encode_message
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import Role
-from tests.raft.disk import Disk, Machine
+from tests.raft.disk import HashChainStateMachine, SimulatedDisk
 
 DELIVERIES_MAX: Final = 10_000
 """Maximum number of deliveries before the messages are considered an infinite loop."""
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=RaftMessage)
 
 
 def directory(node_id: int, generation: int = 0) -> bytes:
@@ -52,12 +52,12 @@ class LabHost:
     directory_id: bytes
     bootstrap: Membership
     node: RaftNode
-    disk: Disk = field(default_factory=Disk)
-    machine: Machine = field(default_factory=Machine)
+    disk: SimulatedDisk = field(default_factory=SimulatedDisk)
+    machine: HashChainStateMachine = field(default_factory=HashChainStateMachine)
     is_held: bool = False
     is_down: bool = False
     writing: Persist | None = None
-    outcomes: list[Accepted | Refused | ReadConfirmed] = field(default_factory=list)
+    outcomes: list[RequestAccepted | RequestRejected | ReadConfirmed] = field(default_factory=list)
 
 
 class Lab:
@@ -74,15 +74,15 @@ class Lab:
     ) -> None:
         self.config = config or RaftConfig()
         members = [
-            Member(node_id, directory(node_id) if is_bound else UNBOUND, is_voter)
+            RaftMember(node_id, directory(node_id) if is_bound else UNBOUND_DIRECTORY, is_voter)
             for ids, is_voter in ((voters, True), (learners, False))
             for node_id in ids
         ]
         self.bootstrap = Membership(tuple(sorted(members, key=lambda member: member.node_id)))
-        self.flying: list[AnyMessage] = []
-        self.cuts: set[tuple[int, int]] = set()
+        self.messages_in_flight: list[AnyRaftMessage] = []
+        self.cut_links: set[tuple[int, int]] = set()
         self.hosts: dict[int, LabHost] = {}
-        self.sent: list[AnyMessage] = []
+        self.sent: list[AnyRaftMessage] = []
         """All messages that any node has sent, including lost ones."""
         self._context = 0
         for member in self.bootstrap.members:
@@ -91,11 +91,11 @@ class Lab:
             self._install(node_id, Membership())
 
     def _install(self, node_id: int, bootstrap: Membership, generation: int = 0) -> None:
-        disk = Disk()
+        disk = SimulatedDisk()
         node = self._make(node_id, directory(node_id, generation), disk, bootstrap)
         self.hosts[node_id] = LabHost(node_id, directory(node_id, generation), bootstrap, node, disk)
 
-    def _make(self, node_id: int, directory_id: bytes, disk: Disk, bootstrap: Membership) -> RaftNode:
+    def _make(self, node_id: int, directory_id: bytes, disk: SimulatedDisk, bootstrap: Membership) -> RaftNode:
         randomness = random.Random(node_id)
         return RaftNode(node_id, directory_id, self.config, disk, disk.recovered(), bootstrap, randomness)
 
@@ -107,7 +107,7 @@ class Lab:
 
     # --------------------------------------------------------------------------------------------------------- events
 
-    def handle(self, node_id: int, *events: Event) -> Ready:
+    def handle(self, node_id: int, *events: RaftEvent) -> Ready:
         """Pass events to a node, execute its instructions, and return them."""
         host = self.hosts[node_id]
         assert not host.is_down, f"{node_id} is down"
@@ -120,7 +120,7 @@ class Lab:
         """Observe a `Ready`; overridden by subclasses."""
 
     def _execute(self, host: LabHost, ready: Ready) -> None:
-        self.flying += ready.messages
+        self.messages_in_flight += ready.messages
         self.sent += ready.messages
         host.outcomes += ready.outcomes
         if ready.persist is not None:
@@ -129,14 +129,14 @@ class Lab:
             host.machine.load(host.disk.snapshot_data)
         for entry in ready.committed:
             host.machine.apply(entry)
-        events: list[Event] = []
-        for wanted in ready.chunks_wanted:
+        events: list[RaftEvent] = []
+        for wanted in ready.chunk_requests:
             is_there = wanted.index == host.disk.snapshot.index
             end = wanted.offset + wanted.bytes_max
             data = host.disk.snapshot_data[wanted.offset : end] if is_there else None
             events.append(SnapshotChunkRead(wanted.peer, wanted.index, wanted.offset, data))
         if ready.restore is not None or ready.committed:
-            events.append(Applied(host.machine.applied))
+            events.append(EntriesApplied(host.machine.applied))
         for event in events:
             self.handle(host.node_id, event)
         if not host.is_held:
@@ -175,22 +175,22 @@ class Lab:
 
     def _expire_lease(self, host: LabHost) -> None:
         for _ in range(self.config.election_ticks):
-            if host.node.status.role is Role.FOLLOWER and host.node._core.is_leased:
+            if host.node.status.role is Role.FOLLOWER and host.node._core.is_lease_valid:
                 self.tick(host.node_id)
 
-    def propose(self, node_id: int, *commands: bytes) -> Accepted | Refused:
+    def propose(self, node_id: int, *commands: bytes) -> RequestAccepted | RequestRejected:
         outcome = self._ask(node_id, Propose(commands, self._next_context()))
-        assert isinstance(outcome, Accepted | Refused)
+        assert isinstance(outcome, RequestAccepted | RequestRejected)
         return outcome
 
-    def change(self, node_id: int, change: Change) -> Accepted | Refused:
+    def change(self, node_id: int, change: MembershipChange) -> RequestAccepted | RequestRejected:
         outcome = self._ask(node_id, ChangeMembership(change, self._next_context()))
-        assert isinstance(outcome, Accepted | Refused)
+        assert isinstance(outcome, RequestAccepted | RequestRejected)
         return outcome
 
-    def transfer(self, node_id: int, target: int) -> Accepted | Refused:
+    def transfer(self, node_id: int, target: int) -> RequestAccepted | RequestRejected:
         outcome = self._ask(node_id, TransferLeadership(target, self._next_context()))
-        assert isinstance(outcome, Accepted | Refused)
+        assert isinstance(outcome, RequestAccepted | RequestRejected)
         return outcome
 
     def read(self, node_id: int) -> int:
@@ -199,7 +199,7 @@ class Lab:
         self.handle(node_id, ReadIndex(context))
         return context
 
-    def outcome(self, node_id: int, context: int) -> Accepted | Refused | ReadConfirmed | None:
+    def outcome(self, node_id: int, context: int) -> RequestAccepted | RequestRejected | ReadConfirmed | None:
         return next((each for each in self.hosts[node_id].outcomes if each.context == context), None)
 
     def _ask(self, node_id: int, event: Propose | ChangeMembership | TransferLeadership) -> Any:
@@ -225,24 +225,24 @@ class Lab:
     def settle(self) -> None:
         """Deliver messages until none is in flight."""
         for _ in range(DELIVERIES_MAX):
-            if not self.flying:
+            if not self.messages_in_flight:
                 return
             self.deliver_one()
         raise AssertionError("messages do not come to an end")
 
     def deliver_one(self) -> None:
-        message = self.flying.pop(0)
+        message = self.messages_in_flight.pop(0)
         host = self.hosts.get(message.target)
-        if host is None or host.is_down or (message.source, message.target) in self.cuts:
+        if host is None or host.is_down or (message.source, message.target) in self.cut_links:
             return
-        self.handle(message.target, Received(decode_message(encode_message(message))))
+        self.handle(message.target, MessageReceived(decode_message(encode_message(message))))
 
-    def receive(self, message: AnyMessage) -> list[AnyMessage]:
+    def receive(self, message: AnyRaftMessage) -> list[AnyRaftMessage]:
         """Pass a message to its target and return the messages that it sends, without delivering them."""
-        before = len(self.flying)
-        self.handle(message.target, Received(message))
-        answers = self.flying[before:]
-        del self.flying[before:]
+        before = len(self.messages_in_flight)
+        self.handle(message.target, MessageReceived(message))
+        answers = self.messages_in_flight[before:]
+        del self.messages_in_flight[before:]
         return answers
 
     def message(self, kind: type[M], source: int, target: int, **fields: Any) -> M:
@@ -253,13 +253,13 @@ class Lab:
     def isolate(self, node_id: int) -> None:
         for other in self.hosts:
             if other != node_id:
-                self.cut(node_id, other)
+                self.cut_link(node_id, other)
 
-    def cut(self, one: int, other: int) -> None:
-        self.cuts |= {(one, other), (other, one)}
+    def cut_link(self, one: int, other: int) -> None:
+        self.cut_links |= {(one, other), (other, one)}
 
     def heal(self) -> None:
-        self.cuts.clear()
+        self.cut_links.clear()
 
     # ---------------------------------------------------------------------------------------------- crash and restart
 
@@ -272,7 +272,7 @@ class Lab:
         host = self.hosts[node_id]
         host.is_down = host.is_held = False
         host.writing = None
-        host.machine = Machine()
+        host.machine = HashChainStateMachine()
         if host.disk.snapshot.index:
             host.machine.load(host.disk.snapshot_data)
         host.node = self._make(node_id, host.directory_id, host.disk, host.bootstrap)
@@ -300,7 +300,7 @@ class Lab:
         """Give the node a durable log with entries of these terms."""
         host = self.hosts[node_id]
         host.disk.log = [
-            Entry(index, entry_term, EntryKind.COMMAND, b"%d" % index) for index, entry_term in enumerate(terms, 1)
+            RaftEntry(index, entry_term, EntryKind.COMMAND, b"%d" % index) for index, entry_term in enumerate(terms, 1)
         ]
         host.disk.hard_state = type(host.disk.hard_state)(term if term is not None else max(terms, default=0))
         self.restart(node_id)

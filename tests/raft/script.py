@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Final
 
 from chronik.raft.config import RaftConfig
-from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
-from tests.raft.story import StoryLab, tell_entries, tell_membership
+from chronik.raft.membership import AddLearner, PromoteLearner, RemoveMember
+from tests.raft.trace import TracingLab, format_entries, format_membership
 
 DASHES: Final = "----"
 CONFIG: Final = RaftConfig(election_ticks=10, heartbeat_ticks=2, snapshot_chunk_bytes=64, inflight_messages_max=3)
 
 
-class Script:
+class ScenarioScript:
     """A scenario script."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lab = StoryLab(config=CONFIG)
+        self._lab = TracingLab(config=CONFIG)
 
-    def play(self) -> str:
+    def run(self) -> str:
         """Run the script and return its text with the actual traces."""
         blocks = self._path.read_text(encoding="utf-8").rstrip("\n").split("\n\n")
         return "\n\n".join(self._play_block(block) for block in blocks) + "\n"
@@ -46,7 +46,7 @@ class Script:
     def _run(self, words: list[str]) -> list[str]:
         if words[0] == "cluster":
             self._create_cluster(words[1:])
-            return [f"members {tell_membership(self._lab.bootstrap)}"]
+            return [f"members {format_membership(self._lab.bootstrap)}"]
         is_quiet = words[0] == "quietly"
         name, *arguments = words[1:] if is_quiet else words
         self._lab.lines = []
@@ -64,10 +64,10 @@ class Script:
             else:
                 group = word
                 groups[group] = []
-        self._lab = StoryLab(config=CONFIG, is_bound=is_bound, **groups)
+        self._lab = TracingLab(config=CONFIG, is_bound=is_bound, **groups)
 
 
-def _state(lab: StoryLab, arguments: list[str]) -> list[str]:
+def _state(lab: TracingLab, arguments: list[str]) -> list[str]:
     lines = []
     for host in lab.hosts.values():
         node, status = host.node, host.node.status
@@ -77,62 +77,62 @@ def _state(lab: StoryLab, arguments: list[str]) -> list[str]:
         leader = f" of {status.leader}" if status.leader not in (-1, host.node_id) else ""
         indexes = f"commit {node.commit} of {node.last_index}, applied {node.applied}"
         lines.append(
-            f"{host.node_id} {status.role}{leader} term {status.term}, {indexes}, {tell_membership(node.membership)}"
+            f"{host.node_id} {status.role}{leader} term {status.term}, {indexes}, {format_membership(node.membership)}"
         )
     return lines
 
 
-def _log(lab: StoryLab, arguments: list[str]) -> list[str]:
+def _log(lab: TracingLab, arguments: list[str]) -> list[str]:
     disk = lab.hosts[int(arguments[0])].disk
-    before = f"snapshot {disk.floor[0]}/{disk.floor[1]} " if disk.floor[0] else ""
-    return [f"{arguments[0]} has {before}{tell_entries(disk.log) or 'no entries'}"]
+    before = f"snapshot {disk.compacted[0]}/{disk.compacted[1]} " if disk.compacted[0] else ""
+    return [f"{arguments[0]} has {before}{format_entries(disk.log) or 'no entries'}"]
 
 
-def _deliver(lab: StoryLab, arguments: list[str]) -> None:
-    for _ in range(int(arguments[0]) if arguments else len(lab.flying)):
+def _deliver(lab: TracingLab, arguments: list[str]) -> None:
+    for _ in range(int(arguments[0]) if arguments else len(lab.messages_in_flight)):
         lab.deliver_one()
 
 
-def _add(lab: StoryLab, arguments: list[str]) -> None:
+def _add(lab: TracingLab, arguments: list[str]) -> None:
     node_id = int(arguments[1])
     lab.change(int(arguments[0]), AddLearner(node_id, lab.hosts[node_id].directory_id))
 
 
-def _propose(lab: StoryLab, arguments: list[str]) -> None:
+def _propose(lab: TracingLab, arguments: list[str]) -> None:
     lab.propose(int(arguments[0]), *(word.encode() for word in arguments[1:]))
 
 
-def _tick(lab: StoryLab, arguments: list[str]) -> None:
+def _tick(lab: TracingLab, arguments: list[str]) -> None:
     lab.tick(int(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 1)
 
 
-def _with_node(action: Callable[[StoryLab, int], object]) -> Callable[[StoryLab, list[str]], None]:
-    def run(lab: StoryLab, arguments: list[str]) -> None:
+def _with_node(action: Callable[[TracingLab, int], object]) -> Callable[[TracingLab, list[str]], None]:
+    def run(lab: TracingLab, arguments: list[str]) -> None:
         action(lab, int(arguments[0]))
 
     return run
 
 
-def _with_two(action: Callable[[StoryLab, int, int], object]) -> Callable[[StoryLab, list[str]], None]:
-    def run(lab: StoryLab, arguments: list[str]) -> None:
+def _with_two(action: Callable[[TracingLab, int, int], object]) -> Callable[[TracingLab, list[str]], None]:
+    def run(lab: TracingLab, arguments: list[str]) -> None:
         action(lab, int(arguments[0]), int(arguments[1]))
 
     return run
 
 
-COMMANDS: Final[dict[str, Callable[[StoryLab, list[str]], list[str] | None]]] = {
+COMMANDS: Final[dict[str, Callable[[TracingLab, list[str]], list[str] | None]]] = {
     "state": _state,
     "log": _log,
     "deliver": _deliver,
     "settle": lambda lab, _: lab.settle(),
-    "drop": lambda lab, _: lab.flying.clear(),
+    "drop": lambda lab, _: lab.messages_in_flight.clear(),
     "heal": lambda lab, _: lab.heal(),
-    "cut": _with_two(lambda lab, one, other: lab.cut(one, other)),
+    "cut": _with_two(lambda lab, one, other: lab.cut_link(one, other)),
     "propose": _propose,
     "tick": _tick,
     "add": _add,
     "promote": _with_two(lambda lab, node_id, other: lab.change(node_id, PromoteLearner(other))),
-    "remove": _with_two(lambda lab, node_id, other: lab.change(node_id, RemoveNode(other))),
+    "remove": _with_two(lambda lab, node_id, other: lab.change(node_id, RemoveMember(other))),
     "transfer": _with_two(lambda lab, node_id, other: lab.transfer(node_id, other)),
     "seed": lambda lab, words: lab.seed_log(int(words[0]), [int(word) for word in words[1:]]),
     "campaign": _with_node(lambda lab, node_id: lab.campaign(node_id)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from tests.raft.simulation import Simulation
+from tests.raft.simulation import RaftSimulation
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         started = time.perf_counter()
-        simulation = Simulation(seed)
+        simulation = RaftSimulation(seed)
         simulation.run()
         checker = simulation.checker
         print(

@@ -20,32 +20,40 @@ import msgspec
 
 from chronik.raft.config import RaftConfig
 from chronik.raft.events import (
-    Accepted,
-    Applied,
     ChangeMembership,
-    Event,
-    PeerGone,
-    PeerReached,
+    EntriesApplied,
+    MessageReceived,
+    PeerConnected,
+    PeerDown,
     PeerUnreachable,
     Persist,
     Persisted,
     Propose,
+    RaftEvent,
     ReadConfirmed,
     ReadIndex,
     Ready,
-    Received,
-    Refused,
+    RequestAccepted,
+    RequestRejected,
     SnapshotChunkRead,
     SnapshotTaken,
     Tick,
     TransferLeadership,
 )
-from chronik.raft.membership import UNBOUND, AddLearner, DemoteVoter, Member, Membership, PromoteLearner, RemoveNode
-from chronik.raft.messages import AnyMessage, VoteAck, VoteRequest, decode_message, encode_message
+from chronik.raft.membership import (
+    UNBOUND_DIRECTORY,
+    AddLearner,
+    DemoteVoter,
+    Membership,
+    PromoteLearner,
+    RaftMember,
+    RemoveMember,
+)
+from chronik.raft.messages import AnyRaftMessage, VoteAck, VoteRequest, decode_message, encode_message
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import Role
-from tests.raft.checker import Checker
-from tests.raft.disk import Disk, Machine
+from tests.raft.checker import RaftChecker
+from tests.raft.disk import HashChainStateMachine, SimulatedDisk
 
 TICK_MS: Final = 100.0
 FAULTY_MS: Final = 25_000
@@ -77,26 +85,26 @@ CONFIG: Final = RaftConfig(
 
 
 @dataclass
-class Host:
+class SimulatedHost:
     """A machine with its disk and directory id, and its Raft node while it is running."""
 
     node_id: int
     directory_id: bytes
     bootstrap: Membership
     tick_ms: float
-    disk: Disk = field(default_factory=Disk)
-    machine: Machine = field(default_factory=Machine)
+    disk: SimulatedDisk = field(default_factory=SimulatedDisk)
+    machine: HashChainStateMachine = field(default_factory=HashChainStateMachine)
     node: RaftNode | None = None
     life: int = 0
     """Number of restarts, used to ignore events from before the last one."""
     is_paused: bool = False
-    backlog: list[Event] = field(default_factory=list)
+    backlog: list[RaftEvent] = field(default_factory=list)
     write_ms_max: float = 5.0
     writing: Persist | None = None
     entries_at_snapshot: int = 0
 
 
-class Simulation:
+class RaftSimulation:
     """A simulated cluster, its clients and its faults."""
 
     def __init__(self, seed: int) -> None:
@@ -118,10 +126,10 @@ class Simulation:
         self.is_calm = False
         self.have_clients_left = False
         self._next_context = 0
-        self.hosts: dict[int, Host] = {}
+        self.hosts: dict[int, SimulatedHost] = {}
         self._proposed: dict[int, bytes] = {}
         self._create_hosts()
-        self.checker = Checker(self.hosts)
+        self.checker = RaftChecker(self.hosts)
         for host in self.hosts.values():
             self._start(host)
 
@@ -131,14 +139,14 @@ class Simulation:
         is_bound = self.random.random() < 0.3
         directories = {node_id: self._directory() for node_id in range(1, voters + 3)}
         members = [
-            Member(node_id, directories[node_id] if is_bound else UNBOUND, is_voter=True)
+            RaftMember(node_id, directories[node_id] if is_bound else UNBOUND_DIRECTORY, is_voter=True)
             for node_id in range(1, voters + 1)
         ]
         founders = Membership(tuple(members))
         for node_id in range(1, voters + 1 + self.random.randrange(3)):
             bootstrap = founders if node_id <= voters else Membership()
             tick_ms = TICK_MS * (self.random.uniform(0.99, 1.01) if self.is_stormy else self.random.uniform(0.8, 1.25))
-            self.hosts[node_id] = Host(node_id, directories[node_id], bootstrap, tick_ms)
+            self.hosts[node_id] = SimulatedHost(node_id, directories[node_id], bootstrap, tick_ms)
 
     def _directory(self) -> bytes:
         return self.random.getrandbits(128).to_bytes(16, "big")
@@ -172,19 +180,23 @@ class Simulation:
     def summary(self) -> str:
         lines = [
             f"{host.node_id}: {host.node.status if host.node else 'down'}"
-            + (f" commit {host.node.commit} last {host.node.last_index} {host.node.matches()}" if host.node else "")
+            + (
+                f" commit {host.node.commit} last {host.node.last_index} {host.node.match_indexes()}"
+                if host.node
+                else ""
+            )
             for host in self.hosts.values()
         ]
         return "; ".join(lines)
 
     # ---------------------------------------------------------------------------------------------------------- hosts
 
-    def _start(self, host: Host) -> None:
+    def _start(self, host: SimulatedHost) -> None:
         host.life += 1
         host.is_paused = False
         host.backlog = []
         host.writing = None
-        host.machine = Machine()
+        host.machine = HashChainStateMachine()
         if host.disk.snapshot.index:
             host.machine.load(host.disk.snapshot_data)
         host.entries_at_snapshot = host.machine.applied
@@ -192,11 +204,11 @@ class Simulation:
         host.node = RaftNode(
             host.node_id, host.directory_id, self.config, host.disk, host.disk.recovered(), host.bootstrap, randomness
         )
-        self.checker.started(host)
+        self.checker.on_started(host)
         life = host.life
         self._later(self.random.uniform(0, host.tick_ms), lambda: self._tick(host, life))
 
-    def _crash(self, host: Host) -> None:
+    def _crash(self, host: SimulatedHost) -> None:
         """Crash a node; any prefix of its outstanding write may be on disk."""
         if host.node is None:
             return
@@ -204,14 +216,14 @@ class Simulation:
             host.disk.write(host.writing, self.random.randrange(host.disk.steps(host.writing) + 1))
         host.node = None
         host.writing = None
-        self.checker.crashed(host)
+        self.checker.on_crashed(host)
         self._report_down(host)
 
-    def _report_down(self, host: Host) -> None:
+    def _report_down(self, host: SimulatedHost) -> None:
         """Report the host as down to some of the other nodes, rightly or not."""
         for other in self.hosts.values():
             if other is not host and self.random.random() < 0.7:
-                gone = partial(self._after, other, other.life, PeerGone(host.node_id))
+                gone = partial(self._after, other, other.life, PeerDown(host.node_id))
                 self._later(self.random.uniform(1, 100), gone)
 
     def _heal(self) -> None:
@@ -219,10 +231,10 @@ class Simulation:
         self.broken_links.clear()
         for host in self.hosts.values():
             if self.random.random() < 0.7:
-                reached = partial(self._after, host, host.life, PeerReached(self.random.choice(list(self.hosts))))
+                reached = partial(self._after, host, host.life, PeerConnected(self.random.choice(list(self.hosts))))
                 self._later(self.random.uniform(1, 100), reached)
 
-    def _crash_and_return(self, host: Host) -> None:
+    def _crash_and_return(self, host: SimulatedHost) -> None:
         self._crash(host)
         life = host.life
         delay_ms = self.random.uniform(1, 10 if self.is_stormy else 100)
@@ -231,14 +243,14 @@ class Simulation:
     def _happens(self, probability: float) -> bool:
         return not self.is_calm and self.random.random() < probability
 
-    def _tick(self, host: Host, life: int) -> None:
+    def _tick(self, host: SimulatedHost, life: int) -> None:
         if host.node is None or host.life != life:
             return
         self._later(host.tick_ms, lambda: self._tick(host, life))
         if not host.is_paused:  # a stalled event loop does not make up for missed ticks
             self._handle(host, Tick())
 
-    def _handle(self, host: Host, *events: Event) -> None:
+    def _handle(self, host: SimulatedHost, *events: RaftEvent) -> None:
         if host.node is None:
             return
         if host.is_paused:
@@ -251,7 +263,7 @@ class Simulation:
         self.checker.after(host, ready)
         self._execute(host, ready)
 
-    def _execute(self, host: Host, ready: Ready) -> None:
+    def _execute(self, host: SimulatedHost, ready: Ready) -> None:
         life = host.life
         if ready.persist is not None:
             host.writing = ready.persist
@@ -264,29 +276,29 @@ class Simulation:
             return
         if ready.restore is not None:
             host.machine.load(host.disk.snapshot_data)
-            self.checker.applied(host, None)
+            self.checker.on_applied(host, None)
         for entry in ready.committed:
             host.machine.apply(entry)
-            self.checker.applied(host, entry)
+            self.checker.on_applied(host, entry)
         if ready.restore is not None or ready.committed:
             index = host.machine.applied
-            self._later(self.random.uniform(0, 4), lambda: self._after(host, life, Applied(index)))
+            self._later(self.random.uniform(0, 4), lambda: self._after(host, life, EntriesApplied(index)))
         for outcome in ready.outcomes:
             self._take_outcome(host, outcome)
-        for wanted in ready.chunks_wanted:
+        for wanted in ready.chunk_requests:
             is_there = wanted.index == host.disk.snapshot.index
             end = wanted.offset + wanted.bytes_max
             data = host.disk.snapshot_data[wanted.offset : end] if is_there else None
             answer = SnapshotChunkRead(wanted.peer, wanted.index, wanted.offset, data)
             self._later(self.random.uniform(0, 5), lambda answer=answer: self._after(host, life, answer))  # type: ignore[misc]
 
-    def _after(self, host: Host, life: int, event: Event) -> None:
+    def _after(self, host: SimulatedHost, life: int, event: RaftEvent) -> None:
         if host.life == life and host.node is not None:
             self._handle(host, event)
-            if isinstance(event, Applied):
+            if isinstance(event, EntriesApplied):
                 self._maybe_snapshot(host)
 
-    def _written(self, host: Host, life: int) -> None:
+    def _written(self, host: SimulatedHost, life: int) -> None:
         if host.life != life or host.node is None or host.writing is None:
             return
         if self._happens(0.001):
@@ -296,7 +308,7 @@ class Simulation:
         host.disk.write(persist)
         self._handle(host, Persisted(persist.sequence))
 
-    def _maybe_snapshot(self, host: Host) -> None:
+    def _maybe_snapshot(self, host: SimulatedHost) -> None:
         node = host.node
         if node is None or host.is_paused or host.writing is not None or node.applied != host.machine.applied:
             return
@@ -311,7 +323,7 @@ class Simulation:
 
     # -------------------------------------------------------------------------------------------------------- network
 
-    def _send(self, message: AnyMessage) -> None:
+    def _send(self, message: AnyRaftMessage) -> None:
         if (message.source, message.target) in self.broken_links or self.random.random() < self.loss:
             if self.random.random() < 0.1:
                 source = self.hosts[message.source]
@@ -328,7 +340,7 @@ class Simulation:
 
     def _deliver(self, source: int, target: int, data: bytes) -> None:
         if (source, target) not in self.broken_links and target in self.hosts:
-            self._handle(self.hosts[target], Received(decode_message(data)))
+            self._handle(self.hosts[target], MessageReceived(decode_message(data)))
 
     # --------------------------------------------------------------------------------------------------------- faults
 
@@ -363,7 +375,7 @@ class Simulation:
         elif kind == "wipe":
             self._wipe(host)
 
-    def _cut(self, host: Host) -> None:
+    def _cut(self, host: SimulatedHost) -> None:
         for other in self.hosts:
             direction = self.random.randrange(4)
             if other != host.node_id and direction & 1:
@@ -371,7 +383,7 @@ class Simulation:
             if other != host.node_id and direction & 2:
                 self.broken_links.add((other, host.node_id))
 
-    def _resume(self, host: Host, life: int) -> None:
+    def _resume(self, host: SimulatedHost, life: int) -> None:
         if host.life == life and host.node is not None and host.is_paused:
             host.is_paused = False
             events, host.backlog = host.backlog, []
@@ -380,7 +392,7 @@ class Simulation:
             for event in events:
                 self._handle(host, event)
 
-    def _wipe(self, host: Host) -> None:
+    def _wipe(self, host: SimulatedHost) -> None:
         """Replace a disk with an empty one.
 
         Only one disk is replaced at a time, because committed entries must remain on a majority, and not before every
@@ -390,7 +402,7 @@ class Simulation:
             return
         self._crash(host)
         host.directory_id = self._directory()
-        host.disk = Disk()
+        host.disk = SimulatedDisk()
 
     # ------------------------------------------------------------------------------------------ clients and operators
 
@@ -398,7 +410,7 @@ class Simulation:
         self._next_context += 1
         return self._next_context
 
-    def _leader(self) -> Host | None:
+    def _leader(self) -> SimulatedHost | None:
         leading = [h for h in self.hosts.values() if h.node is not None and h.node.status.role is Role.LEADER]
         return max(leading, key=lambda h: h.node.status.term if h.node else 0, default=None)
 
@@ -416,13 +428,13 @@ class Simulation:
             context = self._context()
             count = self.random.choice((1, 1, 3, 12))
             commands = tuple(b"%d.%d" % (context, number) for number in range(count))
-            self.checker.outcome_awaited(host, context)
+            self.checker.on_request(host, context)
             self._proposed[context] = commands[0]
             self._handle(host, Propose(commands, context))
 
-    def _read(self, host: Host) -> None:
+    def _read(self, host: SimulatedHost) -> None:
         context = self._context()
-        self.checker.read_asked(host, context)
+        self.checker.on_read_requested(host, context)
         self._handle(host, ReadIndex(context))
 
     def _operator(self) -> None:
@@ -438,14 +450,14 @@ class Simulation:
             target = self.random.choice(list(self.hosts))
             event = TransferLeadership(target, self._context())
         if event is not None:
-            self.checker.outcome_awaited(host, event.context)
+            self.checker.on_request(host, event.context)
             self._handle(host, event)
 
     def _membership_event(self, node: RaftNode) -> ChangeMembership | None:
         membership = node.membership
         for host in self.hosts.values():
             known = membership.get(host.node_id)
-            if known is not None and known.directory_id not in (UNBOUND, host.directory_id):
+            if known is not None and known.directory_id not in (UNBOUND_DIRECTORY, host.directory_id):
                 return ChangeMembership(AddLearner(host.node_id, host.directory_id), self._context())
         learners = [member.node_id for member in membership.members if not member.is_voter]
         if learners:
@@ -457,13 +469,13 @@ class Simulation:
             outsider = self.random.choice(outsiders)
             return ChangeMembership(AddLearner(outsider.node_id, outsider.directory_id), self._context())
         if len(membership.voters) > 3 or (len(membership.voters) == 3 and self.random.random() < 0.1):
-            change = RemoveNode if self.random.random() < 0.6 else DemoteVoter
+            change = RemoveMember if self.random.random() < 0.6 else DemoteVoter
             return ChangeMembership(change(self.random.choice(membership.voters)), self._context())
         return None
 
-    def _take_outcome(self, host: Host, outcome: Accepted | Refused | ReadConfirmed) -> None:
-        self.checker.ended(host, outcome)
-        if isinstance(outcome, Accepted) and outcome.context in self._proposed:
+    def _take_outcome(self, host: SimulatedHost, outcome: RequestAccepted | RequestRejected | ReadConfirmed) -> None:
+        self.checker.on_outcome(host, outcome)
+        if isinstance(outcome, RequestAccepted) and outcome.context in self._proposed:
             self.checker.awaited_commands[outcome.first_index, outcome.term] = self._proposed.pop(outcome.context)
 
     # --------------------------------------------------------------------------------------------------- end of the run
@@ -483,10 +495,12 @@ class Simulation:
         """Wait for the last requests, after clients have stopped."""
         self.have_clients_left = True
         deadline = self.now_ms + ENDING_MS_MAX
-        self._run_until(lambda: (self._has_converged() and not self.checker.is_awaiting) or self.now_ms >= deadline)
+        self._run_until(
+            lambda: (self._has_converged() and not self.checker.has_pending_requests) or self.now_ms >= deadline
+        )
         assert self._has_converged(), f"the cluster has diverged again: {self.summary()}"
 
-    def _converging(self) -> list[Host]:
+    def _converging(self) -> list[SimulatedHost]:
         """Return the hosts of the leader's members; removed nodes receive no more updates."""
         leader = self._leader()
         if leader is None or leader.node is None:

@@ -6,25 +6,25 @@ from pathlib import Path
 import pytest
 
 import chronik.raft
-from chronik.errors import ConfigError, InvariantBroken
+from chronik.errors import ConfigError, InvariantError
 from chronik.limits import CLUSTER_MEMBERS_MAX
 from chronik.raft.config import RaftConfig
 from chronik.raft.entries import HardState
-from chronik.raft.events import Applied, Persisted
+from chronik.raft.events import EntriesApplied, Persisted
 from chronik.raft.membership import (
-    UNBOUND,
+    UNBOUND_DIRECTORY,
     AddLearner,
     BindDirectory,
-    Member,
     Membership,
     PromoteLearner,
-    RemoveNode,
-    changed,
+    RaftMember,
+    RemoveMember,
+    apply_change,
     decode_membership,
     encode_membership,
 )
 from chronik.raft.node import RaftNode
-from chronik.raft.roles import TRANSITIONS, Career, IllegalStep, Role, mermaid
+from chronik.raft.roles import TRANSITIONS, IllegalRoleTransition, Role, RoleHistory, format_mermaid
 from tests.raft.lab import Lab, directory
 
 PACKAGE_PATH = Path(chronik.raft.__path__[0])
@@ -49,61 +49,65 @@ def test_module_imports_no_io_and_no_clock(path: Path) -> None:
 def test_role_transition_outside_table_raises_with_history() -> None:
     for source in Role:
         for target in Role:
-            career = Career(7)
+            career = RoleHistory(7)
             career.role = source
             if (source, target) in TRANSITIONS:
-                assert career.move(target, 3, "because").target is target
+                assert career.transition_to(target, 3, "because").target is target
             else:
-                with pytest.raises(IllegalStep, match=r"node 7: illegal role transition term 3: .* transitions: none"):
-                    career.move(target, 3, "because")
+                with pytest.raises(
+                    IllegalRoleTransition, match=r"node 7: illegal role transition term 3: .* transitions: none"
+                ):
+                    career.transition_to(target, 3, "because")
 
 
 def test_docs_diagram_contains_every_role_transition() -> None:
-    assert mermaid().count("-->") == len(TRANSITIONS) + 1
-    assert mermaid() in (DOCS / "cluster.md").read_text(encoding="utf-8")
+    assert format_mermaid().count("-->") == len(TRANSITIONS) + 1
+    assert format_mermaid() in (DOCS / "cluster.md").read_text(encoding="utf-8")
 
 
 def test_membership_changes_are_applied_and_invalid_ones_rejected() -> None:
-    one, two, three = (Member(node_id, directory(node_id), is_voter=True) for node_id in (1, 2, 3))
+    one, two, three = (RaftMember(node_id, directory(node_id), is_voter=True) for node_id in (1, 2, 3))
     voters = Membership((one, two, three))
-    with_learner = changed(voters, AddLearner(4, directory(4)))
+    with_learner = apply_change(voters, AddLearner(4, directory(4)))
     assert with_learner is not None
     assert with_learner.voters == (1, 2, 3)
-    promoted = changed(with_learner, PromoteLearner(4))
+    promoted = apply_change(with_learner, PromoteLearner(4))
     assert promoted is not None
     assert promoted.voters == (1, 2, 3, 4)
-    replaced = changed(voters, AddLearner(3, directory(3, 1)))
+    replaced = apply_change(voters, AddLearner(3, directory(3, 1)))
     assert replaced is not None
     assert replaced.voters == (1, 2)
     for senseless in (
         AddLearner(1, directory(1)),
-        AddLearner(4, UNBOUND),
+        AddLearner(4, UNBOUND_DIRECTORY),
         PromoteLearner(1),
         PromoteLearner(9),
-        RemoveNode(9),
+        RemoveMember(9),
         BindDirectory(1, directory(1, 1)),
     ):
-        assert changed(voters, senseless) is None
-    assert changed(Membership((one,)), RemoveNode(1)) is None
+        assert apply_change(voters, senseless) is None
+    assert apply_change(Membership((one,)), RemoveMember(1)) is None
 
 
 def test_change_without_bound_majority_is_rejected() -> None:
-    one, two = (Member(node_id, directory(node_id), is_voter=True) for node_id in (1, 2))
-    absent = Member(3, UNBOUND, is_voter=True)
+    one, two = (RaftMember(node_id, directory(node_id), is_voter=True) for node_id in (1, 2))
+    absent = RaftMember(3, UNBOUND_DIRECTORY, is_voter=True)
     founded = Membership((one, two, absent))
-    assert changed(founded, RemoveNode(2)) is None
-    assert changed(founded, RemoveNode(3)) == Membership((one, two))
+    assert apply_change(founded, RemoveMember(2)) is None
+    assert apply_change(founded, RemoveMember(3)) == Membership((one, two))
 
 
 def test_membership_is_limited_to_maximum_size() -> None:
-    full = Membership(tuple(Member(node_id, directory(node_id), True) for node_id in range(1, CLUSTER_MEMBERS_MAX + 1)))
+    full = Membership(
+        tuple(RaftMember(node_id, directory(node_id), True) for node_id in range(1, CLUSTER_MEMBERS_MAX + 1))
+    )
     another = AddLearner(CLUSTER_MEMBERS_MAX + 1, directory(CLUSTER_MEMBERS_MAX + 1))
-    assert changed(full, another) is None
-    assert changed(full.without(1), another) is not None
+    assert apply_change(full, another) is None
+    assert apply_change(full.without_member(1), another) is not None
 
 
 def test_membership_round_trips_through_encoding() -> None:
-    membership = Membership((Member(1, directory(1), True), Member(2, UNBOUND, False)))
+    membership = Membership((RaftMember(1, directory(1), True), RaftMember(2, UNBOUND_DIRECTORY, False)))
     assert decode_membership(encode_membership(membership)) == membership
 
 
@@ -127,7 +131,7 @@ def test_start_fails_if_log_lacks_committed_entries() -> None:
     lab.elect(1)
     host = lab.hosts[1]
     host.disk.hard_state = HardState(term=1, vote=1, commit=5)
-    with pytest.raises(InvariantBroken, match="lacks committed entries"):
+    with pytest.raises(InvariantError, match="lacks committed entries"):
         lab.restart(1)
 
 
@@ -142,7 +146,7 @@ def test_recovery_takes_term_from_log_if_hard_state_is_older() -> None:
 def test_unexpected_completion_events_raise() -> None:
     lab = Lab()
     lab.elect(1)
-    with pytest.raises(InvariantBroken, match="not outstanding"):
+    with pytest.raises(InvariantError, match="not outstanding"):
         lab.handle(1, Persisted(99))
-    with pytest.raises(InvariantBroken, match="not handed out"):
-        lab.handle(1, Applied(99))
+    with pytest.raises(InvariantError, match="not handed out"):
+        lab.handle(1, EntriesApplied(99))

@@ -5,19 +5,19 @@ from typing import Any, get_args
 
 import pytest
 
-from chronik.errors import BadMessage
+from chronik.errors import InvalidPeerMessage
 from chronik.limits import PEER_MESSAGE_BYTES_MAX
-from chronik.raft.entries import Entry, EntryKind, SnapshotMetadata
-from chronik.raft.membership import Member, Membership
+from chronik.raft.entries import EntryKind, RaftEntry, SnapshotMetadata
+from chronik.raft.membership import Membership, RaftMember
 from chronik.raft.messages import (
-    PROMISES,
+    REQUIRED_DURABILITY,
     VERSION,
-    AnyMessage,
+    AnyRaftMessage,
     Append,
     AppendAck,
     Heartbeat,
     HeartbeatAck,
-    Message,
+    RaftMessage,
     ReadAck,
     ReadRequest,
     SnapshotAck,
@@ -36,10 +36,12 @@ HEAD: dict[str, Any] = {
     "target_directory": bytes(15) + b"b",
     "term": 7,
 }
-ENTRIES = (Entry(4, 6, EntryKind.NOOP, b""), Entry(5, 7, EntryKind.COMMAND, b"data"))
-SNAPSHOT = SnapshotMetadata(9, 6, Membership((Member(1, bytes(16), True), Member(2, bytes(16), False))), 10, 123)
+ENTRIES = (RaftEntry(4, 6, EntryKind.NOOP, b""), RaftEntry(5, 7, EntryKind.COMMAND, b"data"))
+SNAPSHOT = SnapshotMetadata(
+    9, 6, Membership((RaftMember(1, bytes(16), True), RaftMember(2, bytes(16), False))), 10, 123
+)
 
-MESSAGES: list[AnyMessage] = [
+MESSAGES: list[AnyRaftMessage] = [
     VoteRequest(**HEAD, last_index=3, last_term=2, membership_index=1, is_pre_vote=True, is_leadership_transfer=False),
     VoteAck(**HEAD, is_pre_vote=False, is_granted=True),
     Append(**HEAD, previous_index=3, previous_term=6, entries=ENTRIES, commit=2),
@@ -55,13 +57,13 @@ MESSAGES: list[AnyMessage] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_message_round_trips_through_encoding(message: AnyMessage) -> None:
+def test_message_round_trips_through_encoding(message: AnyRaftMessage) -> None:
     assert decode_message(encode_message(message)) == message
 
 
 def test_every_message_type_has_required_durability() -> None:
-    kinds: set[type[Message]] = set(get_args(AnyMessage))
-    assert {type(message) for message in MESSAGES} == kinds == set(PROMISES)
+    kinds: set[type[RaftMessage]] = set(get_args(AnyRaftMessage))
+    assert {type(message) for message in MESSAGES} == kinds == set(REQUIRED_DURABILITY)
 
 
 def test_wire_format_is_stable() -> None:
@@ -71,10 +73,10 @@ def test_wire_format_is_stable() -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_damaged_message_raises_no_unexpected_exception(message: AnyMessage) -> None:
+def test_damaged_message_raises_no_unexpected_exception(message: AnyRaftMessage) -> None:
     data = encode_message(message)
     for length in range(len(data)):
-        with pytest.raises(BadMessage):
+        with pytest.raises(InvalidPeerMessage):
             decode_message(data[:length])
     randomness = random.Random(1)
     for _ in range(300):
@@ -82,14 +84,14 @@ def test_damaged_message_raises_no_unexpected_exception(message: AnyMessage) -> 
         damaged[randomness.randrange(len(damaged))] ^= 1 << randomness.randrange(8)
         try:
             decode_message(bytes(damaged))
-        except BadMessage:
+        except InvalidPeerMessage:
             continue
 
 
 def test_unsupported_version_is_rejected() -> None:
     data = bytearray(encode_message(MESSAGES[0]))
     data[0] = VERSION + 1
-    with pytest.raises(BadMessage, match="version 2"):
+    with pytest.raises(InvalidPeerMessage, match="version 2"):
         decode_message(bytes(data))
 
 
@@ -101,28 +103,28 @@ def test_message_larger_than_maximum_is_rejected() -> None:
     assert len(data) == PEER_MESSAGE_BYTES_MAX
     assert decode_message(data) == largest
     larger = bytes(PEER_MESSAGE_BYTES_MAX - overhead + 1)
-    with pytest.raises(BadMessage, match="exceeds the maximum"):
+    with pytest.raises(InvalidPeerMessage, match="exceeds the maximum"):
         encode_message(SnapshotChunk(**HEAD, snapshot=empty, offset=0, data=larger))
-    with pytest.raises(BadMessage, match="1 to"):
+    with pytest.raises(InvalidPeerMessage, match="1 to"):
         decode_message(data + b"x")
 
 
 @pytest.mark.parametrize(
     "entries",
     [
-        (Entry(5, 6, EntryKind.NOOP, b""),),
-        (Entry(4, 5, EntryKind.NOOP, b""),),
-        (Entry(4, 8, EntryKind.NOOP, b""),),
-        (Entry(4, 7, EntryKind.NOOP, b""), Entry(5, 6, EntryKind.NOOP, b"")),
+        (RaftEntry(5, 6, EntryKind.NOOP, b""),),
+        (RaftEntry(4, 5, EntryKind.NOOP, b""),),
+        (RaftEntry(4, 8, EntryKind.NOOP, b""),),
+        (RaftEntry(4, 7, EntryKind.NOOP, b""), RaftEntry(5, 6, EntryKind.NOOP, b"")),
     ],
     ids=["index gap", "decreasing term", "future term", "unordered terms"],
 )
-def test_append_with_inconsistent_entries_is_rejected(entries: tuple[Entry, ...]) -> None:
+def test_append_with_inconsistent_entries_is_rejected(entries: tuple[RaftEntry, ...]) -> None:
     message = Append(**HEAD, previous_index=3, previous_term=6, entries=entries, commit=2)
-    with pytest.raises(BadMessage, match="found at index"):
+    with pytest.raises(InvalidPeerMessage, match="found at index"):
         decode_message(encode_message(message))
 
 
 def test_snapshot_chunk_beyond_end_is_rejected() -> None:
-    with pytest.raises(BadMessage, match="exceeds the size"):
+    with pytest.raises(InvalidPeerMessage, match="exceeds the size"):
         decode_message(encode_message(SnapshotChunk(**HEAD, snapshot=SNAPSHOT, offset=3, data=b"12345678")))

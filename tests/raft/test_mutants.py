@@ -6,10 +6,10 @@ from types import ModuleType
 
 import pytest
 
-from chronik.errors import InvariantBroken
+from chronik.errors import InvariantError
 from tests.raft import test_raft_paper, test_raft_thesis
 from tests.raft.mutants import MUTANTS, Mutant
-from tests.raft.simulation import Simulation
+from tests.raft.simulation import RaftSimulation
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +20,8 @@ SEEDS = range(1, 13)
 def find_failing_seed() -> int | None:
     for seed in SEEDS:
         try:
-            Simulation(seed).run()
-        except (AssertionError, InvariantBroken):
+            RaftSimulation(seed).run()
+        except (AssertionError, InvariantError):
             return seed
     return None
 
@@ -31,7 +31,7 @@ def find_failing_paper_test() -> str | None:
         for name, test in collect_plain_tests(module):
             try:
                 test()
-            except (AssertionError, InvariantBroken, pytest.fail.Exception, ValueError):
+            except (AssertionError, InvariantError, pytest.fail.Exception, ValueError):
                 return name
     return None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chronik.raft.config import RaftConfig
-from chronik.raft.events import PeerGone, PeerReached
-from chronik.raft.membership import NOBODY
+from chronik.raft.events import PeerConnected, PeerDown
+from chronik.raft.membership import NO_NODE
 from chronik.raft.messages import VoteRequest
 from chronik.raft.roles import Role
 from tests.raft.lab import Lab
@@ -19,8 +19,8 @@ def test_peer_down_event_shortens_election_timeout_to_random_part() -> None:
     lab.elect(1)
     lab.crash(1)
     for node_id in (2, 3):
-        lab.handle(node_id, PeerGone(1))
-        assert lab[node_id].status.leader == NOBODY
+        lab.handle(node_id, PeerDown(1))
+        assert lab[node_id].status.leader == NO_NODE
     for _ in range(SPREAD):
         for node_id in (2, 3):
             lab.tick(node_id)
@@ -32,8 +32,8 @@ def test_peer_down_event_shortens_election_timeout_to_random_part() -> None:
 def test_false_peer_down_event_does_not_change_term() -> None:
     lab = Lab()
     lab.elect(1)
-    lab.cut(1, 3)
-    lab.handle(3, PeerGone(1))
+    lab.cut_link(1, 3)
+    lab.handle(3, PeerDown(1))
     lab.tick(3, SPREAD)
     assert lab.sent_by(3, VoteRequest)
     assert all(request.is_pre_vote for request in lab.sent_by(3, VoteRequest))
@@ -47,14 +47,14 @@ def test_false_peer_down_event_does_not_change_term() -> None:
 def test_peer_down_event_is_ignored_unless_follower_loses_leader() -> None:
     lab = Lab()
     lab.elect(1)
-    lab.handle(3, PeerGone(2))
+    lab.handle(3, PeerDown(2))
     assert lab[3].status.leader == 1
-    lab.handle(1, PeerGone(1))
-    lab.handle(1, PeerGone(2))
+    lab.handle(1, PeerDown(1))
+    lab.handle(1, PeerDown(2))
     assert lab.role(1) is Role.LEADER
-    lab.handle(2, PeerGone(1))
-    lab.handle(2, PeerGone(1))
-    assert lab[2].status.leader == NOBODY
+    lab.handle(2, PeerDown(1))
+    lab.handle(2, PeerDown(1))
+    assert lab[2].status.leader == NO_NODE
     assert lab.role(2) is Role.FOLLOWER
 
 
@@ -69,10 +69,10 @@ def test_reconnected_nodes_elect_leader_within_random_part_of_timeout(ticks: int
         for node_id in (1, 2, 3):
             lab.tick(node_id)
             lab.settle()
-    assert {lab[node_id].status.leader for node_id in (1, 2, 3)} == {NOBODY}
+    assert {lab[node_id].status.leader for node_id in (1, 2, 3)} == {NO_NODE}
     lab.heal()
     for node_id in (1, 2, 3):
-        lab.handle(node_id, PeerReached(node_id % 3 + 1))
+        lab.handle(node_id, PeerConnected(node_id % 3 + 1))
     for _ in range(SPREAD + 1):
         for node_id in (1, 2, 3):
             lab.tick(node_id)
@@ -84,8 +84,8 @@ def test_peer_connected_event_does_not_disturb_leader() -> None:
     lab = Lab()
     lab.elect(1)
     sent = len(lab.sent_by(3, VoteRequest))
-    lab.handle(3, PeerReached(2))
-    lab.handle(1, PeerReached(2))
+    lab.handle(3, PeerConnected(2))
+    lab.handle(1, PeerConnected(2))
     lab.tick(3, SPREAD)
     assert len(lab.sent_by(3, VoteRequest)) == sent
     assert (lab.role(1), lab[3].status.leader) == (Role.LEADER, 1)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from chronik.errors import InvariantBroken
+from chronik.errors import InvariantError
 from chronik.raft.config import RaftConfig
-from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
+from chronik.raft.entries import EntryKind, RaftEntry
+from chronik.raft.events import ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
 from chronik.raft.messages import (
     Append,
     AppendAck,
@@ -38,13 +38,13 @@ def vote_request(lab: Lab, source: int, target: int, term: int, **fields: Any) -
     return lab.message(VoteRequest, source, target, term=term, **{**defaults, **fields})
 
 
-def append(lab: Lab, source: int, target: int, term: int, *entries: Entry, **fields: Any) -> Append:
+def append(lab: Lab, source: int, target: int, term: int, *entries: RaftEntry, **fields: Any) -> Append:
     defaults = {"previous_index": 0, "previous_term": 0, "commit": 0}
     return lab.message(Append, source, target, term=term, entries=entries, **{**defaults, **fields})
 
 
-def entry(index: int, term: int, data: bytes = b"x") -> Entry:
-    return Entry(index, term, COMMAND, data)
+def entry(index: int, term: int, data: bytes = b"x") -> RaftEntry:
+    return RaftEntry(index, term, COMMAND, data)
 
 
 # ------------------------------------------------------------------------------------------------------------- §5.1
@@ -120,7 +120,7 @@ def test_5_2_leader_sends_heartbeats_at_interval() -> None:
 def test_5_2_candidate_with_majority_of_votes_becomes_leader(voters: int, granting: int, is_elected: bool) -> None:
     lab = Lab(range(1, voters + 1))
     for node_id in range(2 + granting, voters + 1):
-        lab.cut(1, node_id)
+        lab.cut_link(1, node_id)
     lab.campaign(1)
     lab.settle()
     assert (lab.role(1) is Role.LEADER) is is_elected
@@ -196,7 +196,7 @@ def test_5_2_candidate_follows_leader_of_same_term() -> None:
 def test_5_2_two_leaders_in_same_term_raise_invariant_error() -> None:
     lab = Lab()
     lab.elect(1)
-    with pytest.raises(InvariantBroken, match="both lead term"):
+    with pytest.raises(InvariantError, match="both lead term"):
         lab.receive(append(lab, 2, 1, 1))
 
 
@@ -217,7 +217,7 @@ def test_5_3_entry_on_majority_is_committed_and_applied_by_all_nodes() -> None:
     lab = Lab()
     lab.elect(1)
     accepted = lab.propose(1, b"a")
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, RequestAccepted)
     assert lab[1].commit == accepted.first_index - 1
     lab.settle()
     assert [lab.commands(node_id) for node_id in (1, 2, 3)] == [[b"a"]] * 3
@@ -227,11 +227,11 @@ def test_5_3_leader_without_majority_commits_nothing() -> None:
     lab = Lab(range(1, 6))
     lab.elect(1)
     for node_id in (3, 4, 5):
-        lab.cut(1, node_id)
+        lab.cut_link(1, node_id)
     commit = lab[1].commit
     lab.propose(1, b"a")
     lab.settle()
-    assert lab[1].matches()[2] == lab[1].last_index
+    assert lab[1].match_indexes()[2] == lab[1].last_index
     assert lab[1].commit == commit
 
 
@@ -242,7 +242,7 @@ def test_5_3_leader_counts_itself_only_for_durable_entries() -> None:
     lab.hold_disk(1)
     lab.propose(1, b"a")
     lab.settle()
-    assert lab[1].matches()[2] == lab[1].last_index, "entries are sent while the leader's own disk writes them"
+    assert lab[1].match_indexes()[2] == lab[1].last_index, "entries are sent while the leader's own disk writes them"
     assert lab[1].commit == lab[1].last_index - 1
     lab.release_disk(1)
     assert lab[1].commit == lab[1].last_index
@@ -415,10 +415,10 @@ def test_5_4_2_entries_of_earlier_terms_need_commit_of_current_term() -> None:
     lab.campaign(1)
     while lab.role(1) is not Role.LEADER:
         lab.deliver_one()
-    lab.flying.clear()  # the leader's first entry is lost
+    lab.messages_in_flight.clear()  # the leader's first entry is lost
     for node_id in (2, 3):
         lab.receive(lab.message(AppendAck, node_id, 1, term=4, match_index=2))
-    assert lab[1].matches() == {2: 2, 3: 2, 4: 0, 5: 0}
+    assert lab[1].match_indexes() == {2: 2, 3: 2, 4: 0, 5: 0}
     assert lab[1].commit == 0
     for node_id in (2, 3):
         lab.receive(lab.message(AppendAck, node_id, 1, term=4, match_index=3))
@@ -466,7 +466,7 @@ def test_5_6_duplicate_message_counts_once() -> None:
     lab = Lab(range(1, 6))
     lab.elect(1)
     for node_id in (3, 4, 5):
-        lab.cut(1, node_id)
+        lab.cut_link(1, node_id)
     lab.propose(1, b"a")
     lab.settle()
     ack = lab.message(AppendAck, 2, 1, term=1, match_index=lab[1].last_index)
@@ -510,7 +510,7 @@ def test_8_deposed_leader_confirms_no_read() -> None:
     lab.heal()
     lab.tick(1, 2)
     lab.settle()
-    assert lab.outcome(1, context) == Refused(context, Refusal.NOT_LEADER, leader=-1)
+    assert lab.outcome(1, context) == RequestRejected(context, RejectionReason.NOT_LEADER, leader=-1)
 
 
 # --------------------------------------------------------------------------------------------------------------- §6
@@ -544,7 +544,7 @@ def test_7_follower_behind_compacted_log_receives_snapshot_in_chunks() -> None:
     lab.settle()
     assert lab.commands(3) == lab.commands(1)
     assert lab[3].snapshot == lab[1].snapshot
-    assert lab.hosts[3].disk.floor[0] == lab[1].snapshot.index
+    assert lab.hosts[3].disk.compacted[0] == lab[1].snapshot.index
     assert len(lab.sent_by(1, SnapshotChunk)) > 2
     lab.propose(1, b"next")
     lab.settle()
@@ -625,7 +625,7 @@ def test_7_unreachable_peer_does_not_delay_compaction() -> None:
         if number % 20 == 0:
             lab.take_snapshot(1)
     peer = lab[1]._core.peers[3]
-    assert peer.is_paused or peer.next <= lab[1].first_index
+    assert peer.is_paused or peer.next_index <= lab[1].first_index
     assert len(peer._window) <= lab.config.inflight_messages_max
     assert lab[1].last_index - lab[1].first_index < 25
 

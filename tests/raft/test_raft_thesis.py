@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.errors import InvariantBroken
+from chronik.errors import InvariantError
 from chronik.raft.config import RaftConfig
-from chronik.raft.events import Accepted, PeerUnreachable, ReadConfirmed, Refusal, Refused
-from chronik.raft.membership import UNBOUND, AddLearner, PromoteLearner, RemoveNode
+from chronik.raft.events import PeerUnreachable, ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
+from chronik.raft.membership import UNBOUND_DIRECTORY, AddLearner, PromoteLearner, RemoveMember
 from chronik.raft.messages import Append, AppendAck, Heartbeat, HeartbeatAck, ReadAck, TimeoutNow, VoteAck, VoteRequest
 from chronik.raft.roles import Role
 from tests.raft.lab import Lab, directory
 
 
-def refusal(outcome: Accepted | Refused) -> Refusal | None:
-    return outcome.refusal if isinstance(outcome, Refused) else None
+def refusal(outcome: RequestAccepted | RequestRejected) -> RejectionReason | None:
+    return outcome.reason if isinstance(outcome, RequestRejected) else None
 
 
 # ------------------------------------------------------------------------------------------------------------ §3.10
@@ -23,7 +23,7 @@ def refusal(outcome: Accepted | Refused) -> Refusal | None:
 def test_3_10_leadership_is_transferred_to_up_to_date_node() -> None:
     lab = Lab()
     lab.elect(1)
-    assert isinstance(lab.transfer(1, 3), Accepted)
+    assert isinstance(lab.transfer(1, 3), RequestAccepted)
     lab.settle()
     assert (lab.leader(), lab[3].status.term) == (3, 2)
     assert not [request for request in lab.sent_by(3, VoteRequest) if request.is_pre_vote]
@@ -32,12 +32,12 @@ def test_3_10_leadership_is_transferred_to_up_to_date_node() -> None:
 def test_3_10_transfer_waits_for_lagging_target_and_pauses_proposals() -> None:
     lab = Lab()
     lab.elect(1)
-    lab.cut(1, 3)
+    lab.cut_link(1, 3)
     lab.propose(1, b"a")
     lab.settle()
     lab.transfer(1, 3)
     assert lab.sent_by(1, TimeoutNow) == []
-    assert refusal(lab.propose(1, b"b")) is Refusal.HANDING_OVER
+    assert refusal(lab.propose(1, b"b")) is RejectionReason.TRANSFER_IN_PROGRESS
     lab.heal()
     lab.tick(1, 2)
     lab.settle()
@@ -48,18 +48,18 @@ def test_3_10_transfer_waits_for_lagging_target_and_pauses_proposals() -> None:
 def test_3_10_transfer_is_abandoned_after_election_timeout() -> None:
     lab = Lab()
     lab.elect(1)
-    lab.cut(1, 3)
+    lab.cut_link(1, 3)
     lab.transfer(1, 3)
     for _ in range(lab.config.election_ticks):
         lab.tick(1)
         lab.settle()
-    assert isinstance(lab.propose(1, b"a"), Accepted)
+    assert isinstance(lab.propose(1, b"a"), RequestAccepted)
 
 
 def test_3_10_transfer_to_non_voter_or_self_is_rejected() -> None:
     lab = Lab(learners=[4])
     lab.elect(1)
-    assert [refusal(lab.transfer(1, target)) for target in (1, 4, 9)] == [Refusal.BAD_CHANGE] * 3
+    assert [refusal(lab.transfer(1, target)) for target in (1, 4, 9)] == [RejectionReason.INVALID_CHANGE] * 3
 
 
 # -------------------------------------------------------------------------------------------------------------- §4
@@ -69,8 +69,8 @@ def test_4_1_membership_takes_effect_when_appended() -> None:
     lab = Lab(outsiders=[4])
     lab.elect(1)
     for node_id in (2, 3):
-        lab.cut(1, node_id)
-    assert isinstance(lab.change(1, AddLearner(4, directory(4))), Accepted)
+        lab.cut_link(1, node_id)
+    assert isinstance(lab.change(1, AddLearner(4, directory(4))), RequestAccepted)
     assert lab[1].membership.get(4) is not None
     assert lab[1].commit < lab[1].membership_index
 
@@ -93,12 +93,12 @@ def test_4_1_second_pending_membership_change_is_rejected() -> None:
     lab = Lab(outsiders=[4, 5])
     lab.elect(1)
     lab.isolate(1)
-    assert isinstance(lab.change(1, AddLearner(4, directory(4))), Accepted)
-    assert refusal(lab.change(1, AddLearner(5, directory(5)))) is Refusal.CHANGE_PENDING
+    assert isinstance(lab.change(1, AddLearner(4, directory(4))), RequestAccepted)
+    assert refusal(lab.change(1, AddLearner(5, directory(5)))) is RejectionReason.CHANGE_PENDING
     lab.heal()
     lab.tick(1, 2)
     lab.settle()
-    assert isinstance(lab.change(1, AddLearner(5, directory(5))), Accepted)
+    assert isinstance(lab.change(1, AddLearner(5, directory(5))), RequestAccepted)
 
 
 def test_4_1_membership_change_requires_commit_in_current_term() -> None:
@@ -111,18 +111,18 @@ def test_4_1_membership_change_requires_commit_in_current_term() -> None:
     lab.campaign(3)
     while lab.role(3) is not Role.LEADER:
         lab.deliver_one()
-    assert refusal(lab.change(3, AddLearner(4, directory(4)))) is Refusal.CHANGE_PENDING
+    assert refusal(lab.change(3, AddLearner(4, directory(4)))) is RejectionReason.CHANGE_PENDING
     lab.settle()
-    assert isinstance(lab.change(3, AddLearner(4, directory(4))), Accepted)
+    assert isinstance(lab.change(3, AddLearner(4, directory(4))), RequestAccepted)
 
 
 def test_4_2_1_learner_replicates_log_without_counting_towards_quorum() -> None:
     lab = Lab((1, 2), learners=[3, 4])
     lab.elect(1)
-    lab.cut(1, 2)
+    lab.cut_link(1, 2)
     lab.propose(1, b"a")
     lab.settle()
-    assert lab[1].matches()[3] == lab[1].matches()[4] == lab[1].last_index
+    assert lab[1].match_indexes()[3] == lab[1].match_indexes()[4] == lab[1].last_index
     assert lab.commands(1) == []
     lab.heal()
     lab.tick(1, 2)
@@ -167,11 +167,11 @@ def test_4_2_1_learner_is_promoted_only_when_caught_up() -> None:
     lab.isolate(4)
     lab.change(1, AddLearner(4, directory(4)))
     lab.settle()
-    assert refusal(lab.change(1, PromoteLearner(4))) is Refusal.NOT_CAUGHT_UP
+    assert refusal(lab.change(1, PromoteLearner(4))) is RejectionReason.NOT_CAUGHT_UP
     lab.heal()
     lab.tick(1, 2)
     lab.settle()
-    assert isinstance(lab.change(1, PromoteLearner(4)), Accepted)
+    assert isinstance(lab.change(1, PromoteLearner(4)), RequestAccepted)
     lab.settle()
     assert lab[4].membership.voters == (1, 2, 3, 4)
 
@@ -179,7 +179,7 @@ def test_4_2_1_learner_is_promoted_only_when_caught_up() -> None:
 def test_4_2_2_removed_leader_leads_until_removal_is_committed() -> None:
     lab = Lab()
     lab.elect(1)
-    assert isinstance(lab.change(1, RemoveNode(1)), Accepted)
+    assert isinstance(lab.change(1, RemoveMember(1)), RequestAccepted)
     assert lab.role(1) is Role.LEADER
     lab.settle()
     assert lab.role(1) is Role.FOLLOWER
@@ -194,10 +194,10 @@ def test_4_2_2_removed_leader_leads_until_removal_is_committed() -> None:
 def test_4_2_2_removed_leader_does_not_count_itself() -> None:
     lab = Lab()
     lab.elect(1)
-    lab.cut(1, 3)
-    lab.change(1, RemoveNode(1))
+    lab.cut_link(1, 3)
+    lab.change(1, RemoveMember(1))
     lab.settle()
-    assert lab[1].matches() == {2: lab[1].last_index, 3: lab[1].last_index - 1}
+    assert lab[1].match_indexes() == {2: lab[1].last_index, 3: lab[1].last_index - 1}
     assert lab[1].commit < lab[1].membership_index
 
 
@@ -206,7 +206,7 @@ def test_4_2_2_node_with_uncommitted_removal_still_campaigns() -> None:
     lab = Lab((1, 2))
     lab.elect(1)
     lab.isolate(1)
-    lab.change(1, RemoveNode(1))
+    lab.change(1, RemoveMember(1))
     lab.settle()
     lab.crash(1)
     lab.restart(1)
@@ -222,8 +222,8 @@ def test_4_2_2_node_with_uncommitted_removal_still_campaigns() -> None:
 def test_4_2_3_removed_node_does_not_disrupt_cluster() -> None:
     lab = Lab()
     lab.elect(1)
-    lab.cut(1, 3)
-    lab.change(1, RemoveNode(3))
+    lab.cut_link(1, 3)
+    lab.change(1, RemoveMember(3))
     lab.settle()
     lab.heal()
     for _ in range(100):
@@ -255,7 +255,11 @@ def test_first_leader_binds_its_voters_to_their_directories() -> None:
     lab = Lab(is_bound=False)
     lab.isolate(3)
     lab.elect(1)
-    assert [member.directory_id for member in lab[2].membership.members] == [directory(1), directory(2), UNBOUND]
+    assert [member.directory_id for member in lab[2].membership.members] == [
+        directory(1),
+        directory(2),
+        UNBOUND_DIRECTORY,
+    ]
     lab.heal()
     for _ in range(3):
         lab.tick(1, 2)
@@ -271,7 +275,7 @@ def test_unbound_voter_counts_towards_no_quorum() -> None:
     lab.change(1, AddLearner(4, directory(4)))  # while this change is pending, no directory can be bound
     ack = lab.message(AppendAck, 3, 1, term=1, match_index=lab[1].last_index)
     lab.receive(ack)
-    assert lab[1].matches()[3] == lab[1].last_index
+    assert lab[1].match_indexes()[3] == lab[1].last_index
     assert lab[1].commit == lab[1].last_index - 1
     context = lab.read(1)
     lab.receive(lab.message(HeartbeatAck, 3, 1, term=1, round=1))
@@ -341,11 +345,11 @@ def test_node_with_empty_disk_returns_as_learner() -> None:
     lab.tick(1, 2)
     lab.settle()
     assert lab.commands(3) == []
-    assert isinstance(lab.change(1, AddLearner(3, directory(3, 1))), Accepted)
+    assert isinstance(lab.change(1, AddLearner(3, directory(3, 1))), RequestAccepted)
     lab.settle()
     assert lab[1].membership.voters == (1, 2)
     assert lab.commands(3) == [b"a"]
-    assert isinstance(lab.change(1, PromoteLearner(3)), Accepted)
+    assert isinstance(lab.change(1, PromoteLearner(3)), RequestAccepted)
     lab.settle()
     lab.transfer(1, 3)
     lab.settle()
@@ -405,7 +409,7 @@ def test_6_2_learners_do_not_count_for_check_quorum() -> None:
     lab = Lab((1, 2, 3), learners=[4, 5])
     lab.elect(1)
     for node_id in (2, 3):
-        lab.cut(1, node_id)
+        lab.cut_link(1, node_id)
     for _ in range(2 * lab.config.election_ticks):
         lab.tick(1)
         lab.settle()
@@ -437,8 +441,8 @@ def test_6_4_response_to_earlier_heartbeat_confirms_nothing() -> None:
     lab = Lab()
     lab.elect(1)
     lab.tick(1, 2)
-    early = lab.flying.copy()
-    lab.flying.clear()
+    early = lab.messages_in_flight.copy()
+    lab.messages_in_flight.clear()
     lab.isolate(1)
     context = lab.read(1)
     lab.settle()
@@ -455,7 +459,7 @@ def test_6_4_read_completes_when_silent_voter_is_removed() -> None:
     lab.crash(2)
     waiting, gathering = lab.read(1), lab.read(1)
     assert lab.outcome(1, waiting) is None
-    assert isinstance(lab.change(1, RemoveNode(2)), Accepted)
+    assert isinstance(lab.change(1, RemoveMember(2)), RequestAccepted)
     assert isinstance(lab.outcome(1, waiting), ReadConfirmed)
     assert isinstance(lab.outcome(1, gathering), ReadConfirmed)
 
@@ -463,7 +467,7 @@ def test_6_4_read_completes_when_silent_voter_is_removed() -> None:
 def test_6_4_reads_queued_behind_unanswered_request_time_out() -> None:
     lab = Lab()
     lab.elect(1)
-    lab.cuts.add((3, 1))  # the follower receives heartbeats, but its messages are lost
+    lab.cut_links.add((3, 1))  # the follower receives heartbeats, but its messages are lost
     asked, gathering = lab.read(3), lab.read(3)
     for _ in range(lab.config.forwarded_read_ticks + 1):
         assert lab.outcome(3, gathering) is None
@@ -471,8 +475,8 @@ def test_6_4_reads_queued_behind_unanswered_request_time_out() -> None:
         lab.tick(3)
         lab.settle()
     assert lab[3].status.leader == 1
-    assert isinstance(lab.outcome(3, asked), Refused)
-    assert isinstance(lab.outcome(3, gathering), Refused)
+    assert isinstance(lab.outcome(3, asked), RequestRejected)
+    assert isinstance(lab.outcome(3, gathering), RequestRejected)
 
 
 def test_6_4_follower_forwards_read_to_leader() -> None:
@@ -492,7 +496,7 @@ def test_6_4_forwarded_read_without_response_times_out() -> None:
     context = lab.read(3)
     lab.settle()
     lab.tick(3, lab.config.forwarded_read_ticks)
-    assert isinstance(lab.outcome(3, context), Refused)
+    assert isinstance(lab.outcome(3, context), RequestRejected)
 
 
 def test_6_4_read_does_not_wait_for_previous_slow_round() -> None:
@@ -500,12 +504,12 @@ def test_6_4_read_does_not_wait_for_previous_slow_round() -> None:
     lab = Lab()
     lab.elect(1)
     first = lab.read(1)
-    slow = lab.flying.copy()
-    lab.flying.clear()
+    slow = lab.messages_in_flight.copy()
+    lab.messages_in_flight.clear()
     second = lab.read(1)
-    assert not lab.flying, "reads within a tick share the next round"
+    assert not lab.messages_in_flight, "reads within a tick share the next round"
     lab.tick(1)
-    rounds = {message.round for message in lab.flying if isinstance(message, Heartbeat)}
+    rounds = {message.round for message in lab.messages_in_flight if isinstance(message, Heartbeat)}
     assert max(rounds) == max(message.round for message in slow if isinstance(message, Heartbeat)) + 1
     lab.settle()
     assert isinstance(lab.outcome(1, second), ReadConfirmed)
@@ -516,14 +520,14 @@ def test_6_4_forwarded_read_does_not_wait_for_previous_request() -> None:
     lab = Lab()
     lab.elect(1)
     first = lab.read(3)
-    slow = lab.flying.copy()
-    lab.flying.clear()
+    slow = lab.messages_in_flight.copy()
+    lab.messages_in_flight.clear()
     second = lab.read(3)
     lab.tick(3)
     lab.settle()
     assert isinstance(lab.outcome(3, second), ReadConfirmed)
     assert lab.outcome(3, first) is None, "each request has its own number"
-    lab.flying.extend(slow)
+    lab.messages_in_flight.extend(slow)
     lab.settle()
     assert isinstance(lab.outcome(3, first), ReadConfirmed)
 
@@ -534,7 +538,7 @@ def test_6_4_forwarded_reads_fail_when_leader_is_unreachable() -> None:
     lab.isolate(3)
     context = lab.read(3)
     lab.handle(3, PeerUnreachable(1))
-    assert isinstance(lab.outcome(3, context), Refused)
+    assert isinstance(lab.outcome(3, context), RequestRejected)
 
 
 def test_6_4_response_from_before_restart_confirms_no_read() -> None:
@@ -548,7 +552,7 @@ def test_6_4_response_from_before_restart_confirms_no_read() -> None:
     lab.tick(1, 2)
     lab.settle()
     lab.hosts[3].node._core.random.seed(99)
-    lab.hosts[3].node._core.forwarded.request += 1_000_003  # the lab uses the same seed for every restart
+    lab.hosts[3].node._core.forwarded_reads.request += 1_000_003  # the lab uses the same seed for every restart
     lab.isolate(3)
     context = lab.read(3)
     lab.settle()
@@ -594,7 +598,7 @@ def test_9_6_pre_vote_does_not_change_voter_state() -> None:
 def test_10_2_appends_are_pipelined_within_window() -> None:
     lab = Lab(config=RaftConfig(inflight_messages_max=3))
     lab.elect(1)
-    lab.flying.clear()
+    lab.messages_in_flight.clear()
     before = len(lab.sent_by(1, Append))
     for number in range(10):
         lab.propose(1, b"%d" % number)
@@ -606,7 +610,7 @@ def test_10_2_appends_are_pipelined_within_window() -> None:
 def test_10_2_bytes_sent_to_silent_peer_are_limited() -> None:
     lab = Lab(config=RaftConfig(inflight_bytes_max=1000, append_bytes_max=100))
     lab.elect(1)
-    lab.flying.clear()
+    lab.messages_in_flight.clear()
     before = len(lab.sent_by(1, Append))
     for _ in range(100):
         lab.propose(1, bytes(100))
@@ -617,7 +621,7 @@ def test_lost_append_is_resent_after_heartbeat() -> None:
     lab = Lab()
     lab.elect(1)
     lab.propose(1, b"a")
-    lab.flying.clear()
+    lab.messages_in_flight.clear()
     lab.tick(1, 2)
     lab.settle()
     assert [lab.commands(node_id) for node_id in (1, 2, 3)] == [[b"a"]] * 3
@@ -628,7 +632,14 @@ def test_proposals_beyond_uncommitted_limit_are_rejected() -> None:
     lab.elect(1)
     lab.isolate(1)
     outcomes = [refusal(lab.propose(1, bytes(500))) for _ in range(6)]
-    assert outcomes == [None, None, None, Refusal.OVERLOADED, Refusal.OVERLOADED, Refusal.OVERLOADED]
+    assert outcomes == [
+        None,
+        None,
+        None,
+        RejectionReason.OVERLOADED,
+        RejectionReason.OVERLOADED,
+        RejectionReason.OVERLOADED,
+    ]
     lab.heal()
     for _ in range(3):
         lab.tick(1, 2)
@@ -644,7 +655,7 @@ def test_proposals_are_rejected_while_leaders_disk_is_slow() -> None:
         assert refusal(lab.propose(1, bytes(500))) is None
         lab.settle()
     assert lab[1].commit == lab[1].last_index
-    assert refusal(lab.propose(1, bytes(500))) is Refusal.OVERLOADED
+    assert refusal(lab.propose(1, bytes(500))) is RejectionReason.OVERLOADED
     lab.release_disk(1)
     assert refusal(lab.propose(1, bytes(500))) is None
 
@@ -653,15 +664,15 @@ def test_entry_larger_than_maximum_is_rejected() -> None:
     lab = Lab(config=RaftConfig(entry_bytes_max=1500))
     lab.elect(1)
     assert refusal(lab.propose(1, bytes(1500))) is None
-    assert refusal(lab.propose(1, bytes(1501))) is Refusal.TOO_LARGE
+    assert refusal(lab.propose(1, bytes(1501))) is RejectionReason.TOO_LARGE
 
 
 def test_follower_rejects_proposal_with_leader_hint() -> None:
     lab = Lab()
     lab.elect(2)
     outcome = lab.propose(1, b"a")
-    assert isinstance(outcome, Refused)
-    assert (outcome.refusal, outcome.leader) == (Refusal.NOT_LEADER, 2)
+    assert isinstance(outcome, RequestRejected)
+    assert (outcome.reason, outcome.leader) == (RejectionReason.NOT_LEADER, 2)
 
 
 def test_follower_with_slow_disk_still_answers_heartbeats() -> None:
@@ -697,5 +708,5 @@ def test_entries_during_outstanding_write_are_batched() -> None:
 def test_ack_beyond_log_raises_invariant_error() -> None:
     lab = Lab()
     lab.elect(1)
-    with pytest.raises(InvariantBroken, match="never sent"):
+    with pytest.raises(InvariantError, match="never sent"):
         lab.receive(lab.message(AppendAck, 2, 1, term=1, match_index=99))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.raft.events import Accepted, ReadConfirmed
+from chronik.raft.events import ReadConfirmed, RequestAccepted
 from chronik.raft.membership import PromoteLearner
 from chronik.raft.messages import Heartbeat
 from tests.raft.lab import Lab
@@ -43,10 +43,10 @@ def test_learner_promoted_during_round_confirms_it_with_next_heartbeat() -> None
     lab.elect(1)
     lab.propose(1, b"a")
     lab.settle()
-    lab.cuts.add((1, 2))
+    lab.cut_links.add((1, 2))
     context = lab.read(1)
     lab.settle()
-    assert isinstance(lab.change(1, PromoteLearner(3)), Accepted)
+    assert isinstance(lab.change(1, PromoteLearner(3)), RequestAccepted)
     lab.settle()
     assert lab.outcome(1, context) is None, "the new voter has not received the round yet"
     lab.tick(1, lab.config.heartbeat_ticks)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.script import Script
+from tests.raft.script import ScenarioScript
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenario_produces_expected_trace(path: Path) -> None:
-    actual = Script(path).play()
+    actual = ScenarioScript(path).run()
     if os.environ.get("CHRONIK_GOLDEN"):
         path.write_text(actual, encoding="utf-8")
     assert actual == path.read_text(encoding="utf-8")

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from chronik.raft import reads
-from tests.long import SEED, count
 from tests.raft.checker import Violation
-from tests.raft.simulation import Simulation
+from tests.raft.simulation import RaftSimulation
+from tests.run_size import SEED, sized
 
 pytestmark = pytest.mark.slow
 
-SEEDS = count(50, 10_000)
+SEEDS = sized(50, 10_000)
 PART = 25
 """Seeds per test, so that pytest-xdist can distribute them."""
 FIRST = (SEED - 1) * SEEDS + 1
 
 
-def run(seed: int) -> Simulation:
-    simulation = Simulation(seed)
+def run(seed: int) -> RaftSimulation:
+    simulation = RaftSimulation(seed)
     try:
         simulation.run()
     except Exception as error:
@@ -50,7 +50,7 @@ def test_failing_seed_reports_replay_command(monkeypatch: pytest.MonkeyPatch) ->
         run(3)
 
 
-class LateReadsSimulation(Simulation):
+class LateReadsSimulation(RaftSimulation):
     """A simulation in which a follower that cannot reach the leader receives reads after convergence."""
 
     asked = 0
@@ -70,7 +70,7 @@ def test_requests_after_convergence_get_time_to_complete() -> None:
     simulation = LateReadsSimulation(1)
     simulation.run()
     assert simulation.asked >= 3
-    assert not simulation.checker.is_awaiting
+    assert not simulation.checker.has_pending_requests
 
 
 def test_checker_detects_request_without_outcome(monkeypatch: pytest.MonkeyPatch) -> None:

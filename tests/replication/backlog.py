@@ -14,8 +14,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 
-from chronik.broker.in_sync import InSync
-from chronik.broker.uncommitted import NodeUncommitted, Uncommitted, can_pipeline
+from chronik.broker.isr_state import IsrState
+from chronik.broker.uncommitted import NodeUncommittedBytes, UncommittedBytes, can_pipeline
 from chronik.limits import KIB, REPLICA_FETCH_PARTITION_BYTES_MAX, REQUESTS_QUEUED_MAX
 from chronik.metadata.commands.partitions import IsrMember
 from chronik.metadata.records import Partition
@@ -82,11 +82,11 @@ class Backlog:
         self.request_bytes_max = request_bytes_max
         self.log = Log()
         self.high_watermark = 0
-        self.uncommitted = Uncommitted(NodeUncommitted())
+        self.uncommitted = UncommittedBytes(NodeUncommittedBytes())
         self.uncommitted_bytes_seen_max = 0
         self.has_followers = True
         self._partition = Partition((LEADER, FIRST, SECOND), (LEADER, FIRST, SECOND), LEADER)
-        self.leading = InSync(LEADER, self._partition, 0.0)
+        self.leading = IsrState(LEADER, self._partition, 0.0)
         self.leading.epoch_start_offset = 0
         self.isr_changes: list[tuple[float, tuple[int, ...]]] = []
         speeds = (follower_speed, follower_speed * self.random.uniform(2.0, 3.0))
@@ -150,7 +150,7 @@ class Backlog:
         for follower in self.followers.values():
             if follower.has_all:
                 follower.has_all = False
-                self.leading.followers[follower.id].falls_behind()
+                self.leading.followers[follower.id].record_leader_append()
         connection.unanswered.append(end)
         self._commit()
         if connection.unanswered and not can_pipeline([self]):
@@ -183,10 +183,10 @@ class Backlog:
             self.after(0.01, lambda: self._fetch(follower))
             return
         follower.fetched_at = self.now
-        self.leading.followers[follower.id].fetched(follower.offset, 0, follower, self.log.end, self.now)
+        self.leading.followers[follower.id].record_fetch(follower.offset, 0, follower, self.log.end, self.now)
         follower.has_all = follower.offset == self.log.end
         self._commit()
-        if self.leading.may_join(self.leading.followers[follower.id], self.high_watermark):
+        if self.leading.can_join_isr(self.leading.followers[follower.id], self.high_watermark):
             self._propose()
         if follower.has_all:
             self.after(IDLE_FETCH_SECONDS, lambda: self._fetch(follower))
@@ -207,11 +207,11 @@ class Backlog:
         self.after(CHECK_SECONDS, self._check_isr)
 
     def _propose(self) -> None:
-        members = self.leading.change(
+        members = self.leading.next_isr(
             self.high_watermark, self.log.end, self.now, LAG_SECONDS_MAX, lambda node: not self._is_stopped(node)
         )
         if members is not None:
-            self.leading.propose(members)
+            self.leading.set_proposed(members)
             self.after(PROPOSAL_SECONDS, lambda: self._decide(members))
 
     def _is_stopped(self, node_id: int) -> bool:

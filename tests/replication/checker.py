@@ -41,7 +41,7 @@ class Batch(NamedTuple):
         return self.producer_id >= 0 and self.base_sequence >= 0
 
 
-class View:
+class ReplicaView:
     """The batches read from one replica, and the number of committed ones verified in it."""
 
     def __init__(self, replica: Replica) -> None:
@@ -61,7 +61,7 @@ class View:
         while offset < log.log_end_offset:
             data = log.read(offset, READ_BYTES, log.log_end_offset)
             if not data:
-                raise Violation(f"{log.folder}: no records readable at {offset} of {log.log_end_offset}")
+                raise Violation(f"{log.directory}: no records readable at {offset} of {log.log_end_offset}")
             for _, header in iter_batches(data):
                 offset = header.next_offset
                 self.batches.append(
@@ -120,14 +120,14 @@ class Committed:
             raise Violation(f"{batch} leaves a gap after {before} of the same producer")
 
 
-class Checker:
+class ReplicationChecker:
     """The checker of a simulated cluster."""
 
     def __init__(self, image: Image, hosts: Mapping[int, Host]) -> None:
         self._image = image
         self._hosts = hosts
         self.partitions: defaultdict[Key, Committed] = defaultdict(Committed)
-        self._views: dict[Replica, View] = {}
+        self._views: dict[Replica, ReplicaView] = {}
         self.acknowledged = 0
         self.consumed = 0
         self.looks = 0
@@ -138,7 +138,7 @@ class Checker:
 
     # -- client observations ------------------------------------------------------------------------------------------
 
-    def was_acknowledged(self, key: Key, offset: int, crc: int) -> None:
+    def on_acknowledged(self, key: Key, offset: int, crc: int) -> None:
         """Check a batch that was acknowledged with acks=all and without an error.
 
         Its leader may have changed since and may no longer know the batch's offset.
@@ -155,9 +155,9 @@ class Checker:
         if known.crc != crc:
             raise Violation(f"{key}: acknowledged offset {offset} contains {known}")
 
-    def was_consumed(self, key: Key, replica: Replica, data: memoryview) -> None:
+    def on_consumed(self, key: Key, replica: Replica, data: memoryview) -> None:
         committed = self.partitions[key]
-        self.shows(key, replica)
+        self.record_committed(key, replica)
         for _, header in iter_batches(data):
             self.consumed += 1
             if header.next_offset > replica.high_watermark:
@@ -166,33 +166,33 @@ class Checker:
             if header.base_offset >= committed.deleted_before and (known is None or known.crc != header.crc):
                 raise Violation(f"{replica!r}: a consumer read {header}, but {known} is committed")
 
-    def deletes(self, key: Key, offset: int) -> None:
+    def on_deletion(self, key: Key, offset: int) -> None:
         committed = self.partitions[key]
         committed.deleted_before = max(committed.deleted_before, offset)
 
     # -- replica contents ---------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check all partitions."""
         self.looks += 1
         for host in self._hosts.values():
             process = host.process
             if process is not None and process.is_booted:
                 for replica in process.replicas:
-                    if replica.opened_log is not None and not replica.abandoned:
+                    if replica.log_if_open is not None and not replica.is_abandoned:
                         self._scan(replica)
         self.check_in_sync()
 
-    def moved(self, replica: Replica) -> None:
+    def on_high_watermark(self, replica: Replica) -> None:
         """Handle an advance of the replica's high watermark."""
         process = self._hosts[replica._node_id].process
         if process is not None and process.is_booted and not process.is_fenced:
-            self.shows((replica.topic_id, replica.index), replica)
+            self.record_committed((replica.topic_id, replica.index), replica)
 
-    def _scan(self, replica: Replica) -> View:
+    def _scan(self, replica: Replica) -> ReplicaView:
         view = self._views.get(replica)
         if view is None or view._log is not replica.log:
-            view = self._views[replica] = View(replica)
+            view = self._views[replica] = ReplicaView(replica)
         written = self.partitions[replica.topic_id, replica.index].written
         for batch in view.refresh():
             crc = written.setdefault((batch.epoch, batch.base_offset), batch.crc)
@@ -202,7 +202,7 @@ class Checker:
                 )
         return view
 
-    def shows(self, key: Key, replica: Replica) -> None:
+    def record_committed(self, key: Key, replica: Replica) -> None:
         """Record all batches below a leader's high watermark as committed."""
         committed = self.partitions[key]
         watermark = replica.high_watermark
@@ -227,7 +227,7 @@ class Checker:
                 for member in partition.isr:
                     process = self._hosts[member].process
                     if process is not None and process.is_registered:
-                        self._check_member(key, process, process.replicas.get(topic.name, index))
+                        self._check_member(key, process, process.replicas.find(topic.name, index))
 
     def _check_member(self, key: Key, process: Process, replica: Replica | None) -> None:
         committed = self.partitions[key]
@@ -237,7 +237,7 @@ class Checker:
             if committed.end > committed.deleted_before and is_known:
                 raise Violation(f"node {process.host.id} is in sync but has no replica of {key}")
             return
-        if replica.opened_log is None:
+        if replica.log_if_open is None:
             return  # the log has not been opened yet
         view = self._scan(replica)
         held = {batch.base_offset: batch for batch in view.batches} if view.compared < len(committed.batches) else {}
@@ -259,7 +259,7 @@ class Checker:
     # -- end of the run -----------------------------------------------------------------------------------------------
 
     def check_end(self) -> None:
-        self.look()
+        self.check()
         for topic in self._image.topics.values():
             for index, partition in enumerate(topic.partitions):
                 replicas = [self._replica(member, topic.name, index) for member in partition.isr]
@@ -267,7 +267,7 @@ class Checker:
 
     def _replica(self, member: int, topic: str, index: int) -> Replica:
         process = self._hosts[member].process
-        replica = None if process is None else process.replicas.get(topic, index)
+        replica = None if process is None else process.replicas.find(topic, index)
         if replica is None:
             raise Violation(f"node {member} is in sync but has no replica of {topic}-{index}")
         return replica

@@ -14,7 +14,7 @@ from tests.replication.checker import Key, Violation
 from tests.replication.host import Host, Process
 
 if TYPE_CHECKING:
-    from tests.replication.world import World
+    from tests.replication.simulation import ReplicationSimulation
 
 LEADER, ALL = 1, -1
 PATIENCE_SECONDS = 4.0
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 4.0
 class Producer:
     """A producer; an idempotent one retries a batch with its sequence number until it is acknowledged."""
 
-    def __init__(self, world: World, number: int, *, is_idempotent: bool) -> None:
+    def __init__(self, world: ReplicationSimulation, number: int, *, is_idempotent: bool) -> None:
         self._world = world
         self._chance: random.Random = world.chance
         self._number = number
@@ -56,7 +56,7 @@ class Producer:
                 raise Violation(f"{key}: batches before sequence {sequence} of producer {self._number} are lost")
             if code is ErrorCode.NONE:
                 if acks == ALL:
-                    self._world.checker.was_acknowledged(key, offset, parse_header(data).crc)
+                    self._world.checker.on_acknowledged(key, offset, parse_header(data).crc)
                 self._sequences[key] = sequence + count
                 return True
             if not self._is_idempotent or not self._world.exists(key):
@@ -72,7 +72,7 @@ async def _produce(process: Process, key: Key, data: bytes, acks: int) -> tuple[
 class Consumer:
     """A consumer of committed records."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ReplicationSimulation) -> None:
         self._world = world
 
     async def run(self) -> None:
@@ -88,4 +88,4 @@ class Consumer:
                     start = replica.log.log_start_offset
                     offset = chance.randint(start, max(start, replica.high_watermark))
                     data = replica.read(offset, 2000, min_one_batch=True)
-                    world.checker.was_consumed(key, replica, data)
+                    world.checker.on_consumed(key, replica, data)

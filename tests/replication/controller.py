@@ -27,16 +27,16 @@ from chronik.protocol.errors import KafkaError
 from tests.replication.host import Host
 
 if TYPE_CHECKING:
-    from tests.replication.world import World
+    from tests.replication.simulation import ReplicationSimulation
 
 CONFIGS: Final = {"internal.segment.bytes": "1500"}
 """Topic configs with small segments, so that logs have several."""
 
 
-class Controller:
+class SimulatedController:
     """A controller with random actions."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ReplicationSimulation) -> None:
         self._world = world
 
     async def run(self) -> None:
@@ -45,16 +45,16 @@ class Controller:
             for host in self._world.hosts.values():
                 self._judge(host)
             if not self._world.is_calm and self._world.replacing is None:
-                self._world.chance.choice(self.whims())()
+                self._world.chance.choice(self.random_actions())()
 
-    def whims(self) -> tuple[Callable[[], None], ...]:
+    def random_actions(self) -> tuple[Callable[[], None], ...]:
         """Return the possible actions."""
         return (self._move_leader, self._prefer, self._reassign, self._drop_and_add, self._topics, self._delete)
 
-    def lay_out(self) -> None:
+    def create_initial_topics(self) -> None:
         """Create the initial topics, before any faults."""
         for _ in range(2):
-            self.make_topic()
+            self.create_topic()
 
     def _judge(self, host: Host) -> None:
         """Fence a stopped broker after a while, and sometimes a running one."""
@@ -62,11 +62,11 @@ class Controller:
         if broker is None:
             return
         is_heard = host.is_running and self._world.is_up(host)
-        if is_heard and broker.fenced:
+        if is_heard and broker.is_fenced:
             self._set_status(host, BrokerStatus.ONLINE)
         elif self._world.is_calm or self._world.replacing is not None:
             return
-        elif not broker.fenced and self._world.chance.random() < (0.02 if is_heard else 0.3):
+        elif not broker.is_fenced and self._world.chance.random() < (0.02 if is_heard else 0.3):
             self._set_status(host, BrokerStatus.OFFLINE)
 
     def _set_status(self, host: Host, status: BrokerStatus) -> None:
@@ -91,7 +91,7 @@ class Controller:
 
     def _some_places(self, count: int) -> tuple[int, ...]:
         """Return up to `count` random nodes."""
-        places = self._world.places()
+        places = self._world.replica_candidates()
         return tuple(self._world.chance.sample(places, min(count, len(places))))
 
     def _drop_and_add(self) -> None:
@@ -112,7 +112,7 @@ class Controller:
     def _topics(self) -> None:
         topics = [topic for topic in self._world.consensus.image.topics.values() if self.may_be_deleted(topic)]
         if len(topics) < 3:
-            self.make_topic()
+            self.create_topic()
         elif self._world.chance.random() < 0.5:
             topic = self._world.chance.choice(topics)
             self._world.note("deleted", topic.name)
@@ -121,8 +121,8 @@ class Controller:
     def may_be_deleted(self, topic: Topic) -> bool:
         return True
 
-    def make_topic(self) -> None:
-        online = [broker.id for broker in self._world.consensus.image.brokers.values() if broker.online]
+    def create_topic(self) -> None:
+        online = [broker.id for broker in self._world.consensus.image.brokers.values() if broker.is_online]
         assignments: list[PartitionAssignment] = []
         for _ in range(self._world.chance.randint(1, 2)):
             replicas = self._some_places(3)
@@ -145,12 +145,12 @@ class Controller:
             ends = [batch.next_offset for batch in batches if batch.next_offset <= replica.high_watermark]
             if ends:
                 offset = self._world.chance.choice(ends[: len(ends) // 2 + 1])
-                self._world.checker.deletes((topic.id, index), offset)
+                self._world.checker.on_deletion((topic.id, index), offset)
                 delete = partial(self._delete_before, replica, offset)
                 self._world.loop.call_soon(delete, context=process.life.context)
 
     def _delete_before(self, replica: Replica, offset: int) -> None:
-        if replica.leads:
+        if replica.is_leader:
             self._world.loop.create_task(_delete_before(replica, offset))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chronik.files.interface import folder_of
-from tests.files.twin import TwinFiles
-from tests.files.twin_disk import Inode, NameChange
+from chronik.files.interface import parent_directory
+from tests.files.simulated_files import SimulatedFileSystem
+from tests.files.simulated_storage import Inode, NameChange
 
 
 @dataclass(slots=True)
@@ -19,15 +19,15 @@ class FolderMove(NameChange):
             names[self.path + name[len(self.old_path) :]] = names.pop(name)
 
 
-class TwinDisk(TwinFiles):
+class TwinDisk(SimulatedFileSystem):
     """A simulated disk with directory renames."""
 
     def rename(self, path: str, new_path: str) -> None:
         inode = self._names.get(path)
-        if inode is None or inode.content is not None or folder_of(new_path) not in self._names:
+        if inode is None or inode.content is not None or parent_directory(new_path) not in self._names:
             super().rename(path, new_path)
             return
-        self.event("rename", path)
+        self.count_event("rename", path)
         # The contents move in one step; power failures between single names are covered by other tests.
         for folder in [name for name in self._pending_names if name == path or name.startswith(path + "/")]:
             for change in self._pending_names.pop(folder):

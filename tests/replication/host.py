@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from chronik.api import produce
-from chronik.api.shared.context import Context, Services
+from chronik.api.shared.context import RequestContext, Services
 from chronik.broker.flusher import Flushable, Flusher
 from chronik.broker.replica import Replica
-from chronik.broker.replicas import Replicas
-from chronik.broker.requests.openings import Openings
-from chronik.broker.requests.refusals import RefusedBatches
+from chronik.broker.replica_manager import ReplicaManager
+from chronik.broker.requests.decompression import BatchDecompressor
+from chronik.broker.requests.rejected_batches import RejectedBatches
 from chronik.configs.resolver import ConfigResolver
-from chronik.exchange import Peer
 from chronik.files import FileCache
-from chronik.log.files.synced import SyncedOffsets
-from chronik.log.sync import SyncTicket
+from chronik.log.files.synced_offsets import SyncedOffsets
+from chronik.log.sync import SyncTask
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.image import Image
@@ -36,10 +35,11 @@ from chronik.protocol.messages.produce import (
 )
 from chronik.replication.checkpoints import OffsetCheckpoints
 from chronik.replication.replication import Replication
-from tests.replication.consensus import Consensus, VirtualStore
+from chronik.request_reply import ConnectedClient
 from tests.replication.disk import TwinDisk
+from tests.replication.metadata_log import SimulatedMetadataLog, VirtualStore
 from tests.replication.network import Network, VirtualCalls
-from tests.replication.virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
+from tests.replication.virtual_loop import ProcessRun, SlowDisk, VirtualClock, VirtualLoop
 
 PRODUCE_VERSION = 13
 """A Produce version with topic ids, because topics are deleted and created again under the same name."""
@@ -52,7 +52,7 @@ class VirtualFlusher(Flusher):
         super().__init__(loop.failures.append)
         self._threads = cast(Any, disk)
 
-    def _may_wait_for(self, log: Flushable, ticket: SyncTicket) -> bool:
+    def _may_wait_for(self, log: Flushable, ticket: SyncTask) -> bool:
         """Decide at random; the real flusher uses the wall clock."""
         return False
 
@@ -76,15 +76,15 @@ class Host:
 
 
 @dataclass
-class PartsOfProduce:
+class ProduceServices:
     """The services that the Produce handler needs."""
 
-    replicas: Replicas
+    replicas: ReplicaManager
     store: VirtualStore
     clock: VirtualClock
     is_fenced: Callable[[], bool]
-    refused_batches: RefusedBatches
-    openings: Openings
+    refused_batches: RejectedBatches
+    openings: BatchDecompressor
     authorizer: ClassVar[None] = None
 
     @property
@@ -96,10 +96,10 @@ class Process:
     """A process of a node. `boot` creates all components in the context of this run."""
 
     def __init__(
-        self, host: Host, loop: VirtualLoop, chance: random.Random, network: Network, consensus: Consensus
+        self, host: Host, loop: VirtualLoop, chance: random.Random, network: Network, consensus: SimulatedMetadataLog
     ) -> None:
         self.host = host
-        self.life = Life()
+        self.life = ProcessRun()
         self.loop = loop
         self.epoch = -1
         self.chance = chance
@@ -116,7 +116,7 @@ class Process:
         self.calls = VirtualCalls(host.id, self.network, self.life)
         self.synced_offsets = SyncedOffsets(host.files, "synced-offsets")
         disk = SlowDisk(lambda: self.chance.uniform(0.0002, host.sync_seconds_max))
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             host.id,
             self.store,
             configs,
@@ -132,17 +132,17 @@ class Process:
         )
         replication._checkpoints = OffsetCheckpoints(self.store, self.replicas, self.chance.choice((1.0, 30.0)))
         self.store.begin(host.index)
-        self.store.subscribe(self.replicas.apply)
-        jobs = [*replication.jobs(), self.replicas.removals.keep_removing, self.store.keep_applying, self._register]
+        self.store.subscribe(self.replicas.apply_delta)
+        jobs = [*replication.jobs(), self.replicas.removals.run, self.store.keep_applying, self._register]
         for job in [*jobs, self._keep_synced_offsets]:
             self._supervise(cast(Coroutine[Any, Any, None], job()))
         self._services = cast(Services, self._parts_for_produce())
         self.is_booted = True
 
-    def _parts_for_produce(self) -> PartsOfProduce:
+    def _parts_for_produce(self) -> ProduceServices:
         clock = self.host.clock
-        return PartsOfProduce(
-            self.replicas, self.store, clock, lambda: self.is_fenced, RefusedBatches(clock), Openings()
+        return ProduceServices(
+            self.replicas, self.store, clock, lambda: self.is_fenced, RejectedBatches(clock), BatchDecompressor()
         )
 
     def _supervise(self, job: Coroutine[Any, Any, None]) -> None:
@@ -172,7 +172,7 @@ class Process:
                 await asyncio.sleep(0.2)
                 continue
             self.epoch = result.value
-            self.replicas.begin()
+            self.replicas.start()
             return
 
     async def _keep_synced_offsets(self) -> None:
@@ -189,7 +189,7 @@ class Process:
         That a broker also fences itself without heartbeat responses is not needed for safety and not simulated.
         """
         broker = self.store.image.brokers.get(self.host.id)
-        return broker is None or broker.fenced or broker.epoch != self.epoch
+        return broker is None or broker.is_fenced or broker.epoch != self.epoch
 
     @property
     def is_registered(self) -> bool:
@@ -208,7 +208,9 @@ class Process:
                 )
             ],
         )
-        response = await produce.handle(self._services, request, Context(PRODUCE_VERSION, "client", Peer("host", 1, 1)))
+        response = await produce.handle(
+            self._services, request, RequestContext(PRODUCE_VERSION, "client", ConnectedClient("host", 1, 1))
+        )
         assert isinstance(response, ProduceResponse)
         answer = response.responses[0].partition_responses[0]
         return ErrorCode(answer.error_code), answer.base_offset
@@ -218,6 +220,6 @@ class Process:
         if not self.is_booted or self.is_fenced:
             return None
         try:
-            return self.replicas.by_name(topic, index)
+            return self.replicas.get_leader(topic, index)
         except KafkaError:
             return None

@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from chronik.broker.in_sync import UNKNOWN, Follower, FollowerLife, InSync
+from chronik.broker.isr_state import UNKNOWN, Follower, FollowerBroker, IsrState
 from chronik.broker.replica import Replica
-from chronik.broker.replicas import Replicas
+from chronik.broker.replica_manager import ReplicaManager
 from chronik.files import Buffer
-from chronik.log.partition import PartitionLog
+from chronik.log.partition_log import PartitionLog
 from chronik.metadata import elections
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.commands.partitions import IsrChange
@@ -21,9 +21,9 @@ from chronik.metadata.handlers import partitions
 from chronik.metadata.records import Partition
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
-from chronik.replication.fetch_plan import FetchPlan, Followed
-from chronik.replication.following import LeaderFetcher
-from chronik.replication.messages import Key
+from chronik.replication.fetch_session import FollowedPartition, LeaderFetchSession
+from chronik.replication.fetcher import LeaderFetcher
+from chronik.replication.messages import PartitionId
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -40,33 +40,33 @@ def replaced(target: str, broken: Any) -> Patch:
     return lambda patch: patch.setattr(target, broken)
 
 
-def instead(owner: Any, name: str, broken: Any) -> Patch:
+def replace_attribute(owner: Any, name: str, broken: Any) -> Patch:
     """Return a patch that replaces an attribute of `owner`."""
     assert hasattr(owner, name)
     return lambda patch: patch.setattr(owner, name, broken)
 
 
-def _count_isr_only(leading: InSync) -> None:
+def _count_isr_only(leading: IsrState) -> None:
     leading._counted = [follower for follower in leading.followers.values() if follower.id in leading.isr]
 
 
-def _join_always(leading: InSync, follower: Follower, high_watermark: int) -> bool:
+def _join_always(leading: IsrState, follower: Follower, high_watermark: int) -> bool:
     return follower.id not in leading.isr and follower.offset != UNKNOWN
 
 
 def _move_mark_at_every_fetch(patch: pytest.MonkeyPatch) -> None:
-    original = Follower.fetched
+    original = Follower.record_fetch
 
     def fetched(
-        follower: Follower, offset: int, log_start_offset: int, life: FollowerLife, leader_end: int, now: float
+        follower: Follower, offset: int, log_start_offset: int, life: FollowerBroker, leader_end: int, now: float
     ) -> None:
         original(follower, offset, log_start_offset, life, leader_end, now)
         follower._set_mark(leader_end, now)
 
-    patch.setattr("chronik.broker.in_sync.Follower.fetched", fetched)
+    patch.setattr("chronik.broker.isr_state.Follower.record_fetch", fetched)
 
 
-def _join_at_high_watermark(leading: InSync, follower: Follower, high_watermark: int) -> bool:
+def _join_at_high_watermark(leading: IsrState, follower: Follower, high_watermark: int) -> bool:
     return follower.id not in leading.isr and follower.offset >= high_watermark
 
 
@@ -75,7 +75,7 @@ def _durable_when_written(replica: Replica, log: PartitionLog) -> int:
 
 
 def _durable_if_led(replica: Replica, log: PartitionLog) -> int:
-    return log.synced_offset if replica.leading is None else log.log_end_offset
+    return log.synced_offset if replica.isr_state is None else log.log_end_offset
 
 
 def _claim_unsynced(patch: pytest.MonkeyPatch) -> None:
@@ -83,13 +83,13 @@ def _claim_unsynced(patch: pytest.MonkeyPatch) -> None:
 
     def append(replica: Replica, records: Buffer) -> bool:
         has_written = original(replica, records)
-        replica.durable_end = replica.log.log_end_offset
+        replica.durable_end_offset = replica.log.log_end_offset
         return has_written
 
     patch.setattr("chronik.broker.replica.Replica.append_from_leader", append)
 
 
-def _accept_any_response(plan: FetchPlan, key: Key) -> Followed | None:
+def _accept_any_response(plan: LeaderFetchSession, key: PartitionId) -> FollowedPartition | None:
     return plan.followed.get(key)
 
 
@@ -99,13 +99,13 @@ def _acknowledge_at_end_of_term(patch: pytest.MonkeyPatch) -> None:
 
 
 def _accept_roles_of_earlier_runs(patch: pytest.MonkeyPatch) -> None:
-    original = Replicas.__init__
+    original = ReplicaManager.__init__
 
-    def init(replicas: Replicas, *args: Any, **kwargs: Any) -> None:
+    def init(replicas: ReplicaManager, *args: Any, **kwargs: Any) -> None:
         original(replicas, *args, **kwargs)
-        replicas.began.set()
+        replicas.registered.set()
 
-    patch.setattr(Replicas, "__init__", init)
+    patch.setattr(ReplicaManager, "__init__", init)
 
 
 def _keep_epoch(partition: Partition, isr: tuple[int, ...], leader: int) -> Partition:
@@ -113,7 +113,7 @@ def _keep_epoch(partition: Partition, isr: tuple[int, ...], leader: int) -> Part
 
 
 def _elect_any_replica(partition: Partition, isr: tuple[int, ...], brokers: elections.Brokers) -> int:
-    online = [replica for replica in partition.replicas if replica in brokers and brokers[replica].online]
+    online = [replica for replica in partition.replicas if replica in brokers and brokers[replica].is_online]
     return online[0] if online else NO_LEADER
 
 
@@ -145,26 +145,28 @@ def _read_to_log_end(replica: Replica, offset: int, max_bytes: int, *, min_one_b
     return replica.log.read(offset, max_bytes, replica.log.log_end_offset, min_one_batch=min_one_batch)
 
 
-async def _never_truncate(fetcher: LeaderFetcher, key: Key, *_: Any) -> None:
-    fetcher._plan.failed(key, fetcher._clock.monotonic())
+async def _never_truncate(fetcher: LeaderFetcher, key: PartitionId, *_: Any) -> None:
+    fetcher._plan.delay_failed(key, fetcher._clock.monotonic())
 
 
 MUTANTS: Final = (
-    Mutant("ignores the ISR that it proposes", replaced("chronik.broker.in_sync.InSync._count", _count_isr_only)),
+    Mutant("ignores the ISR that it proposes", replaced("chronik.broker.isr_state.IsrState._count", _count_isr_only)),
     Mutant(
         "lets a follower join below the high watermark",
-        replaced("chronik.broker.in_sync.InSync.may_join", _join_always),
+        replaced("chronik.broker.isr_state.IsrState.can_join_isr", _join_always),
     ),
     Mutant(
         "lets a follower join below the epoch's start",
-        replaced("chronik.broker.in_sync.InSync.may_join", _join_at_high_watermark),
+        replaced("chronik.broker.isr_state.IsrState.can_join_isr", _join_at_high_watermark),
     ),
     Mutant("moves a follower's catch-up mark at every fetch", _move_mark_at_every_fetch),
     Mutant(
         "commits records that only the leader has",
-        replaced("chronik.broker.in_sync.InSync.high_watermark", lambda leading, own_end: own_end),
+        replaced("chronik.broker.isr_state.IsrState.high_watermark", lambda leading, own_end: own_end),
     ),
-    Mutant("counts progress of diverging logs", replaced("chronik.broker.replica.Replica.divergence", lambda *_: None)),
+    Mutant(
+        "counts progress of diverging logs", replaced("chronik.broker.replica.Replica.find_divergence", lambda *_: None)
+    ),
     Mutant(
         "counts unsynced records", replaced("chronik.broker.replica.Replica._durable_end_of", _durable_when_written)
     ),
@@ -175,17 +177,21 @@ MUTANTS: Final = (
     Mutant("acknowledges records that the follower has not synced", _claim_unsynced),
     Mutant(
         "abandons an ISR change with an unknown outcome",
-        replaced("chronik.replication.isr_keeper.DECIDED", tuple(ErrorCode)),
+        replaced("chronik.replication.isr_manager.FINAL_ERRORS", tuple(ErrorCode)),
     ),
     Mutant(
         "accepts responses of an earlier epoch",
-        replaced("chronik.replication.fetch_plan.FetchPlan.answerable", _accept_any_response),
+        replaced("chronik.replication.fetch_session.LeaderFetchSession.get_requested", _accept_any_response),
     ),
     Mutant("serves followers of any epoch", replaced("chronik.broker.replica.Replica.check_epoch", lambda *_: None)),
     Mutant(
-        "keeps empty leader epochs", replaced("chronik.log.partition.PartitionLog.forget_unused_epochs", lambda _: None)
+        "keeps empty leader epochs",
+        replaced("chronik.log.partition_log.PartitionLog.remove_empty_epochs", lambda _: None),
     ),
-    Mutant("never truncates its log", replaced("chronik.replication.following.LeaderFetcher._mend", _never_truncate)),
+    Mutant(
+        "never truncates its log",
+        replaced("chronik.replication.fetcher.LeaderFetcher._resolve_divergence", _never_truncate),
+    ),
     Mutant("acknowledges pending produce requests at the end of its term", _acknowledge_at_end_of_term),
     Mutant("takes roles of an earlier broker epoch", _accept_roles_of_earlier_runs),
     Mutant(
@@ -211,8 +217,14 @@ MUTANTS: Final = (
         "returns uncommitted records to consumers", replaced("chronik.broker.replica.Replica.read", _read_to_log_end)
     ),
     Mutant(
-        "forgets rejected batches", replaced("chronik.broker.requests.refusals.RefusedBatches.check", lambda *_: None)
+        "forgets rejected batches",
+        replaced("chronik.broker.requests.rejected_batches.RejectedBatches.check", lambda *_: None),
     ),
-    Mutant("remembers only five batches per producer", replaced("chronik.log.producers._long_stored", lambda *_: None)),
-    Mutant("stores duplicate batches", replaced("chronik.log.producers.ProducerStates.check", lambda *_: None)),
+    Mutant(
+        "remembers only five batches per producer", replaced("chronik.log.producer_state._long_stored", lambda *_: None)
+    ),
+    Mutant(
+        "stores duplicate batches",
+        replaced("chronik.log.producer_state.ProducerStateManager.check_batches", lambda *_: None),
+    ),
 )

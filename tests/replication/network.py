@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from chronik.peers.calls import CallRefused, CallTimedOut, Handler, PeerCalls, PeerUnavailable
-from tests.replication.virtual_loop import Life, VirtualLoop
+from chronik.peers.calls import CallHandler, CallRejected, CallTimedOut, PeerCalls, PeerUnavailable
+from tests.replication.virtual_loop import ProcessRun, VirtualLoop
 
 Link = tuple[int, int]
 
@@ -79,8 +79,8 @@ class Network:
         try:
             pieces = await target.handlers[kind](asker.node_id, payload)
             settle = partial(_succeed, answer, b"".join(pieces))
-        except CallRefused as refusal:
-            settle = partial(_fail, answer, CallRefused(str(refusal)))
+        except CallRejected as refusal:
+            settle = partial(_fail, answer, CallRejected(str(refusal)))
         if self.loses((target.node_id, asker.node_id)):
             self._break_later(answer)
         else:
@@ -96,7 +96,7 @@ class Network:
 class VirtualCalls(PeerCalls):
     """The calls of one run of a node."""
 
-    def __init__(self, node_id: int, network: Network, life: Life) -> None:
+    def __init__(self, node_id: int, network: Network, life: ProcessRun) -> None:
         super().__init__(lambda peer, frame: False)
         self.node_id = node_id
         self.life = life
@@ -105,7 +105,7 @@ class VirtualCalls(PeerCalls):
         network.endpoints[node_id] = self
 
     @property
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, CallHandler]:
         return self._handlers
 
     async def call(self, peer: int, kind: int, payload: bytes, timeout: float) -> memoryview:

@@ -22,14 +22,14 @@ from tests.replication.checker import Key, Violation
 from tests.replication.host import Process
 
 if TYPE_CHECKING:
-    from tests.replication.world import World
+    from tests.replication.simulation import ReplicationSimulation
 
 ALL: Final = -1
 BATCHES_UNDER_WAY_MAX: Final = 5
 """Maximum number of batches in flight: the number of batches that a broker remembers per producer."""
 
 Answer = tuple[ErrorCode, int]
-Told = Callable[[Answer], None]
+ResponseCallback = Callable[[Answer], None]
 
 _NOBODYS_CONTEXT: Final = contextvars.Context()
 _ORDERLY_SECONDS: Final = 1e-6
@@ -39,14 +39,14 @@ _ORDERLY_SECONDS: Final = 1e-6
 class Connection:
     """A client's connection to one run of a node."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: ReplicationSimulation, process: Process) -> None:
         self._world = world
         self._process = process
         self._arrival = self._return = 0.0
         self._waiting: deque[_Asked] = deque()
         self.is_broken = False
 
-    def ask(self, key: Key, data: bytes, told: Told) -> None:
+    def ask(self, key: Key, data: bytes, told: ResponseCallback) -> None:
         """Send a request; `told` receives the response, or REQUEST_TIMED_OUT if the connection breaks."""
         world = self._world
         asked = _Asked(told)
@@ -90,7 +90,7 @@ class Connection:
 
 @dataclass(eq=False)
 class _Asked:
-    told: Told
+    told: ResponseCallback
     answer: Answer | None = None
     is_told: bool = False
 
@@ -109,10 +109,10 @@ class Batch:
     was_sent: bool = False
 
 
-class Stream:
+class PartitionStream:
     """The batches that a producer sends to one partition."""
 
-    def __init__(self, world: World, producer: int, key: Key, *, retries_alone: bool) -> None:
+    def __init__(self, world: ReplicationSimulation, producer: int, key: Key, *, retries_alone: bool) -> None:
         """Create a stream. `retries_alone` retries one batch at a time as in Java, instead of all as in librdkafka.
 
         Both first wait for the responses to all requests in flight.
@@ -184,7 +184,7 @@ class Stream:
             self._moved.set()  # `run` retries rejected batches after all responses have arrived, as all clients do
             if batch in self.unacknowledged:  # its topic may have been deleted
                 self.unacknowledged.remove(batch)
-            self._check(lambda: self._world.checker.was_acknowledged(self.key, offset, parse_header(batch.data).crc))
+            self._check(lambda: self._world.checker.on_acknowledged(self.key, offset, parse_header(batch.data).crc))
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._was_deleted(batch):
             self.unacknowledged.remove(batch)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -210,11 +210,11 @@ class Stream:
 
 
 class PipelinedProducer:
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: ReplicationSimulation, number: int) -> None:
         self._world = world
         self._number = number
         self._retries_alone = world.chance.random() < 0.5
-        self.streams: dict[Key, Stream] = {}
+        self.streams: dict[Key, PartitionStream] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -229,10 +229,10 @@ class PipelinedProducer:
                 if wanted is not None:
                     self._stream(wanted[0], group).add()
 
-    def _stream(self, key: Key, group: asyncio.TaskGroup) -> Stream:
+    def _stream(self, key: Key, group: asyncio.TaskGroup) -> PartitionStream:
         stream = self.streams.get(key)
         if stream is None:
-            stream = Stream(self._world, self._number, key, retries_alone=self._retries_alone)
+            stream = PartitionStream(self._world, self._number, key, retries_alone=self._retries_alone)
             self.streams[key] = stream
             group.create_task(stream.run())
         return stream

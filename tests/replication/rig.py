@@ -6,25 +6,31 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from chronik.broker.in_sync import Follower
+from chronik.broker.isr_state import Follower
 from chronik.broker.replica import Replica
-from chronik.broker.replicas import Replicas
-from chronik.broker.requests.incoming import accept_produced
+from chronik.broker.replica_manager import ReplicaManager
+from chronik.broker.requests.produced_records import validate_produced_records
 from chronik.configs.resolver import ConfigResolver
 from chronik.files import FileCache
-from chronik.log.files.synced import SyncedOffsets
+from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.records import Partition
 from chronik.protocol.records import Record, encode_batch
-from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderAnswer, Position
-from chronik.replication.serving import ReplicaServer
+from chronik.replication.fetch_server import FollowerFetchServer
+from chronik.replication.messages import (
+    NO_SESSION,
+    FollowerFetchRequest,
+    FollowerFetchResponse,
+    FollowerPosition,
+    PartitionId,
+)
 from chronik.replication.throttle import ReplicationThrottle
-from tests.replication.consensus import Consensus, VirtualStore
 from tests.replication.disk import TwinDisk
 from tests.replication.host import VirtualFlusher
-from tests.replication.virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
+from tests.replication.metadata_log import SimulatedMetadataLog, VirtualStore
+from tests.replication.virtual_loop import ProcessRun, SlowDisk, VirtualClock, VirtualLoop
 
 TOPIC_ID = b"t" * 16
 LEADER, FOLLOWER, OTHER = 1, 2, 3
@@ -36,7 +42,7 @@ class Rig:
     def __init__(self, *, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
-        self.consensus = Consensus(self.loop, random.Random(1))
+        self.consensus = SimulatedMetadataLog(self.loop, random.Random(1))
         self.consensus.heal()
         for node in (LEADER, FOLLOWER, OTHER):
             self.consensus.command(RegisterBroker(node, "host", 9092, None, bytes([node]) * 16, bytes([node]) * 16))
@@ -55,10 +61,10 @@ class Rig:
             raise failure
 
     def _start(self) -> None:
-        self.store = VirtualStore(LEADER, b"l" * 16, self.consensus, Life(), lambda: False)
+        self.store = VirtualStore(LEADER, b"l" * 16, self.consensus, ProcessRun(), lambda: False)
         self.configs = ConfigResolver(self.store, LEADER, {"leader.replication.throttled.rate": "100"})
         files = TwinDisk()
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             LEADER,
             self.store,
             self.configs,
@@ -70,12 +76,12 @@ class Rig:
             on_fatal=self.fatal.append,
         )
         throttle = ReplicationThrottle("leader", LEADER, self.store, self.configs, self.clock)
-        self.server = ReplicaServer(
+        self.server = FollowerFetchServer(
             self.store, self.replicas, self.clock, lambda *progress: self.progress.append(progress), throttle
         )
         self.store.begin(len(self.consensus.log))
-        self.store.subscribe(self.replicas.apply)
-        self.replicas.begin()
+        self.store.subscribe(self.replicas.apply_delta)
+        self.replicas.start()
 
     def command(self, command: Command) -> None:
         """Commit a command and apply it on the leader."""
@@ -86,7 +92,7 @@ class Rig:
         return self.store.image.topics["topic"].partitions[index]
 
     def replica(self, index: int = 0) -> Replica:
-        return self.replicas.by_id(TOPIC_ID, index)
+        return self.replicas.get_leader_by_id(TOPIC_ID, index)
 
     def epoch_of(self, node: int) -> int:
         return self.store.image.brokers[node].epoch
@@ -95,15 +101,17 @@ class Rig:
         """Append a batch with one record and return its offset."""
         replica = self.replica(index)
         batch = bytearray(encode_batch([Record(0, 0, None, value)]))
-        return replica.append(accept_produced(memoryview(batch), replica.rules, 13, 0)).base_offset
+        return replica.append(validate_produced_records(memoryview(batch), replica.produce_rules, 13, 0)).base_offset
 
-    def at(self, offset: int, index: int = 0, *, last_epoch: int = -1, leader_epoch: int | None = None) -> Position:
+    def at(
+        self, offset: int, index: int = 0, *, last_epoch: int = -1, leader_epoch: int | None = None
+    ) -> FollowerPosition:
         """Return a follower's position in a partition."""
         epoch = self.partition(index).leader_epoch if leader_epoch is None else leader_epoch
-        return Position(TOPIC_ID, index, epoch, offset, last_epoch, 0)
+        return FollowerPosition(TOPIC_ID, index, epoch, offset, last_epoch, 0)
 
 
-class PlayedFollower:
+class FakeFollower:
     """A fake follower that sends fetches in the order of its session."""
 
     def __init__(self, rig: Rig, node: int = FOLLOWER) -> None:
@@ -114,14 +122,14 @@ class PlayedFollower:
 
     async def fetch(
         self,
-        *positions: Position,
+        *positions: FollowerPosition,
         wait_ms: int = 0,
         max_bytes: int = 1 << 20,
-        forgotten: tuple[Key, ...] = (),
+        forgotten: tuple[PartitionId, ...] = (),
         broker_epoch: int | None = None,
-    ) -> LeaderAnswer:
+    ) -> FollowerFetchResponse:
         epoch = self._rig.epoch_of(self._node) if broker_epoch is None else broker_epoch
-        request = FollowerFetch(epoch, self.session_id, self.turn, positions, forgotten, wait_ms, max_bytes)
+        request = FollowerFetchRequest(epoch, self.session_id, self.turn, positions, forgotten, wait_ms, max_bytes)
         answer = await self._rig.server.fetch(self._node, request)
         self.turn = 0 if answer.session_id == NO_SESSION else 1 if not self.session_id else self.turn + 1
         self.session_id = answer.session_id

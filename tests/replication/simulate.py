@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 
-from tests.replication.growing import GrowingWorld
-from tests.replication.world import World
+from tests.replication.membership_simulation import ReplicationMembershipSimulation
+from tests.replication.simulation import ReplicationSimulation
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         begun = time.perf_counter()
-        world = GrowingWorld(seed) if arguments.growing else World(seed)
+        world = ReplicationMembershipSimulation(seed) if arguments.growing else ReplicationSimulation(seed)
         world.run()
         checker = world.checker
         print(

@@ -7,8 +7,13 @@ from types import SimpleNamespace
 from typing import cast
 
 from chronik.broker.replica import Replica
-from chronik.replication.fetch_plan import RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX, WAIT_SECONDS_MAX, FetchPlan
-from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderAnswer
+from chronik.replication.fetch_session import (
+    FETCH_WAIT_SECONDS_MAX,
+    RETRY_SECONDS_FIRST,
+    RETRY_SECONDS_MAX,
+    LeaderFetchSession,
+)
+from chronik.replication.messages import NO_SESSION, FollowerFetchRequest, FollowerFetchResponse, PartitionId
 
 BROKER_EPOCH = 5
 
@@ -21,44 +26,44 @@ class FakeReplica:
     last_epoch: int = 0
     is_all_durable: bool = True
     topic_id: bytes = b"t" * 16
-    log: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(log_start_offset=0, missing_from=None))
+    log: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(log_start_offset=0, missing_start_offset=None))
     opened_log: object | None = "open"
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PartitionId:
         return (self.topic_id, self.index)
 
 
-def follow(plan: FetchPlan, replica: FakeReplica) -> bool:
+def follow(plan: LeaderFetchSession, replica: FakeReplica) -> bool:
     return plan.follow(cast(Replica, replica))
 
 
-def make_plan(*replicas: FakeReplica) -> FetchPlan:
-    plan = FetchPlan()
+def make_plan(*replicas: FakeReplica) -> LeaderFetchSession:
+    plan = LeaderFetchSession()
     for replica in replicas:
         assert follow(plan, replica)
     return plan
 
 
-def request(plan: FetchPlan, now: float = 0.0) -> FollowerFetch:
-    return plan.request(BROKER_EPOCH, now)
+def request(plan: LeaderFetchSession, now: float = 0.0) -> FollowerFetchRequest:
+    return plan.build_request(BROKER_EPOCH, now)
 
 
-def requested_partitions(fetch: FollowerFetch) -> list[int]:
+def requested_partitions(fetch: FollowerFetchRequest) -> list[int]:
     return [position.partition for position in fetch.positions]
 
 
-def make_plan_in_session(*replicas: FakeReplica) -> FetchPlan:
+def make_plan_in_session(*replicas: FakeReplica) -> LeaderFetchSession:
     plan = make_plan(*replicas)
     request(plan)
-    assert plan.answered(LeaderAnswer(33))
+    assert plan.on_response(FollowerFetchResponse(33))
     return plan
 
 
 def test_first_fetch_contains_all_partitions_and_no_session() -> None:
     first, second = FakeReplica(0), FakeReplica(1, durable_end=20, last_epoch=3)
     fetch = request(make_plan(first, second))
-    assert (fetch.broker_epoch, fetch.session_id, fetch.turn) == (BROKER_EPOCH, NO_SESSION, 0)
+    assert (fetch.broker_epoch, fetch.session_id, fetch.session_epoch) == (BROKER_EPOCH, NO_SESSION, 0)
     assert requested_partitions(fetch) == [0, 1]
     assert (fetch.positions[1].offset, fetch.positions[1].last_epoch, fetch.positions[1].leader_epoch) == (20, 3, 1)
 
@@ -67,32 +72,32 @@ def test_later_fetches_contain_only_changed_partitions() -> None:
     first, second = FakeReplica(0), FakeReplica(1)
     plan = make_plan_in_session(first, second)
     fetch = request(plan)
-    assert (requested_partitions(fetch), fetch.session_id, fetch.turn) == ([], 33, 1)
-    plan.answered(LeaderAnswer(33))
-    plan.changed(second.key)
+    assert (requested_partitions(fetch), fetch.session_id, fetch.session_epoch) == ([], 33, 1)
+    plan.on_response(FollowerFetchResponse(33))
+    plan.mark_changed(second.key)
     fetch = request(plan)
-    assert (requested_partitions(fetch), fetch.turn) == ([1], 2)
+    assert (requested_partitions(fetch), fetch.session_epoch) == ([1], 2)
 
 
 def test_unknown_session_is_restarted_with_all_partitions() -> None:
     plan = make_plan_in_session(FakeReplica(0), FakeReplica(1))
     request(plan)
-    assert not plan.answered(LeaderAnswer(NO_SESSION))
+    assert not plan.on_response(FollowerFetchResponse(NO_SESSION))
     fetch = request(plan)
-    assert (requested_partitions(fetch), fetch.session_id, fetch.turn) == ([0, 1], NO_SESSION, 0)
+    assert (requested_partitions(fetch), fetch.session_id, fetch.session_epoch) == ([0, 1], NO_SESSION, 0)
 
 
 def test_lost_response_restarts_session_with_all_partitions() -> None:
     plan = make_plan_in_session(FakeReplica(0), FakeReplica(1))
     request(plan)
-    plan.lost()
+    plan.reset()
     assert requested_partitions(request(plan)) == [0, 1]
 
 
 def test_unsynced_partition_is_omitted_without_delaying_fetch() -> None:
     replica = FakeReplica(0, is_all_durable=False)
     plan = make_plan(replica)
-    assert plan.undurable() == [cast(Replica, replica)]
+    assert plan.replicas_to_sync() == [cast(Replica, replica)]
     fetch = request(plan)
     assert (requested_partitions(fetch), fetch.max_wait_ms) == ([], 0)
     replica.is_all_durable = True
@@ -102,7 +107,7 @@ def test_unsynced_partition_is_omitted_without_delaying_fetch() -> None:
 def test_unopened_log_is_omitted_until_opened() -> None:
     replica = FakeReplica(0, opened_log=None)
     plan = make_plan(replica)
-    assert plan.unopened() == [cast(Replica, replica)]
+    assert plan.replicas_to_open() == [cast(Replica, replica)]
     assert requested_partitions(request(plan)) == []
     replica.opened_log = "open"
     assert requested_partitions(request(plan)) == [0]
@@ -111,30 +116,30 @@ def test_unopened_log_is_omitted_until_opened() -> None:
 def test_response_for_unrequested_partition_is_ignored() -> None:
     replica = FakeReplica(0)
     plan = make_plan(replica)
-    assert plan.answerable(replica.key) is None
+    assert plan.get_requested(replica.key) is None
     request(plan)
-    assert plan.answerable(replica.key) is not None
-    assert plan.answerable((replica.topic_id, 7)) is None
+    assert plan.get_requested(replica.key) is not None
+    assert plan.get_requested((replica.topic_id, 7)) is None
 
 
 def test_response_for_earlier_epoch_is_ignored() -> None:
     replica = FakeReplica(0)
     plan = make_plan_in_session(replica)
-    before = plan.answerable(replica.key)
+    before = plan.get_requested(replica.key)
     assert before is not None
     replica.leader_epoch = 2
     assert follow(plan, replica)
-    assert plan.answerable(replica.key) is None
+    assert plan.get_requested(replica.key) is None
     assert not plan.is_current(replica.key, before)
     assert request(plan).positions[0].leader_epoch == 2
-    assert plan.answerable(replica.key) is not None
+    assert plan.get_requested(replica.key) is not None
 
 
 def test_response_for_replaced_log_is_ignored() -> None:
     plan = make_plan_in_session(FakeReplica(0))
     again = FakeReplica(0)
     assert follow(plan, again)
-    assert plan.answerable(again.key) is None
+    assert plan.get_requested(again.key) is None
 
 
 def test_following_same_partition_twice_changes_nothing() -> None:
@@ -147,19 +152,19 @@ def test_following_same_partition_twice_changes_nothing() -> None:
 def test_unfollowed_partition_is_reported_once_within_session() -> None:
     first, second = FakeReplica(0), FakeReplica(1)
     plan = make_plan_in_session(first, second)
-    plan.forget(second.key)
+    plan.unfollow(second.key)
     assert request(plan).forgotten == (second.key,)
-    plan.answered(LeaderAnswer(33))
+    plan.on_response(FollowerFetchResponse(33))
     assert request(plan).forgotten == ()
-    plan.forget(first.key)
-    plan.lost()
+    plan.unfollow(first.key)
+    plan.reset()
     assert request(plan).forgotten == ()
 
 
 def test_refollowed_partition_is_not_reported_as_forgotten() -> None:
     replica = FakeReplica(0)
     plan = make_plan_in_session(replica)
-    plan.forget(replica.key)
+    plan.unfollow(replica.key)
     follow(plan, replica)
     fetch = request(plan)
     assert (fetch.forgotten, requested_partitions(fetch)) == ((), [0])
@@ -168,11 +173,11 @@ def test_refollowed_partition_is_not_reported_as_forgotten() -> None:
 def test_failed_partition_backs_off_without_delaying_others() -> None:
     bad, good = FakeReplica(0), FakeReplica(1)
     plan = make_plan_in_session(bad, good)
-    rests = [plan.failed(bad.key, 0.0) for _ in range(10)]
+    rests = [plan.delay_failed(bad.key, 0.0) for _ in range(10)]
     assert rests[0] == RETRY_SECONDS_FIRST
     assert rests == sorted(rests)
     assert rests[-1] == RETRY_SECONDS_MAX
-    plan.changed(good.key)
+    plan.mark_changed(good.key)
     assert requested_partitions(request(plan, now=0.5)) == [1]
     assert requested_partitions(request(plan, now=RETRY_SECONDS_MAX)) == [0]
 
@@ -180,26 +185,26 @@ def test_failed_partition_backs_off_without_delaying_others() -> None:
 def test_success_resets_backoff() -> None:
     replica = FakeReplica(0)
     plan = make_plan_in_session(replica)
-    plan.failed(replica.key, 0.0)
-    plan.failed(replica.key, 0.0)
-    plan.changed(replica.key)
+    plan.delay_failed(replica.key, 0.0)
+    plan.delay_failed(replica.key, 0.0)
+    plan.mark_changed(replica.key)
     assert requested_partitions(request(plan)) == [0]
-    assert plan.failed(replica.key, 0.0) == RETRY_SECONDS_FIRST
+    assert plan.delay_failed(replica.key, 0.0) == RETRY_SECONDS_FIRST
 
 
 def test_fetch_wait_ends_when_next_paused_partition_is_due() -> None:
     replica = FakeReplica(0)
     plan = make_plan_in_session(replica)
-    assert request(plan).max_wait_ms == int(WAIT_SECONDS_MAX * 1000)
-    plan.rest(replica.key, 0.2)
+    assert request(plan).max_wait_ms == int(FETCH_WAIT_SECONDS_MAX * 1000)
+    plan.pause(replica.key, 0.2)
     assert request(plan).max_wait_ms == 200
 
 
 def test_lost_session_does_not_resume_paused_partitions() -> None:
     resting, other = FakeReplica(0), FakeReplica(1)
     plan = make_plan_in_session(resting, other)
-    plan.rest(resting.key, 5.0)
-    plan.lost()
+    plan.pause(resting.key, 5.0)
+    plan.reset()
     assert requested_partitions(request(plan, now=1.0)) == [1]
     assert sorted(requested_partitions(request(plan, now=5.0))) == [0, 1]
 
@@ -207,8 +212,8 @@ def test_lost_session_does_not_resume_paused_partitions() -> None:
 def test_repeatedly_truncated_partition_backs_off() -> None:
     replica = FakeReplica(0)
     plan = make_plan_in_session(replica)
-    plan.cut(replica.key, 100, 0.0)
+    plan.record_truncation(replica.key, 100, 0.0)
     assert requested_partitions(request(plan)) == [0]
-    plan.cut(replica.key, 90, 0.0)
+    plan.record_truncation(replica.key, 90, 0.0)
     assert requested_partitions(request(plan)) == []
     assert requested_partitions(request(plan, now=RETRY_SECONDS_MAX)) == [0]

@@ -8,7 +8,7 @@ import pytest
 
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.peers.calls import PeerCalls
-from chronik.replication.following import Following
+from chronik.replication.fetcher import ReplicaFetchers
 from chronik.replication.throttle import ReplicationThrottle
 from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, Rig
 
@@ -18,7 +18,7 @@ def test_leader_changes_during_shutdown_are_handled(iterations: int) -> None:
     async def scenario(rig: Rig) -> None:
         throttle = ReplicationThrottle("follower", LEADER, rig.store, rig.configs, rig.clock)
         calls = PeerCalls(lambda peer, frame: True)  # fetches never receive a response
-        following = Following(LEADER, rig.replicas, calls, rig.clock, lambda: rig.epoch_of(LEADER), throttle)
+        following = ReplicaFetchers(LEADER, rig.replicas, calls, rig.clock, lambda: rig.epoch_of(LEADER), throttle)
         rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
         rig.command(SetPartitionLeader(TOPIC_ID, 1, OTHER))
         running = asyncio.ensure_future(following.run())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from chronik.broker.in_sync import Follower, InSync
+from chronik.broker.isr_state import Follower, IsrState
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.commands.partitions import IsrMember
 from chronik.metadata.records import Partition
@@ -21,26 +21,26 @@ class Life:
     fetched_at: float = 0.0
 
 
-def in_sync(isr: tuple[int, ...] = (LEADER, FIRST, SECOND), *, epoch_start: int = 0) -> InSync:
-    leading = InSync(LEADER, Partition((LEADER, FIRST, SECOND), isr, LEADER, leader_epoch=4, partition_epoch=9), 0.0)
+def in_sync(isr: tuple[int, ...] = (LEADER, FIRST, SECOND), *, epoch_start: int = 0) -> IsrState:
+    leading = IsrState(LEADER, Partition((LEADER, FIRST, SECOND), isr, LEADER, leader_epoch=4, partition_epoch=9), 0.0)
     leading.epoch_start_offset = epoch_start
     return leading
 
 
 def fetch(
-    leading: InSync, node: int, offset: int, *, end: int = 100, now: float = 0.0, life: Life | None = None
+    leading: IsrState, node: int, offset: int, *, end: int = 100, now: float = 0.0, life: Life | None = None
 ) -> Follower:
     follower = leading.followers[node]
     life = life or Life()
     life.fetched_at = now
-    follower.fetched(offset, 0, life, end, now)
+    follower.record_fetch(offset, 0, life, end, now)
     return follower
 
 
 def change(
-    leading: InSync, *, high_watermark: int = 0, end: int = 100, now: float = 0.0, fenced: tuple[int, ...] = ()
+    leading: IsrState, *, high_watermark: int = 0, end: int = 100, now: float = 0.0, fenced: tuple[int, ...] = ()
 ) -> tuple[IsrMember, ...] | None:
-    return leading.change(high_watermark, end, now, LAG_SECONDS_MAX, lambda broker: broker not in fenced)
+    return leading.next_isr(high_watermark, end, now, LAG_SECONDS_MAX, lambda broker: broker not in fenced)
 
 
 def ids(members: tuple[IsrMember, ...] | None) -> tuple[int, ...]:
@@ -80,23 +80,23 @@ def test_sole_isr_member_commits_alone() -> None:
 def test_joining_follower_counts_until_proposal_is_decided() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 50)
-    leading.propose((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
+    leading.set_proposed((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
     assert leading.high_watermark(60) == 50
-    leading.refused()
+    leading.drop_proposed()
     assert leading.high_watermark(60) == 60
 
 
 def test_leaving_follower_counts_until_proposal_is_decided() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 50)
-    leading.propose((IsrMember(LEADER, NO_EPOCH),))
+    leading.set_proposed((IsrMember(LEADER, NO_EPOCH),))
     assert leading.high_watermark(60) == 50
 
 
 def test_partition_change_decides_proposal() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 50)
-    leading.propose((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
+    leading.set_proposed((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
     partition = Partition((LEADER, FIRST, SECOND), (LEADER,), LEADER, 4, 10)
     leading.update(partition, 1.0)
     assert leading.proposed is None
@@ -105,7 +105,7 @@ def test_partition_change_decides_proposal() -> None:
 
 def test_unchanged_partition_does_not_decide_proposal() -> None:
     leading = in_sync((LEADER,))
-    leading.propose((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
+    leading.set_proposed((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
     leading.update(Partition((LEADER, FIRST, SECOND), (LEADER,), LEADER, 4, 9), 1.0)
     assert leading.proposed == (LEADER, FIRST)
 
@@ -117,7 +117,7 @@ def test_readded_replica_starts_without_progress() -> None:
     leading.update(partition, 1.0)
     leading.update(replace(partition, replicas=(LEADER, SECOND, FIRST), partition_epoch=11), 1.0)
     assert leading.followers[FIRST].offset < 0
-    assert not leading.may_join(leading.followers[FIRST], 0)
+    assert not leading.can_join_isr(leading.followers[FIRST], 0)
 
 
 # -- joining the ISR --------------------------------------------------------------------------------------------------
@@ -125,31 +125,31 @@ def test_readded_replica_starts_without_progress() -> None:
 
 def test_follower_with_all_committed_records_joins() -> None:
     leading = in_sync((LEADER,))
-    assert not leading.may_join(fetch(leading, FIRST, 59), 60)
-    assert leading.may_join(fetch(leading, FIRST, 60), 60)
+    assert not leading.can_join_isr(fetch(leading, FIRST, 59), 60)
+    assert leading.can_join_isr(fetch(leading, FIRST, 60), 60)
     assert change(leading, high_watermark=60) == (IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7))
 
 
 def test_follower_must_reach_start_of_leader_epoch_to_join() -> None:
     leading = in_sync((LEADER,), epoch_start=80)
-    assert not leading.may_join(fetch(leading, FIRST, 79), 60)
-    assert leading.may_join(fetch(leading, FIRST, 80), 60)
+    assert not leading.can_join_isr(fetch(leading, FIRST, 79), 60)
+    assert leading.can_join_isr(fetch(leading, FIRST, 80), 60)
 
 
 def test_no_follower_joins_before_epoch_start_is_known() -> None:
     leading = in_sync((LEADER,))
     leading.epoch_start_offset = -1
-    assert not leading.may_join(fetch(leading, FIRST, 100), 60)
+    assert not leading.can_join_isr(fetch(leading, FIRST, 100), 60)
 
 
 def test_follower_without_fetch_does_not_join_empty_partition() -> None:
     leading = in_sync((LEADER,))
-    assert not leading.may_join(leading.followers[FIRST], 0)
+    assert not leading.can_join_isr(leading.followers[FIRST], 0)
 
 
 def test_isr_member_is_not_proposed_again() -> None:
     leading = in_sync()
-    assert not leading.may_join(fetch(leading, FIRST, 100), 60)
+    assert not leading.can_join_isr(fetch(leading, FIRST, 100), 60)
 
 
 def test_fenced_broker_does_not_join() -> None:
@@ -163,10 +163,10 @@ def test_only_one_isr_change_is_pending() -> None:
     fetch(leading, FIRST, 100)
     proposed = change(leading, high_watermark=60)
     assert proposed is not None
-    leading.propose(proposed)
+    leading.set_proposed(proposed)
     fetch(leading, SECOND, 100)
     assert change(leading, high_watermark=60) is None
-    leading.refused()
+    leading.drop_proposed()
     assert ids(change(leading, high_watermark=60)) == (LEADER, FIRST, SECOND)
 
 
@@ -183,7 +183,7 @@ def test_lagging_follower_leaves_after_lag_time() -> None:
     leading = in_sync()
     fetch(leading, FIRST, 100, now=5.0)
     fetch(leading, SECOND, 99, now=5.0)
-    leading.followers[FIRST].falls_behind()
+    leading.followers[FIRST].record_leader_append()
     assert ids(change(leading, end=101, now=12.0)) == (LEADER, FIRST)
 
 
@@ -283,7 +283,7 @@ def test_member_fetching_below_high_watermark_has_lost_records() -> None:
 
 def test_low_watermark_is_lowest_log_start_of_live_replicas() -> None:
     leading = in_sync()
-    leading.followers[FIRST].fetched(50, 10, Life(), 100, 0.0)
-    leading.followers[SECOND].fetched(50, 5, Life(), 100, 0.0)
+    leading.followers[FIRST].record_fetch(50, 10, Life(), 100, 0.0)
+    leading.followers[SECOND].record_fetch(50, 5, Life(), 100, 0.0)
     assert leading.low_watermark(20, lambda broker: True) == 5
     assert leading.low_watermark(20, lambda broker: broker != SECOND) == 10

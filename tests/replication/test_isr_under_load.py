@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.broker.in_sync import Follower, FollowerLife
+from chronik.broker.isr_state import Follower, FollowerBroker
 from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX
-from tests.long import SEED, count
 from tests.replication import backlog
 from tests.replication.backlog import LAG_SECONDS_MAX, SECOND, Backlog, request_bytes_max
+from tests.run_size import SEED, sized
 
-SEEDS = range((SEED - 1) * 1000 + 1, (SEED - 1) * 1000 + 1 + count(2, 50))
+SEEDS = range((SEED - 1) * 1000 + 1, (SEED - 1) * 1000 + 1 + sized(2, 50))
 CONNECTIONS = (1, 64, 1000)
 LOAD_SECONDS = 4 * LAG_SECONDS_MAX
 SLOW_FOLLOWER, FAST_FOLLOWER = 25e6, 60e6
@@ -63,15 +63,15 @@ def test_stopped_follower_leaves_isr_after_lag_time_and_returns(seed: int, conne
 
 @pytest.mark.parametrize("connections", CONNECTIONS[1:])  # a single blocked connection has no backlog
 def test_simulation_detects_mark_moved_at_every_fetch(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched = Follower.fetched
+    fetched = Follower.record_fetch
 
     def fetched_and_moved(
-        self: Follower, offset: int, log_start_offset: int, life: FollowerLife, leader_end: int, now: float
+        self: Follower, offset: int, log_start_offset: int, life: FollowerBroker, leader_end: int, now: float
     ) -> None:
         fetched(self, offset, log_start_offset, life, leader_end, now)
         self._set_mark(leader_end, now)
 
-    monkeypatch.setattr("chronik.broker.in_sync.Follower.fetched", fetched_and_moved)
+    monkeypatch.setattr("chronik.broker.isr_state.Follower.record_fetch", fetched_and_moved)
     with pytest.raises(AssertionError):
         check_isr_stays_complete(SEEDS[0], connections)
 

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.broker.housekeeping import Housekeeping
-from chronik.broker.replicas import REPLICAS_PER_TURN
+from chronik.broker.log_maintenance import LogMaintenance
+from chronik.broker.replica_manager import REPLICAS_PER_ITERATION
 from chronik.configs.resolver import ConfigResolver
 from chronik.replication.checkpoints import OffsetCheckpoints
-from chronik.replication.isr_keeper import IsrKeeper
+from chronik.replication.isr_manager import IsrManager
 from tests.replication.rig import Rig
 
-PARTITIONS = 4 * REPLICAS_PER_TURN + 1
+PARTITIONS = 4 * REPLICAS_PER_ITERATION + 1
 
 
 class ProcessedPartitions:
@@ -44,23 +44,23 @@ def _check_job(processed: ProcessedPartitions, job: Callable[[Rig], Coroutine[An
         work = asyncio.ensure_future(job(rig))
         await processed.until_all_are_processed()
         work.cancel()
-        assert processed.most_in_a_turn <= REPLICAS_PER_TURN
+        assert processed.most_in_a_turn <= REPLICAS_PER_ITERATION
 
     Rig(partitions=PARTITIONS).run(scenario)
 
 
-def _housekeeping(rig: Rig) -> Housekeeping:
+def _housekeeping(rig: Rig) -> LogMaintenance:
     configs = SimpleNamespace(broker_int=lambda name: 0, broker_flag=lambda name: True)
-    return Housekeeping(rig.replicas, cast(Any, None), cast(ConfigResolver, configs), rig.clock)
+    return LogMaintenance(rig.replicas, cast(Any, None), cast(ConfigResolver, configs), rig.clock)
 
 
 def test_isr_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
-    monkeypatch.setattr("chronik.broker.in_sync.InSync.change", processed)
+    monkeypatch.setattr("chronik.broker.isr_state.IsrState.next_isr", processed)
 
     async def job(rig: Rig) -> None:
-        keeper = IsrKeeper(1, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(1))
-        await keeper._mend(list(rig.replicas))
+        keeper = IsrManager(1, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(1))
+        await keeper._update_isrs(list(rig.replicas))
 
     _check_job(processed, job)
 
@@ -73,9 +73,9 @@ def test_offset_checkpoint_yields_between_partitions(monkeypatch: pytest.MonkeyP
 
 def test_periodic_sync_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
-    monkeypatch.setattr("chronik.broker.syncs.Syncs.request_if_needed", processed)
-    monkeypatch.setattr("chronik.broker.housekeeping.SYNC_SECONDS", 0)
-    _check_job(processed, lambda rig: _housekeeping(rig)._keep_syncing())
+    monkeypatch.setattr("chronik.broker.log_syncer.LogSyncer.request_sync_if_needed", processed)
+    monkeypatch.setattr("chronik.broker.log_maintenance.SYNC_SECONDS", 0)
+    _check_job(processed, lambda rig: _housekeeping(rig)._run_syncs())
 
 
 def test_compaction_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,12 +84,12 @@ def test_compaction_check_yields_between_partitions(monkeypatch: pytest.MonkeyPa
     async def compact(*_: object) -> None:
         processed()
 
-    monkeypatch.setattr("chronik.broker.housekeeping.Housekeeping._compact", compact)
-    monkeypatch.setattr("chronik.broker.housekeeping.COMPACTION_REST_SECONDS_MIN", 0.0)
-    _check_job(processed, lambda rig: _housekeeping(rig)._keep_compacting())
+    monkeypatch.setattr("chronik.broker.log_maintenance.LogMaintenance._compact", compact)
+    monkeypatch.setattr("chronik.broker.log_maintenance.COMPACTION_PAUSE_SECONDS_MIN", 0.0)
+    _check_job(processed, lambda rig: _housekeeping(rig)._run_compaction())
 
 
 def test_retention_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
     monkeypatch.setattr("chronik.broker.replica.Replica.apply_retention", processed)
-    _check_job(processed, lambda rig: _housekeeping(rig)._keep_retention())
+    _check_job(processed, lambda rig: _housekeeping(rig)._run_retention())

@@ -17,8 +17,8 @@ from chronik.metadata.commands.partitions import (
 )
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.peers.calls import PeerCalls
-from chronik.replication.following import LEAVING_SECONDS, Following
-from chronik.replication.isr_keeper import IsrKeeper
+from chronik.replication.fetcher import ISR_CHECK_SECONDS, ReplicaFetchers
+from chronik.replication.isr_manager import IsrManager
 from chronik.replication.throttle import ReplicationThrottle
 from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, Rig
 
@@ -29,9 +29,9 @@ LOST_END = 5
 async def lose_first_records(rig: Rig, index: int) -> Replica:
     rig.append(index=index)
     replica = rig.replica(index)
-    await replica.syncs.all_synced()
-    replica.log.missing_from = replica.log.log_end_offset
-    replica.log.missing_end = LOST_END
+    await replica.syncer.wait_until_synced()
+    replica.log.missing_start_offset = replica.log.log_end_offset
+    replica.log.missing_end_offset = LOST_END
     return replica
 
 
@@ -48,7 +48,7 @@ def test_leader_change_during_sync_of_other_partition(
         lose_log(rig, 1)
         throttle = ReplicationThrottle("follower", LEADER, rig.store, rig.configs, rig.clock)
         calls = PeerCalls(lambda peer, frame: True)  # fetches never receive a response
-        following = Following(LEADER, rig.replicas, calls, rig.clock, lambda: rig.epoch_of(LEADER), throttle)
+        following = ReplicaFetchers(LEADER, rig.replicas, calls, rig.clock, lambda: rig.epoch_of(LEADER), throttle)
         for index in range(2):
             rig.command(SetPartitionLeader(TOPIC_ID, index, FOLLOWER))
         rig.command(ReportLostRecords(LEADER, rig.epoch_of(LEADER), (PartitionKey(TOPIC_ID, 0),)))
@@ -59,10 +59,10 @@ def test_leader_change_during_sync_of_other_partition(
                 waited.append(log)
                 rig.command(change)
 
-        rig.replicas._flusher.settled = settled  # type: ignore[method-assign]
+        rig.replicas._flusher.wait_until_idle = settled  # type: ignore[method-assign]
         running = asyncio.ensure_future(following.run())
-        await asyncio.sleep(3 * LEAVING_SECONDS)
-        assert waited == [first.syncs]
+        await asyncio.sleep(3 * ISR_CHECK_SECONDS)
+        assert waited == [first.syncer]
         assert not running.done()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -72,19 +72,19 @@ def test_leader_change_during_sync_of_other_partition(
 
 def test_lost_partition_reassigned_before_replica_is_updated() -> None:
     async def scenario(rig: Rig) -> None:
-        keeper = IsrKeeper(LEADER, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(LEADER))
+        keeper = IsrManager(LEADER, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(LEADER))
         lose_log(rig, 0)
-        replica = rig.replicas.led(TOPIC_ID, 0)
+        replica = rig.replicas.find_leader(TOPIC_ID, 0)
         assert replica is not None
         replica.open()
-        assert replica.log.is_lost
+        assert replica.log.has_lost_all_records
         rig.store._subscribers.clear()  # the replica does not receive the change yet
         rig.command(ReassignPartitions((Reassignment(TOPIC_ID, 0, (FOLLOWER, OTHER)),)))
         assert rig.partition().replicas == (FOLLOWER, OTHER)
-        await keeper._mend([replica])
-        replica.was_out_of_isr = True  # elected uncleanly by an operator
-        await keeper._mend([replica])
-        assert replica.log.is_lost
+        await keeper._update_isrs([replica])
+        replica.has_been_out_of_isr = True  # elected uncleanly by an operator
+        await keeper._update_isrs([replica])
+        assert replica.log.has_lost_all_records
 
     Rig().run(scenario)
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.long import SEED, count
-from tests.replication.growing import GrowingWorld
+from tests.replication.membership_simulation import ReplicationMembershipSimulation
+from tests.run_size import SEED, sized
 
 pytestmark = pytest.mark.slow
 
-SEEDS = count(40, 10_000)
+SEEDS = sized(40, 10_000)
 PART = 10
 """Seeds per test, so that pytest-xdist can distribute them."""
 FIRST = (SEED - 1) * SEEDS + 1
 
 
-def run(seed: int) -> GrowingWorld:
-    world = GrowingWorld(seed)
+def run(seed: int) -> ReplicationMembershipSimulation:
+    world = ReplicationMembershipSimulation(seed)
     try:
         world.run()
     except Exception as error:

@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from chronik.errors import ChronikError
-from tests.log import test_producers_write_each_batch_once
-from tests.metadata import test_leaders_never_repeat_an_epoch
+from tests.log import test_producer_state
+from tests.metadata import test_brokers
 from tests.replication import (
     test_fetch_server,
     test_fetch_session,
@@ -17,7 +17,7 @@ from tests.replication import (
     test_isr_manager,
 )
 from tests.replication.mutants import MUTANTS, Mutant
-from tests.replication.world import World
+from tests.replication.simulation import ReplicationSimulation
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +33,8 @@ PLAIN_TEST_MODULES = (
     test_fetch_session,
     test_isr_manager,
     test_fetch_server,
-    test_leaders_never_repeat_an_epoch,
-    test_producers_write_each_batch_once,
+    test_brokers,
+    test_producer_state,
 )
 
 
@@ -63,7 +63,7 @@ def find_failing_plain_test() -> str | None:
 def find_failing_seed(seeds: range) -> int | None:
     for seed in seeds:
         try:
-            World(seed).run()
+            ReplicationSimulation(seed).run()
         except DETECTED:
             return seed
     return None

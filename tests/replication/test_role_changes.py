@@ -6,13 +6,13 @@ import asyncio
 from itertools import pairwise
 
 from chronik.broker.replica import Replica
-from chronik.broker.replicas import CHANGES_PER_TURN
+from chronik.broker.replica_manager import CHANGES_PER_ITERATION
 from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, PartitionAssignment, UpdateTopicConfig
 from tests.replication.rig import FOLLOWER, LEADER, OTHER, Rig
 
-TOPICS = 3 * CHANGES_PER_TURN + 7
+TOPICS = 3 * CHANGES_PER_ITERATION + 7
 REPLICAS = (FOLLOWER, LEADER, OTHER)
 
 
@@ -31,27 +31,27 @@ def many_topics(count: int = TOPICS) -> Rig:
 
 
 def led_replicas(rig: Rig) -> list[Replica]:
-    return [replica for replica in rig.replicas if replica.leads and replica.topic_name != "topic"]
+    return [replica for replica in rig.replicas if replica.is_leader and replica.topic_name != "topic"]
 
 
 async def wait_until_roles_match_image(rig: Rig) -> None:
-    for _ in range(TOPICS // CHANGES_PER_TURN + 2):
+    for _ in range(TOPICS // CHANGES_PER_ITERATION + 2):
         await asyncio.sleep(0)
     for replica in rig.replicas:
         partition = rig.store.image.topics_by_id[replica.topic_id].partitions[replica.index]
         assert (replica.leader, replica.leader_epoch) == (partition.leader, partition.leader_epoch)
-        assert replica.leads is (partition.leader == LEADER)
+        assert replica.is_leader is (partition.leader == LEADER)
 
 
 def test_role_changes_per_event_loop_iteration_are_limited() -> None:
     async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         seen = [len(led_replicas(rig))]
-        for _ in range(TOPICS // CHANGES_PER_TURN + 2):
+        for _ in range(TOPICS // CHANGES_PER_ITERATION + 2):
             await asyncio.sleep(0)
             seen.append(len(led_replicas(rig)))
         assert seen[-1] == TOPICS
-        assert max(after - before for before, after in pairwise([0, *seen])) == CHANGES_PER_TURN
+        assert max(after - before for before, after in pairwise([0, *seen])) == CHANGES_PER_ITERATION
         await wait_until_roles_match_image(rig)
 
     many_topics().run(scenario)
@@ -60,18 +60,18 @@ def test_role_changes_per_event_loop_iteration_are_limited() -> None:
 def test_few_role_changes_are_applied_immediately() -> None:
     async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
-        assert len(led_replicas(rig)) == CHANGES_PER_TURN - 1
+        assert len(led_replicas(rig)) == CHANGES_PER_ITERATION - 1
 
-    many_topics(CHANGES_PER_TURN - 1).run(scenario)  # in addition to the rig's own topic
+    many_topics(CHANGES_PER_ITERATION - 1).run(scenario)  # in addition to the rig's own topic
 
 
 def test_lookup_applies_pending_role_change() -> None:
     async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         last, at_once = TOPICS - 1, len(led_replicas(rig))
-        assert rig.replicas.by_id(topic_id(last), 0).leads
-        assert rig.replicas.by_name(f"t{last - 1}", 0).leads
-        assert rig.replicas.led(topic_id(last - 2), 0) is not None
+        assert rig.replicas.get_leader_by_id(topic_id(last), 0).is_leader
+        assert rig.replicas.get_leader(f"t{last - 1}", 0).is_leader
+        assert rig.replicas.find_leader(topic_id(last - 2), 0) is not None
         assert len(led_replicas(rig)) == at_once + 3
         await wait_until_roles_match_image(rig)
 
@@ -83,9 +83,9 @@ def test_last_of_several_pending_role_changes_wins() -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         for number in (5, TOPICS - 1):
             rig.command(SetPartitionLeader(topic_id(number), 0, OTHER, 1))
-            replica = rig.replicas.get(f"t{number}", 0)
+            replica = rig.replicas.find(f"t{number}", 0)
             assert replica is not None
-            assert (replica.leads, replica.leader) == (False, OTHER)
+            assert (replica.is_leader, replica.leader) == (False, OTHER)
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.ONLINE))
         rig.command(RegisterBroker(OTHER, "host", 9092, None, b"n" * 16, bytes([OTHER]) * 16))
         rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
@@ -98,7 +98,7 @@ def test_error_in_deferred_role_change_is_reported() -> None:
     """The node stops, as for an error in an immediate role change."""
 
     async def scenario(rig: Rig) -> None:
-        replica = rig.replicas.get(f"t{TOPICS - 1}", 0)
+        replica = rig.replicas.find(f"t{TOPICS - 1}", 0)
         assert replica is not None
         broken = OSError("the disk is broken")
 
@@ -108,7 +108,7 @@ def test_error_in_deferred_role_change_is_reported() -> None:
 
         rig.replicas.listeners.append(fail)
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
-        for _ in range(TOPICS // CHANGES_PER_TURN + 2):
+        for _ in range(TOPICS // CHANGES_PER_ITERATION + 2):
             await asyncio.sleep(0)
         assert rig.fatal == [broken]
         rig.fatal.clear()
@@ -120,7 +120,7 @@ def test_topic_deleted_during_role_changes_is_removed() -> None:
     async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         rig.command(DeleteTopic(topic_id(TOPICS - 1)))
-        assert rig.replicas.get(f"t{TOPICS - 1}", 0) is None
+        assert rig.replicas.find(f"t{TOPICS - 1}", 0) is None
         assert len(rig.replicas) == TOPICS
         await wait_until_roles_match_image(rig)
 
@@ -139,9 +139,9 @@ def test_large_topic_is_created_incrementally() -> None:
     async def scenario(rig: Rig) -> None:
         rig.command(create_large())
         here = len(rig.replicas)
-        assert here <= CHANGES_PER_TURN + 1
-        assert rig.replicas.by_name("large", TOPICS - 1).leads
-        assert rig.replicas.by_id(LARGE, TOPICS - 2).leads
+        assert here <= CHANGES_PER_ITERATION + 1
+        assert rig.replicas.get_leader("large", TOPICS - 1).is_leader
+        assert rig.replicas.get_leader_by_id(LARGE, TOPICS - 2).is_leader
         assert len(rig.replicas) == here + 2
         await wait_until_roles_match_image(rig)
         assert len(rig.replicas) == TOPICS + 1
@@ -153,7 +153,7 @@ def test_large_topic_deleted_during_creation_is_removed() -> None:
     async def scenario(rig: Rig) -> None:
         rig.command(create_large())
         rig.command(DeleteTopic(LARGE))
-        assert rig.replicas.get("large", 0) is None
+        assert rig.replicas.find("large", 0) is None
         await wait_until_roles_match_image(rig)
         assert len(rig.replicas) == 1
 
@@ -164,8 +164,8 @@ def test_config_change_during_creation_applies_to_all_partitions() -> None:
     async def scenario(rig: Rig) -> None:
         rig.command(create_large())
         rig.command(UpdateTopicConfig(LARGE, {"max.message.bytes": "2000"}))
-        assert rig.replicas.by_name("large", TOPICS - 1).rules.max_message_bytes == 2000
+        assert rig.replicas.get_leader("large", TOPICS - 1).produce_rules.max_message_bytes == 2000
         await wait_until_roles_match_image(rig)
-        assert {each.rules.max_message_bytes for each in rig.replicas if each.topic_id == LARGE} == {2000}
+        assert {each.produce_rules.max_message_bytes for each in rig.replicas if each.topic_id == LARGE} == {2000}
 
     Rig().run(scenario)

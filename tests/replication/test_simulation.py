@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.broker import recent
-from tests.long import SEED, count
-from tests.replication.world import World
+from chronik.broker import recent_batches
+from tests.replication.simulation import ReplicationSimulation
+from tests.run_size import SEED, sized
 
 pytestmark = pytest.mark.slow
 
-SEEDS = count(50, 10_000)
+SEEDS = sized(50, 10_000)
 PART = 25
 """Seeds per test, so that pytest-xdist can distribute them."""
 FIRST = (SEED - 1) * SEEDS + 1
-SEEDS_IN_CHUNKS = count(10, 25)
+SEEDS_IN_CHUNKS = sized(10, 25)
 
 
-def run(seed: int) -> World:
-    world = World(seed)
+def run(seed: int) -> ReplicationSimulation:
+    world = ReplicationSimulation(seed)
     try:
         world.run()
     except Exception as error:
@@ -41,18 +41,18 @@ def test_guarantees_hold_with_small_chunks_and_little_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     several = 0
-    read = recent.RecentBatches.read
+    read = recent_batches.RecentBatches.read
 
-    def counted(batches: recent.RecentBatches, offset: int, bytes_max: int) -> list[memoryview]:
+    def counted(batches: recent_batches.RecentBatches, offset: int, bytes_max: int) -> list[memoryview]:
         nonlocal several
         pieces = read(batches, offset, bytes_max)
         several += len(pieces) > 1
         return pieces
 
-    monkeypatch.setattr("chronik.broker.recent.RecentBatches.read", counted)
-    monkeypatch.setattr("chronik.broker.recent.IN_PLACE_BYTES_MIN", 1)
-    monkeypatch.setattr(recent.RecentRoom.__init__, "__defaults__", (2000,))
-    monkeypatch.setattr("chronik.replication.following.WRITTEN_BYTES_PER_TURN", 100)
+    monkeypatch.setattr("chronik.broker.recent_batches.RecentBatches.read", counted)
+    monkeypatch.setattr("chronik.broker.recent_batches.ZERO_COPY_BYTES_MIN", 1)
+    monkeypatch.setattr(recent_batches.RecentBatchBudget.__init__, "__defaults__", (2000,))
+    monkeypatch.setattr("chronik.replication.fetcher.WRITTEN_BYTES_PER_ITERATION", 100)
     worlds = [run(seed) for seed in range(FIRST, FIRST + SEEDS_IN_CHUNKS)]
     assert sum(world.checker.acknowledged for world in worlds) > 30 * SEEDS_IN_CHUNKS
     assert several > SEEDS_IN_CHUNKS
@@ -65,6 +65,6 @@ def test_same_seed_produces_same_trace() -> None:
 
 
 def test_failing_seed_reports_replay_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronik.broker.in_sync.InSync.high_watermark", lambda leading, own_end: own_end)
+    monkeypatch.setattr("chronik.broker.isr_state.IsrState.high_watermark", lambda leading, own_end: own_end)
     with pytest.raises(AssertionError, match=r"\.venv/bin/python -m tests\.replication\.simulate --seed 1\)"):
         run(1)

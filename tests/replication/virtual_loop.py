@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 
-class Life:
+class ProcessRun:
     """One run of a process, from its start until it is killed."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Life:
         self.context.run(_LIFE.set, self)
 
 
-_LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
+_LIFE: contextvars.ContextVar[ProcessRun | None] = contextvars.ContextVar("life", default=None)
 
 _NOBODYS_CONTEXT: Final = contextvars.Context()
 
@@ -100,7 +100,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not self.is_ending:
             self.failures.append(context.get("exception") or AssertionError(context["message"]))
 
-    def go_on(self, life: Life) -> None:
+    def resume(self, life: ProcessRun) -> None:
         life.is_paused = False
         held, life.held = life.held, []
         self._ready_handles().extend(held)
@@ -135,7 +135,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.steps += 1
             handle._run()
 
-    def run(self, story: Coroutine[Any, Any, None], lives: list[Life]) -> None:
+    def run(self, story: Coroutine[Any, Any, None], lives: list[ProcessRun]) -> None:
         """Run `story`, and then end the remaining tasks of all `lives`."""
         try:
             self.run_until_complete(story)

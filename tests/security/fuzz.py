@@ -12,9 +12,9 @@ from chronik.protocol.errors import ErrorCode
 from tests.raw import RawClient
 from tests.security import fuzz_acls, fuzz_names
 from tests.security.fuzz_changes import Changes
-from tests.security.fuzzing import fuzz, told
+from tests.security.fuzz_framework import fuzz, summarize
 from tests.security.sasl import fuzz_frames, fuzz_messages
-from tests.security.sasl.asking import AskingBroker, authenticate
+from tests.security.sasl.sasl_broker import SaslBroker, authenticate
 
 TARGETS: Final = (*fuzz_messages.TARGETS, *fuzz_names.TARGETS, *fuzz_acls.TARGETS)
 
@@ -25,20 +25,20 @@ CONFIGS: Final = {
 }
 
 
-def said(seed: int, count: int) -> Iterator[str]:
+def fuzz_functions(seed: int, count: int) -> Iterator[str]:
     """Fuzz all targets, and yield a summary of each. Raises AssertionError."""
     for target in TARGETS:
-        yield told(target, seed, fuzz(target, seed, count))
+        yield summarize(target, seed, fuzz(target, seed, count))
 
 
-def asked(seed: int, count: int) -> Iterator[str]:
+def fuzz_broker(seed: int, count: int) -> Iterator[str]:
     """Fuzz logins and administrative requests of a broker, and yield summaries.
 
     Raises:
         AssertionError: A response is wrong, or the broker has failed.
     """
-    with AskingBroker(**CONFIGS) as broker:
-        assert isinstance(broker, AskingBroker)
+    with SaslBroker(**CONFIGS) as broker:
+        assert isinstance(broker, SaslBroker)
         pid = broker.pid
         broker.add_user(fuzz_frames.USER, fuzz_frames.PASSWORD)
         tally = fuzz_frames.converse(broker.bootstrap, seed, count)
@@ -51,7 +51,7 @@ def asked(seed: int, count: int) -> Iterator[str]:
         check(broker, pid)
 
 
-def check(broker: AskingBroker, pid: int) -> None:
+def check(broker: SaslBroker, pid: int) -> None:
     assert broker.pid == pid, "the broker has crashed"
     with RawClient(broker.bootstrap) as client:
         response = authenticate(client, "SCRAM-SHA-256", fuzz_frames.USER, fuzz_frames.PASSWORD)

@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
-from chronik.metadata.delta import Change, Delta
+from chronik.metadata.delta import Delta, RecordChange
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
-from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
-from chronik.security.acls import Filter, fault_of
+from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
+from chronik.security.acls import AclFilterPattern, acl_error
 from chronik.security.authorizer import Authorizer
-from tests.security.fuzzing import Target
-from tests.security.naive import finds, is_allowed, is_one_allowed
+from tests.security.fuzz_framework import FuzzTarget
+from tests.security.naive_authorizer import filter_matches, is_allowed, is_allowed_on_any
 
 NAMES: Final = (
     "a",
@@ -44,12 +44,12 @@ def any_acl(rng: random.Random) -> Acl:
     """Return a random ACL, valid half of the time."""
     if rng.random() < 0.5:
         return Acl(
-            rng.choice((ResourceType.TOPIC, ResourceType.GROUP)),
+            rng.choice((AclResourceType.TOPIC, AclResourceType.GROUP)),
             rng.choice(("a", "ab", "abc", "b", "*", "é")),
             rng.choice((3, 4)),
             rng.choice(("User:alice", "User:*", "User:a:b", "Group:alice")),
             rng.choice(("*", "10.0.0.1", "0:0:0:0:0:0:0:1", "host")),
-            rng.choice(list(Operation)),
+            rng.choice(list(AclOperation)),
             rng.choice((2, 3, 3)),
         )
     return Acl(
@@ -63,12 +63,12 @@ def any_acl(rng: random.Random) -> Acl:
     )
 
 
-def any_filter(rng: random.Random) -> Filter:
+def any_filter(rng: random.Random) -> AclFilterPattern:
     def or_wildcard(value: Any, choice: Callable[[], Any]) -> Any:
         return choice() if rng.random() < 0.3 else value
 
     acl = any_acl(rng)
-    return Filter(
+    return AclFilterPattern(
         or_wildcard(acl.resource_type, lambda: 1),
         or_wildcard(acl.name, lambda: None),
         or_wildcard(acl.pattern_type, lambda: rng.choice((1, 2))),
@@ -81,8 +81,8 @@ def any_filter(rng: random.Random) -> Filter:
 
 class Case(NamedTuple):
     acls: list[Acl]
-    checks: list[tuple[Principal, str, Operation, ResourceType, str]]
-    filters: list[Filter]
+    checks: list[tuple[Principal, str, AclOperation, AclResourceType, str]]
+    filters: list[AclFilterPattern]
 
 
 def cases(rng: random.Random) -> Case:
@@ -91,8 +91,8 @@ def cases(rng: random.Random) -> Case:
         (
             rng.choice((Principal("User", "alice"), Principal("User", "a:b"), Principal("Group", "alice"))),
             rng.choice(("10.0.0.1", "10.0.0.2", "::1", "host")),
-            rng.choice(list(Operation)),
-            rng.choice((ResourceType.TOPIC, ResourceType.GROUP)),
+            rng.choice(list(AclOperation)),
+            rng.choice((AclResourceType.TOPIC, AclResourceType.GROUP)),
             rng.choice([name for name in NAMES if name]),
         )
         for _ in range(6)
@@ -101,18 +101,20 @@ def cases(rng: random.Random) -> Case:
 
 
 def check_decisions(case: Case) -> str:
-    valid = list(dict.fromkeys(acl for acl in case.acls if fault_of(acl) is None))
+    valid = list(dict.fromkeys(acl for acl in case.acls if acl_error(acl) is None))
     authorizer = Authorizer()
-    authorizer.follow(Delta(1, acls=tuple(Change(None, acl) for acl in valid)))
+    authorizer.apply_delta(Delta(1, acls=tuple(RecordChange(None, acl) for acl in valid)))
     canonical = [_with_canonical_host(acl) for acl in valid]
     for check in case.checks:
-        assert authorizer.allows(*check) is is_allowed(canonical, *check, everyone_if_no_acl=False), check
-        assert authorizer.allows_one(*check[:4]) is is_one_allowed(canonical, *check[:4]), check
+        assert authorizer.is_authorized(*check) is is_allowed(canonical, *check, everyone_if_no_acl=False), check
+        assert authorizer.is_authorized_for_any(*check[:4]) is is_allowed_on_any(canonical, *check[:4]), check
     for wanted in case.filters:
-        if wanted.is_known:
-            assert [acl for acl in valid if wanted.finds(acl)] == [acl for acl in valid if finds(wanted, acl)]
-        only = wanted.only
-        assert only is None or [acl for acl in valid if wanted.finds(acl)] == [acl for acl in valid if acl == only]
+        if wanted.is_valid:
+            assert [acl for acl in valid if wanted.matches(acl)] == [
+                acl for acl in valid if filter_matches(wanted, acl)
+            ]
+        only = wanted.exact_acl
+        assert only is None or [acl for acl in valid if wanted.matches(acl)] == [acl for acl in valid if acl == only]
     return "all valid" if len(valid) == len(case.acls) else "some invalid"
 
 
@@ -124,4 +126,4 @@ def _with_canonical_host(acl: Acl) -> Acl:
         return acl
 
 
-TARGETS: Final = (Target("ACLs and filters", cases, check_decisions),)
+TARGETS: Final = (FuzzTarget("ACLs and filters", cases, check_decisions),)

@@ -26,11 +26,11 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from chronik.security.acls import Filter, fault_of
-from tests.api.limiting import alter, described
+from chronik.security.acls import AclFilterPattern, acl_error
+from tests.api.quota_requests import alter_quotas, describe_quotas
 from tests.raw import RawClient
 from tests.security.fuzz_acls import any_acl, any_filter
-from tests.security.naive import finds
+from tests.security.naive_authorizer import filter_matches
 
 DECLARED: Final = frozenset(
     {
@@ -103,7 +103,7 @@ class Changes:
             ],
             upsertions=[self._credential() for _ in range(rng.choice((0, 1, 1, 1, 3)))],
         )
-        answer = self._client.ask(request, 0, AlterUserScramCredentialsResponse)
+        answer = self._client.request(request, 0, AlterUserScramCredentialsResponse)
         named = {each.name for each in request.deletions} | {each.name for each in request.upsertions}
         assert Counter(each.user for each in answer.results) == Counter(named)
         for result in answer.results:
@@ -132,7 +132,7 @@ class Changes:
 
     def _known_users(self) -> dict[str, dict[int, int]]:
         request = DescribeUserScramCredentialsRequest(users=None)
-        answer = self._client.ask(request, 0, DescribeUserScramCredentialsResponse)
+        answer = self._client.request(request, 0, DescribeUserScramCredentialsResponse)
         return {
             each.user: {info.mechanism: info.iterations for info in each.credential_infos} for each in answer.results
         }
@@ -145,7 +145,7 @@ class Changes:
         # A default quota would apply to this client, too, and throttle it.
         affects_us = any(part.entity_name is None for each in entries for part in each.entity)
         validate_only = affects_us or rng.random() < 0.2
-        answered = alter(self._client, *entries, validate_only=validate_only, version=rng.randrange(2))
+        answered = alter_quotas(self._client, *entries, validate_only=validate_only, version=rng.randrange(2))
         outcomes = {entity: self._count_error(code) for entity, code in answered}
         for each in entries:
             entity = tuple((part.entity_type, part.entity_name) for part in each.entity)
@@ -181,21 +181,21 @@ class Changes:
     def _create(self) -> None:
         acls = [any_acl(self._rng) for _ in range(self._rng.choice((1, 2, 5)))]
         request = CreateAclsRequest(creations=[_creation(acl) for acl in acls])
-        answer = self._client.ask(request, self._rng.randint(1, 3), CreateAclsResponse)
+        answer = self._client.request(request, self._rng.randint(1, 3), CreateAclsResponse)
         for acl, result in zip(acls, answer.results, strict=True):
             code = self._count_error(result.error_code)
-            assert (code is ErrorCode.NONE) == (fault_of(acl) is None), (acl, code)
+            assert (code is ErrorCode.NONE) == (acl_error(acl) is None), (acl, code)
             if code is ErrorCode.NONE:
                 self._acls[acl] = None
 
     def _delete(self) -> None:
         filters = [any_filter(self._rng) for _ in range(self._rng.choice((1, 1, 3)))]
         request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter_fields(each)) for each in filters])
-        answer = self._client.ask(request, self._rng.randint(1, 3), DeleteAclsResponse)
+        answer = self._client.request(request, self._rng.randint(1, 3), DeleteAclsResponse)
         removed: set[Acl] = set()
         for wanted, result in zip(filters, answer.filter_results, strict=True):
             code = self._count_error(result.error_code)
-            expected = {acl for acl in self._acls if finds(wanted, acl)} if code is ErrorCode.NONE else set()
+            expected = {acl for acl in self._acls if filter_matches(wanted, acl)} if code is ErrorCode.NONE else set()
             found = {
                 _acl(each, each.resource_type, each.resource_name, each.pattern_type) for each in result.matching_acls
             }
@@ -207,18 +207,18 @@ class Changes:
     def _describe(self) -> None:
         wanted = any_filter(self._rng)
         request = DescribeAclsRequest(**_filter_fields(wanted))
-        answer = self._client.ask(request, self._rng.randint(1, 3), DescribeAclsResponse)
+        answer = self._client.request(request, self._rng.randint(1, 3), DescribeAclsResponse)
         if self._count_error(answer.error_code) is ErrorCode.NONE:
             found = {
                 _acl(each, resource.resource_type, resource.resource_name, resource.pattern_type)
                 for resource in answer.resources
                 for each in resource.acls
             }
-            assert found == {acl for acl in self._acls if finds(wanted, acl)}, wanted
+            assert found == {acl for acl in self._acls if filter_matches(wanted, acl)}, wanted
 
     def _compare(self) -> None:
         assert self._known_users() == self._users
-        assert {frozenset(entity): values for entity, values in described(self._client).items()} == self._quotas
+        assert {frozenset(entity): values for entity, values in describe_quotas(self._client).items()} == self._quotas
 
 
 def _creation(acl: Acl) -> AclCreation:
@@ -233,7 +233,7 @@ def _creation(acl: Acl) -> AclCreation:
     )
 
 
-def _filter_fields(wanted: Filter) -> dict[str, Any]:
+def _filter_fields(wanted: AclFilterPattern) -> dict[str, Any]:
     return {
         "resource_type_filter": wanted.resource_type,
         "resource_name_filter": wanted.name,

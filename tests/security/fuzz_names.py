@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from chronik.errors import ConfigError
 from chronik.limits import TLS_SUBJECT_CHARACTERS_MAX
-from chronik.security.principal_rules import NoRuleApplies, PrincipalRules
-from chronik.security.subjects import BadSubject, subject_of
-from tests.security.fuzzing import Target, mutated
-from tests.tls.certificates import issued
+from chronik.security.certificate_subject import InvalidSubject, certificate_subject
+from chronik.security.principal_rules import NoMatchingRule, PrincipalRules
+from tests.security.fuzz_framework import FuzzTarget, mutate
+from tests.tls.certificates import issue_certificate
 
 RULES: Final = (
     "DEFAULT",
@@ -33,8 +33,8 @@ SUBJECTS: Final = ("CN=client,OU=x,O=y", "CN=a\\,b", "ababababab", "", "CN=É,OU
 
 
 def rules_and_subjects(rng: random.Random) -> tuple[str, list[str]]:
-    rules = mutated(rng, rng.choice(RULES).encode(), FRAGMENTS).decode(errors="replace")
-    subjects = [mutated(rng, rng.choice(SUBJECTS).encode(), FRAGMENTS).decode(errors="replace") for _ in range(3)]
+    rules = mutate(rng, rng.choice(RULES).encode(), FRAGMENTS).decode(errors="replace")
+    subjects = [mutate(rng, rng.choice(SUBJECTS).encode(), FRAGMENTS).decode(errors="replace") for _ in range(3)]
     subjects.append(rng.choice("aC=,b") * TLS_SUBJECT_CHARACTERS_MAX)
     return rules, [subject[:TLS_SUBJECT_CHARACTERS_MAX] for subject in subjects]
 
@@ -45,11 +45,11 @@ def map_subjects(case: tuple[str, list[str]]) -> str:
     outcomes = set()
     for subject in subjects:
         try:
-            name = parsed.name_of(subject)
+            name = parsed.principal_name(subject)
             assert name, "an empty name"
             assert isinstance(name, str)
             outcomes.add("named")
-        except NoRuleApplies:
+        except NoMatchingRule:
             outcomes.add("no rule applies")
     return " and ".join(sorted(outcomes))
 
@@ -57,22 +57,22 @@ def map_subjects(case: tuple[str, list[str]]) -> str:
 @cache
 def certificate(number: int) -> bytes:
     subjects = ("CN=node", "CN=client,OU=x,O=y")
-    return x509.load_pem_x509_certificate(issued(subjects[number]).certificate).public_bytes(Encoding.DER)
+    return x509.load_pem_x509_certificate(issue_certificate(subjects[number]).certificate).public_bytes(Encoding.DER)
 
 
 def certificates(rng: random.Random) -> bytes:
     whole = certificate(rng.randrange(2))
     lengths = (b"\x80", b"\x84\xff\xff\xff\xff", b"\x30", b"\x31", b"\x06\x00", b"\x0c", b"\x1e", b"\x1c")
-    return mutated(rng, whole[: rng.choice((len(whole), 250))], lengths)
+    return mutate(rng, whole[: rng.choice((len(whole), 250))], lengths)
 
 
 def subject(data: bytes) -> str:
-    assert isinstance(subject_of(data), str)
+    assert isinstance(certificate_subject(data), str)
     return "read"
 
 
 TARGETS: Final = (
     # An operator's rules may have 2,000 parts: each takes a microsecond per character of a subject.
-    Target("principal rules", rules_and_subjects, map_subjects, (ConfigError,), seconds_max=5.0),
-    Target("subjects", certificates, subject, (BadSubject,)),
+    FuzzTarget("principal rules", rules_and_subjects, map_subjects, (ConfigError,), seconds_max=5.0),
+    FuzzTarget("subjects", certificates, subject, (InvalidSubject,)),
 )

@@ -4,17 +4,17 @@ import pytest
 
 from chronik.limits import ACL_NAME_CHARACTERS_MAX
 from chronik.metadata.records import Acl
-from chronik.protocol.permissions import Operation, ResourceType
-from chronik.security.acls import ANY, MATCH, Filter, fault_of
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.security.acls import ANY_VALUE, MATCH_PATTERN, AclFilterPattern, acl_error
 
 LITERAL, PREFIXED = 3, 4
 DENY, ALLOW = 2, 3
 
-EVERYTHING = Filter(ANY, None, ANY, None, None, ANY, ANY)
-ACL = Acl(ResourceType.TOPIC, "topic", LITERAL, "User:a", "*", Operation.READ, ALLOW)
-WILD = Acl(ResourceType.TOPIC, "*", LITERAL, "User:a", "*", Operation.READ, ALLOW)
-PREFIX = Acl(ResourceType.TOPIC, "to", PREFIXED, "User:a", "*", Operation.READ, ALLOW)
-OTHER = Acl(ResourceType.GROUP, "g", LITERAL, "User:b", "10.0.0.1", Operation.DELETE, DENY)
+EVERYTHING = AclFilterPattern(ANY_VALUE, None, ANY_VALUE, None, None, ANY_VALUE, ANY_VALUE)
+ACL = Acl(AclResourceType.TOPIC, "topic", LITERAL, "User:a", "*", AclOperation.READ, ALLOW)
+WILD = Acl(AclResourceType.TOPIC, "*", LITERAL, "User:a", "*", AclOperation.READ, ALLOW)
+PREFIX = Acl(AclResourceType.TOPIC, "to", PREFIXED, "User:a", "*", AclOperation.READ, ALLOW)
+OTHER = Acl(AclResourceType.GROUP, "g", LITERAL, "User:b", "10.0.0.1", AclOperation.DELETE, DENY)
 ALL = [ACL, WILD, PREFIX, OTHER]
 
 
@@ -22,10 +22,10 @@ ALL = [ACL, WILD, PREFIX, OTHER]
     ("changes", "found"),
     [
         ({}, ALL),
-        ({"resource_type": ResourceType.GROUP}, [OTHER]),
+        ({"resource_type": AclResourceType.GROUP}, [OTHER]),
         ({"principal": "User:a"}, [ACL, WILD, PREFIX]),
         ({"host": "10.0.0.1"}, [OTHER]),
-        ({"operation": Operation.DELETE}, [OTHER]),
+        ({"operation": AclOperation.DELETE}, [OTHER]),
         ({"permission": ALLOW}, [ACL, WILD, PREFIX]),
         ({"pattern_type": LITERAL}, [ACL, WILD, OTHER]),
         ({"pattern_type": PREFIXED}, [PREFIX]),
@@ -34,21 +34,21 @@ ALL = [ACL, WILD, PREFIX, OTHER]
         ({"name": "topic", "pattern_type": LITERAL}, [ACL]),
         ({"name": "to", "pattern_type": PREFIXED}, [PREFIX]),
         ({"name": "topic", "pattern_type": PREFIXED}, []),
-        ({"name": "topic", "pattern_type": MATCH, "resource_type": ResourceType.TOPIC}, [ACL, WILD, PREFIX]),
-        ({"name": "t", "pattern_type": MATCH, "resource_type": ResourceType.TOPIC}, [WILD]),
+        ({"name": "topic", "pattern_type": MATCH_PATTERN, "resource_type": AclResourceType.TOPIC}, [ACL, WILD, PREFIX]),
+        ({"name": "t", "pattern_type": MATCH_PATTERN, "resource_type": AclResourceType.TOPIC}, [WILD]),
     ],
 )
 def test_acl_filter_matches_same_acls_as_kafka(changes: dict[str, object], found: list[Acl]) -> None:
     wanted = EVERYTHING._replace(**changes)  # type: ignore[arg-type]
-    assert wanted.is_known
-    assert [acl for acl in ALL if wanted.finds(acl)] == found
+    assert wanted.is_valid
+    assert [acl for acl in ALL if wanted.matches(acl)] == found
 
 
 def test_filter_without_wildcards_has_exact_acl() -> None:
-    assert Filter(*_fields(ACL)).only == ACL
-    assert Filter(*_fields(ACL))._replace(host=None).only is None
-    assert Filter(*_fields(ACL))._replace(pattern_type=MATCH).only is None
-    assert EVERYTHING.only is None
+    assert AclFilterPattern(*_fields(ACL)).exact_acl == ACL
+    assert AclFilterPattern(*_fields(ACL))._replace(host=None).exact_acl is None
+    assert AclFilterPattern(*_fields(ACL))._replace(pattern_type=MATCH_PATTERN).exact_acl is None
+    assert EVERYTHING.exact_acl is None
 
 
 def _fields(acl: Acl) -> tuple[int, str, int, str, str, int, int]:
@@ -58,20 +58,20 @@ def _fields(acl: Acl) -> tuple[int, str, int, str, str, int, int]:
 @pytest.mark.parametrize("field", ["resource_type", "pattern_type", "operation", "permission"])
 @pytest.mark.parametrize("number", [-1, 0, 99])
 def test_filter_with_unknown_enum_value_is_invalid(field: str, number: int) -> None:
-    assert not EVERYTHING._replace(**{field: number}).is_known  # type: ignore[arg-type]
+    assert not EVERYTHING._replace(**{field: number}).is_valid  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
         ({}, None),
-        ({"resource_type": ANY}, "Invalid resourceType ANY"),
-        ({"pattern_type": MATCH}, "Invalid patternType 2"),
+        ({"resource_type": ANY_VALUE}, "Invalid resourceType ANY"),
+        ({"pattern_type": MATCH_PATTERN}, "Invalid patternType 2"),
         ({"operation": 0}, "Invalid operation 0"),
-        ({"permission": ANY}, "Invalid permissionType ANY"),
+        ({"permission": ANY_VALUE}, "Invalid permissionType ANY"),
         ({"name": ""}, "Invalid empty resource name"),
         ({"host": ""}, "Invalid empty host"),
-        ({"resource_type": ResourceType.CLUSTER}, "The only valid name for the CLUSTER resource is kafka-cluster"),
+        ({"resource_type": AclResourceType.CLUSTER}, "The only valid name for the CLUSTER resource is kafka-cluster"),
         ({"principal": "alice"}, "Could not parse principal from `alice`: TYPE:NAME, such as User:alice"),
         ({"name": "n" * ACL_NAME_CHARACTERS_MAX}, None),
         ({"name": "n" * (ACL_NAME_CHARACTERS_MAX + 1)}, "A name in an ACL has at most 1024 characters"),
@@ -80,4 +80,4 @@ def test_filter_with_unknown_enum_value_is_invalid(field: str, number: int) -> N
 )
 def test_invalid_acl_is_rejected_with_kafka_message(changes: dict[str, object], fault: str | None) -> None:
     acl = Acl(**{**{name: getattr(ACL, name) for name in ACL.__struct_fields__}, **changes})
-    assert fault_of(acl) == fault
+    assert acl_error(acl) == fault

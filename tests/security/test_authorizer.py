@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.limits import DECISION_NAME_CHARACTERS_MAX, DECISIONS_KEPT_MAX
-from chronik.metadata.delta import Change, Delta
+from chronik.limits import CACHED_DECISION_NAME_CHARACTERS_MAX, CACHED_DECISIONS_MAX
+from chronik.metadata.delta import Delta, RecordChange
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
-from chronik.protocol.permissions import ALL_ON_TOPIC, Operation, ResourceType, bits_of
-from chronik.security.authorizer import Authorizer, authorizer_of
-from tests.long import count
-from tests.security.naive import is_allowed, is_one_allowed
+from chronik.protocol.permissions import TOPIC_OPERATION_BITS, AclOperation, AclResourceType, to_bit_field
+from chronik.security.authorizer import Authorizer, create_authorizer
+from tests.run_size import sized
+from tests.security.naive_authorizer import is_allowed, is_allowed_on_any
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
 HOST = "10.0.0.1"
@@ -23,33 +23,33 @@ DENY, ALLOW = 2, 3
 NAMES = st.text("ab", min_size=1, max_size=4)
 ACLS = st.builds(
     Acl,
-    st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
+    st.sampled_from([AclResourceType.TOPIC, AclResourceType.GROUP]),
     NAMES | st.sampled_from(["*", "hard", "hardcode"]),  # Kafka checks a resource of this name first
     st.sampled_from([LITERAL, PREFIXED]),
     st.sampled_from(["User:alice", "User:bob", "User:*", "Group:alice"]),
     st.sampled_from(["*", HOST, "10.0.0.2"]),
-    st.sampled_from(Operation),
+    st.sampled_from(AclOperation),
     st.sampled_from([ALLOW, ALLOW, DENY]),
 )
 QUESTIONS = st.tuples(
     st.sampled_from([ALICE, BOB, Principal("Group", "alice")]),
     st.sampled_from([HOST, "10.0.0.2", "10.0.0.3"]),
-    st.sampled_from(Operation),
-    st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
+    st.sampled_from(AclOperation),
+    st.sampled_from([AclResourceType.TOPIC, AclResourceType.GROUP]),
     NAMES,
 )
 
 
 def topic_acl(
     name: str = "t",
-    operation: Operation = Operation.READ,
+    operation: AclOperation = AclOperation.READ,
     *,
     principal: str = "User:alice",
     host: str = "*",
     pattern: int = LITERAL,
     permission: int = ALLOW,
 ) -> Acl:
-    return Acl(ResourceType.TOPIC, name, pattern, principal, host, operation, permission)
+    return Acl(AclResourceType.TOPIC, name, pattern, principal, host, operation, permission)
 
 
 def with_acls(*acls: Acl, **options: Any) -> Authorizer:
@@ -59,20 +59,20 @@ def with_acls(*acls: Acl, **options: Any) -> Authorizer:
 
 
 def add(authorizer: Authorizer, *acls: Acl) -> None:
-    authorizer.follow(Delta(1, acls=tuple(Change(None, acl) for acl in acls)))
+    authorizer.apply_delta(Delta(1, acls=tuple(RecordChange(None, acl) for acl in acls)))
 
 
 def remove(authorizer: Authorizer, *acls: Acl) -> None:
-    authorizer.follow(Delta(1, acls=tuple(Change(acl, None) for acl in acls)))
+    authorizer.apply_delta(Delta(1, acls=tuple(RecordChange(acl, None) for acl in acls)))
 
 
 def is_authorized(
-    authorizer: Authorizer, operation: Operation, name: str = "t", principal: Principal = ALICE, host: str = HOST
+    authorizer: Authorizer, operation: AclOperation, name: str = "t", principal: Principal = ALICE, host: str = HOST
 ) -> bool:
-    return authorizer.allows(principal, host, operation, ResourceType.TOPIC, name)
+    return authorizer.is_authorized(principal, host, operation, AclResourceType.TOPIC, name)
 
 
-@settings(max_examples=count(100, 2000), deadline=None)
+@settings(max_examples=sized(100, 2000), deadline=None)
 @given(st.lists(ACLS, max_size=12, unique=True), st.lists(QUESTIONS, max_size=8), st.booleans(), st.data())
 def test_authorizer_agrees_with_naive_rules(
     acls: list[Acl], checks: list[Any], everyone: bool, data: st.DataObject
@@ -81,46 +81,46 @@ def test_authorizer_agrees_with_naive_rules(
     removed = data.draw(st.lists(st.sampled_from(acls), unique=True)) if acls else []
     for present in (acls, [acl for acl in acls if acl not in removed]):
         for check in checks:
-            assert authorizer.allows(*check) is is_allowed(present, *check, everyone_if_no_acl=everyone)
+            assert authorizer.is_authorized(*check) is is_allowed(present, *check, everyone_if_no_acl=everyone)
         remove(authorizer, *removed)
         removed = []
 
 
-@settings(max_examples=count(100, 2000), deadline=None)
+@settings(max_examples=sized(100, 2000), deadline=None)
 @given(st.lists(ACLS, max_size=12, unique=True), QUESTIONS)
 def test_authorization_for_any_resource_agrees_with_naive_rules(acls: list[Acl], check: Any) -> None:
     principal, host, operation, kind, _ = check
-    assert with_acls(*acls).allows_one(principal, host, operation, kind) is is_one_allowed(
+    assert with_acls(*acls).is_authorized_for_any(principal, host, operation, kind) is is_allowed_on_any(
         acls, principal, host, operation, kind
     )
 
 
 def test_resource_without_acl_is_denied_unless_configured_otherwise() -> None:
-    assert not is_authorized(Authorizer(), Operation.READ)
-    assert is_authorized(Authorizer(everyone_if_no_acl=True), Operation.READ)
+    assert not is_authorized(Authorizer(), AclOperation.READ)
+    assert is_authorized(Authorizer(everyone_if_no_acl=True), AclOperation.READ)
     other = with_acls(topic_acl(principal="User:bob"), everyone_if_no_acl=True)
-    assert not is_authorized(other, Operation.READ), "an ACL applies to the topic, but not to the principal"
+    assert not is_authorized(other, AclOperation.READ), "an ACL applies to the topic, but not to the principal"
 
 
 def test_super_user_is_authorized_despite_deny_acls() -> None:
-    authorizer = with_acls(topic_acl("*", Operation.ALL, principal="User:*", permission=DENY), super_users=[ALICE])
-    assert is_authorized(authorizer, Operation.DELETE)
-    assert not is_authorized(authorizer, Operation.DELETE, principal=BOB)
-    assert authorizer.allows_one(ALICE, HOST, Operation.WRITE, ResourceType.TOPIC)
+    authorizer = with_acls(topic_acl("*", AclOperation.ALL, principal="User:*", permission=DENY), super_users=[ALICE])
+    assert is_authorized(authorizer, AclOperation.DELETE)
+    assert not is_authorized(authorizer, AclOperation.DELETE, principal=BOB)
+    assert authorizer.is_authorized_for_any(ALICE, HOST, AclOperation.WRITE, AclResourceType.TOPIC)
 
 
-@pytest.mark.parametrize("operation", [Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER])
-def test_allow_acl_implies_describe_but_deny_acl_does_not(operation: Operation) -> None:
-    assert is_authorized(with_acls(topic_acl(operation=operation)), Operation.DESCRIBE)
-    denied = with_acls(topic_acl(operation=operation, permission=DENY), topic_acl(operation=Operation.DESCRIBE))
-    assert is_authorized(denied, Operation.DESCRIBE)
+@pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER])
+def test_allow_acl_implies_describe_but_deny_acl_does_not(operation: AclOperation) -> None:
+    assert is_authorized(with_acls(topic_acl(operation=operation)), AclOperation.DESCRIBE)
+    denied = with_acls(topic_acl(operation=operation, permission=DENY), topic_acl(operation=AclOperation.DESCRIBE))
+    assert is_authorized(denied, AclOperation.DESCRIBE)
     assert not is_authorized(denied, operation)
 
 
 def test_alter_configs_implies_describe_configs() -> None:
-    authorizer = with_acls(topic_acl(operation=Operation.ALTER_CONFIGS))
-    assert is_authorized(authorizer, Operation.DESCRIBE_CONFIGS)
-    assert not is_authorized(authorizer, Operation.DESCRIBE)
+    authorizer = with_acls(topic_acl(operation=AclOperation.ALTER_CONFIGS))
+    assert is_authorized(authorizer, AclOperation.DESCRIBE_CONFIGS)
+    assert not is_authorized(authorizer, AclOperation.DESCRIBE)
 
 
 @pytest.mark.parametrize("allowed", [topic_acl("*"), topic_acl("t", pattern=PREFIXED), topic_acl("topic")])
@@ -134,28 +134,28 @@ def test_alter_configs_implies_describe_configs() -> None:
 )
 def test_deny_acl_overrides_any_allow_acl(allowed: Acl, denied: Acl) -> None:
     authorizer = with_acls(allowed)
-    assert is_authorized(authorizer, Operation.READ, "topic")
+    assert is_authorized(authorizer, AclOperation.READ, "topic")
     add(authorizer, denied)
-    assert not is_authorized(authorizer, Operation.READ, "topic")
+    assert not is_authorized(authorizer, AclOperation.READ, "topic")
     remove(authorizer, denied)
-    assert is_authorized(authorizer, Operation.READ, "topic"), "cached decisions are dropped when ACLs change"
+    assert is_authorized(authorizer, AclOperation.READ, "topic"), "cached decisions are dropped when ACLs change"
 
 
 def test_acl_host_accepts_uncompressed_ipv6_address() -> None:
     authorizer = with_acls(topic_acl(host="0:0:0:0:0:0:0:1"))
-    assert is_authorized(authorizer, Operation.READ, host="::1")
-    assert not is_authorized(authorizer, Operation.READ, host="::2")
+    assert is_authorized(authorizer, AclOperation.READ, host="::1")
+    assert not is_authorized(authorizer, AclOperation.READ, host="::2")
 
 
 def test_idempotent_producer_needs_write_permission_on_some_topic() -> None:
     def can_write_some_topic(*acls: Acl) -> bool:
-        return with_acls(*acls).allows_one(ALICE, HOST, Operation.WRITE, ResourceType.TOPIC)
+        return with_acls(*acls).is_authorized_for_any(ALICE, HOST, AclOperation.WRITE, AclResourceType.TOPIC)
 
-    write, read = topic_acl(operation=Operation.WRITE), topic_acl()
-    prefixed = topic_acl("te", Operation.WRITE, pattern=PREFIXED)
-    everywhere = topic_acl("*", Operation.WRITE)
+    write, read = topic_acl(operation=AclOperation.WRITE), topic_acl()
+    prefixed = topic_acl("te", AclOperation.WRITE, pattern=PREFIXED)
+    everywhere = topic_acl("*", AclOperation.WRITE)
     assert [can_write_some_topic(acl) for acl in (write, read, prefixed, everywhere)] == [True, False, True, True]
-    deny: dict[str, Any] = {"permission": DENY, "operation": Operation.WRITE}
+    deny: dict[str, Any] = {"permission": DENY, "operation": AclOperation.WRITE}
     assert not can_write_some_topic(write, topic_acl("*", **deny))
     assert not can_write_some_topic(write, topic_acl("t", **deny))
     assert not can_write_some_topic(prefixed, topic_acl("t", pattern=PREFIXED, **deny))
@@ -164,27 +164,28 @@ def test_idempotent_producer_needs_write_permission_on_some_topic() -> None:
     assert can_write_some_topic(everywhere, topic_acl("t", pattern=PREFIXED, **deny))
     prefixed_star, checked_name = topic_acl("*", pattern=PREFIXED, **deny), topic_acl("hardcode", **deny)
     assert can_write_some_topic(everywhere, checked_name, prefixed_star), "the prefix * does not match every name"
-    assert not can_write_some_topic(topic_acl("*", Operation.WRITE, pattern=PREFIXED), prefixed_star)
+    assert not can_write_some_topic(topic_acl("*", AclOperation.WRITE, pattern=PREFIXED), prefixed_star)
 
 
 def test_authorized_operations_are_returned_as_bit_field() -> None:
     authorizer = with_acls(topic_acl())
-    told = authorizer.operations(ALICE, HOST, ResourceType.TOPIC, "t")
-    assert told == bits_of([Operation.READ, Operation.DESCRIBE])
+    told = authorizer.authorized_operations(ALICE, HOST, AclResourceType.TOPIC, "t")
+    assert told == to_bit_field([AclOperation.READ, AclOperation.DESCRIBE])
     assert (
-        with_acls(topic_acl(operation=Operation.ALL)).operations(ALICE, HOST, ResourceType.TOPIC, "t") == ALL_ON_TOPIC
+        with_acls(topic_acl(operation=AclOperation.ALL)).authorized_operations(ALICE, HOST, AclResourceType.TOPIC, "t")
+        == TOPIC_OPERATION_BITS
     )
 
 
 def test_decision_cache_is_limited_by_size_and_name_length() -> None:
     authorizer = with_acls(topic_acl())
-    for number in range(DECISIONS_KEPT_MAX):
-        is_authorized(authorizer, Operation.READ, str(number))
-    assert len(authorizer._decisions) == DECISIONS_KEPT_MAX
-    is_authorized(authorizer, Operation.READ, "one more")
+    for number in range(CACHED_DECISIONS_MAX):
+        is_authorized(authorizer, AclOperation.READ, str(number))
+    assert len(authorizer._decisions) == CACHED_DECISIONS_MAX
+    is_authorized(authorizer, AclOperation.READ, "one more")
     assert len(authorizer._decisions) == 1
-    is_authorized(authorizer, Operation.READ, "n" * DECISION_NAME_CHARACTERS_MAX)
-    is_authorized(authorizer, Operation.READ, "n" * (DECISION_NAME_CHARACTERS_MAX + 1))
+    is_authorized(authorizer, AclOperation.READ, "n" * CACHED_DECISION_NAME_CHARACTERS_MAX)
+    is_authorized(authorizer, AclOperation.READ, "n" * (CACHED_DECISION_NAME_CHARACTERS_MAX + 1))
     assert len(authorizer._decisions) == 2
 
 
@@ -196,8 +197,8 @@ def test_watchers_are_woken_only_when_acls_change() -> None:
             self.woken += 1
 
     authorizer, waiting = Authorizer(), Waiting()
-    authorizer.watchers[waiting] = None
-    authorizer.follow(Delta(1, offsets=("g",)))
+    authorizer.delayed_fetches[waiting] = None
+    authorizer.apply_delta(Delta(1, offsets=("g",)))
     assert waiting.woken == 0
     add(authorizer, topic_acl())
     assert waiting.woken == 1
@@ -205,17 +206,17 @@ def test_watchers_are_woken_only_when_acls_change() -> None:
 
 def test_authorizer_is_created_from_broker_configs() -> None:
     configs = {"authorizer.class.name": "", "super.users": "", "allow.everyone.if.no.acl.found": "false"}
-    assert authorizer_of(configs.__getitem__) is None
+    assert create_authorizer(configs.__getitem__) is None
     configs |= {"authorizer.class.name": "standard", "super.users": " User:alice;User:CN=a, O=b ; "}
-    authorizer = authorizer_of(configs.__getitem__)
+    authorizer = create_authorizer(configs.__getitem__)
     assert authorizer is not None
-    assert is_authorized(authorizer, Operation.READ)
-    assert is_authorized(authorizer, Operation.READ, principal=Principal("User", "CN=a, O=b"))
-    assert not is_authorized(authorizer, Operation.READ, principal=BOB)
+    assert is_authorized(authorizer, AclOperation.READ)
+    assert is_authorized(authorizer, AclOperation.READ, principal=Principal("User", "CN=a, O=b"))
+    assert not is_authorized(authorizer, AclOperation.READ, principal=BOB)
     configs["allow.everyone.if.no.acl.found"] = "true"
-    everyone = authorizer_of(configs.__getitem__)
+    everyone = create_authorizer(configs.__getitem__)
     assert everyone is not None
-    assert is_authorized(everyone, Operation.READ, principal=BOB)
+    assert is_authorized(everyone, AclOperation.READ, principal=BOB)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,9 @@ def test_acl_hosts_match_ipv4_mapped_addresses(
     authorizer = with_acls(topic_acl(host=acl_host, permission=permission))
     if permission == DENY:  # otherwise, all other principals would be denied, too
         add(authorizer, topic_acl(principal="User:*"))
-    is_allowed = authorizer.allows(ALICE, client_host, Operation.READ, ResourceType.TOPIC, "t")
+    is_allowed = authorizer.is_authorized(ALICE, client_host, AclOperation.READ, AclResourceType.TOPIC, "t")
     assert is_allowed == (expected == (permission == ALLOW))
     if permission == ALLOW:
-        assert authorizer.allows_one(ALICE, client_host, Operation.READ, ResourceType.TOPIC) == expected
+        assert (
+            authorizer.is_authorized_for_any(ALICE, client_host, AclOperation.READ, AclResourceType.TOPIC) == expected
+        )

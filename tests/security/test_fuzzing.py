@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.long import SEED, count
+from tests.run_size import SEED, sized
 from tests.security.fuzz import TARGETS
-from tests.security.fuzzing import Target, fuzz, mutated
+from tests.security.fuzz_framework import FuzzTarget, fuzz, mutate
 
 EXPECTED_OUTCOMES = {
     "SCRAM server": ("authenticated", "rejected", "rejected immediately"),
@@ -22,8 +22,8 @@ EXPECTED_OUTCOMES = {
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_fuzzed_input_causes_only_documented_outcomes(target: Target) -> None:
-    tally = fuzz(target, SEED, count(500, 50_000))
+def test_fuzzed_input_causes_only_documented_outcomes(target: FuzzTarget) -> None:
+    tally = fuzz(target, SEED, sized(500, 50_000))
     assert set(EXPECTED_OUTCOMES[target.name]) <= set(tally.outcomes)
 
 
@@ -32,12 +32,12 @@ def test_undocumented_exception_is_reported_with_its_case(error: Exception) -> N
     def fail(case: bytes) -> str:
         raise error
 
-    target = Target("faulty", lambda rng: mutated(rng, b"case"), fail, (KeyError,))
+    target = FuzzTarget("faulty", lambda rng: mutate(rng, b"case"), fail, (KeyError,))
     with pytest.raises(AssertionError, match=r"faulty: .*'x'.* for b'"):
         fuzz(target, 1, 10)
 
 
 def test_slow_case_is_reported() -> None:
-    slow = Target("slow", lambda rng: 7, lambda case: str(sum(range(10_000))), seconds_max=0.0)
+    slow = FuzzTarget("slow", lambda rng: 7, lambda case: str(sum(range(10_000))), seconds_max=0.0)
     with pytest.raises(AssertionError, match=r"slow: 0\.0 s for 7"):
         fuzz(slow, 1, 1)

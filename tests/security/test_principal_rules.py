@@ -9,9 +9,9 @@ import time
 import pytest
 
 from chronik.errors import ConfigError
-from chronik.patterns import PatternError
-from chronik.security.captures import Capturing
-from chronik.security.principal_rules import NoRuleApplies, PrincipalRules
+from chronik.linear_regex import PatternError
+from chronik.security.capturing_regex import CapturingPattern
+from chronik.security.principal_rules import NoMatchingRule, PrincipalRules
 
 SUBJECT = "CN=Adam,OU=DemoUnit,O=ProductDept,L=City,ST=State,C=US"
 
@@ -33,14 +33,14 @@ SUBJECT = "CN=Adam,OU=DemoUnit,O=ProductDept,L=City,ST=State,C=US"
     ],
 )
 def test_first_matching_rule_determines_principal_name(rules: str, subject: str, expected: str) -> None:
-    assert PrincipalRules(rules).name_of(subject) == expected
+    assert PrincipalRules(rules).principal_name(subject) == expected
 
 
 def test_subject_without_matching_rule_is_rejected() -> None:
     rules = PrincipalRules("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/")
     for subject in ("CN=a", "", "CN=,OU=ServiceUsers"):
-        with pytest.raises(NoRuleApplies, match="matches the certificate subject"):
-            rules.name_of(subject)
+        with pytest.raises(NoMatchingRule, match="matches the certificate subject"):
+            rules.principal_name(subject)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_captured_groups_equal_those_of_python_re() -> None:
         expression = "".join(rng.choices(parts, k=rng.randrange(1, 5)))
         text = "".join(rng.choices("ab", k=rng.randrange(7)))
         expected = re.compile(expression, re.DOTALL).fullmatch(text)
-        found = Capturing(expression).groups(text)
+        found = CapturingPattern(expression).groups(text)
         assert (found is None) == (expected is None), (expression, text)
         if expected is not None and found is not None:
             compared += 1
@@ -99,15 +99,15 @@ def test_rule_matching_takes_linear_time() -> None:
     rules = PrincipalRules("RULE:^((a+)+)+b$/$1/,DEFAULT")
     subject = "a" * 1024
     began = time.process_time()
-    assert rules.name_of(subject) == subject
-    assert PrincipalRules("RULE:^((a+)+)+$/$1/").name_of(subject) == subject
+    assert rules.principal_name(subject) == subject
+    assert PrincipalRules("RULE:^((a+)+)+$/$1/").principal_name(subject) == subject
     assert time.process_time() - began < 1.0
 
 
 def test_matching_time_is_linear_in_number_of_groups() -> None:
     def seconds(groups: int) -> float:
         """Return the CPU time of the fastest of three runs."""
-        rule, durations = Capturing("(.*)*" * groups), []
+        rule, durations = CapturingPattern("(.*)*" * groups), []
         for _ in range(3):
             began = time.thread_time()
             assert rule.groups("a" * 100) is not None
@@ -125,6 +125,6 @@ def test_random_rules_are_parsed_or_rejected() -> None:
         )
         try:
             rules = PrincipalRules(text)
-            rules.name_of("a" * 20)
-        except (ConfigError, NoRuleApplies, PatternError):
+            rules.principal_name("a" * 20)
+        except (ConfigError, NoMatchingRule, PatternError):
             continue

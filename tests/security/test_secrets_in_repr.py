@@ -10,8 +10,8 @@ from chronik.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from chronik.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from chronik.security.sasl.outcomes import Challenge, Derive, Validate
-from chronik.security.sasl.scram_keys import Keys
+from chronik.security.sasl.outcomes import HashPassword, SaslChallenge, ValidateToken
+from chronik.security.sasl.scram_keys import ScramKeySet
 
 SECRET = "pencil"
 IN_BYTES = SECRET.encode()
@@ -24,10 +24,10 @@ IN_BYTES = SECRET.encode()
         ScramCredentialUpsertion(name="a", salt=IN_BYTES, salted_password=IN_BYTES),
         AlterUserScramCredentialsRequest(upsertions=[ScramCredentialUpsertion(salted_password=IN_BYTES)]),
         UserChange(put=[(1, 4096, IN_BYTES, IN_BYTES)]),
-        Challenge(IN_BYTES),
-        Derive(IN_BYTES, IN_BYTES, 4096, "sha256"),
-        Validate(SECRET),
-        Keys(IN_BYTES, 4096, IN_BYTES, IN_BYTES),
+        SaslChallenge(IN_BYTES),
+        HashPassword(IN_BYTES, IN_BYTES, 4096, "sha256"),
+        ValidateToken(SECRET),
+        ScramKeySet(IN_BYTES, 4096, IN_BYTES, IN_BYTES),
     ],
     ids=lambda held: type(held).__name__,
 )

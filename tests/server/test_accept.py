@@ -7,7 +7,7 @@ import pytest
 import uvloop
 
 from chronik.config import Address
-from chronik.server.listener import Listener
+from chronik.server.listener import ClientListeners
 from tests.server.test_connections import DEADLINE_SECONDS, Echo, framed, read_frame
 
 COUNT, ITERATIONS_MAX = 160, 30
@@ -15,7 +15,7 @@ COUNT, ITERATIONS_MAX = 160, 30
 
 async def iterations_until_accepted(count: int) -> int:
     """Return how many event-loop iterations it takes to accept connections that are all in the backlog already."""
-    listener = Listener({"PLAINTEXT": Address("127.0.0.1", 0)}, Echo())
+    listener = ClientListeners({"PLAINTEXT": Address("127.0.0.1", 0)}, Echo())
     address = (await listener.bind())["PLAINTEXT"]
     await listener.serve()
     clients = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(count)]
@@ -43,13 +43,13 @@ def test_many_waiting_connections_are_accepted_within_few_iterations(loop: objec
 
 def test_stopped_listener_releases_its_port() -> None:
     async def scenario() -> None:
-        first = Listener({"PLAINTEXT": Address("127.0.0.1", 0)}, Echo())
+        first = ClientListeners({"PLAINTEXT": Address("127.0.0.1", 0)}, Echo())
         address = (await first.bind())["PLAINTEXT"]
         await first.serve()
         await first.stop()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address, DEADLINE_SECONDS)
-        second = Listener({"PLAINTEXT": address}, Echo())
+        second = ClientListeners({"PLAINTEXT": address}, Echo())
         assert (await second.bind())["PLAINTEXT"] == address
         await second.stop()
 

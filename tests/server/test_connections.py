@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 
 from chronik.config import Address
-from chronik.exchange import Disconnect, Hurry, Peer, Reply
 from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSE_RATE_BYTES_MIN, RESPONSES_UNSENT_BYTES_MAX
+from chronik.request_reply import ConnectedClient, Disconnect, EarlyCompletion, Reply
 from chronik.server import connection
-from chronik.server.listener import Listener
+from chronik.server.listener import ClientListeners
 from chronik.server.listener_limits import ListenerLimits
 
 DEADLINE_SECONDS = 20.0
@@ -33,7 +33,7 @@ class Echo:
         self.completed_early: list[bytes] = []
         """Requests that were asked to complete early because others wait behind them."""
 
-    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+    def __call__(self, frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
         request = bytes(frame)
         self.handled.append(request)
         if request == b"disconnect":
@@ -43,13 +43,13 @@ class Echo:
         if request.startswith((b"wait", b"pipelined")):
             reply: Reply[Any] = Reply(is_pipelined=request.startswith(b"pipelined"))
             self.held[request] = reply
-            reply.hurry = Hurry(lambda: True)
-            reply.hurry.wake = lambda: self.completed_early.append(request)
+            reply.early_completion = EarlyCompletion(lambda: True)
+            reply.early_completion.wake = lambda: self.completed_early.append(request)
             return reply
-        return Reply.of_frame([framed(request + bytes(self.answer_bytes))])
+        return Reply.from_frame([framed(request + bytes(self.answer_bytes))])
 
     def release(self, request: bytes) -> None:
-        self.held.pop(request).ready([framed(request)])
+        self.held.pop(request).complete([framed(request)])
 
 
 def framed(payload: bytes) -> bytes:
@@ -87,8 +87,8 @@ async def not_reading(address: Address) -> tuple[asyncio.StreamReader, asyncio.S
 
 
 @asynccontextmanager
-async def listening(echo: Echo, limits: ListenerLimits | None = None) -> AsyncIterator[tuple[Listener, Address]]:
-    listener = Listener({"PLAINTEXT": Address("127.0.0.1", 0)}, echo, limits)
+async def listening(echo: Echo, limits: ListenerLimits | None = None) -> AsyncIterator[tuple[ClientListeners, Address]]:
+    listener = ClientListeners({"PLAINTEXT": Address("127.0.0.1", 0)}, echo, limits)
     address = (await listener.bind())["PLAINTEXT"]
     await listener.serve()
     try:
@@ -159,13 +159,13 @@ def test_blocking_request_unblocks_when_it_may_be_pipelined() -> None:
 class RejectingEcho(Echo):
     """A handler whose responses to requests ending in `refusal` close the connection."""
 
-    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+    def __call__(self, frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
         self.peer = peer
         return super().__call__(frame, peer)
 
     def release(self, request: bytes) -> None:
         if request.endswith(b"refusal"):
-            self.peer.farewell = "rejected"
+            self.peer.close_reason = "rejected"
         super().release(request)
 
 
@@ -191,7 +191,7 @@ def test_rejection_is_sent_after_earlier_responses_and_closes_connection(release
 
 def test_rejection_waits_for_earlier_responses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection stays open however long the earlier responses take."""
-    monkeypatch.setattr(connection, "FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "CLOSE_DELAY_SECONDS", 0.01)
 
     async def scenario() -> None:
         echo = RejectingEcho()
@@ -307,7 +307,7 @@ def test_requests_of_client_that_does_not_read_are_not_handled() -> None:
             count = 40
             for number in range(count):
                 writer.write(framed(b"%d" % number))
-            await until(lambda: listener.outbox.unsent_bytes > RESPONSES_UNSENT_BYTES_MAX)
+            await until(lambda: listener.unsent_bytes.unsent_bytes > RESPONSES_UNSENT_BYTES_MAX)
             handled = -1
             while handled != len(echo.handled):
                 handled = len(echo.handled)
@@ -329,15 +329,15 @@ def test_unread_response_bytes_are_counted_until_read_or_disconnected() -> None:
             late_reader, leaver = [await not_reading(address) for _ in range(2)]
             for _, writer in (late_reader, leaver):
                 writer.write(framed(b"much"))
-            await until(lambda: listener.outbox.unsent_bytes > MUCH_BYTES)
-            counted = listener.outbox.unsent_bytes
+            await until(lambda: listener.unsent_bytes.unsent_bytes > MUCH_BYTES)
+            counted = listener.unsent_bytes.unsent_bytes
             leaver[1].transport.abort()
-            await until(lambda: listener.outbox.unsent_bytes < counted)
-            assert listener.outbox.unsent_bytes > MUCH_BYTES // 2
+            await until(lambda: listener.unsent_bytes.unsent_bytes < counted)
+            assert listener.unsent_bytes.unsent_bytes > MUCH_BYTES // 2
             reader, writer = late_reader
             reading(writer).resume_reading()
             assert len(await read_frame(reader)) == echo.answer_bytes + len(b"much")
-            await until(lambda: listener.outbox.unsent_bytes == 0)
+            await until(lambda: listener.unsent_bytes.unsent_bytes == 0)
             writer.close()
 
     run(scenario)
@@ -347,18 +347,18 @@ def test_connections_that_do_not_read_are_closed_under_memory_pressure() -> None
     async def scenario() -> None:
         echo = Echo()
         echo.answer_bytes = MUCH_BYTES
-        limits = ListenerLimits(responses_bytes=20 << 20, response_stuck_seconds=0.2)
+        limits = ListenerLimits(responses_bytes=20 << 20, response_stalled_seconds=0.2)
         async with listening(echo, limits) as (listener, address):
             connections = [await not_reading(address)]
             connections[0][1].write(framed(b"much"))
-            await until(lambda: listener.outbox.unsent_bytes > 0)
-            await asyncio.sleep(3 * limits.response_stuck_seconds)
+            await until(lambda: listener.unsent_bytes.unsent_bytes > 0)
+            await asyncio.sleep(3 * limits.response_stalled_seconds)
             assert listener.connection_count == 1, "there is memory for one"
             connections.append(await not_reading(address))
             connections[1][1].write(framed(b"much"))
             idle_reader, idle_writer = await asyncio.open_connection(*address)
             await until(lambda: len(echo.handled) == 2)
-            await until(lambda: 0 < listener.outbox.unsent_bytes <= limits.responses_bytes)
+            await until(lambda: 0 < listener.unsent_bytes.unsent_bytes <= limits.responses_bytes)
             await until(lambda: listener.connection_count == 2)  # no more of them are closed than necessary
             idle_writer.write(framed(b"disconnect"))
             assert await closed(idle_reader), "it stayed connected until its own request"
@@ -371,7 +371,7 @@ def test_connections_that_do_not_read_are_closed_under_memory_pressure() -> None
 
 async def bytes_read_under_memory_pressure(echo: Echo, chunk_bytes: int, stop_bytes: int) -> int:
     """Return how much a client receives that reads 50 chunks per second while other responses wait for memory."""
-    limits = ListenerLimits(responses_bytes=1 << 20, response_stuck_seconds=0.5, linger_seconds=0)
+    limits = ListenerLimits(responses_bytes=1 << 20, response_stalled_seconds=0.5, linger_seconds=0)
     echo.answer_bytes = MUCH_BYTES
     loop = asyncio.get_running_loop()
     async with listening(echo, limits) as (listener, address):
@@ -380,7 +380,7 @@ async def bytes_read_under_memory_pressure(echo: Echo, chunk_bytes: int, stop_by
             client.setblocking(False)
             await loop.sock_connect(client, (address.host, address.port))
             await loop.sock_sendall(client, framed(b"much"))
-            await until(lambda: listener.outbox.unsent_bytes > limits.responses_bytes)
+            await until(lambda: listener.unsent_bytes.unsent_bytes > limits.responses_bytes)
             received_bytes = 0
             while received_bytes < stop_bytes and listener.connection_count:
                 received_bytes += len(await loop.sock_recv(client, chunk_bytes))
@@ -410,11 +410,11 @@ def test_slowly_arriving_request_does_not_keep_stalled_client_connected() -> Non
     async def scenario() -> None:
         echo = Echo()
         echo.answer_bytes = MUCH_BYTES
-        limits = ListenerLimits(responses_bytes=1 << 20, response_stuck_seconds=0.3)
+        limits = ListenerLimits(responses_bytes=1 << 20, response_stalled_seconds=0.3)
         async with listening(echo, limits) as (listener, address):
             _, writer = await not_reading(address)
             writer.write(framed(b"much"))
-            await until(lambda: listener.outbox.unsent_bytes > limits.responses_bytes)
+            await until(lambda: listener.unsent_bytes.unsent_bytes > limits.responses_bytes)
             writer.write(framed(bytes(1000))[:4])
             async with asyncio.timeout(DEADLINE_SECONDS):
                 while listener.connection_count:
@@ -463,7 +463,7 @@ def test_large_requests_wait_for_shared_memory_budget() -> None:
             streams = [await asyncio.open_connection(*address) for _ in range(3)]
             for _, writer in streams[:2]:
                 writer.write(half_frame(size))
-            await until(lambda: listener.bytes_reserved > size)
+            await until(lambda: listener.reserved_bytes > size)
             streams[2][1].write(framed(bytes(size)))
             await asyncio.sleep(0.1)
             assert not echo.handled, "the third waits: one uses the budget, and another exceeds it already"
@@ -503,7 +503,7 @@ def test_slow_sender_of_large_request_is_closed_under_memory_pressure() -> None:
             slow = [await asyncio.open_connection(*address) for _ in range(2)]
             for _, writer in slow:
                 writer.write(half_frame(size))
-            await until(lambda: listener.bytes_reserved > size)
+            await until(lambda: listener.reserved_bytes > size)
             await asyncio.sleep(3 * limits.frame_rate_seconds)
             assert listener.connection_count == 2, "no other connection waits for memory"
             reader, writer = await asyncio.open_connection(*address)
@@ -550,7 +550,7 @@ def test_large_requests_hold_memory_until_answered() -> None:
                 echo.release(request)
             assert (await read_frame(reader)).startswith(b"large")
             echo.release(held[2])
-            await until(lambda: listener.bytes_reserved == 0)
+            await until(lambda: listener.reserved_bytes == 0)
             first.close()
             second.close()
 
@@ -567,13 +567,13 @@ def test_one_connection_exceeds_memory_budget_by_one_request_at_most() -> None:
             writer.write(framed(b"wait"))
             for number in range(count):
                 writer.write(framed(b"%02d" % number + bytes(size - 2)))
-            await until(lambda: listener.bytes_reserved == 3 * size)
+            await until(lambda: listener.reserved_bytes == 3 * size)
             await asyncio.sleep(0.1)
-            assert listener.bytes_reserved == 3 * size, "the rest is not read from the socket"
+            assert listener.reserved_bytes == 3 * size, "the rest is not read from the socket"
             echo.release(b"wait")
             answers = [await read_frame(reader) for _ in range(count + 1)]
             assert [answer[:2] for answer in answers[1:]] == [b"%02d" % number for number in range(count)]
-            await until(lambda: listener.bytes_reserved == 0)
+            await until(lambda: listener.reserved_bytes == 0)
             writer.close()
 
     run(scenario)
@@ -606,13 +606,13 @@ def test_closed_connection_releases_its_reserved_memory() -> None:
                 _, writer = await asyncio.open_connection(*address)
                 request = framed(b"wait" + bytes(size))
                 writer.write(request if state != "receiving" else request[: size // 2])
-                await until(lambda: listener.bytes_reserved > 0)
+                await until(lambda: listener.reserved_bytes > 0)
                 if state == "answered":
                     await until(lambda: bool(echo.held))
                     echo.release(b"wait" + bytes(size))
                 writer.close()
                 await until(lambda: listener.connection_count == 0)
-                assert listener.bytes_reserved == 0
+                assert listener.reserved_bytes == 0
                 echo.held.clear()
 
     run(scenario)

@@ -14,13 +14,13 @@ import pytest
 import uvloop
 
 from chronik.config import Address
-from chronik.server.listener import Listener
+from chronik.server.listener import ClientListeners
 from chronik.server.listener_limits import ListenerLimits
-from chronik.server.securing import ListenerSecuring, SecuredListener
-from chronik.tls.contexts import TlsContext
+from chronik.server.tls_listener import TlsListenerConfig, TlsListeners
+from chronik.tls.contexts import ReloadableTlsContext
 from chronik.tls.settings import TlsSettings
 from tests.server import test_connections as plain
-from tests.tls.certificates import client_context, settings
+from tests.tls.certificates import client_context, server_settings
 
 EXCLUDED = {
     "test_client_that_reads_slowly_but_steadily_is_not_closed": "reads from a plain socket",
@@ -36,10 +36,10 @@ globals().update(
 @asynccontextmanager
 async def listening_with_tls(
     tls: TlsSettings, echo: plain.Echo, limits: ListenerLimits | None = None
-) -> AsyncIterator[tuple[Listener, Address]]:
+) -> AsyncIterator[tuple[ClientListeners, Address]]:
     limits = limits or ListenerLimits()
-    securing = ListenerSecuring({"SSL": SecuredListener(TlsContext("listener SSL", tls))}, limits)
-    listener = Listener({"SSL": Address("127.0.0.1", 0)}, echo, limits, securing=securing)
+    securing = TlsListeners({"SSL": TlsListenerConfig(ReloadableTlsContext("listener SSL", tls))}, limits)
+    listener = ClientListeners({"SSL": Address("127.0.0.1", 0)}, echo, limits, tls_listeners=securing)
     address = (await listener.bind())["SSL"]
     await listener.serve()
     try:
@@ -62,7 +62,7 @@ async def connect(
 
 @pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
 def _with_tls(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "listening", partial(listening_with_tls, settings(tmp_path)))
+    monkeypatch.setattr(plain, "listening", partial(listening_with_tls, server_settings(tmp_path)))
     monkeypatch.setattr(asyncio, "open_connection", partial(connect, client_context(tmp_path), asyncio.open_connection))
     loops = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
     monkeypatch.setattr(plain, "run", partial(run_on, loops))

@@ -16,11 +16,11 @@ import pytest
 import uvloop
 
 from chronik.config import Address
-from chronik.exchange import Dispatch, Peer, Reply
 from chronik.principals import ANONYMOUS, Principal
+from chronik.request_reply import ConnectedClient, Dispatch, Reply
 from chronik.scheduler import UNAUTHENTICATED_SECONDS_MAX, Scheduler
 from chronik.server import connection
-from chronik.server.listener import ACCEPTED_PER_ITERATION, Listener
+from chronik.server.listener import ACCEPTS_PER_ITERATION, ClientListeners
 from chronik.server.listener_limits import ListenerLimits
 from tests.server.test_connections import DEADLINE_SECONDS, MUCH_BYTES, Echo, framed, listening, read_frame, run, until
 
@@ -28,7 +28,7 @@ from tests.server.test_connections import DEADLINE_SECONDS, MUCH_BYTES, Echo, fr
 class SlowEcho(Echo):
     """A handler that takes a millisecond of the event loop for each request."""
 
-    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+    def __call__(self, frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
         until = time.monotonic() + 0.001
         while time.monotonic() < until:
             pass
@@ -81,7 +81,7 @@ async def handled_before(name: str) -> int:
     address, which arrives last, through the listener of that name."""
     slow = SlowEcho()
     addresses = {"ASKS": Address("127.0.0.1", 0), "OPEN": Address("127.0.0.1", 0)}
-    listener = Listener(addresses, slow, gated={"ASKS"})
+    listener = ClientListeners(addresses, slow, sasl_listeners={"ASKS"})
     bound = await listener.bind()
     await listener.serve()
     crowd = [socket.create_connection(bound["ASKS"], 10, ("127.0.0.2", 0)) for _ in range(UNAUTHENTICATED)]
@@ -112,12 +112,12 @@ def test_unauthenticated_clients_of_one_address_do_not_delay_other_addresses(nam
 def test_connection_after_connection_flood_does_not_wait_for_its_requests() -> None:
     async def scenario() -> None:
         slow = SlowEcho()
-        listener = Listener({"ASKS": Address("127.0.0.1", 0)}, slow, gated={"ASKS"})
+        listener = ClientListeners({"ASKS": Address("127.0.0.1", 0)}, slow, sasl_listeners={"ASKS"})
         address = (await listener.bind())["ASKS"]
         await listener.serve()
         iterations = 20
         crowd = [
-            socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(iterations * ACCEPTED_PER_ITERATION)
+            socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(iterations * ACCEPTS_PER_ITERATION)
         ]
         other = socket.create_connection(address, 10)  # the loop has not accepted any yet
         try:
@@ -143,28 +143,28 @@ class RejectingHandler:
     """A handler that holds every request until all are rejected."""
 
     def __init__(self) -> None:
-        self.peers: list[Peer] = []
+        self.peers: list[ConnectedClient] = []
         self._held: list[Reply[Any]] = []
 
-    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+    def __call__(self, frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
         self.peers.append(peer)
         self._held.append(Reply())
         return self._held[-1]
 
     def reject_all(self) -> None:
         for peer, answer in zip(self.peers, self._held, strict=True):
-            peer.farewell = "rejected"
-            answer.ready([framed(b"no")])
+            peer.close_reason = "rejected"
+            answer.complete([framed(b"no")])
 
 
 @asynccontextmanager
 async def unauthenticated_clients(
     handler: RejectingHandler,
-) -> AsyncIterator[tuple[Listener, list[connection.Connection]]]:
+) -> AsyncIterator[tuple[ClientListeners, list[connection.ClientConnection]]]:
     """Connect clients that have each sent a request. Reading the clock takes a fifth of the unauthenticated budget."""
     ticks = itertools.count()
     scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / 5)
-    listener = Listener({"ASKS": Address("127.0.0.1", 0)}, handler, gated={"ASKS"}, scheduler=scheduler)
+    listener = ClientListeners({"ASKS": Address("127.0.0.1", 0)}, handler, sasl_listeners={"ASKS"}, scheduler=scheduler)
     address = (await listener.bind())["ASKS"]
     await listener.serve()
     crowd = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(REJECTED)]
@@ -191,7 +191,7 @@ async def largest_decrease_per_iteration(left: Callable[[], int]) -> int:
 
 
 def test_rejections_of_unauthenticated_clients_are_sent_a_few_per_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "FAREWELL_SECONDS", DEADLINE_SECONDS)
+    monkeypatch.setattr(connection, "CLOSE_DELAY_SECONDS", DEADLINE_SECONDS)
 
     async def scenario() -> None:
         handler = RejectingHandler()
@@ -204,7 +204,7 @@ def test_rejections_of_unauthenticated_clients_are_sent_a_few_per_iteration(monk
 
 
 def test_rejected_connections_are_closed_a_few_per_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "FAREWELL_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "CLOSE_DELAY_SECONDS", 0.0)
 
     async def scenario() -> None:
         handler = RejectingHandler()
@@ -239,9 +239,11 @@ def test_closed_connection_is_freed_when_client_has_read_eof() -> None:
 @asynccontextmanager
 async def authenticating_listener(
     dispatch: Dispatch, scheduler: Scheduler | None = None, limits: ListenerLimits | None = None
-) -> AsyncIterator[tuple[Listener, Address]]:
+) -> AsyncIterator[tuple[ClientListeners, Address]]:
     """Start a listener that requires authentication."""
-    listener = Listener({"ASKS": Address("127.0.0.1", 0)}, dispatch, limits, gated={"ASKS"}, scheduler=scheduler)
+    listener = ClientListeners(
+        {"ASKS": Address("127.0.0.1", 0)}, dispatch, limits, sasl_listeners={"ASKS"}, scheduler=scheduler
+    )
     address = (await listener.bind())["ASKS"]
     await listener.serve()
     try:
@@ -255,11 +257,11 @@ def test_closed_unauthenticated_connections_are_removed_from_scheduler() -> None
     for connections that were closed."""
 
     async def scenario() -> None:
-        handled: list[Peer] = []
+        handled: list[ConnectedClient] = []
 
-        def dispatch(frame: bytearray, peer: Peer) -> Reply[Any]:
+        def dispatch(frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
             handled.append(peer)
-            return Reply.of_frame(None)
+            return Reply.from_frame(None)
 
         soon: list[Callable[[], None]] = []
         scheduler = Scheduler(soon.append, accepted_max=0)
@@ -272,7 +274,7 @@ def test_closed_unauthenticated_connections_are_removed_from_scheduler() -> None
             for open_connection in list(listener._connections):
                 open_connection._transport.abort()
             await until(lambda: not listener.connection_count)
-            assert scheduler.queued_accounts == 0
+            assert scheduler.queued_account_count == 0
             assert scheduler.account_count == 0
             for each in crowd:
                 each.close()
@@ -287,11 +289,11 @@ def test_connection_that_authenticates_after_close_is_aborted() -> None:
     """A thread may check its credentials for longer than the authentication timeout."""
 
     async def scenario() -> None:
-        peers: list[Peer] = []
+        peers: list[ConnectedClient] = []
 
-        def dispatch(frame: bytearray, peer: Peer) -> Reply[Any]:
+        def dispatch(frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
             peers.append(peer)
-            return Reply.of_frame([bytes(MUCH_BYTES)])  # which the client does not read
+            return Reply.from_frame([bytes(MUCH_BYTES)])  # which the client does not read
 
         async with authenticating_listener(dispatch, limits=ListenerLimits(linger_seconds=0.1)) as (listener, address):
             with socket.create_connection(address, DEADLINE_SECONDS) as client:
@@ -299,7 +301,7 @@ def test_connection_that_authenticates_after_close_is_aborted() -> None:
                 await until(lambda: bool(peers))
                 for connection in listener._connections:
                     connection.close("closed by the test")
-                peers[0].let_in(ANONYMOUS)
+                peers[0].set_authenticated(ANONYMOUS)
                 await until(lambda: not listener.connection_count)
 
     run(scenario)
@@ -309,10 +311,10 @@ def test_pipelining_gives_unauthenticated_client_no_advantage() -> None:
     async def scenario() -> None:
         handled = 0
 
-        def dispatch(frame: bytearray, peer: Peer) -> Reply[Any]:
+        def dispatch(frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
             nonlocal handled
             handled += 1
-            return Reply.of_frame(None)
+            return Reply.from_frame(None)
 
         ticks = itertools.count()
         scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / 2)
@@ -347,24 +349,24 @@ def test_received_requests_are_answered_on_shutdown() -> None:
 
 def test_disconnected_authenticated_client_is_removed_from_scheduler() -> None:
     async def scenario() -> None:
-        def dispatch(frame: bytearray, peer: Peer) -> Reply[Any]:
-            peer.let_in(Principal("User", "alice"))
+        def dispatch(frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
+            peer.set_authenticated(Principal("User", "alice"))
             end = time.perf_counter() + UNAUTHENTICATED_SECONDS_MAX
             while time.perf_counter() < end:
                 pass
-            return Reply.of_frame([framed(bytes(frame))])
+            return Reply.from_frame([framed(bytes(frame))])
 
         scheduler = Scheduler()
         async with authenticating_listener(dispatch, scheduler) as (listener, address):
             clients = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(20)]
             for client in clients:
                 client.sendall(framed(b"let me in") * 10)
-            await until(lambda: any(each.peer.is_let_in for each in listener._connections))
+            await until(lambda: any(each.client.is_authenticated for each in listener._connections))
             for open_connection in list(listener._connections):
                 open_connection._transport.abort()
             await until(lambda: not listener.connection_count)
             assert scheduler.account_count == 0
-            assert scheduler.queued_accounts == 0
+            assert scheduler.queued_account_count == 0
             for client in clients:
                 client.close()
 

@@ -13,67 +13,67 @@ from chronik.server.listener_limits import ListenerLimits
 
 def test_budget_is_exceeded_by_one_holder_only() -> None:
     budget: FrameBudget[str] = FrameBudget(100, 60)
-    assert budget.want("a", 60)
-    assert budget.want("b", 40)
-    assert budget.want("c", 30)
-    assert not budget.want("d", 1)
-    assert (budget.total, budget.is_waited_for) == (130, True)
+    assert budget.reserve("a", 60)
+    assert budget.reserve("b", 40)
+    assert budget.reserve("c", 30)
+    assert not budget.reserve("d", 1)
+    assert (budget.total_bytes, budget.has_waiters) == (130, True)
 
 
 def test_waiting_holders_are_served_in_fifo_order() -> None:
     budget: FrameBudget[str] = FrameBudget(100, 60)
     for holder in "abc":
-        budget.want(holder, 50)
-    assert not budget.want("d", 50)
-    assert not budget.want("e", 10)
-    assert list(budget.granted()) == []
-    budget.leave("a")
-    assert list(budget.granted()) == ["d"]
-    budget.leave("b")
-    assert list(budget.granted()) == ["e"]
-    assert not budget.is_waited_for
+        budget.reserve(holder, 50)
+    assert not budget.reserve("d", 50)
+    assert not budget.reserve("e", 10)
+    assert list(budget.grant_waiting()) == []
+    budget.release("a")
+    assert list(budget.grant_waiting()) == ["d"]
+    budget.release("b")
+    assert list(budget.grant_waiting()) == ["e"]
+    assert not budget.has_waiters
 
 
 def test_holder_that_exceeds_limit_is_not_blocked_by_waiters() -> None:
     budget: FrameBudget[str] = FrameBudget(100, 60)
     for holder in "ab":
-        budget.want(holder, 60)
-    assert not budget.want("a", 70)
-    assert budget.want("b", 70)
+        budget.reserve(holder, 60)
+    assert not budget.reserve("a", 70)
+    assert budget.reserve("b", 70)
 
 
 def test_budget_is_exceeded_by_one_request_at_most() -> None:
     budget: FrameBudget[str] = FrameBudget(100, 60)
-    assert budget.want("a", 100)
-    assert budget.want("a", 160)
-    assert not budget.want("a", 161)
-    assert (budget.total, budget.is_waited_for) == (160, True)
-    assert budget.want("a", 130), "one of its requests was answered, but it still exceeds the limit"
-    assert not budget.want("b", 1)
-    assert budget.want("a", 160)
+    assert budget.reserve("a", 100)
+    assert budget.reserve("a", 160)
+    assert not budget.reserve("a", 161)
+    assert (budget.total_bytes, budget.has_waiters) == (160, True)
+    assert budget.reserve("a", 130), "one of its requests was answered, but it still exceeds the limit"
+    assert not budget.reserve("b", 1)
+    assert budget.reserve("a", 160)
 
 
 def test_waiting_holder_that_exceeds_limit_is_served_first() -> None:
     budget: FrameBudget[str] = FrameBudget(100, 60)
     for holder, count in (("a", 20), ("b", 80), ("c", 50)):
-        assert budget.want(holder, count)
-    assert not budget.want("d", 50)
-    assert not budget.want("c", 70)
-    assert list(budget.granted()) == []
-    budget.leave("a")
-    assert list(budget.granted()) == ["c"]
-    assert (budget.reserved_by("c"), budget.is_waited_for) == (70, True)
+        assert budget.reserve(holder, count)
+    assert not budget.reserve("d", 50)
+    assert not budget.reserve("c", 70)
+    assert list(budget.grant_waiting()) == []
+    budget.release("a")
+    assert list(budget.grant_waiting()) == ["c"]
+    assert (budget.reserved_bytes("c"), budget.has_waiters) == (70, True)
 
 
 def test_holder_that_reduces_its_reservation_stops_waiting() -> None:
     budget: FrameBudget[str] = FrameBudget(100, 60)
     for holder in "abc":
-        budget.want(holder, 60)
-    assert not budget.want("a", 70)
-    assert budget.want("a", 50)
-    assert budget.reserved_by("a") == 50
-    budget.leave("b")
-    assert list(budget.granted()) == ["c"]
+        budget.reserve(holder, 60)
+    assert not budget.reserve("a", 70)
+    assert budget.reserve("a", 50)
+    assert budget.reserved_bytes("a") == 50
+    budget.release("b")
+    assert list(budget.grant_waiting()) == ["c"]
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -88,16 +88,16 @@ def test_all_partially_received_requests_complete(seed: int) -> None:
     while sizes:
         assert runnable, "deadlock"
         number = rng.choice(sorted(runnable))
-        if budget.reserved_by(number) == sizes[number]:
-            budget.leave(number)
+        if budget.reserved_bytes(number) == sizes[number]:
+            budget.release(number)
             del sizes[number]
             runnable.discard(number)
-        elif not budget.want(number, min(wanted[number], sizes[number])):
+        elif not budget.reserve(number, min(wanted[number], sizes[number])):
             runnable.discard(number)
         wanted[number] *= 2
-        runnable.update(budget.granted())
-        assert budget.total <= limit + largest
-    assert budget.total == 0
+        runnable.update(budget.grant_waiting())
+        assert budget.total_bytes <= limit + largest
+    assert budget.total_bytes == 0
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -122,15 +122,15 @@ def test_all_pipelined_requests_complete(seed: int) -> None:
         elif remaining[number]:
             arriving[number] = min(max(2 * arriving[number], 1), remaining[number][0])
         if not remaining[number] and not held[number]:
-            budget.leave(number)
+            budget.release(number)
             del remaining[number]
-        elif budget.want(number, sum(held[number]) + arriving[number]):
+        elif budget.reserve(number, sum(held[number]) + arriving[number]):
             waiting.discard(number)
         else:
             waiting.add(number)
-        waiting -= set(budget.granted())
-        assert budget.total <= limit + largest
-    assert budget.total == 0
+        waiting -= set(budget.grant_waiting())
+        assert budget.total_bytes <= limit + largest
+    assert budget.total_bytes == 0
 
 
 def test_minimum_receive_rate_is_64_kib_per_second() -> None:

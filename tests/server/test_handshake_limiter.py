@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from chronik import limits
-from chronik.server.handshakes import Handshakes
+from chronik.server.handshake_limiter import HandshakeLimiter
 from chronik.server.listener_limits import ListenerLimits
-from tests.server.secured import in_thread, run, secured, served
 from tests.server.test_connections import Echo, until
-from tests.tls.certificates import client_context, settings
+from tests.server.tls_server import connect_and_exchange, in_thread, run, tls_server
+from tests.tls.certificates import client_context, server_settings
 
 
 class FakeHandshake:
     def __init__(self, host: str, has_spoken: bool = False) -> None:
         self.host = host
-        self.has_spoken = has_spoken
+        self.has_received_bytes = has_spoken
 
 
 def test_listener_handshake_limits_default_to_global_limits() -> None:
@@ -29,39 +29,39 @@ def test_listener_handshake_limits_default_to_global_limits() -> None:
 
 
 def test_address_at_its_limit_evicts_its_oldest_silent_handshake() -> None:
-    handshakes: Handshakes[FakeHandshake] = Handshakes()
+    handshakes: HandshakeLimiter[FakeHandshake] = HandshakeLimiter()
     active = FakeHandshake("a", has_spoken=True)
     pending = [active, *(FakeHandshake("a") for _ in range(limits.TLS_HANDSHAKES_PER_ADDRESS_MAX - 1))]
-    assert [handshakes.begin(handshake) for handshake in pending] == [None] * len(pending)
-    assert not handshakes.refuses("a")
-    assert handshakes.begin(FakeHandshake("a")) is pending[1]
-    assert handshakes.begin(FakeHandshake("b")) is None
+    assert [handshakes.add(handshake) for handshake in pending] == [None] * len(pending)
+    assert not handshakes.must_reject("a")
+    assert handshakes.add(FakeHandshake("a")) is pending[1]
+    assert handshakes.add(FakeHandshake("b")) is None
     assert len(handshakes) == limits.TLS_HANDSHAKES_PER_ADDRESS_MAX + 1
 
 
 def test_address_with_only_active_handshakes_rejects_new_ones() -> None:
-    handshakes: Handshakes[FakeHandshake] = Handshakes(per_address_max=2)
+    handshakes: HandshakeLimiter[FakeHandshake] = HandshakeLimiter(per_address_max=2)
     pending = [FakeHandshake("a", has_spoken=True) for _ in range(2)]
     for handshake in pending:
-        assert not handshakes.refuses("a")
-        assert handshakes.begin(handshake) is None
-    assert handshakes.refuses("a")
-    assert not handshakes.refuses("b")
-    handshakes.end(pending[0])
-    handshakes.end(pending[0])
-    assert not handshakes.refuses("a")
-    assert handshakes.begin(FakeHandshake("a")) is None
+        assert not handshakes.must_reject("a")
+        assert handshakes.add(handshake) is None
+    assert handshakes.must_reject("a")
+    assert not handshakes.must_reject("b")
+    handshakes.remove(pending[0])
+    handshakes.remove(pending[0])
+    assert not handshakes.must_reject("a")
+    assert handshakes.add(FakeHandshake("a")) is None
 
 
 def test_total_limit_evicts_handshake_of_address_with_most() -> None:
-    handshakes: Handshakes[FakeHandshake] = Handshakes()
+    handshakes: HandshakeLimiter[FakeHandshake] = HandshakeLimiter()
     per_address = limits.TLS_HANDSHAKES_PER_ADDRESS_MAX
     busiest = [FakeHandshake("crowd", has_spoken=True) for _ in range(per_address)]
     others = [FakeHandshake(f"other {number % 8}") for number in range(limits.TLS_HANDSHAKES_MAX - per_address)]
-    assert [handshakes.begin(handshake) for handshake in busiest + others] == [None] * limits.TLS_HANDSHAKES_MAX
+    assert [handshakes.add(handshake) for handshake in busiest + others] == [None] * limits.TLS_HANDSHAKES_MAX
     assert len(handshakes) == limits.TLS_HANDSHAKES_MAX
-    assert not handshakes.refuses("late")
-    assert handshakes.begin(FakeHandshake("late")) is busiest[0]
+    assert not handshakes.must_reject("late")
+    assert handshakes.add(FakeHandshake("late")) is busiest[0]
     assert len(handshakes) == limits.TLS_HANDSHAKES_MAX
     assert set(handshakes.all()) >= set(others)
 
@@ -69,10 +69,10 @@ def test_total_limit_evicts_handshake_of_address_with_most() -> None:
 def test_half_open_handshakes_do_not_block_clients_of_same_address(tmp_path: Path) -> None:
     async def scenario() -> None:
         echo = Echo()
-        async with secured(echo, settings(tmp_path), ListenerLimits(handshakes_per_address=5)) as server:
+        async with tls_server(echo, server_settings(tmp_path), ListenerLimits(handshakes_per_address=5)) as server:
             half_open = [socket.create_connection(server.address) for _ in range(20)]
             await until(lambda: server.securing.handshake_count == 5)
-            assert await in_thread(lambda: served(server.address, client_context(tmp_path))) == b"hello"
+            assert await in_thread(lambda: connect_and_exchange(server.address, client_context(tmp_path))) == b"hello"
             for each in half_open:
                 each.close()
             await until(lambda: server.securing.handshake_count == 0)
@@ -83,7 +83,7 @@ def test_half_open_handshakes_do_not_block_clients_of_same_address(tmp_path: Pat
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
 def test_handshake_timeout_closes_connection(tmp_path: Path, sent: bytes) -> None:
     async def scenario() -> None:
-        async with secured(Echo(), settings(tmp_path), ListenerLimits(handshake_seconds=0.2)) as server:
+        async with tls_server(Echo(), server_settings(tmp_path), ListenerLimits(handshake_seconds=0.2)) as server:
             with socket.create_connection(server.address) as slow:
                 slow.sendall(sent)
                 await until(lambda: server.securing.handshake_count == 1)
@@ -96,7 +96,7 @@ def test_handshake_timeout_closes_connection(tmp_path: Path, sent: bytes) -> Non
 
 def test_shutdown_does_not_wait_for_handshakes(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with secured(Echo(), settings(tmp_path)) as server:
+        async with tls_server(Echo(), server_settings(tmp_path)) as server:
             half_open = socket.create_connection(server.address)
             await until(lambda: server.securing.handshake_count == 1)
             await server.listener.stop()

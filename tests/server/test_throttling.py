@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chronik.exchange import Peer, Reply
 from chronik.limits import MIB
+from chronik.request_reply import ConnectedClient, Reply
 from chronik.server.listener_limits import ListenerLimits
 
 from .test_connections import Echo, closed, framed, listening, read_frame, run, until
@@ -25,10 +25,10 @@ class ThrottlingEcho(Echo):
         self.seconds = seconds
         self.times: list[float] = []
 
-    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+    def __call__(self, frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
         self.times.append(asyncio.get_running_loop().time())
         if b"much" in frame:
-            peer.throttled_seconds = self.seconds
+            peer.throttle_seconds = self.seconds
         return super().__call__(frame, peer)
 
 
@@ -74,7 +74,7 @@ def test_late_response_throttles_next_request() -> None:
             writer.write(framed(b"wait"))
             await until(lambda: b"wait" in echo.held)
             (connection,) = listener._connections
-            connection.peer.throttled_seconds = WAIT_SECONDS
+            connection.client.throttle_seconds = WAIT_SECONDS
             writer.write(framed(b"next"))
             echo.release(b"wait")
             assert await read_frame(reader) == b"wait"
@@ -124,7 +124,7 @@ def test_throttled_large_requests_are_dropped_under_memory_pressure() -> None:
         async with listening(echo, limits) as (listener, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"wait") + framed(b"much") + 25 * framed(bytes(100_000)))
-            await until(lambda: b"wait" in echo.held and listener.bytes_reserved > MIB)
+            await until(lambda: b"wait" in echo.held and listener.reserved_bytes > MIB)
             echo.release(b"wait")
             assert [await read_frame(reader), await read_frame(reader)] == [b"wait", b"much"]
             other_reader, other = await asyncio.open_connection(*address)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from chronik.client.configs import BROKER_RESOURCE, Resource, describe_configs
+from chronik.client.configs import BROKER_RESOURCE, ConfigTarget, describe_configs
 from chronik.client.errors import ClientError
 from chronik.errors import ConfigError
 from chronik.protocol.errors import KafkaError
@@ -36,7 +36,7 @@ def test_broker_works_without_pytest() -> None:
         assert (record.topic, record.partition, record.offset, record.value) == ("t", 0, 0, b"v")
         assert "answers Kafka clients" in broker.log
         assert data_dir.is_dir()
-    assert not broker.running
+    assert not broker.is_running
     assert not data_dir.exists()
 
 
@@ -54,7 +54,7 @@ def test_restart_keeps_port_and_data(chronik_broker_factory: BrokerFactory, how:
     broker.create_topic("t")
     assert produce(broker, "t", b"kept") is None
     getattr(broker, how)()
-    assert not broker.running
+    assert not broker.is_running
     with pytest.raises(ClientError):
         broker.records("t")
     broker.restart()
@@ -81,7 +81,7 @@ def test_configure_applies_at_next_start(chronik_cluster_factory: ClusterFactory
 
 
 def default_partition_count(node: ClusterNode) -> str | None:
-    resource = Resource(BROKER_RESOURCE, str(node.node_id))
+    resource = ConfigTarget(BROKER_RESOURCE, str(node.node_id))
     with node.cluster() as cluster:
         ((config,),) = describe_configs(cluster, [resource], ["num.partitions"]).values()
     return config.value
@@ -163,7 +163,7 @@ def test_last_requests_contain_client_api_and_outcome(chronik_broker: Broker, ch
 
 def test_broker_can_be_configured_not_to_record_requests(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
-    broker.keeps_requests = False
+    broker.records_requests = False
     with broker:
         AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10)
         assert broker.last_requests() == []

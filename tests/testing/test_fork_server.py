@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from chronik.testing import Broker
-from chronik.testing import nursery as nurseries
+from chronik.testing import fork_server as nurseries
 from chronik.testing.control import BrokerFailed
-from tests.clients.running import wait_for
+from tests.clients.client_process import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks brokers")]
 
@@ -28,7 +28,7 @@ def process_exists(pid: int) -> bool:
 def test_brokers_are_forked_from_different_servers() -> None:
     with Broker() as one, Broker() as two, Broker() as three:
         parents = [parent_of(each.pid) for each in (one, two, three)]
-        assert len(set(parents)) == nurseries.NURSERIES
+        assert len(set(parents)) == nurseries.FORK_SERVER_COUNT
         assert os.getpid() not in parents
 
 
@@ -65,7 +65,7 @@ def test_killed_fork_server_kills_its_brokers_and_is_replaced() -> None:
     with Broker() as broker:
         pid = broker.pid
         os.kill(parent_of(pid), signal.SIGKILL)
-        wait_for("the broker is given up", lambda: not broker.running)
+        wait_for("the broker is given up", lambda: not broker.is_running)
         wait_for("it has ended", lambda: not process_exists(pid))
         broker.start()
         assert parent_of(broker.pid) != os.getpid()

@@ -8,7 +8,7 @@ import warnings
 from contextlib import ExitStack
 
 from chronik.config import Address
-from chronik.testing.links import Links
+from chronik.testing.links import NetworkLinks
 from chronik.testing.ports import HOST
 
 TIMES = 40
@@ -21,7 +21,7 @@ def test_closing_links_closes_connections_being_established() -> None:
         target = stack.enter_context(socket.create_server((HOST, 0), backlog=TIMES * CONNECTIONS))
         address = Address(HOST, target.getsockname()[1])
         for _ in range(TIMES):
-            links = Links({1: address, 2: address})
+            links = NetworkLinks({1: address, 2: address})
             at = links.address(1, 2)
             for _ in range(CONNECTIONS):
                 stack.enter_context(socket.create_connection((at.host, at.port)))

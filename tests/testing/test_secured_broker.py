@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from chronik.client.access.settings import Access, parse_security
-from chronik.client.cluster import Cluster
-from chronik.client.errors import BrokerUnreachable, LoginRefused
+from chronik.client.access.settings import BootstrapAccess, parse_security
+from chronik.client.cluster import ClusterClient
+from chronik.client.errors import BrokerUnreachable, LoginFailed
 from chronik.testing.secured import SecuredBroker
-from tests.cli.running import chronik
+from tests.cli.command_line import run_chronik
 
 SECONDS = 60
 
@@ -50,7 +50,7 @@ def test_users_have_only_granted_permissions(chronik_secured_broker: SecuredBrok
     consumer.close()
     assert [record.value for record in broker.records("orders")] == [b"one"]
 
-    listed = chronik(
+    listed = run_chronik(
         "topics", "list", "--client-config", settings_file(tmp_path, broker, "alice"), bootstrap=broker.bootstrap
     )
     assert listed.code == 0, listed.err
@@ -67,8 +67,8 @@ def test_connection_error_distinguishes_address_tls_and_password(
     def connection_error(**changes: str) -> str:
         security = parse_security(right | {name.replace("_", "."): value for name, value in changes.items()})
         with (
-            pytest.raises((BrokerUnreachable, LoginRefused)) as failed,
-            Cluster(Access(broker.bootstrap, security)) as c,
+            pytest.raises((BrokerUnreachable, LoginFailed)) as failed,
+            ClusterClient(BootstrapAccess(broker.bootstrap, security)) as c,
         ):
             c.metadata([])
         return str(failed.value)
@@ -83,12 +83,12 @@ def test_connection_error_distinguishes_address_tls_and_password(
     )
     with (
         pytest.raises(BrokerUnreachable, match=r"no broker at 127\.0\.0\.1:1"),
-        Cluster(Access("127.0.0.1:1", parse_security(right))) as unreachable,
+        ClusterClient(BootstrapAccess("127.0.0.1:1", parse_security(right))) as unreachable,
     ):
         unreachable.metadata([])
 
     wrong = settings_file(tmp_path, broker, "alice", sasl_password="wrong")
-    result = chronik("topics", "list", "--client-config", wrong, bootstrap=broker.bootstrap)
+    result = run_chronik("topics", "list", "--client-config", wrong, bootstrap=broker.bootstrap)
     assert result.code == 1
     assert "refused the login of alice" in result.err
     assert result.err.count("\n") == 1
@@ -96,11 +96,11 @@ def test_connection_error_distinguishes_address_tls_and_password(
 
 
 def test_tls_client_fails_on_plaintext_broker() -> None:
-    with SecuredBroker(tls=False, rights=False, users={"alice": "wonderland"}) as broker:
+    with SecuredBroker(tls=False, acls=False, users={"alice": "wonderland"}) as broker:
         security = parse_security(broker.settings("alice") | {"security.protocol": "SASL_SSL"})
         with (
             pytest.raises(BrokerUnreachable, match=f"TLS with {broker.bootstrap} failed"),
-            Cluster(Access(broker.bootstrap, security)) as cluster,
+            ClusterClient(BootstrapAccess(broker.bootstrap, security)) as cluster,
         ):
             cluster.metadata([])
         with broker.cluster("alice") as cluster:

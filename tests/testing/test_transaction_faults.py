@@ -40,14 +40,14 @@ def test_fence_fences_the_producer(broker: Broker) -> None:
 
 def test_time_out_aborts_open_transaction(broker: Broker) -> None:
     producer = producer_in_transaction(broker)
-    broker.time_out("pay")
+    broker.time_out_transaction("pay")
     with pytest.raises(KafkaException) as caught:
         producer.commit_transaction(SECONDS)
     assert caught.value.args[0].code() == KafkaError._FENCED
     with pytest.raises(BrokerFailed, match="cannot time out: INVALID_TXN_STATE"):
-        broker.time_out("pay")
+        broker.time_out_transaction("pay")
     with pytest.raises(BrokerFailed, match="cannot time out: TRANSACTIONAL_ID_NOT_FOUND"):
-        broker.time_out("nobody")
+        broker.time_out_transaction("nobody")
 
 
 def test_move_coordinator_makes_producer_find_coordinator_again(broker: Broker) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from chronik.tls.contexts import TlsContext
-from chronik.tls.transport import SCRATCH_BYTES, SMALL_RECORD_BYTES_MAX, TlsTransport
-from tests.tls.certificates import client_context, settings
-from tests.tls.test_handshakes_take_so_many_bytes import Owner, Socket, run
+from chronik.tls.contexts import ReloadableTlsContext
+from chronik.tls.transport import READ_BUFFER_BYTES, SMALL_RECORD_BYTES_MAX, TlsTransport
+from tests.tls.certificates import client_context, server_settings
+from tests.tls.test_handshake_limits import FakeSocketTransport, FakeTlsOwner, run
 
 RECORD_BYTES_MAX = 16384
 
@@ -36,16 +36,16 @@ class Reader(asyncio.BufferedProtocol):
         self._buffer.clear()  # raises BufferError if a view of it was kept
 
 
-class AcceptingOwner(Owner):
+class AcceptingOwner(FakeTlsOwner):
     def __init__(self, reader: Reader) -> None:
         super().__init__()
         self._reader = reader
 
-    def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
+    def on_handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
         return self._reader
 
 
-class RecordingSocket(Socket):
+class RecordingSocket(FakeSocketTransport):
     """A socket transport that keeps what is sent."""
 
     def __init__(self, protocol: TlsTransport) -> None:
@@ -60,7 +60,7 @@ class Client:
     """A TLS client connected in memory; the OpenSSL reads of the server are counted."""
 
     def __init__(self, folder: Path, reader: Reader) -> None:
-        context = TlsContext("x", settings(folder)).context
+        context = ReloadableTlsContext("x", server_settings(folder)).context
         self.reads: list[int] = []
         """Result of each read; 0 if nothing was available."""
         context.sslobject_class = _counting_class(self.reads)
@@ -68,10 +68,10 @@ class Client:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = client_context(folder).wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
         while not self._is_handshake_done():
-            self.socket.come(self._outgoing.read())
+            self.socket.deliver(self._outgoing.read())
             self._incoming.write(bytes(self.socket.sent))
             self.socket.sent.clear()
-        self.socket.come(self._outgoing.read())
+        self.socket.deliver(self._outgoing.read())
         self.reads.clear()
 
     def _is_handshake_done(self) -> bool:
@@ -108,11 +108,11 @@ def test_data_arrives_completely_for_any_record_read_and_buffer_size(tmp_path: P
         kinds = [(1, 60), (1000, 1010), (1, RECORD_BYTES_MAX), (RECORD_BYTES_MAX, RECORD_BYTES_MAX)]
         sizes = [random.randint(*random.choice(kinds)) for _ in range(200)]
         data = random.randbytes(sum(sizes))
-        reader = Reader([random.choice([1, 100, 4096, SCRATCH_BYTES, 1_000_000]) for _ in range(10)])
+        reader = Reader([random.choice([1, 100, 4096, READ_BUFFER_BYTES, 1_000_000]) for _ in range(10)])
         client = Client(tmp_path, reader)
         stream = client.records(data, sizes)
         while stream:
-            accepted = client.socket.come(stream[: random.choice([1, 500, 5000, SCRATCH_BYTES])])
+            accepted = client.socket.deliver(stream[: random.choice([1, 500, 5000, READ_BUFFER_BYTES])])
             stream = stream[accepted:]
         assert reader.received == data
 
@@ -122,8 +122,8 @@ def test_data_arrives_completely_for_any_record_read_and_buffer_size(tmp_path: P
 @pytest.mark.parametrize("size", [10, SMALL_RECORD_BYTES_MAX, RECORD_BYTES_MAX])
 def test_single_record_is_decrypted_with_one_call(tmp_path: Path, size: int) -> None:
     async def scenario() -> None:
-        client = Client(tmp_path, Reader([SCRATCH_BYTES]))
-        client.socket.come(client.records(bytes(size), [size]))
+        client = Client(tmp_path, Reader([READ_BUFFER_BYTES]))
+        client.socket.deliver(client.records(bytes(size), [size]))
         assert client.reads == [size]
 
     run(scenario)
@@ -131,9 +131,9 @@ def test_single_record_is_decrypted_with_one_call(tmp_path: Path, size: int) -> 
 
 def test_small_records_need_one_extra_call_and_large_records_none(tmp_path: Path) -> None:
     async def scenario() -> None:
-        client = Client(tmp_path, Reader([SCRATCH_BYTES]))
+        client = Client(tmp_path, Reader([READ_BUFFER_BYTES]))
         for sizes, final_read in (([10, 1000] * 20, [0]), ([RECORD_BYTES_MAX] * 3, [])):
-            client.socket.come(client.records(bytes(sum(sizes)), sizes))
+            client.socket.deliver(client.records(bytes(sum(sizes)), sizes))
             assert client.reads == sizes + final_read
             client.reads.clear()
 
@@ -146,7 +146,7 @@ def test_records_that_fill_the_buffer_exactly_do_not_close_connection(tmp_path: 
         client = Client(tmp_path, reader)
         sizes = [SMALL_RECORD_BYTES_MAX // 2] * 4
         for _ in range(2):
-            client.socket.come(client.records(bytes(sum(sizes)), sizes))
+            client.socket.deliver(client.records(bytes(sum(sizes)), sizes))
             await asyncio.sleep(0)
         assert len(reader.received) == 2 * sum(sizes)
         assert not client.socket.is_closed

@@ -8,11 +8,11 @@ import pytest
 
 from chronik.config import load_config
 from chronik.errors import ConfigError
-from chronik.node.security.securing import listener_securing
+from chronik.node.security.tls_setup import create_tls_listeners
 from chronik.server.listener_limits import ListenerLimits
-from chronik.tls.contexts import TlsContext
-from chronik.tls.settings import NONE, REQUIRED, TLS_1_2, TLS_1_3, listener_settings
-from tests.tls.certificates import authority, issued, written
+from chronik.tls.contexts import ReloadableTlsContext
+from chronik.tls.settings import CLIENT_AUTH_NONE, CLIENT_AUTH_REQUIRED, TLS_1_2, TLS_1_3, read_tls_settings
+from tests.tls.certificates import certificate_authority, issue_certificate, replace_file
 
 
 def test_listener_config_overrides_general_config() -> None:
@@ -23,25 +23,25 @@ def test_listener_config_overrides_general_config() -> None:
         "listener.name.inside.ssl.keystore.location": "inside.pem",
         "listener.name.inside.ssl.client.auth": "none",
     }
-    inside, outside = (listener_settings(name, "SSL", configs) for name in ("INSIDE", "OUTSIDE"))
-    assert (inside.chain.path, inside.client_auth) == ("inside.pem", NONE)
-    assert (outside.chain.path, outside.client_auth) == ("all.pem", REQUIRED)
+    inside, outside = (read_tls_settings(name, "SSL", configs) for name in ("INSIDE", "OUTSIDE"))
+    assert (inside.chain.path, inside.client_auth) == ("inside.pem", CLIENT_AUTH_NONE)
+    assert (outside.chain.path, outside.client_auth) == ("all.pem", CLIENT_AUTH_REQUIRED)
     assert inside.files == ("inside.pem", "ca.pem")
 
 
 def test_sasl_listener_requires_client_certificate_only_by_own_config() -> None:
     configs = {"ssl.keystore.location": "a", "ssl.truststore.location": "b", "ssl.client.auth": "required"}
-    assert listener_settings("X", "SASL_SSL", configs).client_auth == NONE
+    assert read_tls_settings("X", "SASL_SSL", configs).client_auth == CLIENT_AUTH_NONE
     own = configs | {"listener.name.x.ssl.client.auth": "required"}
-    assert listener_settings("X", "SASL_SSL", own).client_auth == REQUIRED
+    assert read_tls_settings("X", "SASL_SSL", own).client_auth == CLIENT_AUTH_REQUIRED
 
 
 def test_tls_versions_follow_config_and_cipher_suites() -> None:
     store = {"ssl.keystore.location": "a"}
-    assert listener_settings("X", "SSL", store).versions == (TLS_1_2, TLS_1_3)
-    assert listener_settings("X", "SSL", store | {"ssl.enabled.protocols": "TLSv1.3"}).versions == (TLS_1_3,)
+    assert read_tls_settings("X", "SSL", store).versions == (TLS_1_2, TLS_1_3)
+    assert read_tls_settings("X", "SSL", store | {"ssl.enabled.protocols": "TLSv1.3"}).versions == (TLS_1_3,)
     ciphers = {"ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
-    assert listener_settings("X", "SSL", store | ciphers).versions == (TLS_1_2,)
+    assert read_tls_settings("X", "SSL", store | ciphers).versions == (TLS_1_2,)
 
 
 FILE = {"ssl.keystore.location": "node.pem"}
@@ -75,7 +75,7 @@ FILE = {"ssl.keystore.location": "node.pem"}
 )
 def test_invalid_tls_config_is_rejected_in_one_line(configs: dict[str, str], expected: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        listener_settings("X", "SSL", configs)
+        read_tls_settings("X", "SSL", configs)
     assert expected in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -85,38 +85,40 @@ def test_unsuitable_certificate_files_are_rejected_at_start(tmp_path: Path) -> N
         path = tmp_path / "node.pem"
         path.unlink(missing_ok=True)
         if content is not None:
-            written(path, content)
+            replace_file(path, content)
         broker = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(path)}
         with pytest.raises(ConfigError) as raised:
-            listener_securing(load_config(None, {}, broker=broker | more), ListenerLimits())
+            create_tls_listeners(load_config(None, {}, broker=broker | more), ListenerLimits())
         assert str(path) in str(raised.value) or more
         return str(raised.value)
 
-    ours, other = issued("CN=node"), issued("CN=other")
+    ours, other = issue_certificate("CN=node"), issue_certificate("CN=other")
     assert "expected a readable file (No such file" in config_error(None)
     assert "expected a PRIVATE KEY and a CERTIFICATE in PEM" in config_error(b"nonsense")
     assert "expected a key and a certificate that match" in config_error(ours.key + other.certificate)
-    trust = {"ssl.truststore.location": written(tmp_path / "ca.pem", b"nonsense")}
-    assert "expected at least one CERTIFICATE in PEM" in config_error(ours.both, **trust)
+    trust = {"ssl.truststore.location": replace_file(tmp_path / "ca.pem", b"nonsense")}
+    assert "expected at least one CERTIFICATE in PEM" in config_error(ours.keystore_pem, **trust)
     rules = {"ssl.principal.mapping.rules": "nonsense"}
-    assert "expected DEFAULT or RULE:" in config_error(ours.both, **rules)
+    assert "expected DEFAULT or RULE:" in config_error(ours.keystore_pem, **rules)
 
 
 def test_inline_keys_are_accepted_and_never_shown() -> None:
-    ours = issued("CN=node")
+    ours = issue_certificate("CN=node")
     configs = {
         "ssl.keystore.key": ours.key.decode(),
         "ssl.keystore.certificate.chain": ours.certificate.decode(),
-        "ssl.truststore.certificates": authority().certificate.decode(),
+        "ssl.truststore.certificates": certificate_authority().certificate_pem.decode(),
         "ssl.key.password": "very secret",
     }
-    settings = listener_settings("X", "SSL", configs)
-    TlsContext("listener X", settings)
+    settings = read_tls_settings("X", "SSL", configs)
+    ReloadableTlsContext("listener X", settings)
     assert settings.files == ()
     assert "PRIVATE" not in repr(settings)
     assert "very secret" not in repr(settings)
     with pytest.raises(ConfigError) as raised:
-        TlsContext("listener X", listener_settings("X", "SSL", configs | {"ssl.keystore.key": "PRIVATE nonsense"}))
+        ReloadableTlsContext(
+            "listener X", read_tls_settings("X", "SSL", configs | {"ssl.keystore.key": "PRIVATE nonsense"})
+        )
     assert "PRIVATE nonsense" not in str(raised.value)
     assert "[hidden]" in str(raised.value)
 
@@ -124,19 +126,19 @@ def test_inline_keys_are_accepted_and_never_shown() -> None:
 def test_encrypted_private_key_is_loaded_with_password(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
-    ours = issued("CN=node")
+    ours = issue_certificate("CN=node")
     key = serialization.load_pem_private_key(ours.key, None)
     encrypted = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.BestAvailableEncryption(b"open sesame"),
     )
-    configs = {"ssl.keystore.location": written(tmp_path / "node.pem", encrypted + ours.certificate)}
-    TlsContext("listener X", listener_settings("X", "SSL", configs | {"ssl.key.password": "open sesame"}))
+    configs = {"ssl.keystore.location": replace_file(tmp_path / "node.pem", encrypted + ours.certificate)}
+    ReloadableTlsContext("listener X", read_tls_settings("X", "SSL", configs | {"ssl.key.password": "open sesame"}))
     for wrong in ({}, {"ssl.key.password": "wrong"}):
         with pytest.raises(ConfigError, match=r"expected a key that ssl\.key\.password decrypts"):
-            TlsContext("listener X", listener_settings("X", "SSL", configs | wrong))
+            ReloadableTlsContext("listener X", read_tls_settings("X", "SSL", configs | wrong))
 
 
 def test_node_without_tls_has_no_tls_listeners() -> None:
-    assert listener_securing(load_config(None, {}, kafka="127.0.0.1:0"), ListenerLimits()) is None
+    assert create_tls_listeners(load_config(None, {}, kafka="127.0.0.1:0"), ListenerLimits()) is None

@@ -28,7 +28,7 @@ E = TypeVar("E", bound=Event)
 
 
 @dataclass
-class Told:
+class ClientTransaction:
     """A transaction, as its client recorded it."""
 
     id: TransactionId
@@ -39,12 +39,14 @@ class Told:
     staged: list[OffsetStaged] = field(default_factory=list)
 
 
-class Evidence:
+class TransactionEvidence:
     """An indexed transaction history."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         events = list(events)
-        self.transactions = {each.transaction: Told(each.transaction, each.is_v2) for each in _of_type(events, Begun)}
+        self.transactions = {
+            each.transaction: ClientTransaction(each.transaction, each.is_v2) for each in _of_type(events, Begun)
+        }
         self.sent: dict[RecordId, SentInTransaction] = {}
         for sent in _of_type(events, SentInTransaction):
             self.sent[sent.id] = sent
@@ -66,7 +68,7 @@ class Evidence:
         """All records of each partition at the end, by offset."""
         self.visible = self._final_records(is_committed=True)
         """The records that readers of committed records can see at the end, through any node."""
-        self.shown = {record for records in self.visible.values() for record in records.values()}
+        self.visible_records = {record for records in self.visible.values() for record in records.values()}
         """The visible records of all partitions."""
         self.positions = {(seen.group, seen.place): seen.offset for seen in self.offsets_seen if seen.is_final}
         """The committed offsets of the groups at the end."""
@@ -79,19 +81,21 @@ class Evidence:
                 found[read.place].update(read.records)
         return {place: dict(sorted(records.items())) for place, records in found.items()}
 
-    def _infer_outcome(self, client_transaction: Told) -> Outcome:
+    def _infer_outcome(self, client_transaction: ClientTransaction) -> Outcome:
         if client_transaction.outcome is not Outcome.UNKNOWN:
             return client_transaction.outcome
-        if any(sent.id in self.shown for sent in client_transaction.sent):
+        if any(sent.id in self.visible_records for sent in client_transaction.sent):
             return Outcome.COMMITTED
         if not client_transaction.sent and any(
             self.positions.get((each.group, each.place)) == each.offset for each in client_transaction.staged
         ):
             return Outcome.COMMITTED
         # No record is visible. If some should be, the effect is the same as an abort.
-        return Outcome.ABORTED if any(self.is_kept(sent.place) for sent in client_transaction.sent) else Outcome.UNKNOWN
+        return (
+            Outcome.ABORTED if any(self.must_exist(sent.place) for sent in client_transaction.sent) else Outcome.UNKNOWN
+        )
 
-    def fate(self, transaction: TransactionId) -> Outcome:
+    def outcome_of(self, transaction: TransactionId) -> Outcome:
         """Return the outcome that the client was told, or else the one that is visible at the end."""
         return self._fates[transaction]
 
@@ -99,13 +103,13 @@ class Evidence:
         sent = self.sent.get(record)
         return None if sent is None else sent.transaction
 
-    def is_kept(self, place: Place, offset: int | None = None) -> bool:
+    def must_exist(self, place: Place, offset: int | None = None) -> bool:
         """Return whether records written there must exist at the end. An offset of None means the whole partition."""
         if place.topic in self._gone:
             return False
         return self._deleted[place] <= offset if offset is not None else not self._deleted[place]
 
-    def stands_at(self) -> dict[RecordId, list[tuple[Place, int]]]:
+    def offsets_by_record(self) -> dict[RecordId, list[tuple[Place, int]]]:
         found: dict[RecordId, list[tuple[Place, int]]] = defaultdict(list)
         for place, records in self.log.items():
             for offset, record in records.items():

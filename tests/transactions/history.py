@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from tests.chaos.history import NO_EPOCH, Event, Place, RecordId
 
-UNTOLD = -1
+NO_OFFSET = -1
 """An offset that the response did not contain."""
 
 
@@ -113,9 +113,9 @@ class Read(Seen, frozen=True):
     end: int
     """The next offset to read. The reader gets no more records below it."""
     records: tuple[tuple[int, RecordId], ...] = ()
-    stable: int = UNTOLD
+    stable: int = NO_OFFSET
     """The last stable offset of the response."""
-    high_watermark: int = UNTOLD
+    high_watermark: int = NO_OFFSET
     """The high watermark of the response."""
     is_final: bool = False
     """Whether this is the read of the whole partition through this node after all faults."""

@@ -8,11 +8,22 @@ from collections import Counter
 
 from .simulation.world import TransactionWorld
 
-SHOWN = ("begun", "committed", "aborted", "broken off", "fenced", "timed out", "gave up", "instances", "slept", "read")
+SHOWN_COUNTS = (
+    "begun",
+    "committed",
+    "aborted",
+    "broken off",
+    "fenced",
+    "timed out",
+    "gave up",
+    "instances",
+    "slept",
+    "read",
+)
 
 
-def told(counts: Counter[str]) -> str:
-    return ", ".join(f"{counts[name]} {name}" for name in SHOWN)
+def format_counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{counts[name]} {name}" for name in SHOWN_COUNTS)
 
 
 def main() -> None:
@@ -27,7 +38,7 @@ def main() -> None:
         print(
             f"seed {seed}: {len(world.hosts)} nodes, {world.loop.steps} steps, {world.loop.time():.1f} s of virtual"
             f" time, {time.perf_counter() - begun:.2f} s, {world.faults} faults, {len(world.consensus.log)} commands;"
-            f" transactions: {told(world.counts)}; {len(world.verdict.of_v1)} violations by late v1 requests;"
+            f" transactions: {format_counts(world.counts)}; {len(world.verdict.v1_violations)} violations by late v1 requests;"
             f" trace {world.trace_hash()}"
         )
 

@@ -10,15 +10,15 @@ import pytest
 from tests.chaos.history import RecordId
 
 from .checkers import CHECKERS, judge
-from .evidence import Evidence
+from .evidence import TransactionEvidence
 from .history import Outcome, RecordsDeleted, Straggled, TopicGone, TransactionEvent
-from .stories import A, B, Story
+from .history_builder import A, B, TransactionHistoryBuilder
 
-BadHistory = Callable[[Story], set[str]]
+BadHistory = Callable[[TransactionHistoryBuilder], set[str]]
 """Builds a history with one violation and returns the kinds that the checkers must report."""
 
 BAD: list[BadHistory] = []
-GOOD: list[Callable[[Story], None]] = []
+GOOD: list[Callable[[TransactionHistoryBuilder], None]] = []
 
 ABORTED, UNKNOWN = Outcome.ABORTED, Outcome.UNKNOWN
 G1A, G1B, UNSEEN = "aborted read (G1a)", "intermediate read (G1b)", "committed and never seen"
@@ -29,7 +29,7 @@ def invalid_history(history: BadHistory) -> BadHistory:
     return history
 
 
-def valid_history(history: Callable[[Story], None]) -> Callable[[Story], None]:
+def valid_history(history: Callable[[TransactionHistoryBuilder], None]) -> Callable[[TransactionHistoryBuilder], None]:
     GOOD.append(history)
     return history
 
@@ -38,183 +38,185 @@ def valid_history(history: Callable[[Story], None]) -> Callable[[Story], None]:
 
 
 @invalid_history
-def a_record_of_an_aborted_transaction_is_shown_to_the_end(story: Story) -> set[str]:
-    (record,) = story.written(A, outcome=ABORTED)
+def a_record_of_an_aborted_transaction_is_shown_to_the_end(story: TransactionHistoryBuilder) -> set[str]:
+    (record,) = story.write_transaction(A, outcome=ABORTED)
     story.end_with(record, None)
     return {G1A}
 
 
 @invalid_history
-def a_record_of_an_aborted_transaction_is_shown_for_a_while(story: Story) -> set[str]:
-    (record,) = story.written(A, outcome=ABORTED)
+def a_record_of_an_aborted_transaction_is_shown_for_a_while(story: TransactionHistoryBuilder) -> set[str]:
+    (record,) = story.write_transaction(A, outcome=ABORTED)
     story.read(record, None)
     story.end_with(record, None, hidden=(record,))
     return {G1A}
 
 
 @invalid_history
-def a_record_of_an_aborted_transaction_is_shown_and_then_its_topic_deleted(story: Story) -> set[str]:
-    (record,) = story.written(A, outcome=ABORTED)
+def a_record_of_an_aborted_transaction_is_shown_and_then_its_topic_deleted(
+    story: TransactionHistoryBuilder,
+) -> set[str]:
+    (record,) = story.write_transaction(A, outcome=ABORTED)
     story.read(record, None)
-    story.tell(TopicGone(topic=A.topic))
+    story.add_event(TopicGone(topic=A.topic))
     return {G1A}
 
 
 @invalid_history
-def a_record_is_shown_and_its_transaction_turns_out_to_be_aborted(story: Story) -> set[str]:
-    (record,) = story.written(A, outcome=UNKNOWN)
+def a_record_is_shown_and_its_transaction_turns_out_to_be_aborted(story: TransactionHistoryBuilder) -> set[str]:
+    (record,) = story.write_transaction(A, outcome=UNKNOWN)
     story.read(record, None, node=2)
     story.end_with(record, None, hidden=(record,))
     return {G1A}
 
 
 @invalid_history
-def one_of_two_records_of_a_transaction_is_passed_over(story: Story) -> set[str]:
-    first, second = story.written(A, A)
+def one_of_two_records_of_a_transaction_is_passed_over(story: TransactionHistoryBuilder) -> set[str]:
+    first, second = story.write_transaction(A, A)
     story.read(first, None, None)
     story.end_with(first, second, None)
     return {G1B}
 
 
 @invalid_history
-def a_record_is_shown_when_the_rest_of_its_transaction_is_not_written(story: Story) -> set[str]:
-    first, second = story.written(A, A)
+def a_record_is_shown_when_the_rest_of_its_transaction_is_not_written(story: TransactionHistoryBuilder) -> set[str]:
+    first, second = story.write_transaction(A, A)
     story.read(first, stable=1, high_watermark=1)
     story.end_with(first, second, None)
     return {G1B}
 
 
 @invalid_history
-def a_committed_transaction_is_there_in_one_partition_only(story: Story) -> set[str]:
-    first, second = story.written(A, B)
+def a_committed_transaction_is_there_in_one_partition_only(story: TransactionHistoryBuilder) -> set[str]:
+    first, second = story.write_transaction(A, B)
     story.end_with(first, None)
     story.end_with(second, None, hidden=(second,), place=B)
     return {G1B, UNSEEN}
 
 
 @invalid_history
-def a_transaction_of_unknown_outcome_is_there_in_one_partition_only(story: Story) -> set[str]:
-    first, _ = story.written(A, B, outcome=UNKNOWN)
+def a_transaction_of_unknown_outcome_is_there_in_one_partition_only(story: TransactionHistoryBuilder) -> set[str]:
+    first, _ = story.write_transaction(A, B, outcome=UNKNOWN)
     story.end_with(first, None)
     return {G1B}
 
 
 @invalid_history
-def a_record_above_the_last_stable_offset_is_shown(story: Story) -> set[str]:
-    (first,), (second,) = story.written(A), story.written(A)
+def a_record_above_the_last_stable_offset_is_shown(story: TransactionHistoryBuilder) -> set[str]:
+    (first,), (second,) = story.write_transaction(A), story.write_transaction(A)
     story.read(first, None, second, stable=2)
     story.end_with(first, None, second, None)
     return {"unstable read"}
 
 
 @invalid_history
-def a_committed_record_is_passed_over_for_a_while(story: Story) -> set[str]:
-    (first,), (second,) = story.written(A), story.written(A)
+def a_committed_record_is_passed_over_for_a_while(story: TransactionHistoryBuilder) -> set[str]:
+    (first,), (second,) = story.write_transaction(A), story.write_transaction(A)
     story.read(first, None, None, None)
     story.end_with(first, None, second, None)
     return {UNSEEN}
 
 
 @invalid_history
-def one_node_never_shows_a_committed_record(story: Story) -> set[str]:
-    (first,) = story.written(A)
+def one_node_never_shows_a_committed_record(story: TransactionHistoryBuilder) -> set[str]:
+    (first,) = story.write_transaction(A)
     story.end_with(first, None)
     story.read(None, None, node=3)
     return {UNSEEN}
 
 
 @invalid_history
-def a_committed_transaction_is_taken_for_an_aborted_one(story: Story) -> set[str]:
-    (first,) = story.written(A)
+def a_committed_transaction_is_taken_for_an_aborted_one(story: TransactionHistoryBuilder) -> set[str]:
+    (first,) = story.write_transaction(A)
     story.end_with(first, None, hidden=(first,))
     return {UNSEEN}
 
 
 @invalid_history
-def a_record_of_a_committed_transaction_is_nowhere(story: Story) -> set[str]:
-    first, _ = story.written(A, A)
+def a_record_of_a_committed_transaction_is_nowhere(story: TransactionHistoryBuilder) -> set[str]:
+    first, _ = story.write_transaction(A, A)
     story.end_with(first, None)
     return {"lost write", G1B}
 
 
 @invalid_history
-def a_whole_committed_transaction_is_nowhere(story: Story) -> set[str]:
-    story.written(A, B)
+def a_whole_committed_transaction_is_nowhere(story: TransactionHistoryBuilder) -> set[str]:
+    story.write_transaction(A, B)
     return {"lost write"}
 
 
 @invalid_history
-def a_record_is_there_twice(story: Story) -> set[str]:
-    (first,) = story.written(A)
+def a_record_is_there_twice(story: TransactionHistoryBuilder) -> set[str]:
+    (first,) = story.write_transaction(A)
     story.end_with(first, None, first, None)
     return {"duplicate"}
 
 
 @invalid_history
-def a_record_of_an_aborted_transaction_is_there_twice(story: Story) -> set[str]:
-    (first,) = story.written(A, outcome=ABORTED)
+def a_record_of_an_aborted_transaction_is_there_twice(story: TransactionHistoryBuilder) -> set[str]:
+    (first,) = story.write_transaction(A, outcome=ABORTED)
     story.end_with(first, first, None, hidden=(first,))
     return {"duplicate"}
 
 
 @invalid_history
-def two_records_of_a_transaction_have_changed_places(story: Story) -> set[str]:
-    first, second = story.written(A, A)
+def two_records_of_a_transaction_have_changed_places(story: TransactionHistoryBuilder) -> set[str]:
+    first, second = story.write_transaction(A, A)
     story.end_with(second, first, None)
     return {"reordered"}
 
 
 @invalid_history
-def two_transactions_of_a_producer_have_changed_places(story: Story) -> set[str]:
-    (first,), (second,) = story.written(A), story.written(A)
+def two_transactions_of_a_producer_have_changed_places(story: TransactionHistoryBuilder) -> set[str]:
+    (first,), (second,) = story.write_transaction(A), story.write_transaction(A)
     story.end_with(second, None, first, None)
     return {"reordered"}
 
 
 @invalid_history
-def a_record_is_read_that_nobody_sent(story: Story) -> set[str]:
+def a_record_is_read_that_nobody_sent(story: TransactionHistoryBuilder) -> set[str]:
     story.end_with(RecordId("stranger", 1))
     return {"phantom"}
 
 
 @invalid_history
-def a_record_is_read_in_another_partition(story: Story) -> set[str]:
-    (first,) = story.written(A)
+def a_record_is_read_in_another_partition(story: TransactionHistoryBuilder) -> set[str]:
+    (first,) = story.write_transaction(A)
     story.end_with(first, place=B)
     return {"phantom"}
 
 
 @invalid_history
-def two_nodes_show_different_records_at_one_offset(story: Story) -> set[str]:
-    (first,), (second,) = story.written(A), story.written(A)
+def two_nodes_show_different_records_at_one_offset(story: TransactionHistoryBuilder) -> set[str]:
+    (first,), (second,) = story.write_transaction(A), story.write_transaction(A)
     story.read(second, is_committed=False, node=2)
     story.end_with(first, None, second, None)
     return {"inconsistent"}
 
 
 @invalid_history
-def a_last_stable_offset_goes_back_within_a_term(story: Story) -> set[str]:
+def a_last_stable_offset_goes_back_within_a_term(story: TransactionHistoryBuilder) -> set[str]:
     story.see_stable(5)
     story.see_stable(4, is_sure=False)
     return {"last stable offset went back"}
 
 
 @invalid_history
-def a_last_stable_offset_goes_back_with_the_next_leader(story: Story) -> set[str]:
+def a_last_stable_offset_goes_back_with_the_next_leader(story: TransactionHistoryBuilder) -> set[str]:
     story.see_stable(5)
     story.see_stable(4, epoch=2)
     return {"last stable offset went back"}
 
 
 @invalid_history
-def a_transaction_is_left_open(story: Story) -> set[str]:
-    (first,) = story.written(A, outcome=ABORTED)
+def a_transaction_is_left_open(story: TransactionHistoryBuilder) -> set[str]:
+    (first,) = story.write_transaction(A, outcome=ABORTED)
     story.end_with(first, stable=0)
     return {"hanging transaction"}
 
 
 @invalid_history
-def a_position_of_an_aborted_transaction_is_told(story: Story) -> set[str]:
+def a_position_of_an_aborted_transaction_is_told(story: TransactionHistoryBuilder) -> set[str]:
     transaction = story.begin()
     story.stage(transaction, 7)
     story.end(transaction, ABORTED)
@@ -223,7 +225,7 @@ def a_position_of_an_aborted_transaction_is_told(story: Story) -> set[str]:
 
 
 @invalid_history
-def a_position_is_told_before_anybody_staged_it(story: Story) -> set[str]:
+def a_position_is_told_before_anybody_staged_it(story: TransactionHistoryBuilder) -> set[str]:
     story.see_position(7)
     transaction = story.begin()
     story.stage(transaction, 7)
@@ -232,7 +234,7 @@ def a_position_is_told_before_anybody_staged_it(story: Story) -> set[str]:
 
 
 @invalid_history
-def a_position_of_a_transaction_that_turns_out_to_be_aborted_is_told(story: Story) -> set[str]:
+def a_position_of_a_transaction_that_turns_out_to_be_aborted_is_told(story: TransactionHistoryBuilder) -> set[str]:
     transaction = story.begin()
     record = story.send(transaction)
     story.stage(transaction, 7)
@@ -243,7 +245,7 @@ def a_position_of_a_transaction_that_turns_out_to_be_aborted_is_told(story: Stor
 
 
 @invalid_history
-def a_position_that_was_committed_is_not_told(story: Story) -> set[str]:
+def a_position_that_was_committed_is_not_told(story: TransactionHistoryBuilder) -> set[str]:
     transaction = story.begin()
     story.stage(transaction, 7)
     story.end(transaction)
@@ -253,7 +255,7 @@ def a_position_that_was_committed_is_not_told(story: Story) -> set[str]:
 
 
 @invalid_history
-def a_position_whose_records_are_committed_is_lost_in_the_end(story: Story) -> set[str]:
+def a_position_whose_records_are_committed_is_lost_in_the_end(story: TransactionHistoryBuilder) -> set[str]:
     transaction = story.begin()
     record = story.send(transaction)
     story.stage(transaction, 7)
@@ -264,7 +266,7 @@ def a_position_whose_records_are_committed_is_lost_in_the_end(story: Story) -> s
 
 
 @invalid_history
-def a_record_is_copied_twice(story: Story) -> set[str]:
+def a_record_is_copied_twice(story: TransactionHistoryBuilder) -> set[str]:
     rows: list[RecordId | None] = []
     for _ in range(2):
         transaction = story.begin()
@@ -277,7 +279,7 @@ def a_record_is_copied_twice(story: Story) -> set[str]:
 
 
 @invalid_history
-def a_record_is_not_copied(story: Story) -> set[str]:
+def a_record_is_not_copied(story: TransactionHistoryBuilder) -> set[str]:
     transaction = story.begin()
     record = story.send(transaction, copied=0)
     story.stage(transaction, 2)
@@ -291,10 +293,10 @@ def a_record_is_not_copied(story: Story) -> set[str]:
 
 
 @valid_history
-def committed_and_aborted_transactions_take_turns(story: Story) -> None:
-    first, other = story.written(A, B)
-    second, gone = story.written(A, B, outcome=ABORTED)
-    (third,) = story.written(A)
+def committed_and_aborted_transactions_take_turns(story: TransactionHistoryBuilder) -> None:
+    first, other = story.write_transaction(A, B)
+    second, gone = story.write_transaction(A, B, outcome=ABORTED)
+    (third,) = story.write_transaction(A)
     story.read(first, None, None, stable=4)
     story.read(first, None, second, is_committed=False, stable=2)
     story.see_stable(2)
@@ -305,8 +307,8 @@ def committed_and_aborted_transactions_take_turns(story: Story) -> None:
 
 
 @valid_history
-def a_transaction_shows_in_one_partition_before_it_does_in_the_next(story: Story) -> None:
-    first, second = story.written(A, B)
+def a_transaction_shows_in_one_partition_before_it_does_in_the_next(story: TransactionHistoryBuilder) -> None:
+    first, second = story.write_transaction(A, B)
     story.read(first, None, stable=2)
     story.read(place=B, stable=0)
     story.end_with(first, None)
@@ -314,8 +316,8 @@ def a_transaction_shows_in_one_partition_before_it_does_in_the_next(story: Story
 
 
 @valid_history
-def the_rest_of_a_transaction_is_behind_one_that_is_open(story: Story) -> None:
-    first, second = story.written(A, A)
+def the_rest_of_a_transaction_is_behind_one_that_is_open(story: TransactionHistoryBuilder) -> None:
+    first, second = story.write_transaction(A, A)
     open_one = story.begin("q")
     other = story.send(open_one)
     story.read(first, stable=1, high_watermark=4)
@@ -324,37 +326,37 @@ def the_rest_of_a_transaction_is_behind_one_that_is_open(story: Story) -> None:
 
 
 @valid_history
-def what_is_unknown_is_committed_or_not(story: Story) -> None:
-    (first,), (second,) = story.written(A, outcome=UNKNOWN), story.written(A, outcome=UNKNOWN)
-    story.written(B, outcome=UNKNOWN)
+def what_is_unknown_is_committed_or_not(story: TransactionHistoryBuilder) -> None:
+    (first,), (second,) = story.write_transaction(A, outcome=UNKNOWN), story.write_transaction(A, outcome=UNKNOWN)
+    story.write_transaction(B, outcome=UNKNOWN)
     story.end_with(first, None, second, None, hidden=(second,))
 
 
 @valid_history
-def a_new_leader_that_does_not_know_yet_tells_less(story: Story) -> None:
+def a_new_leader_that_does_not_know_yet_tells_less(story: TransactionHistoryBuilder) -> None:
     story.see_stable(5)
     story.see_stable(4, epoch=2, is_sure=False)
     story.see_stable(5, epoch=2)
 
 
 @valid_history
-def an_answer_that_was_asked_for_earlier_comes_later(story: Story) -> None:
+def an_answer_that_was_asked_for_earlier_comes_later(story: TransactionHistoryBuilder) -> None:
     asked_at = story.tick()
     story.see_stable(5)
     story.see_stable(4, asked_at=asked_at)
 
 
 @valid_history
-def what_is_deleted_need_not_be_there(story: Story) -> None:
-    first, second = story.written(A, B)
-    story.tell(RecordsDeleted(place=A, before=2))
-    story.tell(TopicGone(topic=B.topic))
+def what_is_deleted_need_not_be_there(story: TransactionHistoryBuilder) -> None:
+    first, second = story.write_transaction(A, B)
+    story.add_event(RecordsDeleted(place=A, before=2))
+    story.add_event(TopicGone(topic=B.topic))
     story.read(first, None)
     story.read(second, None, place=B)
 
 
 @valid_history
-def what_was_aborted_is_copied_again(story: Story) -> None:
+def what_was_aborted_is_copied_again(story: TransactionHistoryBuilder) -> None:
     transaction = story.begin()
     gone = story.send(transaction, copied=0)
     story.stage(transaction, 1)
@@ -371,33 +373,33 @@ def what_was_aborted_is_copied_again(story: Story) -> None:
 
 @pytest.mark.parametrize("history", BAD, ids=lambda history: history.__name__)
 def test_checker_reports_invalid_history(history: BadHistory) -> None:
-    story = Story()
+    story = TransactionHistoryBuilder()
     expected = history(story)
-    verdict = judge(story.finished())
+    verdict = judge(story.build())
     kinds = {finding.kind for finding in verdict.violations}
     assert kinds == expected, verdict
-    assert not verdict.of_v1
+    assert not verdict.v1_violations
 
 
 @pytest.mark.parametrize("history", GOOD, ids=lambda history: history.__name__)
-def test_checkers_accept_valid_history(history: Callable[[Story], None]) -> None:
-    story = Story()
+def test_checkers_accept_valid_history(history: Callable[[TransactionHistoryBuilder], None]) -> None:
+    story = TransactionHistoryBuilder()
     history(story)
-    assert judge(story.finished()) == ([], [])
+    assert judge(story.build()) == ([], [])
 
 
 def test_every_checker_reports_at_least_one_history() -> None:
     silent = set(CHECKERS)
     for history in BAD:
-        story = Story()
+        story = TransactionHistoryBuilder()
         history(story)
-        evidence = Evidence(story.finished())
+        evidence = TransactionEvidence(story.build())
         silent -= {checker for checker in CHECKERS if any(checker(evidence))}
     assert silent == set()
 
 
 def test_v1_late_request_effects_are_counted_separately() -> None:
-    story = Story()
+    story = TransactionHistoryBuilder()
     first = story.begin()
     story.end(first)
     second = story.begin()
@@ -406,18 +408,18 @@ def test_v1_late_request_effects_are_counted_separately() -> None:
     other = story.begin("q")
     lost = story.send(other)
     story.end(other)
-    story.tell(Straggled(transaction=first, kind="EndTxn", touched=second))
+    story.add_event(Straggled(transaction=first, kind="EndTxn", touched=second))
     story.end_with(records[0], None)
-    verdict = judge(story.finished())
+    verdict = judge(story.build())
     assert [finding.kind for finding in verdict.violations] == ["lost write"]
     assert str(lost) in verdict.violations[0].what
-    assert {finding.kind for finding in verdict.of_v1} == {"lost write", G1B}
+    assert {finding.kind for finding in verdict.v1_violations} == {"lost write", G1B}
 
 
 @pytest.mark.parametrize("is_touched", [True, False])
 def test_v1_record_copied_twice_after_late_end_is_counted_separately(is_touched: bool) -> None:
     """The late EndTxn commits a transaction that its client considers aborted and repeats."""
-    story = Story()
+    story = TransactionHistoryBuilder()
     first = story.begin()
     story.end(first)
     second = story.begin()
@@ -428,19 +430,19 @@ def test_v1_record_copied_twice_after_late_end_is_counted_separately(is_touched:
     story.stage(third, 1)
     story.end(third)
     if is_touched:
-        story.tell(Straggled(transaction=first, kind="EndTxn", touched=second))
+        story.add_event(Straggled(transaction=first, kind="EndTxn", touched=second))
     story.see_position(1, is_final=True)
     story.end_with(early, None, again, None)
-    verdict = judge(story.finished())
-    found = verdict.of_v1 if is_touched else verdict.violations
+    verdict = judge(story.build())
+    found = verdict.v1_violations if is_touched else verdict.violations
     assert {finding.kind for finding in found} == {"not copied once"}
-    assert (verdict.violations if is_touched else verdict.of_v1) == []
+    assert (verdict.violations if is_touched else verdict.v1_violations) == []
 
 
 @pytest.mark.parametrize("is_touched", [True, False])
 def test_v1_offset_rewound_by_late_request_is_counted_separately(is_touched: bool) -> None:
     """Seed 21195: the request arrives during the third transaction, after the second has copied records."""
-    story = Story()
+    story = TransactionHistoryBuilder()
     rows: list[RecordId | None] = []
     transactions = []
     for offset in range(3):
@@ -448,20 +450,22 @@ def test_v1_offset_rewound_by_late_request_is_counted_separately(is_touched: boo
         rows += [story.send(transactions[-1], copied=offset), None]
         story.stage(transactions[-1], offset + 1)
         if offset == 2 and is_touched:
-            story.tell(Straggled(transaction=transactions[0], kind="TxnOffsetCommit", touched=transactions[2]))
+            story.add_event(Straggled(transaction=transactions[0], kind="TxnOffsetCommit", touched=transactions[2]))
         story.end(transactions[-1])
     story.see_position(1, is_final=True)
     story.end_with(*rows)
-    verdict = judge(story.finished())
-    assert "not copied once" in {finding.kind for finding in (verdict.of_v1 if is_touched else verdict.violations)}
+    verdict = judge(story.build())
+    assert "not copied once" in {
+        finding.kind for finding in (verdict.v1_violations if is_touched else verdict.violations)
+    }
     if is_touched:
         assert "not copied once" not in {finding.kind for finding in verdict.violations}
 
 
 def test_history_events_can_be_encoded() -> None:
-    story = Story()
+    story = TransactionHistoryBuilder()
     for history in BAD:
         history(story)
-    story.tell(Straggled(transaction=story.begin(), kind="EndTxn", touched=story.begin()))
+    story.add_event(Straggled(transaction=story.begin(), kind="EndTxn", touched=story.begin()))
     decoder = msgspec.json.Decoder(list[TransactionEvent])
     assert decoder.decode(msgspec.json.encode(story.events)) == story.events

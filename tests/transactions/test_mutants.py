@@ -9,13 +9,13 @@ from types import ModuleType
 import pytest
 
 from chronik.errors import ChronikError
-from tests.metadata import test_transactions_are_decided_once
+from tests.metadata import test_transactions
 from tests.replication.mutants import Mutant
 
 from . import test_late_requests as late
 from . import test_transaction_failures as ends
 from .mutants import MUTANTS
-from .simulation.producer import AtItsEnd, MustAbort
+from .simulation.producer import MustAbort, ProducerFailed
 from .simulation.world import TransactionWorld
 
 pytestmark = pytest.mark.slow
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.slow
 SEEDS = range(1, 61)
 """Most mutants are detected by a test, and nearly all others by one of the first seeds."""
 
-NOTICED = (AssertionError, ChronikError, ExceptionGroup, LookupError, MustAbort, AtItsEnd, pytest.fail.Exception)
+NOTICED = (AssertionError, ChronikError, ExceptionGroup, LookupError, MustAbort, ProducerFailed, pytest.fail.Exception)
 
-STORIES = (late, ends, test_transactions_are_decided_once)
+STORIES = (late, ends, test_transactions)
 
 KNOWN_STORIES: dict[Callable[..., None], tuple[str, ...]] = {
     late.test_repeated_end_txn_returns_first_result: ("rejects a repeated v2 EndTxn",),

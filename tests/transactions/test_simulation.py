@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
-from chronik.log.transactions import Transactions
-from tests.long import SEED, count
+from chronik.log.partition_transactions import PartitionTransactions
+from tests.run_size import SEED, sized
 
-from .simulate import SHOWN, told
+from .simulate import SHOWN_COUNTS, format_counts
 from .simulation.world import TransactionWorld
 
 pytestmark = pytest.mark.slow
 
-SEEDS = count(40, 10_000)
-PART = count(10, 25)
+SEEDS = sized(40, 10_000)
+PART = sized(10, 25)
 """Seeds per test, so that they are distributed over the workers."""
 FIRST = (SEED - 1) * SEEDS + 1
 RARE = ("slept",)
@@ -36,13 +36,13 @@ def run(seed: int) -> TransactionWorld:
 def test_random_faults_violate_no_transaction_guarantee(first: int) -> None:
     worlds = [run(seed) for seed in range(first, first + PART)]
     counts = sum((world.counts for world in worlds), Counter[str]())
-    faults, late = sum(world.faults for world in worlds), sum(len(world.verdict.of_v1) for world in worlds)
+    faults, late = sum(world.faults for world in worlds), sum(len(world.verdict.v1_violations) for world in worlds)
     print(
-        f"seeds {first} to {first + PART - 1}: {faults} faults; {told(counts)}; {late} violations by late v1 requests"
+        f"seeds {first} to {first + PART - 1}: {faults} faults; {format_counts(counts)}; {late} violations by late v1 requests"
     )
     assert faults > 5 * PART
     assert counts["committed"] > 5 * PART
-    assert min(counts[name] for name in SHOWN if name not in RARE) > PART // 2, counts
+    assert min(counts[name] for name in SHOWN_COUNTS if name not in RARE) > PART // 2, counts
 
 
 def test_same_seed_reproduces_same_run() -> None:
@@ -53,6 +53,6 @@ def test_same_seed_reproduces_same_run() -> None:
 
 
 def test_failing_seed_prints_replay_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Transactions, "first_unstable", lambda *_: None)
+    monkeypatch.setattr(PartitionTransactions, "first_unstable_offset", lambda *_: None)
     with pytest.raises(AssertionError, match=r"\.venv/bin/python -m tests\.transactions\.simulate --seed 1\)"):
         run(1)

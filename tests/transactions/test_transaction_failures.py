@@ -23,10 +23,19 @@ from chronik.protocol.errors import ErrorCode
 from .history import TransactionId
 from .simulation import requests
 from .simulation.copier import INPUT
-from .simulation.producer import AtItsEnd, MustAbort
+from .simulation.producer import MustAbort, ProducerFailed
 from .simulation.requests import V1, V2, Versions
-from .simulation.stage import TIMEOUT_MS, Stage
-from .test_late_requests import ALL, FIRST, OF_V1, SECOND, begin, is_open, play, written
+from .simulation.stage import TIMEOUT_MS, ScriptedCluster
+from .test_late_requests import (
+    ALL,
+    FIRST,
+    OF_V1,
+    SECOND,
+    begin_transaction,
+    is_open,
+    run_script,
+    write_first_transaction,
+)
 
 BOTH = pytest.mark.parametrize("versions", [V1, V2], ids=["v1", "v2"])
 OTHER = TransactionId("q", 0)
@@ -37,38 +46,38 @@ OTHER = TransactionId("q", 0)
 
 @ALL
 def test_second_instance_fences_first_and_aborts_its_transaction(versions: Versions) -> None:
-    async def script(stage: Stage) -> None:
-        zombie = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        zombie = await begin_transaction(stage, versions)
         await zombie.send(stage.output, 0)
         other = stage.producer(versions, "q")
         await other.init()
-        with pytest.raises((MustAbort, AtItsEnd)):
+        with pytest.raises((MustAbort, ProducerFailed)):
             await zombie.send(stage.output, 0)
-        with pytest.raises((MustAbort, AtItsEnd)):
+        with pytest.raises((MustAbort, ProducerFailed)):
             await zombie.send(stage.output, 1)
-        with pytest.raises(AtItsEnd, match=r"PRODUCER_FENCED|INVALID_PRODUCER_EPOCH"):
+        with pytest.raises(ProducerFailed, match=r"PRODUCER_FENCED|INVALID_PRODUCER_EPOCH"):
             await zombie.commit()
-        zombie.leave()
+        zombie.record_failure()
         other.begin()
         await other.send(stage.output, 0)
         await other.commit()
 
-    assert play(script).outcomes(FIRST, OTHER) == [False, True]
+    assert run_script(script).outcomes(FIRST, OTHER) == [False, True]
 
 
 @ALL
 def test_second_instance_waits_for_pending_commit_of_first(versions: Versions) -> None:
     """The commit stands; the new instance only waits for the markers."""
 
-    async def script(stage: Stage) -> None:
-        first = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        first = await begin_transaction(stage, versions)
         await first.send(stage.output, 0)
         stage.move_coordinator(next(node for node in stage.hosts if node != stage.leader(0)))
         late = stage.hold_calls(CallKind.MARKERS)
         await first.commit()
         other = stage.producer(versions, "q")
         task = asyncio.ensure_future(other.init())
-        await stage.soon(lambda: stage.waiting > 0)
+        await stage.wait_until(lambda: stage.held_call_count > 0)
         assert stage.transaction.state is TransactionState.PREPARE_COMMIT
         stage.pass_calls(CallKind.MARKERS)
         late.set()
@@ -77,29 +86,29 @@ def test_second_instance_waits_for_pending_commit_of_first(versions: Versions) -
         await other.send(stage.output, 0)
         await other.commit()
 
-    assert play(script).outcomes(FIRST, OTHER) == [True, True]
+    assert run_script(script).outcomes(FIRST, OTHER) == [True, True]
 
 
 @ALL
 def test_producer_is_fenced_after_transaction_timeout(versions: Versions) -> None:
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         await producer.send(stage.output, 0)
         await asyncio.sleep(TIMEOUT_MS / 1000 + 1)
-        await stage.soon(lambda: stage.transaction.state is TransactionState.COMPLETE_ABORT, "the timeout")
-        with pytest.raises((AtItsEnd, MustAbort)):
+        await stage.wait_until(lambda: stage.transaction.state is TransactionState.COMPLETE_ABORT, "the timeout")
+        with pytest.raises((ProducerFailed, MustAbort)):
             await producer.commit()
-        producer.leave()
+        producer.record_failure()
 
-    assert play(script).outcomes(FIRST) == [False]
+    assert run_script(script).outcomes(FIRST) == [False]
 
 
 @BOTH
 def test_init_with_current_epoch_returns_next_epoch(versions: Versions) -> None:
     """KIP-360: the producer need not fence itself."""
 
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         await producer.send(stage.output, 0)
         before = producer.who
         await producer.abort()
@@ -110,20 +119,20 @@ def test_init_with_current_epoch_returns_next_epoch(versions: Versions) -> None:
         await producer.send(stage.output, 0)
         await producer.commit()
         old = requests.init(before, TIMEOUT_MS, versions.init_producer_id)
-        answer = await stage.let_come(stage.coordinator, old)  # a late duplicate fences no producer
+        answer = await stage.deliver_late(stage.coordinator, old)  # a late duplicate fences no producer
         assert answer.code is ErrorCode.PRODUCER_FENCED or answer[1:] == producer.who[1:]
         producer.begin()
         await producer.send(stage.output, 0)
         await producer.commit()
 
-    assert play(script).outcomes(FIRST, SECOND, TransactionId("p", 2)) == [False, True, True]
+    assert run_script(script).outcomes(FIRST, SECOND, TransactionId("p", 2)) == [False, True, True]
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_producer_with_exhausted_epochs_gets_new_producer_id(commit: bool) -> None:
     count = 12
 
-    async def script(stage: Stage) -> None:
+    async def script(stage: ScriptedCluster) -> None:
         producer = stage.producer(V2)
         await producer.init()
         ids = {producer.who.id}
@@ -134,13 +143,13 @@ def test_producer_with_exhausted_epochs_gets_new_producer_id(commit: bool) -> No
             ids.add(producer.who.id)
         assert len(ids) > 2
 
-    stage = play(script, epoch_max=5)
+    stage = run_script(script, epoch_max=5)
     assert stage.outcomes(*(TransactionId("p", number) for number in range(count))) == [commit] * count
 
 
 @ALL
 def test_instances_fence_each_other_across_epoch_exhaustion(versions: Versions) -> None:
-    async def script(stage: Stage) -> None:
+    async def script(stage: ScriptedCluster) -> None:
         for number in range(8):
             zombie = stage.producer(versions, f"zombie-{number}")
             await zombie.init()
@@ -148,14 +157,14 @@ def test_instances_fence_each_other_across_epoch_exhaustion(versions: Versions) 
             await zombie.send(stage.output, 0)
             other = stage.producer(versions, f"other-{number}")
             await other.init()
-            with pytest.raises((MustAbort, AtItsEnd)):
+            with pytest.raises((MustAbort, ProducerFailed)):
                 await zombie.send(stage.output, 0)
-            zombie.leave()
+            zombie.record_failure()
             other.begin()
             await other.send(stage.output, 0)
             await other.commit()
 
-    stage = play(script, epoch_max=5)
+    stage = run_script(script, epoch_max=5)
     assert stage.outcomes(*(TransactionId(f"zombie-{number}", 0) for number in range(8))) == [False] * 8
     assert stage.outcomes(*(TransactionId(f"other-{number}", 0) for number in range(8))) == [True] * 8
 
@@ -166,8 +175,8 @@ def test_instances_fence_each_other_across_epoch_exhaustion(versions: Versions) 
 @ALL
 @pytest.mark.parametrize("commit", [True, False])
 def test_new_coordinator_writes_markers_after_crash(versions: Versions, commit: bool) -> None:
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         await producer.send(stage.output, 0)
         await producer.send(stage.output, 1)
         host = stage.hosts[3]
@@ -176,55 +185,57 @@ def test_new_coordinator_writes_markers_after_crash(versions: Versions, commit: 
         stage.move_leader(1, 2)
         stage.hold_calls(CallKind.MARKERS)
         await (producer.commit() if commit else producer.abort())
-        await stage.soon(lambda: stage.transaction.state.is_prepared)
+        await stage.wait_until(lambda: stage.transaction.state.is_prepared)
         stage.kill(host, loses_power=True)
         stage.pass_calls(CallKind.MARKERS)
         stage.move_coordinator(1)
-        await stage.soon(lambda: stage.transaction.state.is_at_rest, "the new coordinator to write the markers")
+        await stage.wait_until(lambda: stage.transaction.state.is_idle, "the new coordinator to write the markers")
         stage.start(host)
 
-    assert play(script).outcomes(FIRST) == [commit]
+    assert run_script(script).outcomes(FIRST) == [commit]
 
 
 @BOTH
 def test_briefly_fenced_coordinator_writes_its_markers(versions: Versions) -> None:
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         await producer.send(stage.output, 0)
         stage.move_leader(0, 1)
         stage.move_coordinator(3)
-        await stage.soon(stage._is_in_sync)
+        await stage.wait_until(stage._is_in_sync)
         stage.network.cut |= {(3, 1)}
         await producer.commit()
-        await stage.soon(lambda: stage.transaction.state.is_prepared)
+        await stage.wait_until(lambda: stage.transaction.state.is_prepared)
         process = stage.process(3)
-        process.fences_itself = True
-        await stage.soon(lambda: not process._services.transactions._sending, "the coordinator to stop sending")
-        process.fences_itself = False
+        process.is_self_fenced = True
+        await stage.wait_until(
+            lambda: not process._services.transactions._marker_tasks, "the coordinator to stop sending"
+        )
+        process.is_self_fenced = False
         stage.network.heal()
-        await stage.soon(lambda: stage.transaction.state.is_at_rest, "the markers")
+        await stage.wait_until(lambda: stage.transaction.state.is_idle, "the markers")
 
-    assert play(script).outcomes(FIRST) == [True]
+    assert run_script(script).outcomes(FIRST) == [True]
 
 
 @ALL
 def test_replaced_coordinator_cannot_decide(versions: Versions) -> None:
     """Neither the replaced coordinator nor its client knows of the new term."""
 
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         await producer.send(stage.output, 0)
         stage.move_coordinator(3)
-        await stage.soon(lambda: stage.process(3).store.image.applied_index == len(stage.consensus.log))
+        await stage.wait_until(lambda: stage.process(3).store.image.applied_index == len(stage.consensus.log))
         stage.isolate_node(3)
         stage.move_coordinator(1)
         end = requests.end(producer.who, versions.end, commit=True)
-        answer = await stage.wire.ask(3, end)
+        answer = await stage.wire.send_request(3, end)
         assert answer is None or answer.code is not ErrorCode.NONE
         await producer.abort()
         stage.isolate_node(3, is_cut_off=False)
 
-    assert play(script).outcomes(FIRST) == [False]
+    assert run_script(script).outcomes(FIRST) == [False]
 
 
 @BOTH
@@ -234,7 +245,7 @@ def test_replaced_coordinator_cannot_decide(versions: Versions) -> None:
 def test_late_applied_command_is_completed(versions: Versions, kind: type) -> None:
     """The client has disconnected by then, and no other request concerns the id."""
 
-    async def script(stage: Stage) -> None:
+    async def script(stage: ScriptedCluster) -> None:
         producer = stage.producer(versions)
         stage.hold_commands(kind)
 
@@ -245,28 +256,28 @@ def test_late_applied_command_is_completed(versions: Versions, kind: type) -> No
             await producer.commit()
 
         task = asyncio.ensure_future(transact())
-        await stage.soon(lambda: len(stage.held) > 0, "a command to be held")
+        await stage.wait_until(lambda: len(stage.held_commands) > 0, "a command to be held")
         await asyncio.sleep(4.0)
         task.cancel()
-        with suppress(asyncio.CancelledError, AtItsEnd, MustAbort):
+        with suppress(asyncio.CancelledError, ProducerFailed, MustAbort):
             await task
-        producer.leave()
+        producer.record_failure()
         await asyncio.sleep(4.0)
-        stage.let_commands()
+        stage.release_commands()
 
-    play(script)
+    run_script(script)
 
 
 @ALL
 def test_late_applied_decision_does_not_end_next_instances_transaction(versions: Versions) -> None:
     """It does not restore the old producer's epoch either. Its proposer is no longer the coordinator."""
 
-    async def script(stage: Stage) -> None:
-        first = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        first = await begin_transaction(stage, versions)
         await first.send(stage.output, 0)
         stage.hold_commands(EndTransaction)
         task = asyncio.ensure_future(first.commit())
-        await stage.soon(lambda: len(stage.held) > 0, "a command to be held")
+        await stage.wait_until(lambda: len(stage.held_commands) > 0, "a command to be held")
         stage.hold_commands()
         task.cancel()
         stage.move_coordinator(next(node for node in stage.hosts if node != stage.coordinator))
@@ -274,14 +285,14 @@ def test_late_applied_decision_does_not_end_next_instances_transaction(versions:
         await other.init()
         other.begin()
         await other.send(stage.output, 0)
-        stage.let_commands()
-        await stage.soon(stage._is_in_sync)
+        stage.release_commands()
+        await stage.wait_until(stage._is_in_sync)
         assert is_open(stage, other)
         assert stage.transaction.state is TransactionState.ONGOING
         await other.abort()
-        first.leave()
+        first.record_failure()
 
-    assert play(script).outcomes(FIRST, OTHER) == [False, False]
+    assert run_script(script).outcomes(FIRST, OTHER) == [False, False]
 
 
 # Leaders
@@ -289,58 +300,58 @@ def test_late_applied_decision_does_not_end_next_instances_transaction(versions:
 
 @ALL
 def test_outdated_leader_accepts_records_once_image_catches_up(versions: Versions) -> None:
-    async def script(stage: Stage) -> None:
+    async def script(stage: ScriptedCluster) -> None:
         producer = stage.producer(versions, timeout_ms=30_000)
         await producer.init()
         producer.begin()
         leader = stage.leader(0)
         stage.move_coordinator(next(node for node in stage.hosts if node != leader))
-        await stage.soon(lambda: stage.process(leader).store.image.applied_index == len(stage.consensus.log))
+        await stage.wait_until(lambda: stage.process(leader).store.image.applied_index == len(stage.consensus.log))
         stage.isolate_node(leader)
         task = asyncio.ensure_future(producer.send(stage.output, 0))
         await asyncio.sleep(6.0)
         assert not task.done()
-        assert stage.leading(0).log.log_end_offset == 0
+        assert stage.leader_replica(0).log.log_end_offset == 0
         stage.isolate_node(leader, is_cut_off=False)
         await task
         await producer.commit()
 
-    assert play(script).outcomes(FIRST) == [True]
+    assert run_script(script).outcomes(FIRST) == [True]
 
 
 @ALL
 def test_open_transaction_survives_leader_change(versions: Versions) -> None:
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         await producer.send(stage.output, 0)
         stage.move_leader(0, next(node for node in stage.hosts if node != stage.leader(0)))
-        await stage.soon(stage._is_in_sync)
+        await stage.wait_until(stage._is_in_sync)
         await producer.send(stage.output, 0)
         assert is_open(stage, producer)
-        assert stage.leading(0).last_stable_offset == 0
+        assert stage.leader_replica(0).last_stable_offset == 0
         await producer.commit()
 
-    assert play(script).outcomes(FIRST) == [True]
+    assert run_script(script).outcomes(FIRST) == [True]
 
 
 def test_last_stable_offset_waits_for_committed_marker() -> None:
     """A marker that only the leader has may be lost with the leader."""
 
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, V2)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, V2)
         await producer.send(stage.output, 0)
         leader = stage.leader(0)
         others = [node for node in stage.hosts if node != leader]
         stage.move_coordinator(leader)
-        await stage.soon(stage._is_in_sync)
+        await stage.wait_until(stage._is_in_sync)
         stage.network.cut |= {(node, leader) for node in others}
         await producer.commit()
-        replica = stage.leading(0)
-        await stage.soon(lambda: replica.log.log_end_offset == 2, "the marker to be written")
+        replica = stage.leader_replica(0)
+        await stage.wait_until(lambda: replica.log.log_end_offset == 2, "the marker to be written")
         assert (replica.high_watermark, replica.last_stable_offset) == (1, 0)
         stage.network.heal()
 
-    assert play(script).outcomes(FIRST) == [True]
+    assert run_script(script).outcomes(FIRST) == [True]
 
 
 # Topics
@@ -348,15 +359,15 @@ def test_last_stable_offset_waits_for_committed_marker() -> None:
 
 @ALL
 def test_recreated_topic_gets_no_records_or_markers_of_old_transaction(versions: Versions) -> None:
-    async def script(stage: Stage) -> None:
+    async def script(stage: ScriptedCluster) -> None:
         topic = stage.create("passing")
-        await stage.soon(stage._is_in_sync)
-        producer = await begin(stage, versions)
+        await stage.wait_until(stage._is_in_sync)
+        producer = await begin_transaction(stage, versions)
         await producer.send(topic, 0)
         await producer.send(stage.output, 0)
         stage.delete(topic)
         again = stage.create("passing")
-        await stage.soon(stage._is_in_sync)
+        await stage.wait_until(stage._is_in_sync)
         if versions is not V2:
             producer._added.add((again.id, 0))  # the client believes that the topic is part of the transaction
             with pytest.raises(MustAbort):
@@ -364,29 +375,29 @@ def test_recreated_topic_gets_no_records_or_markers_of_old_transaction(versions:
             await producer.abort()
         else:
             await producer.commit()
-        await stage.soon(lambda: stage.transaction.state.is_at_rest)
-        assert stage.leading(0, "passing").log.log_end_offset == 0
-        stage.gone(topic)
+        await stage.wait_until(lambda: stage.transaction.state.is_idle)
+        assert stage.leader_replica(0, "passing").log.log_end_offset == 0
+        stage.record_deleted_topic(topic)
 
-    play(script)
+    run_script(script)
 
 
 @ALL
 def test_transaction_with_only_deleted_topics_completes(versions: Versions) -> None:
-    async def script(stage: Stage) -> None:
+    async def script(stage: ScriptedCluster) -> None:
         topic = stage.create("passing")
-        await stage.soon(stage._is_in_sync)
-        producer = await begin(stage, versions)
+        await stage.wait_until(stage._is_in_sync)
+        producer = await begin_transaction(stage, versions)
         await producer.send(topic, 0)
         late = stage.hold_calls(CallKind.MARKERS)
         stage.move_coordinator(next(node for node in stage.hosts if node != stage.leader(0, "passing")))
         await producer.commit()
         stage.delete(topic)
-        stage.gone(topic)
+        stage.record_deleted_topic(topic)
         late.set()
-        await stage.soon(lambda: stage.transaction.state.is_at_rest)
+        await stage.wait_until(lambda: stage.transaction.state.is_idle)
 
-    play(script)
+    run_script(script)
 
 
 # Offsets
@@ -395,58 +406,58 @@ def test_transaction_with_only_deleted_topics_completes(versions: Versions) -> N
 @ALL
 @pytest.mark.parametrize("commit", [True, False])
 def test_transactional_offsets_become_visible_with_commit(versions: Versions, commit: bool) -> None:
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         await producer.send(stage.output, 0)
         await producer.stage("g", INPUT, 7)
-        ask = requests.position("g", INPUT)
+        ask = requests.fetch_offset("g", INPUT)
         for node in stage.hosts:
-            assert (await stage.let_come(node, ask))[0] is ErrorCode.UNSTABLE_OFFSET_COMMIT
+            assert (await stage.deliver_late(node, ask))[0] is ErrorCode.UNSTABLE_OFFSET_COMMIT
         await (producer.commit() if commit else producer.abort())
         for node in stage.hosts:
-            assert await stage.let_come(node, ask) == (ErrorCode.NONE, 7 if commit else -1)
+            assert await stage.deliver_late(node, ask) == (ErrorCode.NONE, 7 if commit else -1)
 
-    assert play(script).outcomes(FIRST) == [commit]
+    assert run_script(script).outcomes(FIRST) == [commit]
 
 
 @BOTH
 def test_late_offsets_are_not_part_of_later_transaction(versions: Versions) -> None:
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         await producer.send(stage.output, 0)
         await producer.stage("g", INPUT, 7)
         late = requests.stage(producer.who, "g", INPUT, 6, versions.offset_commit)
         await producer.commit()
         producer.begin()
         await producer.send(stage.output, 0)
-        answer = await stage.let_come(stage.coordinator_of(OFFSETS_TOPIC, "g"), late)
+        answer = await stage.deliver_late(stage.coordinator_of(OFFSETS_TOPIC, "g"), late)
         assert answer.code is not ErrorCode.NONE
         await producer.commit()
-        assert await stage.let_come(1, requests.position("g", INPUT)) == (ErrorCode.NONE, 7)
+        assert await stage.deliver_late(1, requests.fetch_offset("g", INPUT)) == (ErrorCode.NONE, 7)
 
-    assert play(script).outcomes(FIRST, SECOND) == [True, True]
+    assert run_script(script).outcomes(FIRST, SECOND) == [True, True]
 
 
 @OF_V1
 def test_offsets_applied_after_transaction_end_are_dropped(versions: Versions) -> None:
     """Even if the next transaction contains the same group."""
 
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         await producer.send(stage.output, 0)
         stage.hold_commands(StageOffsets)
         task = asyncio.ensure_future(producer.stage("g", INPUT, 7))
-        await stage.soon(lambda: len(stage.held) > 0, "a command to be held")
+        await stage.wait_until(lambda: len(stage.held_commands) > 0, "a command to be held")
         task.cancel()
         await producer.abort()
         producer.begin()
         await producer.send(stage.output, 0)
         await producer.add_group("g")
-        stage.let_commands()
+        stage.release_commands()
         await producer.commit()
-        assert (await stage.let_come(1, requests.position("g", INPUT)))[1] == -1
+        assert (await stage.deliver_late(1, requests.fetch_offset("g", INPUT)))[1] == -1
 
-    assert play(script).outcomes(FIRST, SECOND) == [False, True]
+    assert run_script(script).outcomes(FIRST, SECOND) == [False, True]
 
 
 @BOTH
@@ -455,34 +466,34 @@ def test_group_coordinator_with_outdated_image_accepts_offsets(
 ) -> None:
     """The next transaction has the same producer id, epoch and group. A v1 producer must not get an error."""
 
-    async def script(stage: Stage) -> None:
-        producer = await begin(stage, versions)
+    async def script(stage: ScriptedCluster) -> None:
+        producer = await begin_transaction(stage, versions)
         behind = stage.coordinator_of(OFFSETS_TOPIC, "g")
         other = next(node for node in stage.hosts if node != behind)
         stage.move_coordinator(other)
         stage.move_leader(0, other)
         await producer.send(stage.output, 0)
         await producer.stage("g", INPUT, 7)
-        with stage.behind(behind):
+        with stage.freeze_image(behind):
             await producer.commit()
             producer.begin()
             await producer.send(stage.output, 0)
             stage.hold_commands(StageOffsets)
             task = asyncio.ensure_future(producer.stage("g", INPUT, 8))
             if versions is V1:  # with v2, the coordinator waits for the image first
-                await stage.soon(lambda: len(stage.held) > 0, "a command to be held")
-        stage.let_commands()
+                await stage.wait_until(lambda: len(stage.held_commands) > 0, "a command to be held")
+        stage.release_commands()
         await task
         await producer.commit()
-        assert await stage.let_come(1, requests.position("g", INPUT)) == (ErrorCode.NONE, 8)
+        assert await stage.deliver_late(1, requests.fetch_offset("g", INPUT)) == (ErrorCode.NONE, 8)
 
-    assert play(script).outcomes(FIRST, SECOND) == [True, True]
+    assert run_script(script).outcomes(FIRST, SECOND) == [True, True]
 
 
 def test_transaction_without_faults_becomes_visible() -> None:
     """A transaction without faults, which checks the test bench itself."""
 
-    async def script(stage: Stage) -> None:
-        await written(stage, V2)
+    async def script(stage: ScriptedCluster) -> None:
+        await write_first_transaction(stage, V2)
 
-    assert play(script).outcomes(FIRST) == [True]
+    assert run_script(script).outcomes(FIRST) == [True]

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.coordination.machine import Stored, TakenOver, TimePassed
+from chronik.coordination.machine import CoordinatorChanged, StateStored, TimePassed
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.commands.transactions import InitTransaction
 from chronik.metadata.records import TransactionState
 from chronik.protocol.errors import ErrorCode
-from chronik.transactions.config import COMPLETED_AFTER_MS, GROUPS_PER_TRANSACTION_MAX
-from chronik.transactions.events import Given
-from tests.transactions.lab import ID, TIMEOUT_MS, Lab
+from chronik.transactions.config import COMPLETION_DELAY_MS, GROUPS_PER_TRANSACTION_MAX
+from chronik.transactions.events import TransactionResult
+from tests.transactions.transaction_harness import ID, TIMEOUT_MS, TransactionHarness
 
 OK = ErrorCode.NONE
-INVALID = Given(ErrorCode.INVALID_TXN_STATE)
+INVALID = TransactionResult(ErrorCode.INVALID_TXN_STATE)
 
 
-def harness_with_transaction() -> Lab:
-    lab = Lab()
+def harness_with_transaction() -> TransactionHarness:
+    lab = TransactionHarness()
     lab.init()
     assert lab.add(0, 0, 1) is OK
     return lab
@@ -30,22 +30,22 @@ def test_repeated_add_partitions_changes_nothing() -> None:
     assert lab.add(0, 1, 0) is OK
     assert lab.transaction.index == index, "a repeated request stores nothing"
     assert lab.add(0, 1, 2) is OK
-    assert lab.transaction.partitions == lab.parts(0, 1, 2)
+    assert lab.transaction.partitions == lab.partitions(0, 1, 2)
 
 
 def test_add_and_end_require_current_producer() -> None:
     lab = harness_with_transaction()
     assert lab.add(0, 0, producer_id=5) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert lab.add(1, 0) is ErrorCode.PRODUCER_FENCED
-    assert lab.end(0, producer_id=5) == Given(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    assert lab.end(1) == Given(ErrorCode.PRODUCER_FENCED)
+    assert lab.end(0, producer_id=5) == TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert lab.end(1) == TransactionResult(ErrorCode.PRODUCER_FENCED)
     assert lab.transaction.state is TransactionState.ONGOING
 
 
 def test_unknown_transactional_id_is_rejected() -> None:
-    lab = Lab()
+    lab = TransactionHarness()
     assert lab.add(0, 0, producer_id=5) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert lab.end(0, producer_id=5) == Given(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert lab.end(0, producer_id=5) == TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
 @pytest.mark.parametrize("bump", [False, True], ids=["v1", "v2"])
@@ -56,14 +56,14 @@ def test_end_txn_returns_before_markers_are_written(commit: bool, bump: bool) ->
     waiter = lab.begin_end(0, commit=commit, bump=bump)
     assert waiter not in lab.answers, "the change is not stored yet"
     lab.apply()
-    given = Given(OK, producer_id, 1 if bump else 0)
+    given = TransactionResult(OK, producer_id, 1 if bump else 0)
     assert lab.answers[waiter] == given
     (decided,) = lab.markers
-    assert (decided.state.commits, decided.producer_epoch) == (commit, given.producer_epoch)
-    assert decided.partitions == lab.parts(0, 1)
+    assert (decided.state.is_commit, decided.producer_epoch) == (commit, given.producer_epoch)
+    assert decided.partitions == lab.partitions(0, 1)
     # The response was lost, and the producer retries: before the markers are written, and after.
     assert lab.answers[lab.begin_end(0, commit=commit, bump=bump)] == given
-    lab.settle()
+    lab.complete_all()
     assert lab.transaction.state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
     assert lab.end(0, commit=commit, bump=bump) == given
     assert lab.end(0, commit=not commit, bump=bump) == INVALID
@@ -76,10 +76,10 @@ def test_next_transaction_waits_for_previous_markers() -> None:
     lab.apply()
     waiter = lab.begin_add(0, 2)
     assert waiter not in lab.answers
-    lab.mark()
+    lab.write_markers()
     lab.apply()
     assert lab.answers[waiter].error is OK, "one command completes the previous transaction and starts the next"
-    assert lab.transaction.partitions == lab.parts(2)
+    assert lab.transaction.partitions == lab.partitions(2)
     assert lab.transaction.state is TransactionState.ONGOING
 
 
@@ -87,13 +87,13 @@ def test_prompt_next_transaction_completes_previous_one_in_same_command() -> Non
     lab = harness_with_transaction()
     lab.begin_end(0)
     lab.apply()
-    lab.mark()
-    lab.pass_time(COMPLETED_AFTER_MS - 1)
+    lab.write_markers()
+    lab.advance_time(COMPLETION_DELAY_MS - 1)
     assert not lab.stores
     lab.begin_add(0, 2)
     lab.apply()
-    assert lab.transaction.partitions == lab.parts(2)
-    lab.pass_time(COMPLETED_AFTER_MS)
+    assert lab.transaction.partitions == lab.partitions(2)
+    lab.advance_time(COMPLETION_DELAY_MS)
     assert not lab.stores
     assert lab.transaction.state is TransactionState.ONGOING
 
@@ -102,15 +102,15 @@ def test_transaction_without_successor_is_completed_by_own_command() -> None:
     lab = harness_with_transaction()
     lab.begin_end(0)
     lab.apply()
-    lab.mark()
-    lab.pass_time(COMPLETED_AFTER_MS)
+    lab.write_markers()
+    lab.advance_time(COMPLETION_DELAY_MS)
     lab.apply()
     assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
-    assert lab.is_forgotten
+    assert lab.is_unloaded
 
 
 def test_commit_without_open_transaction_is_rejected() -> None:
-    lab = Lab()
+    lab = TransactionHarness()
     lab.init()
     assert lab.end(0) == INVALID
     assert lab.end(0, commit=False) == INVALID
@@ -118,40 +118,40 @@ def test_commit_without_open_transaction_is_rejected() -> None:
 
 
 def test_v2_abort_without_transaction_bumps_epoch() -> None:
-    lab = Lab()
+    lab = TransactionHarness()
     producer_id = lab.init().producer_id
-    assert lab.end(0, commit=False, bump=True) == Given(OK, producer_id, 1)
-    assert lab.end(0, commit=False, bump=True) == Given(OK, producer_id, 1), "a retry gets the same result"
-    assert lab.end(1, commit=False, bump=True) == Given(OK, producer_id, 2)
-    assert lab.end(0, commit=False, bump=True) == Given(ErrorCode.PRODUCER_FENCED)
+    assert lab.end(0, commit=False, bump=True) == TransactionResult(OK, producer_id, 1)
+    assert lab.end(0, commit=False, bump=True) == TransactionResult(OK, producer_id, 1), "a retry gets the same result"
+    assert lab.end(1, commit=False, bump=True) == TransactionResult(OK, producer_id, 2)
+    assert lab.end(0, commit=False, bump=True) == TransactionResult(ErrorCode.PRODUCER_FENCED)
 
 
 def test_v2_late_end_txn_does_not_affect_next_transaction() -> None:
     lab = harness_with_transaction()
     lab.end(0, bump=True)
     assert lab.add(1, 2) is OK
-    assert lab.end(0, bump=True) == Given(ErrorCode.PRODUCER_FENCED)
+    assert lab.end(0, bump=True) == TransactionResult(ErrorCode.PRODUCER_FENCED)
     assert lab.transaction.state is TransactionState.ONGOING
 
 
 def test_v2_exhausted_epoch_returns_new_producer_id() -> None:
-    lab = Lab()
+    lab = TransactionHarness()
     old = lab.init().producer_id
     lab.world.accept(InitTransaction(ID, lab.transaction.index, old, 32766, TIMEOUT_MS, 1))
     lab.add(32766, 0)
     assert lab.end(32766, bump=True).needs_producer_id
     waiter = lab.begin_end(32766, bump=True, fresh=500)
     lab.apply()
-    assert lab.answers[waiter] == Given(OK, 500, 0)
+    assert lab.answers[waiter] == TransactionResult(OK, 500, 0)
     assert (lab.markers[0].producer_id, lab.markers[0].producer_epoch) == (old, 32767)
-    lab.settle()
-    assert lab.end(32766, bump=True, producer_id=old) == Given(OK, 500, 0), "a retry gets the same result"
+    lab.complete_all()
+    assert lab.end(32766, bump=True, producer_id=old) == TransactionResult(OK, 500, 0), "a retry gets the same result"
     assert lab.add(0, 1, producer_id=500) is OK
 
 
 def test_v2_request_with_new_producer_id_waits_for_old_markers() -> None:
     """The producer got its new id when the transaction was decided, and continues immediately."""
-    lab = Lab()
+    lab = TransactionHarness()
     old = lab.init().producer_id
     lab.world.accept(InitTransaction(ID, lab.transaction.index, old, 32766, TIMEOUT_MS, 1))
     lab.add(32766, 0)
@@ -160,43 +160,43 @@ def test_v2_request_with_new_producer_id_waits_for_old_markers() -> None:
     assert lab.transaction.state is TransactionState.PREPARE_COMMIT
     early = [lab.begin_add(0, 1, producer_id=500), lab.begin_end(0, commit=False, bump=True, producer_id=500)]
     assert not lab.answers.keys() & set(early)
-    lab.settle()
-    assert [lab.answers[each] for each in early] == [Given(OK, 500, 0), Given(OK, 500, 1)]
-    assert lab.transaction.state.label == "CompleteAbort"
+    lab.complete_all()
+    assert [lab.answers[each] for each in early] == [TransactionResult(OK, 500, 0), TransactionResult(OK, 500, 1)]
+    assert lab.transaction.state.kafka_name == "CompleteAbort"
     assert (lab.transaction.producer_id, lab.transaction.producer_epoch) == (500, 1)
 
 
 def test_v2_producer_can_reinitialize_with_its_new_id() -> None:
-    lab = Lab()
+    lab = TransactionHarness()
     old = lab.init().producer_id
     lab.world.accept(InitTransaction(ID, lab.transaction.index, old, 32766, TIMEOUT_MS, 1))
     lab.add(32766, 0)
     lab.begin_end(32766, bump=True, fresh=500)
     lab.apply()
-    assert lab.init(500, 0) == Given(OK, 500, 1)
+    assert lab.init(500, 0) == TransactionResult(OK, 500, 1)
 
 
 def test_timed_out_transaction_is_aborted_and_producer_fenced() -> None:
     lab = harness_with_transaction()
-    lab.pass_time(TIMEOUT_MS - 1)
+    lab.advance_time(TIMEOUT_MS - 1)
     assert not lab.stores
-    lab.pass_time(1)
+    lab.advance_time(1)
     lab.apply()
     assert lab.transaction.state is TransactionState.PREPARE_ABORT
     assert lab.markers[0].producer_epoch == 1
-    lab.settle()
-    assert lab.end(0) == Given(ErrorCode.PRODUCER_FENCED)
-    assert lab.init(lab.transaction.producer_id, 0) == Given(ErrorCode.PRODUCER_FENCED)
+    lab.complete_all()
+    assert lab.end(0) == TransactionResult(ErrorCode.PRODUCER_FENCED)
+    assert lab.init(lab.transaction.producer_id, 0) == TransactionResult(ErrorCode.PRODUCER_FENCED)
 
 
 def test_timeout_restarts_with_each_transaction() -> None:
     lab = harness_with_transaction()
-    lab.pass_time(TIMEOUT_MS - 10)
+    lab.advance_time(TIMEOUT_MS - 10)
     lab.begin_end(0)
     lab.apply()
     lab.begin_add(0, 1)
-    lab.settle()
-    lab.pass_time(TIMEOUT_MS - 10)
+    lab.complete_all()
+    lab.advance_time(TIMEOUT_MS - 10)
     assert not lab.stores
     assert lab.transaction.state is TransactionState.ONGOING
 
@@ -205,15 +205,15 @@ def test_failed_store_rejects_request_and_retries_own_work() -> None:
     lab = harness_with_transaction()
     waiter = lab.begin_end(0)
     lab.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert lab.answers[waiter] == Given(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert lab.answers[waiter] == TransactionResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     lab.begin_end(0)
     lab.apply()
-    lab.mark()
-    lab.pass_time(COMPLETED_AFTER_MS)
+    lab.write_markers()
+    lab.advance_time(COMPLETION_DELAY_MS)
     for _ in range(3):
         lab.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         assert not lab.stores
-        lab.pass_time(1_000)
+        lab.advance_time(1_000)
     lab.apply()
     assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
 
@@ -222,21 +222,21 @@ def test_conflicting_change_is_reread_before_retry() -> None:
     """A command of the same term with an unknown outcome is applied late."""
     lab = harness_with_transaction()
     waiter = lab.begin_end(0, bump=True)
-    lab.world.accept(lab.stores[0].what.as_command(-1, 5))
+    lab.world.accept(lab.stores[0].change.to_command(-1, 5))
     lab.apply()
-    assert lab.answers[waiter] == Given(OK, lab.transaction.producer_id, 1)
+    assert lab.answers[waiter] == TransactionResult(OK, lab.transaction.producer_id, 1)
 
 
 def test_transaction_started_with_unknown_outcome_times_out() -> None:
     """The command's outcome was unknown, and it was applied later."""
-    lab = Lab()
+    lab = TransactionHarness()
     lab.init()
     lab.begin_add(0, 0)
-    late = lab.stores[0].what.as_command(-1, 5)
+    late = lab.stores[0].change.to_command(-1, 5)
     lab.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     lab.world.accept(late)
-    lab.feed(TimePassed(lab.now_ms))
-    lab.pass_time(TIMEOUT_MS)
+    lab.handle_event(TimePassed(lab.now_ms))
+    lab.advance_time(TIMEOUT_MS)
     lab.apply()
     assert lab.transaction.state is TransactionState.PREPARE_ABORT
 
@@ -246,14 +246,14 @@ def test_new_coordinator_continues_transaction() -> None:
     lab.begin_end(0)
     lab.apply()
     waiting = lab.begin_add(0, 1)
-    lab.feed(TakenOver(lab.now_ms))
-    assert lab.answers[waiting] == Given(ErrorCode.NOT_COORDINATOR)
-    assert lab.is_forgotten
+    lab.handle_event(CoordinatorChanged(lab.now_ms))
+    assert lab.answers[waiting] == TransactionResult(ErrorCode.NOT_COORDINATOR)
+    assert lab.is_unloaded
     lab.markers.clear()
-    lab.taken_up()
-    lab.pass_time(0)
+    lab.load_machine()
+    lab.advance_time(0)
     assert len(lab.markers) == 1, "markers are written without another request"
-    lab.settle()
+    lab.complete_all()
     assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
 
 
@@ -261,8 +261,8 @@ def test_unloaded_machine_ignores_store_events() -> None:
     lab = harness_with_transaction()
     lab.begin_end(0)
     machine, (store,) = lab.machine, lab.stores
-    lab.feed(TakenOver(lab.now_ms))
-    assert machine.handle(Stored(lab.now_ms, store.ticket)) == ()
+    lab.handle_event(CoordinatorChanged(lab.now_ms))
+    assert machine.handle(StateStored(lab.now_ms, store.ticket)) == ()
 
 
 def test_transaction_without_remaining_partitions_completes() -> None:
@@ -271,12 +271,12 @@ def test_transaction_without_remaining_partitions_completes() -> None:
     lab.apply()
     lab.world.accept(DeleteTopic(lab.world.image.topics["orders"].id))
     assert lab.transaction.partitions == ()
-    lab.settle()
+    lab.complete_all()
     assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
 
 
 def test_groups_per_transaction_are_limited() -> None:
-    lab = Lab()
+    lab = TransactionHarness()
     lab.init()
     groups = tuple(f"g{number}" for number in range(GROUPS_PER_TRANSACTION_MAX))
     assert lab.add(0, groups=(*groups, "one more")) is ErrorCode.INVALID_REQUEST

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from chronik.wal.log import WriteAheadLog
-from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, remove_older_snapshots
-from tests.files.twin import TwinFiles
+from chronik.wal.snapshots import WalSnapshotWriter, find_newest_snapshot, remove_older_snapshots
+from tests.files.simulated_files import SimulatedFileSystem
 
 FOLDER = "log"
 UNRELATED_FILES = [
@@ -15,20 +15,20 @@ UNRELATED_FILES = [
 
 
 def test_unrelated_files_in_log_directory_are_ignored() -> None:
-    files = TwinFiles()
-    files.make_folder(FOLDER)
+    files = SimulatedFileSystem()
+    files.make_directory(FOLDER)
     for path in UNRELATED_FILES:
         files.create(path).close()
     log, entries = WriteAheadLog.open(files, FOLDER)
     assert entries == []
     log.append([b"one"])
     log.sync()
-    writer = SnapshotWriter(files, FOLDER, 1)
+    writer = WalSnapshotWriter(files, FOLDER, 1)
     writer.write(b"everything")
     writer.commit()
     remove_older_snapshots(files, FOLDER)
     log.close()
-    assert newest_snapshot(files, FOLDER) == 1
+    assert find_newest_snapshot(files, FOLDER) == 1
     log, entries = WriteAheadLog.open(files, FOLDER, after=0)
     assert [bytes(entry.payload) for entry in entries] == [b"one"]
     log.close()

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chronik.errors import StorageFailed
+from chronik.errors import StorageError
 from chronik.wal.log import WriteAheadLog
-from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots
-from tests.files.twin import TwinFiles
+from chronik.wal.snapshots import WalSnapshotWriter, find_newest_snapshot, read_snapshot, remove_older_snapshots
+from tests.files.simulated_files import SimulatedFileSystem
 
 FOLDER = "log"
 
@@ -18,7 +18,7 @@ FOLDER = "log"
 class Script:
     """Random appends, syncs, rolls, snapshots and truncations, with the records that must survive a power failure."""
 
-    files: TwinFiles
+    files: SimulatedFileSystem
     seed: int
     promised: list[bytes] = field(default_factory=list)
     """Records covered by a sync; during a truncation, only those that it keeps."""
@@ -53,7 +53,7 @@ class Script:
         log.roll()
         self.promised = list(self.written)
         index = log.last_index
-        writer = SnapshotWriter(self.files, FOLDER, index)
+        writer = WalSnapshotWriter(self.files, FOLDER, index)
         writer.write(b"|".join(self.written[:index]))
         writer.commit()
         self.snapshot = index
@@ -67,8 +67,8 @@ class Script:
             self.promised = list(self.written)
 
 
-def recover(files: TwinFiles) -> list[bytes]:
-    index = newest_snapshot(files, FOLDER) or 0
+def recover(files: SimulatedFileSystem) -> list[bytes]:
+    index = find_newest_snapshot(files, FOLDER) or 0
     before = b"".join(read_snapshot(files, FOLDER, index)).split(b"|") if index else []
     log, entries = WriteAheadLog.open(files, FOLDER, after=index)
     remove_older_snapshots(files, FOLDER)
@@ -85,7 +85,7 @@ def assert_consistent(records: list[bytes], script: Script) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_power_failure_at_any_event_keeps_synced_records(seed: int) -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     script = Script(files, seed)
 
     def cut_power(action: str, path: str) -> None:
@@ -107,28 +107,28 @@ def test_power_failure_at_any_event_keeps_synced_records(seed: int) -> None:
 
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
 def test_failed_write_or_sync_makes_log_read_only(error_number: int) -> None:
-    rehearsal = Script(TwinFiles(), 1)
+    rehearsal = Script(SimulatedFileSystem(), 1)
     rehearsal.run(40)
     for event in range(rehearsal.files.events):
-        files = TwinFiles()
+        files = SimulatedFileSystem()
         files.fail_at(event, error_number)
         script = Script(files, 1)
-        with pytest.raises(StorageFailed):
+        with pytest.raises(StorageError):
             script.run(40)
         assert_consistent(recover(files.crash(event)), script)
 
 
 def test_failed_log_rejects_appends_and_closes() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     log, _ = WriteAheadLog.open(files, FOLDER)
     log.append([b"one"])
     log.sync()
     files.fail_at(files.events + 1, errno.EIO)
     log.append([b"two"])
     for _ in range(2):
-        with pytest.raises(StorageFailed):
+        with pytest.raises(StorageError):
             log.sync()
-    with pytest.raises(StorageFailed):
+    with pytest.raises(StorageError):
         log.append([b"three"])
     log.close()
     assert recover(files.crash(1)) == [b"one"]

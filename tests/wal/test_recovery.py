@@ -2,23 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.errors import DataDamaged
+from chronik.errors import DamagedDataError
 from chronik.wal.log import WriteAheadLog, segment_path
 from chronik.wal.records import HEADER_BYTES, encode_record
-from tests.files.twin import TwinFiles
+from tests.files.simulated_files import SimulatedFileSystem
 
 FOLDER = "log"
 FIRST_SEGMENT = segment_path(FOLDER, 1)
 
 
-def open_log(files: TwinFiles, after: int = 0) -> tuple[WriteAheadLog, list[tuple[int, bytes]]]:
+def open_log(files: SimulatedFileSystem, after: int = 0) -> tuple[WriteAheadLog, list[tuple[int, bytes]]]:
     log, entries = WriteAheadLog.open(files, FOLDER, after=after)
     return log, [(entry.index, bytes(entry.payload)) for entry in entries]
 
 
-def write_log(*groups: int) -> TwinFiles:
+def write_log(*groups: int) -> SimulatedFileSystem:
     """Return the files of a log with one sync after each group of records, as left by a killed process."""
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     log, _ = open_log(files)
     number = 0
     for size in groups:
@@ -79,7 +79,7 @@ def test_bit_flip_in_synced_records_is_damage() -> None:
             damaged = bytearray(content)
             damaged[position] ^= bit
             files.overwrite(FIRST_SEGMENT, bytes(damaged))
-            with pytest.raises(DataDamaged, match=rf"{FIRST_SEGMENT} is damaged at byte \d+"):
+            with pytest.raises(DamagedDataError, match=rf"{FIRST_SEGMENT} is damaged at byte \d+"):
                 open_log(files)
             assert files.read(FIRST_SEGMENT) == damaged  # the file was not truncated
 
@@ -90,7 +90,7 @@ def test_damage_before_last_record_is_detected_without_synced_position() -> None
     damaged[HEADER_BYTES + 2] ^= 1
     files.overwrite(FIRST_SEGMENT, bytes(damaged))
     files.overwrite(f"{FOLDER}/synced", b"")
-    with pytest.raises(DataDamaged, match="damaged at byte 0"):
+    with pytest.raises(DamagedDataError, match="damaged at byte 0"):
         open_log(files)
 
 
@@ -108,12 +108,12 @@ def test_missing_synced_tail_is_damage() -> None:
     for size in (0, 10, files.size(FIRST_SEGMENT) - 1):
         shortened = files.kill()
         shortened.overwrite(FIRST_SEGMENT, files.read(FIRST_SEGMENT)[:size])
-        with pytest.raises(DataDamaged):
+        with pytest.raises(DamagedDataError):
             open_log(shortened)
 
 
 def test_missing_segment_is_damage() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     log, _ = open_log(files)
     for number in (1, 2, 3):
         log.append([f"record {number}".encode()])
@@ -124,23 +124,23 @@ def test_missing_segment_is_damage() -> None:
     for first_index in (1, 2, 3, 4):
         broken = files.kill()
         broken.remove(segment_path(FOLDER, first_index))
-        with pytest.raises(DataDamaged):
+        with pytest.raises(DamagedDataError):
             open_log(broken)
 
 
 def test_damage_in_closed_segment_is_not_truncated() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     log, _ = open_log(files)
     log.append([b"record 1", b"record 2"])
     log.roll()
     log.close()
     files.overwrite(FIRST_SEGMENT, files.read(FIRST_SEGMENT)[:-1])
-    with pytest.raises(DataDamaged, match="damaged at byte 36"):
+    with pytest.raises(DamagedDataError, match="damaged at byte 36"):
         open_log(files)
 
 
 def test_segments_covered_by_snapshot_are_deleted() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     log, _ = open_log(files)
     log.append([b"record 1", b"record 2"])
     log.roll()
@@ -155,17 +155,17 @@ def test_segments_covered_by_snapshot_are_deleted() -> None:
     for disk in (files, before):
         assert open_log(disk, after=2)[1] == expected_records(3)[2:]
         assert not disk.exists(FIRST_SEGMENT)
-    with pytest.raises(DataDamaged, match="records from 1 on are missing"):
+    with pytest.raises(DamagedDataError, match="records from 1 on are missing"):
         open_log(files, after=0)
 
 
 def test_log_ending_before_snapshot_is_damage() -> None:
-    with pytest.raises(DataDamaged, match="ends before the snapshot's index 9"):
+    with pytest.raises(DamagedDataError, match="ends before the snapshot's index 9"):
         open_log(write_log(3), after=9)
 
 
 def test_log_suffix_can_be_truncated() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     log, _ = open_log(files)
     log.append([b"record 1", b"record 2", b"other 3"])
     log.roll()

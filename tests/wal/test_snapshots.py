@@ -2,23 +2,29 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.errors import DataDamaged, InvariantBroken
-from chronik.files import RealFiles
-from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots, snapshot_path
-from tests.files.twin import TwinFiles
+from chronik.errors import DamagedDataError, InvariantError
+from chronik.files import DiskFileSystem
+from chronik.wal.snapshots import (
+    WalSnapshotWriter,
+    find_newest_snapshot,
+    read_snapshot,
+    remove_older_snapshots,
+    snapshot_path,
+)
+from tests.files.simulated_files import SimulatedFileSystem
 
 FOLDER = "log"
 
 
-def with_snapshot(index: int, *chunks: bytes) -> TwinFiles:
-    files = TwinFiles()
-    files.make_folder(FOLDER)
+def with_snapshot(index: int, *chunks: bytes) -> SimulatedFileSystem:
+    files = SimulatedFileSystem()
+    files.make_directory(FOLDER)
     write(files, index, *chunks)
     return files
 
 
-def write(files: TwinFiles, index: int, *chunks: bytes) -> int:
-    writer = SnapshotWriter(files, FOLDER, index)
+def write(files: SimulatedFileSystem, index: int, *chunks: bytes) -> int:
+    writer = WalSnapshotWriter(files, FOLDER, index)
     for chunk in chunks:
         writer.write(chunk)
     return writer.commit()
@@ -26,7 +32,7 @@ def write(files: TwinFiles, index: int, *chunks: bytes) -> int:
 
 def test_chunks_are_read_in_order() -> None:
     files = with_snapshot(7, b"one", b"two" * 1000, b"three")
-    assert newest_snapshot(files, FOLDER) == 7
+    assert find_newest_snapshot(files, FOLDER) == 7
     assert list(read_snapshot(files, FOLDER, 7)) == [b"one", b"two" * 1000, b"three"]
     assert files.paths() == [snapshot_path(FOLDER, 7)]
 
@@ -40,9 +46,9 @@ def test_commit_deletes_older_snapshots() -> None:
 def test_oversized_chunk_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronik.wal.snapshots.RECORD_BYTES_MAX", 10)
     files = with_snapshot(7, bytes(10))
-    with pytest.raises(InvariantBroken):
+    with pytest.raises(InvariantError):
         write(files, 12, bytes(11))
-    assert newest_snapshot(files, FOLDER) == 7
+    assert find_newest_snapshot(files, FOLDER) == 7
 
 
 def test_bit_flip_is_damage() -> None:
@@ -53,7 +59,7 @@ def test_bit_flip_is_damage() -> None:
         damaged = bytearray(content)
         damaged[position] ^= 1
         files.overwrite(path, bytes(damaged))
-        with pytest.raises(DataDamaged, match=path):
+        with pytest.raises(DamagedDataError, match=path):
             list(read_snapshot(files, FOLDER, 7))
 
 
@@ -63,25 +69,25 @@ def test_truncated_or_extended_snapshot_is_damage() -> None:
     content = files.read(path)
     for wrong in (*(content[:size] for size in range(len(content))), content + b"x"):
         files.overwrite(path, wrong)
-        with pytest.raises(DataDamaged, match=path):
+        with pytest.raises(DamagedDataError, match=path):
             list(read_snapshot(files, FOLDER, 7))
 
 
 def test_incomplete_snapshot_is_ignored() -> None:
     files = with_snapshot(7, b"old")
-    writer = SnapshotWriter(files, FOLDER, 9)
+    writer = WalSnapshotWriter(files, FOLDER, 9)
     writer.write(b"half")
     killed = files.kill()
-    assert newest_snapshot(killed, FOLDER) == 7
+    assert find_newest_snapshot(killed, FOLDER) == 7
     remove_older_snapshots(killed, FOLDER)
     writer.abandon()
     assert files.paths() == killed.paths() == [snapshot_path(FOLDER, 7)]
 
 
 def test_large_snapshot_is_synced_incrementally(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronik.wal.snapshots.SYNC_EVERY_BYTES", 10)
-    files = TwinFiles()
-    files.make_folder(FOLDER)
+    monkeypatch.setattr("chronik.wal.snapshots.SYNC_INTERVAL_BYTES", 10)
+    files = SimulatedFileSystem()
+    files.make_directory(FOLDER)
     syncs: list[str] = []
     files.before_event = lambda action, path: syncs.append(path) if action == "sync" else None
     write(files, 1, *[b"12345"] * 6)
@@ -89,9 +95,9 @@ def test_large_snapshot_is_synced_incrementally(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_snapshot_round_trips_on_real_file_system(tmp_path: object) -> None:
-    files = RealFiles(str(tmp_path))
-    files.make_folder(FOLDER)
-    writer = SnapshotWriter(files, FOLDER, 3)
+    files = DiskFileSystem(str(tmp_path))
+    files.make_directory(FOLDER)
+    writer = WalSnapshotWriter(files, FOLDER, 3)
     writer.write(b"chunk")
     writer.commit()
     assert list(read_snapshot(files, FOLDER, 3)) == [b"chunk"]

@@ -6,24 +6,24 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.docs import cli_reference, clients_table, node_keys, pictures, python_api
+from tools.docs import architecture_images, cli_reference, client_compatibility, configuration_page, python_api
 
 ROOT: Final = Path(__file__).parents[2]
 
 
-def written() -> dict[Path, str]:
+def generate_all() -> dict[Path, str]:
     """Return the text of all generated files, by path relative to the repository root."""
     return {
-        cli_reference.PAGE: cli_reference.page(),
-        node_keys.PAGE: node_keys.page(),
-        python_api.PAGE: python_api.page(),
-        clients_table.PAGE: clients_table.page(),
-        **pictures.pictures(),
+        cli_reference.PAGE: cli_reference.generate_page(),
+        configuration_page.PAGE: configuration_page.generate_page(),
+        python_api.PAGE: python_api.generate_page(),
+        client_compatibility.PAGE: client_compatibility.generate_page(),
+        **architecture_images.generate_images(),
     }
 
 
 def main() -> int:
-    for path, text in written().items():
+    for path, text in generate_all().items():
         target = ROOT / path
         if not target.exists() or target.read_text(encoding="utf-8") != text:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from chronik.bench.main import MEASUREMENTS
-from chronik.bench.main import parser_of as bench_parser_of
-from chronik.cli.main import COMMANDS, parser_of
+from chronik.bench.main import create_parser as bench_parser_of
+from chronik.cli.main import COMMANDS, build_parser
 
 PAGE: Final = Path("docs", "cli-reference.md")
 INTRODUCTION: Final = """\
@@ -31,7 +31,7 @@ COMMON_OPTIONS: Final = ("-h", "--debug")
 """Options that all commands have; mentioned once."""
 
 
-def page() -> str:
+def generate_page() -> str:
     with patch.dict(os.environ):  # some defaults come from the environment
         for name in [name for name in os.environ if name.startswith("CHRONIK_")]:
             del os.environ[name]
@@ -48,7 +48,7 @@ def _all_commands() -> Iterator[str]:
             for measurement in MEASUREMENTS:
                 yield from _section(bench_parser_of(measurement), ("bench", measurement))
         else:
-            yield from _section(parser_of(word), (word,))
+            yield from _section(build_parser(word), (word,))
 
 
 def _section(parser: argparse.ArgumentParser, command: tuple[str, ...], about: str = "") -> Iterator[str]:

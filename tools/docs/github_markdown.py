@@ -19,7 +19,7 @@ INDENT: Final = 4
 Resolve = Callable[[str], str | None]
 
 
-def fenced(lines: list[str]) -> Iterator[tuple[str, bool]]:
+def iter_fenced_lines(lines: list[str]) -> Iterator[tuple[str, bool]]:
     """Yield every line, and whether it belongs to a fenced block (including its fences)."""
     fence = ""
     for line in lines:
@@ -35,7 +35,7 @@ def fenced(lines: list[str]) -> Iterator[tuple[str, bool]]:
             yield line, False
 
 
-def with_links(text: str, resolve: Resolve) -> str:
+def replace_links(text: str, resolve: Resolve) -> str:
     """Replace link targets by `resolve`; a link whose target is None becomes plain text."""
 
     def replace_link(link: re.Match[str]) -> str:
@@ -43,13 +43,13 @@ def with_links(text: str, resolve: Resolve) -> str:
         return link[2] if target is None else f"{link[1]}[{link[2]}]({target})"
 
     parts = []
-    for in_code, lines in groupby(fenced(text.splitlines()), lambda each: each[1]):
+    for in_code, lines in groupby(iter_fenced_lines(text.splitlines()), lambda each: each[1]):
         part = "".join(f"{line}\n" for line, _ in lines)
         parts.append(part if in_code else LINK.sub(replace_link, part))
     return "".join(parts)
 
 
-def for_python_markdown(text: str) -> str:
+def to_python_markdown(text: str) -> str:
     return "\n".join(_Converter().convert(text.splitlines())) + "\n"
 
 
@@ -66,7 +66,7 @@ class _Converter:
     def convert(self, lines: list[str]) -> list[str]:
         was_code = False
         shift = 0
-        for line, in_code in fenced(lines):
+        for line, in_code in iter_fenced_lines(lines):
             if in_code and not was_code:
                 shift = self._leave_items(line)
                 self._separate()

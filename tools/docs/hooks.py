@@ -15,8 +15,8 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tools.docs.github_markdown import for_python_markdown, with_links  # noqa: E402 - it is no package of that environment
-from tools.docs.states import drawn  # noqa: E402
+from tools.docs.github_markdown import replace_links, to_python_markdown  # noqa: E402 - it is no package of that environment
+from tools.docs.state_diagram import draw_states  # noqa: E402
 
 EXTERNAL_PAGES: Final = {
     "index.md": "README.md",
@@ -58,7 +58,7 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
     for path in sorted((ROOT / "docs").rglob("*.md")):
         for picture in MERMAID.finditer(path.read_text(encoding="utf-8")):
-            files.append(File.generated(config, _states_uri(picture[2]), content=drawn(picture[2])))
+            files.append(File.generated(config, _states_uri(picture[2]), content=draw_states(picture[2])))
     return files
 
 
@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     markdown = MERMAID.sub(lambda found: _image_link(found, uri), markdown)
     if uri == f"{DECISIONS}/README.md":
         markdown += "\n" + "".join(_list_item(path) for path in sorted((ROOT / "docs" / DECISIONS).glob("2*.md")))
-    return for_python_markdown(with_links(markdown, lambda target: site_target(target, source, uri)))
+    return to_python_markdown(replace_links(markdown, lambda target: resolve_link(target, source, uri)))
 
 
 def _states_uri(mermaid: str) -> str:
@@ -86,7 +86,7 @@ def _list_item(path: Path) -> str:
     return f"- [{title}]({path.name})\n"
 
 
-def site_target(target: str, source: str, uri: str) -> str | None:
+def resolve_link(target: str, source: str, uri: str) -> str | None:
     """Return the site target of a link in the file `source` (page `uri`), or None if it is not on the site."""
     path, mark, anchor = target.partition("#")
     if not path or re.match(r"[a-z]+:", target):

@@ -18,7 +18,7 @@ Chronik: a small blocking client, brokers for tests, and the pipeline.
 """
 
 
-class Part(NamedTuple):
+class ApiSection(NamedTuple):
     """A section of the page and the modules it documents."""
 
     title: str
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 
 PARTS: Final = (
-    Part(
+    ApiSection(
         "chronik.testing",
         "Real brokers for tests: [testing.md](testing.md). All names can be imported from `chronik.testing`.",
         (
@@ -39,14 +39,14 @@ PARTS: Final = (
             ("chronik.testing.seen", ("SeenRequest",)),
         ),
     ),
-    Part(
+    ApiSection(
         "chronik.client",
         "A blocking client for scripts, tests and tools. It works with any Kafka broker.",
         (
             ("chronik.client.cluster", ("Cluster",)),
             ("chronik.client.records", ()),
             ("chronik.client.producer", ("Producer", "Written")),
-            ("chronik.client.transactional", ("Transaction",)),
+            ("chronik.client.transaction", ("Transaction",)),
             ("chronik.client.consumer", ()),
             ("chronik.client.admin", ()),
             ("chronik.client.configs", ()),
@@ -58,22 +58,22 @@ PARTS: Final = (
             ("chronik.client.errors", ()),
         ),
     ),
-    Part(
+    ApiSection(
         "chronik.pipeline",
         "Topics as tables, with Spark: [pipeline.md](pipeline.md). Requires `chronik[spark]`.",
         (
             ("chronik.pipeline.spark.runtime", ("session",)),
-            ("chronik.pipeline.landing.running", ("run",)),
+            ("chronik.pipeline.landing.runner", ("run",)),
             ("chronik.pipeline.landing.driver", ("Summary", "LandingFailed")),
             ("chronik.pipeline.query.sql", ("query",)),
             ("chronik.pipeline.query.views", ("views", "Views", "NoSuchTopic")),
-            ("chronik.pipeline.audit.run", ("audit",)),
-            ("chronik.pipeline.audit.folders", ("CannotLook",)),
+            ("chronik.pipeline.audit.runner", ("audit",)),
+            ("chronik.pipeline.audit.data_directories", ("CannotLook",)),
             ("chronik.pipeline.audit.report", ("Report",)),
             ("chronik.pipeline.audit.findings", ("Finding", "Kind")),
-            ("chronik.pipeline.upkeep.compact", ("compact_tables",)),
-            ("chronik.pipeline.upkeep.replay", ("replay",)),
-            ("chronik.pipeline.upkeep.dead_letters", ("list_letters", "retry")),
+            ("chronik.pipeline.maintenance.compaction", ("compact_tables",)),
+            ("chronik.pipeline.maintenance.replay", ("replay",)),
+            ("chronik.pipeline.maintenance.dead_letters", ("list_letters", "retry")),
             ("chronik.pipeline.errors", ()),
         ),
     ),
@@ -82,11 +82,11 @@ PARTS: Final = (
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def page() -> str:
+def generate_page() -> str:
     return INTRODUCTION + "".join(line for part in PARTS for line in _part(part))
 
 
-def _part(part: Part) -> Iterator[str]:
+def _part(part: ApiSection) -> Iterator[str]:
     yield f"\n## {part.title}\n{part.about}\n"
     for module, names in part.modules:
         tree = ast.parse((SOURCES / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ def _class(node: ast.ClassDef) -> Iterator[str]:
     yield "".join(
         f"{text}\n\n" for each in (node, init) if each is not None and (text := _text(ast.get_docstring(each)))
     )
-    fields = list(fields_of(node))
+    fields = list(iter_fields(node))
     if fields:
         yield "| | |\n|---|---|\n" + "".join(f"| `{name}` | {about} |\n" for name, about in fields) + "\n"
     for each in node.body:
@@ -119,7 +119,7 @@ def _class(node: ast.ClassDef) -> Iterator[str]:
             yield _method(each)
 
 
-def fields_of(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+def iter_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     """Yield the fields of a class with their types, defaults and docstrings."""
     following_nodes = [*node.body[1:], None]
     for each, after in zip(node.body, following_nodes, strict=True):

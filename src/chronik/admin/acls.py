@@ -6,39 +6,39 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from chronik.limits import ACL_FILTERS_MAX, ACLS_PER_REQUEST_MAX
+from chronik.metadata.chunking import YieldTimer, iter_chunks
 from chronik.metadata.commands.acls import ACLS_PER_COMMAND_MAX, CreateAcls, DeleteAcls
 from chronik.metadata.records import Acl
-from chronik.metadata.slices import Pace, in_pieces
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.scheduler import Steps, run_in_slices
-from chronik.security.acls import Filter, fault_of
+from chronik.security.acls import AclFilterPattern, acl_error
 
-Outcome = KafkaError | None
+AclOutcome = KafkaError | None
 
 
-class Deleted(NamedTuple):
+class AclDeletion(NamedTuple):
     """An ACL that matched a filter, and the error if it could not be deleted."""
 
     acl: Acl
-    error: Outcome
+    error: AclOutcome
     """Why the ACL may still exist, or None if it was deleted."""
 
 
-async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[Outcome]:
+async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[AclOutcome]:
     """Create ACLs. Return the error of each, or None if it was created or existed already."""
     if len(wanted) > ACLS_PER_REQUEST_MAX:
         message = f"Cannot create more than {ACLS_PER_REQUEST_MAX} acls in a single operation."
         return [KafkaError(ErrorCode.POLICY_VIOLATION, message)] * len(wanted)
-    faults = [fault_of(acl) for acl in wanted]
+    faults = [acl_error(acl) for acl in wanted]
     legal = dict.fromkeys(acl for acl, fault in zip(wanted, faults, strict=True) if fault is None)
-    outcomes: dict[Acl, Outcome] = {}
+    outcomes: dict[Acl, AclOutcome] = {}
     for chunk in _chunks(legal):
         try:
             await store.propose(CreateAcls(chunk))
             outcome = None
         except KafkaError as error:
-            outcome = error.without_frames()
+            outcome = error.without_traceback()
         outcomes.update(dict.fromkeys(chunk, outcome))
     return [
         outcomes[acl] if fault is None else KafkaError(ErrorCode.INVALID_REQUEST, fault)
@@ -46,7 +46,9 @@ async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[Outco
     ]
 
 
-async def delete_acls(store: MetadataStore, filters: Sequence[Filter]) -> list[list[Deleted] | KafkaError]:
+async def delete_acls(
+    store: MetadataStore, filters: Sequence[AclFilterPattern]
+) -> list[list[AclDeletion] | KafkaError]:
     """Delete the ACLs that match the filters. Return the matches, or an error, for each filter.
 
     Raises:
@@ -58,10 +60,12 @@ async def delete_acls(store: MetadataStore, filters: Sequence[Filter]) -> list[l
         message = f"Cannot remove more than {ACLS_PER_REQUEST_MAX} acls in a single delete operation."
         return [KafkaError(ErrorCode.POLICY_VIOLATION, message)] * len(filters)
     errors = await _delete(store, to_delete)
-    return [acls if isinstance(acls, KafkaError) else [Deleted(acl, errors.get(acl)) for acl in acls] for acls in found]
+    return [
+        acls if isinstance(acls, KafkaError) else [AclDeletion(acl, errors.get(acl)) for acl in acls] for acls in found
+    ]
 
 
-async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, Outcome]:
+async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, AclOutcome]:
     """Delete ACLs and return the errors of those that may still exist.
 
     After a failed command no other is tried, because each would only time out as well.
@@ -69,8 +73,8 @@ async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, O
     Raises:
         KafkaError: The first command failed.
     """
-    errors: dict[Acl, Outcome] = {}
-    failure: Outcome = None
+    errors: dict[Acl, AclOutcome] = {}
+    failure: AclOutcome = None
     for number, chunk in enumerate(_chunks(to_delete)):
         if failure is None:
             try:
@@ -79,19 +83,19 @@ async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, O
             except KafkaError as error:
                 if number == 0:
                     raise
-                failure = error.without_frames()
+                failure = error.without_traceback()
         errors.update(dict.fromkeys(chunk, failure))
     return errors
 
 
-async def _find_matches(store: MetadataStore, filters: Sequence[Filter]) -> list[list[Acl] | KafkaError]:
+async def _find_matches(store: MetadataStore, filters: Sequence[AclFilterPattern]) -> list[list[Acl] | KafkaError]:
     await store.read_barrier()
     found: list[list[Acl] | KafkaError] = []
-    pace, scans = Pace(), 0
+    pace, scans = YieldTimer(), 0
     for each in filters:
-        only = each.only
+        only = each.exact_acl
         scans += only is None
-        if not each.is_known:
+        if not each.is_valid:
             found.append(
                 KafkaError(
                     ErrorCode.INVALID_REQUEST,
@@ -104,16 +108,16 @@ async def _find_matches(store: MetadataStore, filters: Sequence[Filter]) -> list
             message = f"More than {ACL_FILTERS_MAX} filters that can match several ACLs."
             found.append(KafkaError(ErrorCode.INVALID_REQUEST, message))
         else:
-            found.append(await run_in_slices(matching(store, each)))
+            found.append(await run_in_slices(find_acls(store, each)))
         await pace.yield_if_due()
     return found
 
 
-def matching(store: MetadataStore, wanted: Filter) -> Steps[list[Acl]]:
+def find_acls(store: MetadataStore, wanted: AclFilterPattern) -> Steps[list[Acl]]:
     """Return the ACLs that match the filter, sorted by resource, principal and operation."""
     found: list[Acl] = []
-    for chunk in in_pieces(list(store.image.acls)):
-        found += filter(wanted.finds, chunk)
+    for chunk in iter_chunks(list(store.image.acls)):
+        found += filter(wanted.matches, chunk)
         yield None
     return sorted(found, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.operation))
 

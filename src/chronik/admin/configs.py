@@ -10,16 +10,16 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from chronik.admin.loggers import change_levels, describe_levels, refuse_other_nodes
-from chronik.admin.second_look import with_second_look
+from chronik.admin.fresh_image_retry import retry_on_fresh_image
+from chronik.admin.loggers import alter_log_levels, check_node_id, describe_log_levels
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
-from chronik.configs.checking import check_broker_configs, check_sizes, check_topic_config
+from chronik.configs.broker_key_lookup import find_broker_key
 from chronik.configs.keys import TOPIC_KEYS, ConfigType
-from chronik.configs.known import broker_key
-from chronik.configs.resolver import ConfigEntry, ConfigResolver, ConfigSource, Synonym
+from chronik.configs.resolver import ConfigEntry, ConfigResolver, ConfigSource, ConfigSynonym
+from chronik.configs.validation import validate_broker_configs, validate_config_sizes, validate_topic_config
 from chronik.limits import GROUP_ID_CHARACTERS_MAX
-from chronik.listeners import ADVERTISED, LISTENERS
+from chronik.listeners import ADVERTISED_LISTENERS, LISTENERS
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import CLUSTER_DEFAULT, UpdateBrokerConfig
 from chronik.metadata.commands.groups import UpdateGroupConfig
@@ -36,7 +36,7 @@ SYSTEM_TOPIC_CONFIGS: Final = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPI
 """Prefixes of broker configs that describe a system topic. If the topic exists, its actual values are returned."""
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """The type of a config resource, with Kafka's numbers."""
 
     TOPIC = 2
@@ -47,7 +47,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Resource(NamedTuple):
+class ConfigResourceKey(NamedTuple):
     """A topic, broker, logger or group that has configs."""
 
     type: int
@@ -55,7 +55,7 @@ class Resource(NamedTuple):
     """The name of the resource; for a broker its id, or an empty string for all brokers."""
 
 
-class Operation(IntEnum):
+class AlterConfigOperation(IntEnum):
     """An operation of IncrementalAlterConfigs, with Kafka's numbers."""
 
     SET = 0
@@ -64,12 +64,12 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     """The change of one config."""
 
     name: str
     value: str | None
-    operation: int = Operation.SET
+    operation: int = AlterConfigOperation.SET
 
 
 class ConfigAdmin:
@@ -90,36 +90,36 @@ class ConfigAdmin:
         self._store = store
         self._configs = configs
 
-    def resources(self) -> dict[ResourceType, list[str]]:
+    def list_resources(self) -> dict[ConfigResourceType, list[str]]:
         """Return the names of all resources that have configs, by type."""
         image = self._store.image
         brokers = [str(broker) for broker in image.brokers]
         return {
-            ResourceType.TOPIC: list(image.topics),
-            ResourceType.BROKER: brokers,
-            ResourceType.BROKER_LOGGER: brokers,
-            ResourceType.GROUP: list(image.group_configs),
+            ConfigResourceType.TOPIC: list(image.topics),
+            ConfigResourceType.BROKER: brokers,
+            ConfigResourceType.BROKER_LOGGER: brokers,
+            ConfigResourceType.GROUP: list(image.group_configs),
         }
 
     # --- description ---
 
-    def describe(self, resource: Resource) -> Iterable[ConfigEntry]:
+    def describe(self, resource: ConfigResourceKey) -> Iterable[ConfigEntry]:
         """Return the configs of a resource.
 
         Raises:
             KafkaError: The resource does not exist or has no configs.
         """
-        if resource.type == ResourceType.TOPIC:
+        if resource.type == ConfigResourceType.TOPIC:
             return self._configs.describe_topic(self._topic(resource.name).configs)
-        if resource.type == ResourceType.BROKER:
+        if resource.type == ConfigResourceType.BROKER:
             broker = self._broker(resource.name)
             return (
                 self._configs.describe_cluster_default() if broker == CLUSTER_DEFAULT else self._describe_broker(broker)
             )
-        if resource.type == ResourceType.BROKER_LOGGER:
-            refuse_other_nodes(self._config.node_id, resource.name)
-            return describe_levels()
-        if resource.type == ResourceType.GROUP and resource.name:
+        if resource.type == ConfigResourceType.BROKER_LOGGER:
+            check_node_id(self._config.node_id, resource.name)
+            return describe_log_levels()
+        if resource.type == ConfigResourceType.GROUP and resource.name:
             return self._configs.describe_group(resource.name)
         raise _unknown_resource_error(resource)
 
@@ -131,7 +131,9 @@ class ConfigAdmin:
             "node.id": str(broker_id),
             "broker.id": str(broker_id),
             "broker.rack": broker.rack,
-            ADVERTISED: _format_listeners((each.listener, Address(each.host, each.port)) for each in broker.endpoints),
+            ADVERTISED_LISTENERS: _format_listeners(
+                (each.listener, Address(each.host, each.port)) for each in broker.endpoints
+            ),
         }
         if broker_id == self._config.node_id:
             actual_values[LISTENERS] = _format_listeners(self._bound.items())
@@ -144,13 +146,15 @@ class ConfigAdmin:
         for entry in self._configs.describe_broker(broker_id):
             value = actual_values.get(entry.key.name)
             if value is not None:
-                own = Synonym(entry.key.name, value, ConfigSource.STATIC_BROKER)
+                own = ConfigSynonym(entry.key.name, value, ConfigSource.STATIC_BROKER)
                 entry = replace(entry, value=value, source=own.source, synonyms=[own])
             yield entry
 
     # --- alteration, atomic for each resource ---
 
-    async def replace_all(self, resource: Resource, changes: Iterable[Change], *, validate_only: bool = False) -> None:
+    async def replace_all(
+        self, resource: ConfigResourceKey, changes: Iterable[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         """Replace all configs of a resource (AlterConfigs). Configs that are not named get their defaults.
 
         Raises:
@@ -162,27 +166,29 @@ class ConfigAdmin:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} must be specified once, with a value")
             wanted[change.name] = change.value
         update = partial(self._update, resource, wanted, (), is_all=True, validate_only=validate_only)
-        await with_second_look(self._store, update)
+        await retry_on_fresh_image(self._store, update)
 
-    async def change(self, resource: Resource, changes: Sequence[Change], *, validate_only: bool = False) -> None:
+    async def alter(
+        self, resource: ConfigResourceKey, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         """Change some configs of a resource (IncrementalAlterConfigs).
 
         Raises:
             KafkaError: The resource does not exist or a config is invalid.
         """
-        await with_second_look(self._store, partial(self._change, resource, changes, validate_only))
+        await retry_on_fresh_image(self._store, partial(self._change, resource, changes, validate_only))
 
-    async def _change(self, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
+    async def _change(self, resource: ConfigResourceKey, changes: Sequence[ConfigChange], validate_only: bool) -> None:
         wanted, delete = self._split_changes(resource, changes)
-        if resource.type == ResourceType.BROKER_LOGGER:
-            refuse_other_nodes(self._config.node_id, resource.name)
-            change_levels(wanted, delete, validate_only=validate_only)
+        if resource.type == ConfigResourceType.BROKER_LOGGER:
+            check_node_id(self._config.node_id, resource.name)
+            alter_log_levels(wanted, delete, validate_only=validate_only)
         else:
             await self._update(resource, wanted, delete, is_all=False, validate_only=validate_only)
 
     async def _update(
         self,
-        resource: Resource,
+        resource: ConfigResourceKey,
         wanted: Mapping[str, str],
         delete: tuple[str, ...],
         *,
@@ -191,21 +197,21 @@ class ConfigAdmin:
     ) -> None:
         """Validate all changes, then apply them with one command."""
         command: UpdateTopicConfig | UpdateBrokerConfig | UpdateGroupConfig
-        if resource.type == ResourceType.TOPIC:
+        if resource.type == ConfigResourceType.TOPIC:
             topic = self._topic(resource.name)
             for key, value in wanted.items():
-                check_topic_config(key, value)
+                validate_topic_config(key, value)
             after = _apply_changes({} if is_all else topic.configs, wanted, delete)
-            self._configs.check_together(after)
-            time_ms = levels.time_if_kept(self._store.image.features, self._clock.now_ms())
+            self._configs.check_topic_consistency(after)
+            time_ms = levels.timestamp_if_supported(self._store.image.features, self._clock.now_ms())
             command = UpdateTopicConfig(topic.id, dict(wanted), delete, is_all, time_ms)
-        elif resource.type == ResourceType.BROKER:
+        elif resource.type == ConfigResourceType.BROKER:
             broker = self._broker(resource.name)
-            check_broker_configs(wanted, cluster_wide=broker == CLUSTER_DEFAULT)
+            validate_broker_configs(wanted, cluster_wide=broker == CLUSTER_DEFAULT)
             broker_configs_before = {} if is_all else self._store.image.broker_configs.get(broker, {})
             after = _apply_changes(broker_configs_before, wanted, delete)
             command = UpdateBrokerConfig(broker, dict(wanted), delete, is_all)
-        elif resource.type == ResourceType.GROUP:
+        elif resource.type == ConfigResourceType.GROUP:
             if resource.name == "":
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
             if len(resource.name) > GROUP_ID_CHARACTERS_MAX and resource.name not in self._store.image.group_configs:
@@ -217,39 +223,41 @@ class ConfigAdmin:
             command = UpdateGroupConfig(resource.name, dict(wanted), delete, is_all)
         else:
             raise _unknown_resource_error(resource)
-        check_sizes([*wanted, *delete], after)
+        validate_config_sizes([*wanted, *delete], after)
         if not validate_only:
             await self._store.propose(command)
 
-    def _split_changes(self, resource: Resource, changes: Sequence[Change]) -> tuple[dict[str, str], tuple[str, ...]]:
+    def _split_changes(
+        self, resource: ConfigResourceKey, changes: Sequence[ConfigChange]
+    ) -> tuple[dict[str, str], tuple[str, ...]]:
         """Return the configs to set and the configs to delete."""
         wanted: dict[str, str] = {}
         delete: dict[str, None] = {}
         for name, value, operation in changes:
             if name in wanted or name in delete:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is specified twice")
-            if operation == Operation.DELETE:
+            if operation == AlterConfigOperation.DELETE:
                 delete[name] = None
             elif value is None:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
-            elif operation == Operation.SET:
+            elif operation == AlterConfigOperation.SET:
                 wanted[name] = value
-            elif operation in (Operation.APPEND, Operation.SUBTRACT):
+            elif operation in (AlterConfigOperation.APPEND, AlterConfigOperation.SUBTRACT):
                 wanted[name] = _edit_list(self._current_list(resource, name), value, operation)
             else:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no config operation {operation}")
         return wanted, tuple(delete)
 
-    def _current_list(self, resource: Resource, name: str) -> str:
-        if resource.type == ResourceType.BROKER_LOGGER:
+    def _current_list(self, resource: ConfigResourceKey, name: str) -> str:
+        if resource.type == ConfigResourceType.BROKER_LOGGER:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "A log level is not a list: it can only be set or deleted")
-        on_topic = resource.type == ResourceType.TOPIC
-        key = TOPIC_KEYS.get(name) if on_topic else broker_key(name)
+        on_topic = resource.type == ConfigResourceType.TOPIC
+        key = TOPIC_KEYS.get(name) if on_topic else find_broker_key(name)
         if key is None or key.type is not ConfigType.LIST:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: it can only be set or deleted")
         if on_topic:
-            return self._configs.topic(self._topic(resource.name).configs, name)
-        return self._configs.list_of_broker(key, self._broker(resource.name))
+            return self._configs.topic_value(self._topic(resource.name).configs, name)
+        return self._configs.broker_list(key, self._broker(resource.name))
 
     # --- lookup of resources ---
 
@@ -272,7 +280,7 @@ def _format_listeners(listeners: Iterable[tuple[str, Address]]) -> str:
     return ",".join(f"{name}://{address}" for name, address in listeners)
 
 
-def _unknown_resource_error(resource: Resource) -> KafkaError:
+def _unknown_resource_error(resource: ConfigResourceKey) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.type} has no configs")
 
 
@@ -282,6 +290,6 @@ def _apply_changes(before: Mapping[str, str], wanted: Mapping[str, str], delete:
 
 def _edit_list(current: str, value: str, operation: int) -> str:
     items, given = ([item.strip() for item in text.split(",") if item.strip()] for text in (current, value))
-    if operation == Operation.APPEND:
+    if operation == AlterConfigOperation.APPEND:
         return ",".join(items + [item for item in given if item not in items])
     return ",".join(item for item in items if item not in given)

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from chronik.admin.second_look import look_again
+from chronik.admin.fresh_image_retry import refresh_image
 from chronik.metadata import levels
 from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-KAFKAS_FEATURE: Final = "metadata.version"
-KAFKAS_LEVEL: Final = 30
+KAFKA_FEATURE: Final = "metadata.version"
+KAFKA_FEATURE_LEVEL: Final = 30
 """Kafka's metadata version 4.3-IV0, from which tools derive the Kafka release that a node is compatible with.
 
 It is the only supported level: Chronik's metadata commands have levels of their own.
@@ -25,7 +25,7 @@ TRANSACTIONS_LEVEL: Final = 2
 """Kafka's transactions v2 (KIP-890). The level follows from Chronik's own feature level."""
 
 
-class Feature(NamedTuple):
+class FeatureState(NamedTuple):
     """A feature with the range of levels that this node supports and the cluster's level."""
 
     lowest: int
@@ -43,52 +43,56 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-class Update(NamedTuple):
+class FeatureUpdate(NamedTuple):
     """The requested level of a feature."""
 
     level: int
     upgrade_type: int = UpgradeType.UPGRADE
 
 
-def features_of(image: Image) -> dict[str, Feature]:
+def describe_features(image: Image) -> dict[str, FeatureState]:
     """Return the features of the cluster by name."""
-    own = levels.level_of(image.features)
+    own = levels.cluster_level(image.features)
     return {
-        KAFKAS_FEATURE: Feature(KAFKAS_LEVEL, KAFKAS_LEVEL, KAFKAS_LEVEL),
-        TRANSACTIONS_FEATURE: Feature(0, TRANSACTIONS_LEVEL, TRANSACTIONS_LEVEL if own >= levels.TRANSACTIONS else 0),
-        levels.FEATURE: Feature(levels.LOWEST, levels.HIGHEST, own),
+        KAFKA_FEATURE: FeatureState(KAFKA_FEATURE_LEVEL, KAFKA_FEATURE_LEVEL, KAFKA_FEATURE_LEVEL),
+        TRANSACTIONS_FEATURE: FeatureState(
+            0, TRANSACTIONS_LEVEL, TRANSACTIONS_LEVEL if own >= levels.TRANSACTIONS_LEVEL else 0
+        ),
+        levels.FEATURE_NAME: FeatureState(levels.LOWEST, levels.HIGHEST, own),
     }
 
 
-async def update_features(store: MetadataStore, updates: Mapping[str, Update], *, validate_only: bool = False) -> None:
+async def update_features(
+    store: MetadataStore, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
+) -> None:
     """Update all features, or none if one of them is rejected.
 
     Raises:
         KafkaError: An update is rejected, with the message that Kafka's tools expect.
     """
-    await look_again(store)
+    await refresh_image(store)
     for name, update in updates.items():
         fault = _find_fault(store.image, name, update)
         if fault is not None:
-            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, levels.not_updated(name, update.level, fault))
-    wanted = updates.get(levels.FEATURE)
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, levels.format_update_error(name, update.level, fault))
+    wanted = updates.get(levels.FEATURE_NAME)
     # Old nodes without feature levels would store the level even if it is already reached.
-    if wanted is not None and wanted.level > levels.level_of(store.image.features) and not validate_only:
-        await store.propose(SetFeatureLevel(levels.FEATURE, wanted.level))
+    if wanted is not None and wanted.level > levels.cluster_level(store.image.features) and not validate_only:
+        await store.propose(SetFeatureLevel(levels.FEATURE_NAME, wanted.level))
 
 
-def _find_fault(image: Image, name: str, update: Update) -> str | None:
+def _find_fault(image: Image, name: str, update: FeatureUpdate) -> str | None:
     if update.upgrade_type not in list(UpgradeType):
         return "The controller does not support the given upgrade type."
-    if name not in features_of(image):
+    if name not in describe_features(image):
         return "No broker supports this feature."
-    if name == KAFKAS_FEATURE:
-        return None if update.level == KAFKAS_LEVEL else f"Brokers support {KAFKAS_LEVEL} and no other."
+    if name == KAFKA_FEATURE:
+        return None if update.level == KAFKA_FEATURE_LEVEL else f"Brokers support {KAFKA_FEATURE_LEVEL} and no other."
     if name == TRANSACTIONS_FEATURE:
         return _find_transactions_fault(image, update)
-    if update.level > levels.level_of(image.features) and update.upgrade_type != UpgradeType.UPGRADE:
+    if update.level > levels.cluster_level(image.features) and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
-    fault = levels.why_not_raised(image.features, image.brokers, update.level)
+    fault = levels.find_upgrade_obstacle(image.features, image.brokers, update.level)
     if fault is None and not image.brokers:
         return "No broker is registered yet."
     if fault is None and update.level > levels.HIGHEST:
@@ -96,10 +100,10 @@ def _find_fault(image: Image, name: str, update: Update) -> str | None:
     return fault
 
 
-def _find_transactions_fault(image: Image, update: Update) -> str | None:
-    current = features_of(image)[TRANSACTIONS_FEATURE].level
+def _find_transactions_fault(image: Image, update: FeatureUpdate) -> str | None:
+    current = describe_features(image)[TRANSACTIONS_FEATURE].level
     if update.level == current:
         return None
     if current == 0:
-        return f"It comes with {levels.FEATURE} {levels.TRANSACTIONS}: chronik cluster upgrade."
-    return f"It is at {current} with {levels.FEATURE} {levels.level_of(image.features)}, and is never changed alone."
+        return f"It comes with {levels.FEATURE_NAME} {levels.TRANSACTIONS_LEVEL}: chronik cluster upgrade."
+    return f"It is at {current} with {levels.FEATURE_NAME} {levels.cluster_level(image.features)}, and is never changed alone."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from chronik.configs.checking import check_sizes
+from chronik.configs.validation import validate_config_sizes
 from chronik.groups.config import GROUPS_MAX
 from chronik.limits import (
     GROUP_ID_CHARACTERS_MAX,
@@ -61,8 +61,8 @@ def check_imported_configs(
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
     for group_id, configs in of_groups.items():
         _check_group_id(group_id)
-        check_sizes(configs, configs)
-    check_sizes(of_cluster, of_cluster)
+        validate_config_sizes(configs, configs)
+    validate_config_sizes(of_cluster, of_cluster)
 
 
 def _check_group_id(group_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from chronik.broker.replicas import Replicas
+from chronik.broker.replica_manager import ReplicaManager
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode
 
@@ -17,9 +17,9 @@ class PartitionSize(NamedTuple):
     """The number of offsets behind the high watermark."""
 
 
-def partition_size(store: MetadataStore, replicas: Replicas, topic: str, index: int) -> PartitionSize | None:
+def read_partition_size(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> PartitionSize | None:
     """Return the size of a partition, or None if it is not hosted here."""
-    replica = replicas.get(topic, index)
+    replica = replicas.find(topic, index)
     if replica is None:
         return None
     replica.open()
@@ -27,9 +27,9 @@ def partition_size(store: MetadataStore, replicas: Replicas, topic: str, index: 
     return PartitionSize(replica.log.size, replica.lag(partition.high_watermark))
 
 
-def refusal_of_move(store: MetadataStore, replicas: Replicas, topic: str, index: int) -> ErrorCode:
+def check_replica_move(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> ErrorCode:
     """Return the error code for a request to move a replica into this directory: NONE if it is already there."""
     known = store.image.topics.get(topic)
     if known is None or not known.has_partition(index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE if replicas.get(topic, index) is not None else ErrorCode.REPLICA_NOT_AVAILABLE
+    return ErrorCode.NONE if replicas.find(topic, index) is not None else ErrorCode.REPLICA_NOT_AVAILABLE

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from chronik import log_levels
-from chronik.configs.checks import anything
 from chronik.configs.keys import ConfigKey, ConfigType
 from chronik.configs.resolver import ConfigEntry, ConfigSource
+from chronik.configs.validators import accept_any_value
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 LEVEL_DOC = "The level of a logger."
 
 
-def refuse_other_nodes(node_id: int, name: str) -> None:
+def check_node_id(node_id: int, name: str) -> None:
     """Raise INVALID_REQUEST unless the broker id is this node's: a node knows only its own loggers."""
     if name != str(node_id):
         message = f"Unexpected broker id, expected {node_id} but received {name!r}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-def describe_levels() -> Iterator[ConfigEntry]:
+def describe_log_levels() -> Iterator[ConfigEntry]:
     """Yield the levels of all loggers."""
     for name, level in log_levels.log_levels().items():
-        key = ConfigKey(name, ConfigType.UNKNOWN, None, LEVEL_DOC, anything)
+        key = ConfigKey(name, ConfigType.UNKNOWN, None, LEVEL_DOC, accept_any_value)
         yield ConfigEntry(key, level, ConfigSource.DYNAMIC_BROKER_LOGGER, read_only=False)
 
 
-def change_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_only: bool) -> None:
+def alter_log_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_only: bool) -> None:
     """Set and remove log levels, all or none.
 
     Raises:
@@ -42,7 +42,7 @@ def change_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_
                 f"Valid log levels are {', '.join(sorted(log_levels.LEVELS))}",
             )
     for name in delete:
-        if name == log_levels.ROOT:
+        if name == log_levels.ROOT_LOGGER:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
         _check_logger_exists(name)
     if not validate_only:
@@ -53,5 +53,5 @@ def change_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_
 
 
 def _check_logger_exists(name: str) -> None:
-    if not log_levels.knows(name):
+    if not log_levels.has_logger(name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")

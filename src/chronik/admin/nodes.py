@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from chronik.admin.second_look import look_again
+from chronik.admin.fresh_image_retry import refresh_image
 from chronik.controller.quorum import QuorumMember, describe_quorum
 from chronik.ids import ZERO_ID
 from chronik.limits import CLUSTER_MEMBERS_MAX, HOST_CHARACTERS_MAX
@@ -24,17 +24,17 @@ from chronik.metadata.image import Image
 from chronik.metadata.records import Node
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.wording import counted
+from chronik.wording import pluralize
 
 UNREGISTERED: Final = "unregistered"
 """The status of a node whose broker has never registered or was unregistered."""
 
 PORT_MAX: Final = 65535
 
-Command = AddNode | UpdateNode | RemoveNode
+NodeCommand = AddNode | UpdateNode | RemoveNode
 
 
-class Action(IntEnum):
+class NodeAction(IntEnum):
     """A change of a node, with the numbers of the AlterNodes API."""
 
     ADD = 0
@@ -73,12 +73,12 @@ async def describe_nodes(store: MetadataStore, node_id: int) -> list[NodeState]:
         KafkaError: The Raft leader cannot be reached.
     """
     await store.read_barrier()
-    members = await members_of(store, node_id)
+    members = await describe_members(store, node_id)
     image = store.image
     return [_state(image, each, members.get(each)) for each in sorted({*image.nodes, *members})]
 
 
-async def members_of(store: MetadataStore, node_id: int) -> dict[int, QuorumMember]:
+async def describe_members(store: MetadataStore, node_id: int) -> dict[int, QuorumMember]:
     """Return the members of the metadata log by node id."""
     quorum = await describe_quorum(store, node_id)
     return {member.node_id: member for member in quorum.members}
@@ -110,9 +110,9 @@ async def alter_nodes(
     Raises:
         KafkaError: No change can be tried.
     """
-    await look_again(store)
-    refuse_other_cluster(store.image, cluster_id)
-    members = None if may_promote_absent else await members_of(store, node_id)
+    await refresh_image(store)
+    check_nodes_can_change(store.image, cluster_id)
+    members = None if may_promote_absent else await describe_members(store, node_id)
     planned = dict(store.image.nodes)
     outcomes: list[KafkaError | None] = []
     try:
@@ -123,23 +123,23 @@ async def alter_nodes(
                     await store.propose(command)
                 outcomes.append(None)
     except KafkaError as error:
-        outcomes.append(error.without_frames())
+        outcomes.append(error.without_traceback())
     except TimeoutError:
         outcomes.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
     untried = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "Not attempted because an earlier change failed.")
     return outcomes + [untried] * (len(changes) - len(outcomes))
 
 
-def refuse_other_cluster(image: Image, cluster_id: str | None) -> None:
+def check_nodes_can_change(image: Image, cluster_id: str | None) -> None:
     """Raise KafkaError if nodes cannot be changed: another cluster id, a low feature level or a standalone node."""
     if cluster_id is not None and cluster_id != image.cluster_id:
         message = f"This is cluster {image.cluster_id}, not {cluster_id}."
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
-    level = levels.level_of(image.features)
-    if level < levels.GROWTH:
+    level = levels.cluster_level(image.features)
+    if level < levels.DYNAMIC_MEMBERSHIP_LEVEL:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"Changing nodes needs {levels.FEATURE} {levels.GROWTH}, and the cluster is at {level}: "
+            f"Changing nodes needs {levels.FEATURE_NAME} {levels.DYNAMIC_MEMBERSHIP_LEVEL}, and the cluster is at {level}: "
             "once all nodes run a version of Chronik that supports it, raise it with chronik cluster upgrade.",
         )
     if not image.nodes:
@@ -148,31 +148,31 @@ def refuse_other_cluster(image: Image, cluster_id: str | None) -> None:
 
 def _plan_change(
     image: Image, nodes: dict[int, Node], members: Mapping[int, QuorumMember] | None, change: NodeChange
-) -> Command | None:
+) -> NodeCommand | None:
     """Apply a change to `nodes` and return its command, or None if nothing changes."""
-    if change.action == Action.ADD:
+    if change.action == NodeAction.ADD:
         return _plan_addition(nodes, change)
     node = nodes.get(change.node_id)
     if node is None:
         raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {change.node_id} does not exist in this cluster.")
     match change.action:
-        case Action.REMOVE:
+        case NodeAction.REMOVE:
             _check_majority_remains(image, nodes, node, "removed")
             _check_hosts_no_replicas(image, node.id)
             del nodes[node.id]
             return RemoveNode(node.id)
-        case Action.PROMOTE:
+        case NodeAction.PROMOTE:
             if members is not None and node.id not in members:
                 raise KafkaError(
                     ErrorCode.POLICY_VIOLATION,
                     f"Node {node.id} has not joined yet: start it, and promote it once it follows the metadata log.",
                 )
             command = UpdateNode(node.id, voter=True)
-        case Action.DEMOTE:
+        case NodeAction.DEMOTE:
             _check_majority_remains(image, nodes, node, "demoted")
             command = UpdateNode(node.id, voter=False)
-        case Action.DRAIN | Action.UNDRAIN:
-            command = UpdateNode(node.id, draining=change.action == Action.DRAIN)
+        case NodeAction.DRAIN | NodeAction.UNDRAIN:
+            command = UpdateNode(node.id, draining=change.action == NodeAction.DRAIN)
         case _:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown action {change.action}.")
     changed = replace(
@@ -184,7 +184,7 @@ def _plan_change(
     return command if changed != node else None
 
 
-def _plan_addition(nodes: dict[int, Node], change: NodeChange) -> Command | None:
+def _plan_addition(nodes: dict[int, Node], change: NodeChange) -> NodeCommand | None:
     """Add a node as an observer; a known node only gets the new address."""
     if not change.host or not 0 < change.port <= PORT_MAX:
         raise KafkaError(
@@ -215,7 +215,7 @@ def _check_majority_remains(image: Image, nodes: Mapping[int, Node], node: Node,
     voters = [other.id for other in nodes.values() if other.voter and other.id != node.id]
     if not node.voter:
         return
-    online = [voter for voter in voters if voter in image.brokers and not image.brokers[voter].fenced]
+    online = [voter for voter in voters if voter in image.brokers and not image.brokers[voter].is_fenced]
     if 2 * len(online) <= len(voters) or not voters:
         left = (
             f"only {_join_ids(online)} of the voters {_join_ids(voters)} would be online"
@@ -238,11 +238,11 @@ async def unregister_broker(store: MetadataStore, broker_id: int) -> None:
     Raises:
         KafkaError: The broker is not registered, still alive, or hosts replicas.
     """
-    await look_again(store)
+    await refresh_image(store)
     broker = store.image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
-    if not broker.fenced:
+    if not broker.is_fenced:
         message = f"Broker {broker_id} is {broker.status.value} and would register again: stop it first."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
     _check_hosts_no_replicas(store.image, broker_id)
@@ -250,7 +250,7 @@ async def unregister_broker(store: MetadataStore, broker_id: int) -> None:
 
 
 def _check_hosts_no_replicas(image: Image, node_id: int) -> None:
-    topic_count = len(image.topics_on(node_id))
+    topic_count = len(image.topics_on_broker(node_id))
     if topic_count:
-        message = f"Node {node_id} hosts replicas of {counted(topic_count, 'topic')}: move them to other nodes first."
+        message = f"Node {node_id} hosts replicas of {pluralize(topic_count, 'topic')}: move them to other nodes first."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from chronik.admin.second_look import look_again
+from chronik.admin.fresh_image_retry import refresh_image
 from chronik.limits import CLUSTER_MEMBERS_MAX
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.partitions import (
@@ -26,7 +26,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 BROKER_ID_MAX: Final = 2**31 - 1
 
 T = TypeVar("T")
-Outcome = KafkaError | None
+PartitionOutcome = KafkaError | None
 """The error of a partition's change, or None if it succeeded."""
 
 
@@ -37,7 +37,7 @@ class NamedPartition(NamedTuple):
     partition: int
 
 
-class WantedReplicas(msgspec.Struct, frozen=True):
+class ReassignmentRequest(msgspec.Struct, frozen=True):
     """The requested replicas of a partition."""
 
     partition: NamedPartition
@@ -45,12 +45,12 @@ class WantedReplicas(msgspec.Struct, frozen=True):
     """The target replicas, or None to cancel the current reassignment."""
 
 
-async def reassign(
-    store: MetadataStore, wanted: Sequence[WantedReplicas], *, allow_replication_factor_change: bool
-) -> list[Outcome]:
+async def reassign_partitions(
+    store: MetadataStore, wanted: Sequence[ReassignmentRequest], *, allow_replication_factor_change: bool
+) -> list[PartitionOutcome]:
     """Start or cancel reassignments. Return the error of each, or None; each succeeds or fails separately."""
     keys = await _find_keys(store, [each.partition for each in wanted])
-    outcomes: list[Outcome] = [
+    outcomes: list[PartitionOutcome] = [
         key if isinstance(key, KafkaError) else _check_replicas(each.replicas)
         for key, each in zip(keys, wanted, strict=True)
     ]
@@ -65,10 +65,12 @@ async def reassign(
     return outcomes
 
 
-async def elect(store: MetadataStore, wanted: Sequence[NamedPartition], *, unclean: bool) -> list[Outcome]:
+async def elect_leaders(
+    store: MetadataStore, wanted: Sequence[NamedPartition], *, unclean: bool
+) -> list[PartitionOutcome]:
     """Elect leaders. Return the error of each partition, or None; each succeeds or fails separately."""
     keys = await _find_keys(store, wanted)
-    outcomes: list[Outcome] = [key if isinstance(key, KafkaError) else None for key in keys]
+    outcomes: list[PartitionOutcome] = [key if isinstance(key, KafkaError) else None for key in keys]
     known = {position: key for position, key in enumerate(keys) if isinstance(key, PartitionKey)}
     for chunk in _chunks(known.items()):
         command = ElectLeaders(tuple(key for _, key in chunk), unclean)
@@ -76,7 +78,7 @@ async def elect(store: MetadataStore, wanted: Sequence[NamedPartition], *, uncle
     return outcomes
 
 
-def in_need_of_election(image: Image, *, unclean: bool) -> Iterator[NamedPartition]:
+def partitions_to_elect(image: Image, *, unclean: bool) -> Iterator[NamedPartition]:
     """Yield partitions not led by their preferred leader; with `unclean`, partitions without a leader."""
     for name, topic in image.topics.items():
         for index, partition in enumerate(topic.partitions):
@@ -91,7 +93,7 @@ async def _find_keys(store: MetadataStore, wanted: Sequence[NamedPartition]) -> 
     """
     keys = [_key(store.image, each) for each in wanted]
     if any(isinstance(key, KafkaError) for key in keys):
-        await look_again(store)
+        await refresh_image(store)
         keys = [_key(store.image, each) for each in wanted]
     return keys
 
@@ -107,7 +109,7 @@ def _key(image: Image, wanted: NamedPartition) -> PartitionKey | KafkaError:
     return PartitionKey(topic.id, wanted.partition)
 
 
-def _check_replicas(replicas: tuple[int, ...] | None) -> Outcome:
+def _check_replicas(replicas: tuple[int, ...] | None) -> PartitionOutcome:
     """Return an error for replicas that would make the whole command fail or exceed the maximum, or None."""
     if replicas is not None and len(replicas) > CLUSTER_MEMBERS_MAX:
         message = f"A partition has at most {CLUSTER_MEMBERS_MAX} replicas, not {len(replicas)}"
@@ -117,13 +119,15 @@ def _check_replicas(replicas: tuple[int, ...] | None) -> Outcome:
     return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A broker id must not be negative")
 
 
-async def _propose(store: MetadataStore, command: Command, positions: list[int], outcomes: list[Outcome]) -> None:
+async def _propose(
+    store: MetadataStore, command: Command, positions: list[int], outcomes: list[PartitionOutcome]
+) -> None:
     """Propose a command and store the errors of its items at their positions in `outcomes`."""
     try:
         result = await store.propose(command)
     except KafkaError as error:
         for position in positions:
-            outcomes[position] = error.without_frames()
+            outcomes[position] = error.without_traceback()
         return
     for failure in result.failures:
         code = failure.code

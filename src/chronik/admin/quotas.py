@@ -10,22 +10,22 @@ from chronik.metadata.commands.quotas import AlterQuotas, QuotaAlteration
 from chronik.metadata.security.quotas import Entity
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.security.quotas.entities import Change, checked_changes, checked_entity
+from chronik.security.quotas.entities import QuotaValueChange, validate_changes, validate_entity
 
-Named = tuple[tuple[str, str | None], ...]
+RequestedEntity = tuple[tuple[str, str | None], ...]
 """Requested (type, name) pairs of an entity; the name None is the default entity."""
 
 
-class WantedQuotas(NamedTuple):
+class QuotaChangeRequest(NamedTuple):
     """The requested quota changes of one entity."""
 
-    entity: Named
-    changes: Sequence[Change]
+    entity: RequestedEntity
+    changes: Sequence[QuotaValueChange]
 
 
 async def alter_quotas(
-    store: MetadataStore, wanted: Sequence[WantedQuotas], *, validate_only: bool
-) -> dict[Named, KafkaError | None]:
+    store: MetadataStore, wanted: Sequence[QuotaChangeRequest], *, validate_only: bool
+) -> dict[RequestedEntity, KafkaError | None]:
     """Alter quotas. Return the error of each entity, or None, in order.
 
     Raises:
@@ -34,12 +34,12 @@ async def alter_quotas(
     if len(wanted) > QUOTA_ALTERATIONS_MAX:
         message = f"the request alters quotas of more than {QUOTA_ALTERATIONS_MAX} entities: split it"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    outcomes: dict[Named, KafkaError | None] = {}
-    alterations: dict[Named, QuotaAlteration] = {}
-    seen: dict[Entity, Named] = {}
+    outcomes: dict[RequestedEntity, KafkaError | None] = {}
+    alterations: dict[RequestedEntity, QuotaAlteration] = {}
+    seen: dict[Entity, RequestedEntity] = {}
     for each in wanted:
         try:
-            entity = checked_entity(each.entity)
+            entity = validate_entity(each.entity)
             if entity in seen:
                 duplicate_error = KafkaError(
                     ErrorCode.INVALID_REQUEST, "An entity occurs twice in the request; none of its quotas were changed"
@@ -57,18 +57,20 @@ async def alter_quotas(
     return outcomes
 
 
-async def _propose(store: MetadataStore, alterations: dict[Named, QuotaAlteration]) -> dict[Named, KafkaError]:
+async def _propose(
+    store: MetadataStore, alterations: dict[RequestedEntity, QuotaAlteration]
+) -> dict[RequestedEntity, KafkaError]:
     """Propose the alterations and return the errors."""
     names = list(alterations)
     try:
         result = await store.propose(AlterQuotas(tuple(alterations.values())))
     except KafkaError as error:
-        return dict.fromkeys(names, error.without_frames())
+        return dict.fromkeys(names, error.without_traceback())
     return {names[each.item]: KafkaError(each.code, each.message) for each in result.failures}
 
 
-def _alteration(entity: Entity, changes: Sequence[Change]) -> QuotaAlteration:
-    by_key = checked_changes(entity, changes)
+def _alteration(entity: Entity, changes: Sequence[QuotaValueChange]) -> QuotaAlteration:
+    by_key = validate_changes(entity, changes)
     return QuotaAlteration(
         entity,
         {key: float(value) for key, value in by_key.items() if value is not None},

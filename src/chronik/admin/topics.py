@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from chronik.admin.second_look import BY_THE_IMAGE, look_again, with_second_look
-from chronik.admin.topic_plans import Replicas, TopicPlanner, TopicRequest
+from chronik.admin.fresh_image_retry import IMAGE_DEPENDENT_ERRORS, refresh_image, retry_on_fresh_image
+from chronik.admin.topic_planner import NewTopicRequest, ReplicaIds, TopicPlanner
 from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.commands.topics import CreatePartitions, CreateTopic, CreateTopics, DeleteTopic
 from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS
@@ -28,18 +28,18 @@ Every node starts to lead or follow them in one event-loop iteration, at about 5
 REPLANS_MAX: Final = 2
 """The number of times a plan is repeated because a broker was fenced in the meantime."""
 
-Created = CreateTopic | KafkaError
-TopicKey = str | bytes
+CreateTopicOutcome = CreateTopic | KafkaError
+TopicNameOrId = str | bytes
 """A topic's name or id."""
 
 
-class Enlargement(NamedTuple):
+class NewPartitions(NamedTuple):
     """A request to add partitions to a topic."""
 
     name: str
     total: int
     """The new total number of partitions."""
-    assignments: Sequence[Replicas] | None = None
+    assignments: Sequence[ReplicaIds] | None = None
     """The replicas of the new partitions, if the client chooses them."""
 
 
@@ -57,7 +57,9 @@ class TopicAdmin:
 
     # --- creation ---
 
-    async def create(self, requests: Sequence[TopicRequest], *, validate_only: bool = False) -> list[Created]:
+    async def create(
+        self, requests: Sequence[NewTopicRequest], *, validate_only: bool = False
+    ) -> list[CreateTopicOutcome]:
         """Create topics. Return the command or the error of each request, in order."""
         outcomes = await self._plan_with_retry(requests)
         if not validate_only:
@@ -68,7 +70,9 @@ class TopicAdmin:
 
     async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError]:
         """Create topics automatically; a topic that exists by now is a success. Return the errors by name."""
-        requests = [self._planner.offsets_topic() if name == OFFSETS_TOPIC else TopicRequest(name) for name in names]
+        requests = [
+            self._planner.offsets_topic_request() if name == OFFSETS_TOPIC else NewTopicRequest(name) for name in names
+        ]
         outcomes = await self.create(requests)
         return {
             request.name: outcome
@@ -76,21 +80,21 @@ class TopicAdmin:
             if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS
         }
 
-    async def _plan(self, requests: Sequence[TopicRequest]) -> list[Created]:
+    async def _plan(self, requests: Sequence[NewTopicRequest]) -> list[CreateTopicOutcome]:
         return await run_in_slices(self._planner.plan_all(requests))
 
-    async def _plan_with_retry(self, requests: Sequence[TopicRequest]) -> list[Created]:
+    async def _plan_with_retry(self, requests: Sequence[NewTopicRequest]) -> list[CreateTopicOutcome]:
         outcomes = await self._plan(requests)
         if not any(map(_depends_on_image, outcomes)):
             return outcomes
         try:
-            await look_again(self._store)
+            await refresh_image(self._store)
         except KafkaError as error:
-            refusal = error.without_frames()
+            refusal = error.without_traceback()
             return [refusal if _depends_on_image(outcome) else outcome for outcome in outcomes]
         return await self._plan(requests)
 
-    async def _plan_again(self, requests: Sequence[TopicRequest], outcomes: list[Created]) -> None:
+    async def _plan_again(self, requests: Sequence[NewTopicRequest], outcomes: list[CreateTopicOutcome]) -> None:
         """Plan topics again whose brokers were fenced between the plan and its application."""
         outdated = [position for position, outcome in enumerate(outcomes) if _is_outdated(outcome)]
         if outdated:
@@ -99,7 +103,7 @@ class TopicAdmin:
             for position, outcome in zip(outdated, new_outcomes, strict=True):
                 outcomes[position] = outcome
 
-    async def _propose(self, outcomes: list[Created]) -> None:
+    async def _propose(self, outcomes: list[CreateTopicOutcome]) -> None:
         """Propose the planned topics, replacing plans that failed by their errors."""
         planned = {position: outcome for position, outcome in enumerate(outcomes) if isinstance(outcome, CreateTopic)}
         for positions in _split_into_proposals(planned):
@@ -107,7 +111,7 @@ class TopicAdmin:
                 result = await self._store.propose(CreateTopics(tuple(planned[position] for position in positions)))
             except KafkaError as error:
                 for position in positions:
-                    outcomes[position] = error.without_frames()
+                    outcomes[position] = error.without_traceback()
                 continue
             for failure in result.failures:
                 outcomes[positions[failure.item]] = KafkaError(failure.code, failure.message)
@@ -119,26 +123,26 @@ class TopicAdmin:
 
     # --- partitions ---
 
-    async def enlarge(self, wanted: Enlargement, *, validate_only: bool = False) -> None:
+    async def create_partitions(self, wanted: NewPartitions, *, validate_only: bool = False) -> None:
         """Add partitions to a topic.
 
         Raises:
             KafkaError: The topic does not exist or cannot be enlarged.
         """
-        await with_second_look(self._store, partial(self._enlarge, wanted, validate_only))
+        await retry_on_fresh_image(self._store, partial(self._enlarge, wanted, validate_only))
 
-    async def _enlarge(self, wanted: Enlargement, validate_only: bool) -> None:
+    async def _enlarge(self, wanted: NewPartitions, validate_only: bool) -> None:
         self._check_not_system_topic(wanted.name)
         topic = self._find(wanted.name)
-        replicas = self._planner.more_partitions(topic, wanted.total, wanted.assignments)
+        replicas = self._planner.plan_partitions(topic, wanted.total, wanted.assignments)
         if not validate_only:
             await self._add(topic, replicas)
 
-    async def _add(self, topic: Topic, replicas: Sequence[Replicas]) -> None:
+    async def _add(self, topic: Topic, replicas: Sequence[ReplicaIds]) -> None:
         for plans_left in range(REPLANS_MAX, -1, -1):
-            added = tuple(map(self._planner.assignment, replicas))
+            added = tuple(map(self._planner.build_assignment, replicas))
             try:
-                time_ms = self._planner.time_of_change()
+                time_ms = self._planner.change_timestamp()
                 await self._store.propose(CreatePartitions(topic.id, len(topic.partitions), added, time_ms))
                 return
             except KafkaError as error:
@@ -148,11 +152,11 @@ class TopicAdmin:
     # --- deletion ---
 
     @property
-    def may_be_deleted(self) -> bool:
+    def is_deletion_enabled(self) -> bool:
         """Return whether `delete.topic.enable` allows topics to be deleted."""
         return self._configs.broker_flag("delete.topic.enable")
 
-    async def delete(self, key: TopicKey, check: Callable[[Topic], None] = lambda _: None) -> Topic:
+    async def delete(self, key: TopicNameOrId, check: Callable[[Topic], None] = lambda _: None) -> Topic:
         """Delete a topic and return it.
 
         `check` is called with the topic before it is deleted: an id may be resolved only with a fresh image.
@@ -160,16 +164,16 @@ class TopicAdmin:
         Raises:
             KafkaError: The topic does not exist or cannot be deleted, or `check` raised it.
         """
-        return await with_second_look(self._store, partial(self._delete, key, check))
+        return await retry_on_fresh_image(self._store, partial(self._delete, key, check))
 
-    async def _delete(self, key: TopicKey, check: Callable[[Topic], None]) -> Topic:
+    async def _delete(self, key: TopicNameOrId, check: Callable[[Topic], None]) -> Topic:
         topic = self._find(key)
         check(topic)
         self._check_not_system_topic(topic.name)
         await self._store.propose(DeleteTopic(topic.id))
         return topic
 
-    def _find(self, key: TopicKey) -> Topic:
+    def _find(self, key: TopicNameOrId) -> Topic:
         image = self._store.image
         if isinstance(key, str):
             topic, missing = image.topics.get(key), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -205,9 +209,9 @@ def _split_into_proposals(planned: Mapping[int, CreateTopic]) -> Iterator[list[i
         yield chunk
 
 
-def _depends_on_image(outcome: Created) -> bool:
-    return isinstance(outcome, KafkaError) and outcome.code in BY_THE_IMAGE
+def _depends_on_image(outcome: CreateTopicOutcome) -> bool:
+    return isinstance(outcome, KafkaError) and outcome.code in IMAGE_DEPENDENT_ERRORS
 
 
-def _is_outdated(outcome: Created) -> bool:
+def _is_outdated(outcome: CreateTopicOutcome) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code is ErrorCode.BROKER_NOT_AVAILABLE

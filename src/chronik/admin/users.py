@@ -12,7 +12,14 @@ from chronik.metadata.handlers.users import USER_NAME_CHARACTERS_MAX
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.security.sasl.scram_keys import BY_NUMBER, ITERATIONS_MAX, ITERATIONS_MIN, keys_of, new_salt, salted
+from chronik.security.sasl.scram_keys import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    MECHANISMS_BY_NUMBER,
+    derive_keys,
+    new_salt,
+    salt_password,
+)
 
 SECRET_BYTES: Final = 32
 SALT_BYTES_MAX: Final = 1024
@@ -63,34 +70,34 @@ def _keys(mechanism: int, iterations: int, salt: bytes, salted_password: bytes) 
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A salt has 1 to {SALT_BYTES_MAX} bytes")
     if not 0 < len(salted_password) <= SALT_BYTES_MAX:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password is empty or too long")
-    derived = keys_of(BY_NUMBER[mechanism], salted_password, salt, iterations)
+    derived = derive_keys(MECHANISMS_BY_NUMBER[mechanism], salted_password, salt, iterations)
     return ScramKeys(mechanism, salt, derived.stored_key, derived.server_key, iterations)
 
 
 def _check_mechanism(mechanism: int) -> None:
-    if mechanism not in BY_NUMBER:
+    if mechanism not in MECHANISMS_BY_NUMBER:
         raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 
 
-def first_user(name: str, password: str) -> AlterScramUser:
+def create_first_user_command(name: str, password: str) -> AlterScramUser:
     """Return the command that creates the first user of a cluster, with all mechanisms. Hashing takes milliseconds."""
     put = []
-    for scram in BY_NUMBER.values():
+    for scram in MECHANISMS_BY_NUMBER.values():
         salt = new_salt(secrets.choice)
-        derived_keys = keys_of(
-            scram, salted(password.encode(), salt, ITERATIONS_MIN, scram.digest), salt, ITERATIONS_MIN
+        derived_keys = derive_keys(
+            scram, salt_password(password.encode(), salt, ITERATIONS_MIN, scram.digest), salt, ITERATIONS_MIN
         )
         put.append(ScramKeys(scram.number, salt, derived_keys.stored_key, derived_keys.server_key, ITERATIONS_MIN))
     return AlterScramUser(name, tuple(put), secret=secrets.token_bytes(SECRET_BYTES), is_first=True)
 
 
-def described(image: Image, name: str) -> list[tuple[int, int]]:
+def describe_user(image: Image, name: str) -> list[tuple[int, int]]:
     """Return the mechanism and iterations of each credential of a user.
 
     Raises:
         KafkaError: RESOURCE_NOT_FOUND if the user does not exist.
     """
-    found = image.users.of(name)
+    found = image.users.credentials(name)
     if not found:
         message = f"Attempt to describe a user credential that does not exist: {name}"
         raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)

@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple
 
-from chronik.admin.nodes import (
-    Action,
-    NodeChange,
-    alter_nodes,
-    members_of,
-    refuse_other_cluster,
-)
-from chronik.admin.second_look import look_again
+from chronik.admin.fresh_image_retry import refresh_image
+from chronik.admin.nodes import NodeAction, NodeChange, alter_nodes, check_nodes_can_change, describe_members
 from chronik.controller.quorum import QuorumMember
 from chronik.ids import ZERO_ID, format_id
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-LOOK_SECONDS: Final = 0.1
+POLL_INTERVAL_SECONDS: Final = 0.1
 """The interval at which the membership is polled."""
 
 REMOVAL_SECONDS: Final = 30.0
 """The timeout of a removal. Kafka's request has none; a leader that hands over first needs a second or two."""
 
 
-class Voter(NamedTuple):
+class VoterKey(NamedTuple):
     """A voter identified by node id and directory id."""
 
     node_id: int
@@ -36,12 +30,12 @@ class Voter(NamedTuple):
 async def add_voter(
     store: MetadataStore,
     node_id: int,
-    voter: Voter,
+    voter: VoterKey,
     address: tuple[str, int] | None,
     *,
     cluster_id: str | None,
     seconds: float,
-    until_it_votes: bool = True,
+    wait_until_voter: bool = True,
 ) -> None:
     """Promote a node to a voter, adding it first if necessary.
 
@@ -53,16 +47,16 @@ async def add_voter(
     member = await _find_member(store, node_id, voter, cluster_id)
     if member is not None and member.is_voter:
         raise KafkaError(ErrorCode.DUPLICATE_VOTER, f"Node {voter.node_id} is already a voter.")
-    changes = [NodeChange(voter.node_id, Action.PROMOTE)]
+    changes = [NodeChange(voter.node_id, NodeAction.PROMOTE)]
     if voter.node_id not in store.image.nodes:
         host, port = address or (None, 0)
-        changes.insert(0, NodeChange(voter.node_id, Action.ADD, host, port))
+        changes.insert(0, NodeChange(voter.node_id, NodeAction.ADD, host, port))
     await _alter(store, node_id, changes, cluster_id, seconds)
-    if until_it_votes:
+    if wait_until_voter:
         await _wait(store, node_id, voter.node_id, seconds, votes=True)
 
 
-async def remove_voter(store: MetadataStore, node_id: int, voter: Voter, *, cluster_id: str | None) -> None:
+async def remove_voter(store: MetadataStore, node_id: int, voter: VoterKey, *, cluster_id: str | None) -> None:
     """Demote a voter and wait until it no longer votes.
 
     Raises:
@@ -71,19 +65,21 @@ async def remove_voter(store: MetadataStore, node_id: int, voter: Voter, *, clus
     member = await _find_member(store, node_id, voter, cluster_id)
     if member is None or not member.is_voter:
         raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {voter.node_id} is not a voter.")
-    await _alter(store, node_id, [NodeChange(voter.node_id, Action.DEMOTE)], cluster_id, REMOVAL_SECONDS)
+    await _alter(store, node_id, [NodeChange(voter.node_id, NodeAction.DEMOTE)], cluster_id, REMOVAL_SECONDS)
     await _wait(store, node_id, voter.node_id, REMOVAL_SECONDS, votes=False)
 
 
-async def _find_member(store: MetadataStore, node_id: int, voter: Voter, cluster_id: str | None) -> QuorumMember | None:
+async def _find_member(
+    store: MetadataStore, node_id: int, voter: VoterKey, cluster_id: str | None
+) -> QuorumMember | None:
     """Return the member, or None if it has not joined.
 
     Raises:
         KafkaError: The directory id is not that of the member.
     """
-    await look_again(store)
-    refuse_other_cluster(store.image, cluster_id)
-    member = (await members_of(store, node_id)).get(voter.node_id)
+    await refresh_image(store)
+    check_nodes_can_change(store.image, cluster_id)
+    member = (await describe_members(store, node_id)).get(voter.node_id)
     broker = store.image.brokers.get(voter.node_id)
     known = member.directory_id if member is not None else broker.directory_id if broker is not None else ZERO_ID
     if ZERO_ID not in (voter.directory_id, known) and voter.directory_id != known:
@@ -109,7 +105,7 @@ async def _wait(store: MetadataStore, node_id: int, voter_id: int, seconds: floa
             while True:
                 if await _does_vote(store, node_id, voter_id) == votes:
                     return
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_INTERVAL_SECONDS)
     except TimeoutError:
         state = "is not a voter yet" if votes else "is still a voter"
         message = f"Node {voter_id} {state}; the controller continues with the change."
@@ -119,7 +115,7 @@ async def _wait(store: MetadataStore, node_id: int, voter_id: int, seconds: floa
 async def _does_vote(store: MetadataStore, node_id: int, voter_id: int) -> bool | None:
     """Return whether the node is a voter, or None if the leader cannot be reached."""
     try:
-        member = (await members_of(store, node_id)).get(voter_id)
+        member = (await describe_members(store, node_id)).get(voter_id)
     except KafkaError:
         return None
     return member is not None and member.is_voter

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import refusal_of_offsets
-from chronik.api.shared.transactions import FirstVersions, refusal
+from chronik.api.shared.authorization import txn_offsets_authorization_error
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.transaction_errors import ErrorVersions, transaction_request_error
 from chronik.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
-FIRST_VERSIONS = FirstVersions(fenced=2, abortable=4)
+ERROR_VERSIONS = ErrorVersions(producer_fenced=2, transaction_abortable=4)
 
 
-async def handle(services: Services, request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse:
-    code = refusal_of_offsets(services, context, request.transactional_id, request.group_id)
-    code = code or refusal(services.image, request.transactional_id)
+async def handle(
+    services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
+) -> AddOffsetsToTxnResponse:
+    code = txn_offsets_authorization_error(services, context, request.transactional_id, request.group_id)
+    code = code or transaction_request_error(services.image, request.transactional_id)
     if code is None:
-        code = await services.transactions.add(
+        code = await services.transactions.add_to_transaction(
             request.transactional_id, request.producer_id, request.producer_epoch, groups=(request.group_id,)
         )
-    return AddOffsetsToTxnResponse(error_code=FIRST_VERSIONS.told(code, context.version))
+    return AddOffsetsToTxnResponse(error_code=ERROR_VERSIONS.translate(code, context.version))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import once
-from chronik.api.shared.rights import check_cluster, may_do
-from chronik.api.shared.transactions import FirstVersions, refusal
+from chronik.api.shared.authorization import authorization_check, require_cluster_permission
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.long_responses import deduplicate
+from chronik.api.shared.transaction_errors import ErrorVersions, transaction_request_error
+from chronik.metadata.chunking import YieldTimer, iter_chunks
 from chronik.metadata.commands.transactions import TransactionPartition
-from chronik.metadata.slices import Pace, in_pieces
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -24,9 +24,9 @@ from chronik.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
-FIRST_VERSIONS = FirstVersions(fenced=2, abortable=5)
+ERROR_VERSIONS = ErrorVersions(producer_fenced=2, transaction_abortable=5)
 FIRST_VERSION_WITH_MANY_TRANSACTIONS = 4
 
 _TopicPartition = tuple[str, int]
@@ -35,17 +35,17 @@ _TopicPartition = tuple[str, int]
 class _Authorization:
     """Permission checks for a client's single transaction; batched requests need CLUSTER_ACTION instead."""
 
-    def __init__(self, services: Services, context: Context) -> None:
-        self.may_begin = may_do(services, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
-        self.may_write = may_do(services, context, Operation.WRITE, ResourceType.TOPIC)
+    def __init__(self, services: Services, context: RequestContext) -> None:
+        self.may_begin = authorization_check(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
+        self.may_write = authorization_check(services, context, AclOperation.WRITE, AclResourceType.TOPIC)
 
 
 async def handle(
-    services: Services, request: AddPartitionsToTxnRequest, context: Context
+    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     version = context.version
     if version >= FIRST_VERSION_WITH_MANY_TRANSACTIONS:
-        check_cluster(services, context, Operation.CLUSTER_ACTION)
+        require_cluster_permission(services, context, AclOperation.CLUSTER_ACTION)
     checks = _Authorization(services, context) if version < FIRST_VERSION_WITH_MANY_TRANSACTIONS else None
     if version < FIRST_VERSION_WITH_MANY_TRANSACTIONS:
         only = AddPartitionsToTxnTransaction(
@@ -56,7 +56,7 @@ async def handle(
         )
         return AddPartitionsToTxnResponse(results_by_topic=await _results(services, only, version, checks))
     response = AddPartitionsToTxnResponse()
-    for chunk in in_pieces(once(request.transactions, lambda each: each.transactional_id)):
+    for chunk in iter_chunks(deduplicate(request.transactions, lambda each: each.transactional_id)):
         results = await asyncio.gather(*(_results(services, each, version) for each in chunk))
         response.results_by_transaction += [
             AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=topics)
@@ -68,16 +68,16 @@ async def handle(
 async def _results(
     services: Services, transaction: AddPartitionsToTxnTransaction, version: int, checks: _Authorization | None = None
 ) -> list[AddPartitionsToTxnTopicResult]:
-    named, pace = dict[_TopicPartition, None](), Pace()
+    named, pace = dict[_TopicPartition, None](), YieldTimer()
     for topic in transaction.topics:
-        for chunk in in_pieces(topic.partitions):
+        for chunk in iter_chunks(topic.partitions):
             named.update(((topic.name, index), None) for index in chunk)
             await pace.yield_if_due()
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
-    for chunk_codes in in_pieces((await _add_or_verify(services, transaction, list(named), checks)).items()):
+    for chunk_codes in iter_chunks((await _add_or_verify(services, transaction, list(named), checks)).items()):
         for (name, index), code in chunk_codes:
             result = topics.setdefault(name, AddPartitionsToTxnTopicResult(name=name))
-            code_for_version = FIRST_VERSIONS.told(code, version)
+            code_for_version = ERROR_VERSIONS.translate(code, version)
             result.results_by_partition.append(
                 AddPartitionsToTxnPartitionResult(partition_index=index, error_code=code_for_version)
             )
@@ -93,7 +93,7 @@ async def _add_or_verify(
 ) -> dict[_TopicPartition, ErrorCode]:
     if checks is not None and not checks.may_begin(transaction.transactional_id):
         return dict.fromkeys(named, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    refused = refusal(services.image, transaction.transactional_id)
+    refused = transaction_request_error(services.image, transaction.transactional_id)
     if refused is not None:
         return dict.fromkeys(named, refused)
     found, missing = await _find_partitions(services, named, checks)
@@ -101,9 +101,9 @@ async def _add_or_verify(
         return {each: missing.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in named}
     producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
-        verified = services.transactions.verify(*producer, list(found.values()))
+        verified = services.transactions.verify_partitions(*producer, list(found.values()))
         return {each: verified[partition] for each, partition in found.items()}
-    return dict.fromkeys(named, await services.transactions.add(*producer, list(found.values())))
+    return dict.fromkeys(named, await services.transactions.add_to_transaction(*producer, list(found.values())))
 
 
 async def _find_partitions(
@@ -112,8 +112,8 @@ async def _find_partitions(
     """Return the partitions that exist, and the error codes of those that cannot be part of a transaction."""
     found: dict[_TopicPartition, TransactionPartition] = {}
     missing: dict[_TopicPartition, ErrorCode] = {}
-    pace = Pace()
-    for chunk in in_pieces(named):
+    pace = YieldTimer()
+    for chunk in iter_chunks(named):
         for name, index in chunk:
             topic = services.image.topics.get(name)
             if checks is not None and not checks.may_write(name):

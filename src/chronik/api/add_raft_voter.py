@@ -6,25 +6,25 @@ is a voter or, if `ack_when_committed` is false, as soon as the change is accept
 
 from __future__ import annotations
 
-from chronik.admin.voters import Voter, add_voter
-from chronik.api.shared.context import Context, Services
+from chronik.admin.voters import VoterKey, add_voter
+from chronik.api.shared.context import RequestContext, Services
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 
-async def handle(services: Services, request: AddRaftVoterRequest, context: Context) -> AddRaftVoterResponse:
+async def handle(services: Services, request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     address = next(((listener.host, listener.port) for listener in request.listeners), None)
     try:
         await add_voter(
             services.store,
             services.node_id,
-            Voter(request.voter_id, request.voter_directory_id),
+            VoterKey(request.voter_id, request.voter_directory_id),
             address,
             cluster_id=request.cluster_id,
             seconds=request.timeout_ms / 1000,
-            until_it_votes=request.ack_when_committed,
+            wait_until_voter=request.ack_when_committed,
         )
     except KafkaError as error:
-        return AddRaftVoterResponse(**told(error))
-    return AddRaftVoterResponse(**told(None))
+        return AddRaftVoterResponse(**error_fields(error))
+    return AddRaftVoterResponse(**error_fields(None))

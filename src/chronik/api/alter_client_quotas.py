@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
-from chronik.admin.quotas import WantedQuotas, alter_quotas
-from chronik.api.shared.context import Context, Services
-from chronik.exchange import Disconnect
+from chronik.admin.quotas import QuotaChangeRequest, alter_quotas
+from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import QUOTA_ALTERATIONS_MAX
-from chronik.protocol.failures import told
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    AnsweredEntity,
+    QuotaAlterationEntity,
     QuotaAlterationEntry,
     QuotaAlterationResult,
 )
-from chronik.security.quotas.entities import ADDRESS_KEYS, CLIENT_KEYS, KINDS, Change
+from chronik.request_reply import Disconnect
+from chronik.security.quotas.entities import ADDRESS_KEYS, CLIENT_KEYS, ENTITY_TYPES, QuotaValueChange
 
-ENTITIES_ANSWERED_MAX = 10 * QUOTA_ALTERATIONS_MAX
+REQUEST_ENTITIES_MAX = 10 * QUOTA_ALTERATIONS_MAX
 """Maximum number of entities in a request. The response names each one, even if there are too many to be altered."""
 
-ENTITY_PARTS_MAX = 1 + max(len(KINDS), len(CLIENT_KEYS), len(ADDRESS_KEYS))
+ENTITY_PARTS_MAX = 1 + max(len(ENTITY_TYPES), len(CLIENT_KEYS), len(ADDRESS_KEYS))
 """Maximum number of entity parts and keys that are examined. More of them contain duplicates, which are rejected."""
 
 
-async def handle(services: Services, request: AlterClientQuotasRequest, context: Context) -> AlterClientQuotasResponse:
-    if len(request.entries) > ENTITIES_ANSWERED_MAX:
-        raise Disconnect(f"AlterClientQuotas request with more than {ENTITIES_ANSWERED_MAX} entities")
+async def handle(
+    services: Services, request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    if len(request.entries) > REQUEST_ENTITIES_MAX:
+        raise Disconnect(f"AlterClientQuotas request with more than {REQUEST_ENTITIES_MAX} entities")
     alterations = [_decode_entry(entry) for entry in request.entries]
     outcomes = await alter_quotas(services.store, alterations, validate_only=request.validate_only)
     return AlterClientQuotasResponse(
         entries=[
             QuotaAlterationResult(
-                entity=[AnsweredEntity(entity_type=kind, entity_name=name) for kind, name in entity], **told(error)
+                entity=[QuotaAlterationEntity(entity_type=kind, entity_name=name) for kind, name in entity],
+                **error_fields(error),
             )
             for entity, error in outcomes.items()
         ]
     )
 
 
-def _decode_entry(entry: QuotaAlterationEntry) -> WantedQuotas:
-    return WantedQuotas(
+def _decode_entry(entry: QuotaAlterationEntry) -> QuotaChangeRequest:
+    return QuotaChangeRequest(
         tuple((each.entity_type, each.entity_name) for each in entry.entity[:ENTITY_PARTS_MAX]),
         [
-            Change(operation.key, None if operation.remove else operation.value)
+            QuotaValueChange(operation.key, None if operation.remove else operation.value)
             for operation in entry.ops[:ENTITY_PARTS_MAX]
         ],
     )

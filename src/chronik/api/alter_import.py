@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from chronik.admin.import_limits import check_import_source, check_imported_configs, check_imported_groups
-from chronik.admin.imports import TopicToImport, import_topics
-from chronik.admin.topic_plans import TopicPlanner
-from chronik.api.shared.context import Context, Services
+from chronik.admin.topic_import import TopicToImport, import_topics
+from chronik.admin.topic_planner import TopicPlanner
+from chronik.api.shared.context import RequestContext, Services
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.commands.imports import (
+    AbortImport,
     BeginImport,
     FinishImport,
-    GiveUpImport,
     ImportedGroup,
     ImportedOffset,
     ImportGroups,
 )
 from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.alter_import import (
     AlterImportRequest,
     AlterImportResponse,
@@ -29,7 +29,7 @@ from chronik.protocol.messages.alter_import import (
 )
 
 
-async def handle(services: Services, request: AlterImportRequest, context: Context) -> AlterImportResponse:
+async def handle(services: Services, request: AlterImportRequest, context: RequestContext) -> AlterImportResponse:
     return await alter_import(services.store, services.topics.planner, services.configs, services.clock, request)
 
 
@@ -55,7 +55,7 @@ async def alter_import(
                 return await _abort_import(store, request)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown import action {request.action}.")
     except KafkaError as error:
-        return AlterImportResponse(**told(error))
+        return AlterImportResponse(**error_fields(error))
 
 
 async def _start_import(store: MetadataStore, clock: Clock, request: AlterImportRequest) -> AlterImportResponse:
@@ -67,7 +67,7 @@ async def _start_import(store: MetadataStore, clock: Clock, request: AlterImport
 
 async def _abort_import(store: MetadataStore, request: AlterImportRequest) -> AlterImportResponse:
     while True:
-        result = await store.propose(GiveUpImport(request.import_id))
+        result = await store.propose(AbortImport(request.import_id))
         if not result.value:
             return AlterImportResponse(index=result.index)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from chronik.admin.nodes import NodeChange, alter_nodes
-from chronik.api.shared.context import Context, Services
+from chronik.api.shared.context import RequestContext, Services
+from chronik.protocol.error_responses import build_error_response, error_fields
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.failures import failed, told
 from chronik.protocol.messages.alter_nodes import AlteredNode, AlterNodesRequest, AlterNodesResponse
 
 
-async def handle(services: Services, request: AlterNodesRequest, context: Context) -> AlterNodesResponse:
+async def handle(services: Services, request: AlterNodesRequest, context: RequestContext) -> AlterNodesResponse:
     changes = [NodeChange(each.node_id, each.action, each.host, each.port) for each in request.changes]
     try:
         outcomes = await alter_nodes(
@@ -21,10 +21,11 @@ async def handle(services: Services, request: AlterNodesRequest, context: Contex
             validate_only=request.validate_only,
         )
     except KafkaError as error:
-        response = failed(AlterNodesResponse, request, error.code)
+        response = build_error_response(AlterNodesResponse, request, error.code)
         response.error_message = error.message
         return response
     results = [
-        AlteredNode(node_id=change.node_id, **told(outcome)) for change, outcome in zip(changes, outcomes, strict=True)
+        AlteredNode(node_id=change.node_id, **error_fields(outcome))
+        for change, outcome in zip(changes, outcomes, strict=True)
     ]
     return AlterNodesResponse(results=results)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chronik.admin.partitions import NamedPartition, WantedReplicas, reassign
-from chronik.api.shared.context import Context, Services
-from chronik.protocol.failures import told
+from chronik.admin.partitions import NamedPartition, ReassignmentRequest, reassign_partitions
+from chronik.api.shared.context import RequestContext, Services
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -14,10 +14,10 @@ from chronik.protocol.messages.alter_partition_reassignments import (
 
 
 async def handle(
-    services: Services, request: AlterPartitionReassignmentsRequest, context: Context
+    services: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     wanted = [
-        WantedReplicas(
+        ReassignmentRequest(
             NamedPartition(topic.name, partition.partition_index),
             None if partition.replicas is None else tuple(partition.replicas),
         )
@@ -25,14 +25,16 @@ async def handle(
         for partition in topic.partitions
     ]
     allowed = request.allow_replication_factor_change
-    outcomes = iter(await reassign(services.store, wanted, allow_replication_factor_change=allowed))
+    outcomes = iter(await reassign_partitions(services.store, wanted, allow_replication_factor_change=allowed))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=allowed,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[
-                    ReassignablePartitionResponse(partition_index=partition.partition_index, **told(next(outcomes)))
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index, **error_fields(next(outcomes))
+                    )
                     for partition in topic.partitions
                 ],
             )

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.admin.log_dirs import refusal_of_move
-from chronik.api.shared.context import Context, Services
-from chronik.exchange import Reply
+from chronik.admin.log_dirs import check_replica_move
+from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -17,15 +16,16 @@ from chronik.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from chronik.request_reply import Reply
 
 _Results = dict[str, dict[int, AlterReplicaLogDirPartitionResult]]
 """Results by topic and partition. If a request names a partition several times, the last directory wins."""
 
 
 def handle(
-    services: Services, request: AlterReplicaLogDirsRequest, context: Context
+    services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> Reply[AlterReplicaLogDirsResponse]:
-    return Reply.of_steps(_check_moves(services, request))
+    return Reply.from_steps(_check_moves(services, request))
 
 
 def _check_moves(
@@ -40,7 +40,7 @@ def _check_moves(
             yield
             for index in topic.partitions:
                 if directory.path == own_directory:
-                    code = refusal_of_move(services.store, services.replicas, topic.name, index)
+                    code = check_replica_move(services.store, services.replicas, topic.name, index)
                 topic_results[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 yield
     return _response(results)

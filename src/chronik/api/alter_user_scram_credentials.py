@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from chronik.admin.users import UserChange, alter_user
-from chronik.api.shared.context import Context, Services
-from chronik.metadata.slices import Pace
+from chronik.api.shared.context import RequestContext, Services
+from chronik.metadata.chunking import YieldTimer
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -15,22 +15,22 @@ from chronik.protocol.messages.alter_user_scram_credentials import (
 
 
 async def handle(
-    services: Services, request: AlterUserScramCredentialsRequest, context: Context
+    services: Services, request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
     response = AlterUserScramCredentialsResponse()
-    pace = Pace()
+    pace = YieldTimer()
     for name, change in (await _group_by_user(request, pace)).items():
         await pace.yield_if_due()
         try:
             await alter_user(services.store, name, change)
-            outcome = told(None)
+            outcome = error_fields(None)
         except KafkaError as error:
-            outcome = told(error)
+            outcome = error_fields(error)
         response.results.append(AlterUserScramCredentialsResult(user=name, **outcome))
     return response
 
 
-async def _group_by_user(request: AlterUserScramCredentialsRequest, pace: Pace) -> dict[str, UserChange]:
+async def _group_by_user(request: AlterUserScramCredentialsRequest, pace: YieldTimer) -> dict[str, UserChange]:
     changes: dict[str, UserChange] = {}
     for deletion in request.deletions:
         changes.setdefault(deletion.name, UserChange()).remove.append(deletion.mechanism)
@@ -47,5 +47,5 @@ def failure(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> Alter
     names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
     error = KafkaError(code)
     return AlterUserScramCredentialsResponse(
-        results=[AlterUserScramCredentialsResult(user=name, **told(error)) for name in dict.fromkeys(names)]
+        results=[AlterUserScramCredentialsResult(user=name, **error_fields(error)) for name in dict.fromkeys(names)]
     )

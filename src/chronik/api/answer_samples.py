@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.names import PIPELINES_TOPIC
+from chronik.protocol.error_responses import build_error_response, error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import failed, told
-from chronik.protocol.messages.answer_samples import AnswerSamplesRequest, AnswerSamplesResponse, SampleAsked
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.messages.answer_samples import AnswerSamplesRequest, AnswerSamplesResponse, SampleRequestEntry
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 WAIT_SECONDS_MAX: Final = 30.0
 """Maximum time in seconds that a driver's request waits for sample requests."""
 
 
-async def handle(services: Services, request: AnswerSamplesRequest, context: Context) -> AnswerSamplesResponse:
+async def handle(services: Services, request: AnswerSamplesRequest, context: RequestContext) -> AnswerSamplesResponse:
     """Require WRITE on the pipelines topic: a client that may report pipelines may also report their rows."""
-    if not may_do(services, context, Operation.WRITE, ResourceType.TOPIC)(PIPELINES_TOPIC):
-        return failed(AnswerSamplesResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not authorization_check(services, context, AclOperation.WRITE, AclResourceType.TOPIC)(PIPELINES_TOPIC):
+        return build_error_response(AnswerSamplesResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     samples = services.samples
     try:
-        services.replicas.by_name(PIPELINES_TOPIC, 0)
+        services.replicas.get_leader(PIPELINES_TOPIC, 0)
         for answer in request.answers:
-            samples.answer(request.pipeline, answer.id, bytes(answer.sample))
-        taken = await samples.take(request.pipeline, min(max(0.0, request.max_wait_ms / 1000), WAIT_SECONDS_MAX))
+            samples.respond(request.pipeline, answer.id, bytes(answer.sample))
+        taken = await samples.take_request(
+            request.pipeline, min(max(0.0, request.max_wait_ms / 1000), WAIT_SECONDS_MAX)
+        )
     except KafkaError as error:
-        return AnswerSamplesResponse(**told(error))
+        return AnswerSamplesResponse(**error_fields(error))
     if taken is None:
         return AnswerSamplesResponse()
-    return AnswerSamplesResponse(asked=[SampleAsked(id=taken.id, topic=taken.topic, rows=taken.rows)])
+    return AnswerSamplesResponse(asked=[SampleRequestEntry(id=taken.id, topic=taken.topic, rows=taken.rows)])

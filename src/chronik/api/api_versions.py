@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 
-from chronik.admin.features import features_of
-from chronik.api.shared.context import Context, Services
+from chronik.admin.features import describe_features
+from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import CLIENT_SOFTWARE_CHARACTERS_MAX
 from chronik.protocol.apis import KAFKA_APIS
 from chronik.protocol.errors import ErrorCode
@@ -31,14 +31,14 @@ FIRST_VERSION_WITH_MINIMUM_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(services: Services, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+def handle(services: Services, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     if context.version >= 3:
         for text in (request.client_software_name, request.client_software_version):
             if len(text) > CLIENT_SOFTWARE_CHARACTERS_MAX or not _SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.peer.software = f"{request.client_software_name} {request.client_software_version}"
     response = failure(request, ErrorCode.NONE)
-    for name, feature in features_of(services.image).items():
+    for name, feature in describe_features(services.image).items():
         if feature.lowest > 0 or context.version >= FIRST_VERSION_WITH_MINIMUM_0:
             response.supported_features.append(
                 SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)

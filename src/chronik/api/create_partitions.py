@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chronik.admin.topics import Enlargement
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.many_changes import changed, named_once
-from chronik.api.shared.rights import may_do
+from chronik.admin.topics import NewPartitions
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.bulk_changes import apply_each, index_unique
+from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import TOPIC_PARTITIONS_MAX
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_partitions import (
@@ -14,34 +14,36 @@ from chronik.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
-FIRST_STRICT_VERSION = 3
+FIRST_VERSION_WITH_QUOTA_ERROR = 3
 """First version whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
-async def handle(services: Services, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
-    may_alter = may_do(services, context, Operation.ALTER, ResourceType.TOPIC)
+async def handle(
+    services: Services, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    may_alter = authorization_check(services, context, AclOperation.ALTER, AclResourceType.TOPIC)
 
     async def add_partitions(topic: CreatePartitionsTopic) -> None:
         if not may_alter(topic.name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if context.usage is not None:
-            context.usage.mutated(
-                _count_new_partitions(services, topic), strict=context.version >= FIRST_STRICT_VERSION
+            context.usage.charge_mutation(
+                _count_new_partitions(services, topic), strict=context.version >= FIRST_VERSION_WITH_QUOTA_ERROR
             )
-        await services.topics.enlarge(_decode_topic(topic), validate_only=request.validate_only)
+        await services.topics.create_partitions(_decode_topic(topic), validate_only=request.validate_only)
 
-    topics = await named_once(request.topics, lambda topic: topic.name)
-    outcomes = changed(topics, add_partitions, lambda name: f"Duplicate topic name: {name}")
+    topics = await index_unique(request.topics, lambda topic: topic.name)
+    outcomes = apply_each(topics, add_partitions, lambda name: f"Duplicate topic name: {name}")
     return CreatePartitionsResponse(
         results=[CreatePartitionsTopicResult(name=name, **outcome) async for name, outcome in outcomes]
     )
 
 
-def _decode_topic(topic: CreatePartitionsTopic) -> Enlargement:
+def _decode_topic(topic: CreatePartitionsTopic) -> NewPartitions:
     given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
-    return Enlargement(topic.name, topic.count, given)
+    return NewPartitions(topic.name, topic.count, given)
 
 
 def _count_new_partitions(services: Services, topic: CreatePartitionsTopic) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from chronik.admin.topic_plans import TopicRequest
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import Judge, may_do, may_with_cluster
+from chronik.admin.topic_planner import NewTopicRequest
+from chronik.api.shared.authorization import NamePredicate, authorization_check, is_authorized_on_cluster
+from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands.topics import CreateTopic
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -18,18 +18,20 @@ from chronik.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
-FIRST_STRICT_VERSION = 6
+FIRST_VERSION_WITH_QUOTA_ERROR = 6
 """First version whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
-async def handle(services: Services, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+async def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     occurrences = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
-    accepted: list[TopicRequest] = []
+    accepted: list[NewTopicRequest] = []
     may_create = _creation_check(services, context)
-    may_see_configs = may_do(services, context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, audited=False)
+    may_see_configs = authorization_check(
+        services, context, AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, audited=False
+    )
     for topic in request.topics:
         try:
             if occurrences[topic.name] > 1:
@@ -38,8 +40,8 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Cont
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             topic_request = _decode_topic(topic)
             if context.usage is not None:
-                context.usage.mutated(
-                    _count_partitions(services, topic_request), strict=context.version >= FIRST_STRICT_VERSION
+                context.usage.charge_mutation(
+                    _count_partitions(services, topic_request), strict=context.version >= FIRST_VERSION_WITH_QUOTA_ERROR
                 )
             accepted.append(topic_request)
         except KafkaError as error:
@@ -54,7 +56,7 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Cont
     return CreateTopicsResponse(topics=[results[name] for name in occurrences])
 
 
-def _count_partitions(services: Services, topic: TopicRequest) -> int:
+def _count_partitions(services: Services, topic: NewTopicRequest) -> int:
     """Return the number of partitions to charge to the client's quota.
 
     It is the number of assigned partitions, the requested number or the default. Topics that will be rejected anyway
@@ -64,25 +66,25 @@ def _count_partitions(services: Services, topic: TopicRequest) -> int:
     return 0 if count > TOPIC_PARTITIONS_MAX or topic.name in services.image.topics else count
 
 
-def _decode_topic(topic: CreatableTopic) -> TopicRequest:
+def _decode_topic(topic: CreatableTopic) -> NewTopicRequest:
     assignments = {given.partition_index: tuple(given.broker_ids) for given in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The assignments contain a partition more than once")
     configs = {config.name: config.value for config in topic.configs}
     if len(configs) != len(topic.configs):
         raise KafkaError(ErrorCode.INVALID_CONFIG, "The configs contain a name more than once")
-    return TopicRequest(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+    return NewTopicRequest(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
 
 
-def _creation_check(services: Services, context: Context) -> Judge:
+def _creation_check(services: Services, context: RequestContext) -> NamePredicate:
     """Return the predicate that authorizes a topic's creation, by CREATE on the cluster or on the topic."""
-    if may_with_cluster(services, context, Operation.CREATE, audited=False):
+    if is_authorized_on_cluster(services, context, AclOperation.CREATE, audited=False):
         return lambda _: True
-    return may_do(services, context, Operation.CREATE, ResourceType.TOPIC)
+    return authorization_check(services, context, AclOperation.CREATE, AclResourceType.TOPIC)
 
 
 def _failure_result(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, **told(error))
+    return CreatableTopicResult(name=name, **error_fields(error))
 
 
 def _success_result(services: Services, outcome: CreateTopic, *, with_configs: bool) -> CreatableTopicResult:
@@ -105,7 +107,7 @@ def _success_result(services: Services, outcome: CreateTopic, *, with_configs: b
                 value=entry.value,
                 read_only=entry.read_only,
                 config_source=entry.source,
-                is_sensitive=entry.key.sensitive,
+                is_sensitive=entry.key.is_sensitive,
             )
             for entry in services.configs.describe_topic(outcome.configs)
         ],

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from chronik.admin.acls import Deleted, delete_acls
-from chronik.api.shared.context import Context, Services
-from chronik.exchange import Reply
+from chronik.admin.acls import AclDeletion, delete_acls
+from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.codec import encode_element
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
@@ -17,19 +16,20 @@ from chronik.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from chronik.security.acls import Filter
+from chronik.request_reply import Reply
+from chronik.security.acls import AclFilterPattern
 
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
-def handle(services: Services, request: DeleteAclsRequest, context: Context) -> Reply[DeleteAclsResponse]:
+def handle(services: Services, request: DeleteAclsRequest, context: RequestContext) -> Reply[DeleteAclsResponse]:
     if services.authorizer is not None:
-        return Reply.of_coroutine(_delete(services, request))
+        return Reply.from_coroutine(_delete(services, request))
     result = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     # Encoded once for all filters: a request may contain a quarter of a million.
     encoded = encode_element(DeleteAclsResponse, result, context.version)
     results = cast("list[DeleteAclsFilterResult]", [encoded] * len(request.filters))
-    return Reply.of(DeleteAclsResponse(filter_results=results))
+    return Reply.from_response(DeleteAclsResponse(filter_results=results))
 
 
 async def _delete(services: Services, request: DeleteAclsRequest) -> DeleteAclsResponse:
@@ -37,8 +37,8 @@ async def _delete(services: Services, request: DeleteAclsRequest) -> DeleteAclsR
     return DeleteAclsResponse(filter_results=[_result(each) for each in deleted])
 
 
-def _decode_filter(requested: DeleteAclsFilter) -> Filter:
-    return Filter(
+def _decode_filter(requested: DeleteAclsFilter) -> AclFilterPattern:
+    return AclFilterPattern(
         requested.resource_type_filter,
         requested.resource_name_filter,
         requested.pattern_type_filter,
@@ -49,14 +49,14 @@ def _decode_filter(requested: DeleteAclsFilter) -> Filter:
     )
 
 
-def _result(deleted: list[Deleted] | KafkaError) -> DeleteAclsFilterResult:
+def _result(deleted: list[AclDeletion] | KafkaError) -> DeleteAclsFilterResult:
     if isinstance(deleted, KafkaError):
-        return DeleteAclsFilterResult(**told(deleted))
+        return DeleteAclsFilterResult(**error_fields(deleted))
     return DeleteAclsFilterResult(
         error_message=None,
         matching_acls=[
             DeleteAclsMatchingAcl(
-                **told(error),
+                **error_fields(error),
                 resource_type=acl.resource_type,
                 resource_name=acl.name,
                 pattern_type=acl.pattern_type,

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
-from chronik.metadata.slices import Pace, in_pieces
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.metadata.chunking import YieldTimer, iter_chunks
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
-async def handle(services: Services, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
-    may_delete, pace = may_do(services, context, Operation.DELETE, ResourceType.GROUP), Pace()
+async def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    may_delete, pace = authorization_check(services, context, AclOperation.DELETE, AclResourceType.GROUP), YieldTimer()
     group_ids: list[str] = []
-    for chunk in in_pieces(request.groups_names):
+    for chunk in iter_chunks(request.groups_names):
         group_ids += filter(may_delete, chunk)
         await pace.yield_if_due()
     errors = await services.groups.delete(group_ids)

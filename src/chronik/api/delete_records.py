@@ -9,9 +9,9 @@ import asyncio
 
 from chronik.admin.partitions import NamedPartition
 from chronik.admin.records import delete_records
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import Judge, may_do
-from chronik.metadata.slices import Pace, in_pieces
+from chronik.api.shared.authorization import NamePredicate, authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.metadata.chunking import YieldTimer, iter_chunks
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -19,19 +19,19 @@ from chronik.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
-async def handle(services: Services, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+async def handle(services: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     offsets: dict[NamedPartition, int] = {}
-    pace = Pace()
+    pace = YieldTimer()
     for topic in request.topics:
-        for chunk in in_pieces(topic.partitions):
+        for chunk in iter_chunks(topic.partitions):
             offsets.update((NamedPartition(topic.name, each.partition_index), each.offset) for each in chunk)
             await pace.yield_if_due()
     topics: dict[str, DeleteRecordsTopicResult] = {}
-    may_delete = may_do(services, context, Operation.DELETE, ResourceType.TOPIC)
-    for chunk_offsets in in_pieces(offsets.items()):
+    may_delete = authorization_check(services, context, AclOperation.DELETE, AclResourceType.TOPIC)
+    for chunk_offsets in iter_chunks(offsets.items()):
         results = await asyncio.gather(
             *(_delete(services, may_delete, *each, request.timeout_ms) for each in chunk_offsets)
         )
@@ -41,7 +41,7 @@ async def handle(services: Services, request: DeleteRecordsRequest, context: Con
 
 
 async def _delete(
-    services: Services, may_delete: Judge, named: NamedPartition, offset: int, timeout_ms: int
+    services: Services, may_delete: NamePredicate, named: NamedPartition, offset: int, timeout_ms: int
 ) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=named.partition)
     try:

@@ -5,35 +5,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.many_changes import named_once
-from chronik.api.shared.rights import may_do, may_with_cluster
+from chronik.api.shared.authorization import authorization_check, is_authorized_on_cluster
+from chronik.api.shared.bulk_changes import index_unique
+from chronik.api.shared.context import RequestContext, Services
 from chronik.ids import ZERO_ID
+from chronik.metadata.chunking import iter_chunks
 from chronik.metadata.records import Topic
-from chronik.metadata.slices import in_pieces
+from chronik.protocol.error_responses import build_error_response, error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import failed, told
 from chronik.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
-FIRST_STRICT_VERSION = 5
+FIRST_VERSION_WITH_QUOTA_ERROR = 5
 """First version whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
-async def handle(services: Services, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
-    if not services.topics.may_be_deleted:
+async def handle(services: Services, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    if not services.topics.is_deletion_enabled:
         known = context.version >= FIRST_VERSION_WITH_DELETION_DISABLED
         return failure(request, ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
-    named = await named_once(_requested_topics(request), lambda each: (each.name, each.topic_id))
+    named = await index_unique(_requested_topics(request), lambda each: (each.name, each.topic_id))
     responses: list[DeletableTopicResult] = []
     checks = _Authorization(services, context)
-    for chunk in in_pieces(named.items()):
+    for chunk in iter_chunks(named.items()):
         deletions = (_delete(services, context, checks, *names, wanted) for names, wanted in chunk)
         responses += await asyncio.gather(*deletions)
     return DeleteTopicsResponse(responses=responses)
@@ -41,7 +41,9 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Cont
 
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
     """Return an error for each topic; which request field contains the topics depends on the version."""
-    return failed(DeleteTopicsResponse, DeleteTopicsRequest(topics=list(_requested_topics(request))), code)
+    return build_error_response(
+        DeleteTopicsResponse, DeleteTopicsRequest(topics=list(_requested_topics(request))), code
+    )
 
 
 def _requested_topics(request: DeleteTopicsRequest) -> Iterable[DeleteTopicState]:
@@ -51,10 +53,10 @@ def _requested_topics(request: DeleteTopicsRequest) -> Iterable[DeleteTopicState
 class _Authorization:
     """Permission checks of a DeleteTopics request: which topics may be deleted, and which may be seen."""
 
-    def __init__(self, services: Services, context: Context) -> None:
-        self._may_delete_any = may_with_cluster(services, context, Operation.DELETE, audited=False)
-        self._may_delete = may_do(services, context, Operation.DELETE, ResourceType.TOPIC)
-        self._may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC)
+    def __init__(self, services: Services, context: RequestContext) -> None:
+        self._may_delete_any = is_authorized_on_cluster(services, context, AclOperation.DELETE, audited=False)
+        self._may_delete = authorization_check(services, context, AclOperation.DELETE, AclResourceType.TOPIC)
+        self._may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC)
 
     def check_name(self, name: str) -> None:
         """Raise TOPIC_AUTHORIZATION_FAILED if the client may not know whether the topic exists."""
@@ -77,7 +79,7 @@ class _DeletionDenied(KafkaError):
 
 async def _delete(
     services: Services,
-    context: Context,
+    context: RequestContext,
     checks: _Authorization,
     name: str | None,
     topic_id: bytes,
@@ -92,13 +94,15 @@ async def _delete(
         if isinstance(key, str):
             checks.check_name(key)
         if context.usage is not None:
-            context.usage.mutated(_count_partitions(services, key), strict=context.version >= FIRST_STRICT_VERSION)
+            context.usage.charge_mutation(
+                _count_partitions(services, key), strict=context.version >= FIRST_VERSION_WITH_QUOTA_ERROR
+            )
         topic = await services.topics.delete(key, checks.check)
         return DeletableTopicResult(name=topic.name, topic_id=topic.id)
     except _DeletionDenied as error:
-        return DeletableTopicResult(name=name or error.name, topic_id=topic_id, **told(error))
+        return DeletableTopicResult(name=name or error.name, topic_id=topic_id, **error_fields(error))
     except KafkaError as error:
-        return DeletableTopicResult(name=name, topic_id=topic_id, **told(error))
+        return DeletableTopicResult(name=name, topic_id=topic_id, **error_fields(error))
 
 
 def _count_partitions(services: Services, key: str | bytes) -> int:

@@ -8,34 +8,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from chronik.admin.acls import matching
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements
-from chronik.exchange import Reply
+from chronik.admin.acls import find_acls
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.long_responses import ResponseElements
 from chronik.metadata.records import Acl
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from chronik.request_reply import Reply
 from chronik.scheduler import Steps
-from chronik.security.acls import Filter
+from chronik.security.acls import AclFilterPattern
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 
-def handle(services: Services, request: DescribeAclsRequest, context: Context) -> Reply[DescribeAclsResponse]:
+def handle(services: Services, request: DescribeAclsRequest, context: RequestContext) -> Reply[DescribeAclsResponse]:
     if services.authorizer is None:
         disabled = DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-        return Reply.of(disabled)
-    return Reply.of_steps(_describe(services, request, context.version))
+        return Reply.from_response(disabled)
+    return Reply.from_steps(_describe(services, request, context.version))
 
 
 def _describe(services: Services, request: DescribeAclsRequest, version: int) -> Steps[DescribeAclsResponse]:
-    acl_filter = Filter(
+    acl_filter = AclFilterPattern(
         request.resource_type_filter,
         request.resource_name_filter,
         request.pattern_type_filter,
@@ -44,17 +44,17 @@ def _describe(services: Services, request: DescribeAclsRequest, version: int) ->
         request.operation,
         request.permission_type,
     )
-    resources = Elements(DescribeAclsResponse, version)
+    resources = ResponseElements(DescribeAclsResponse, version)
     try:
-        if not acl_filter.is_known:
+        if not acl_filter.is_valid:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains an unknown type or operation.")
-        acls_found = yield from matching(services.store, acl_filter)
+        acls_found = yield from find_acls(services.store, acl_filter)
         for pattern, acls in groupby(acls_found, lambda acl: (acl.resource_type, acl.name, acl.pattern_type)):
             resources.add(_resource(*pattern, acls))
             yield None
     except KafkaError as error:
-        return DescribeAclsResponse(**told(error))
-    return DescribeAclsResponse(error_message=None, resources=resources.as_array_of(DescribeAclsResource))
+        return DescribeAclsResponse(**error_fields(error))
+    return DescribeAclsResponse(error_message=None, resources=resources.to_list(DescribeAclsResource))
 
 
 def _resource(kind: int, name: str, pattern_type: int, acls: Iterable[Acl]) -> DescribeAclsResource:

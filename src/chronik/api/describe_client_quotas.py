@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from chronik.api.shared.context import Context, Services
-from chronik.metadata.security.quotas import ADDRESS, DEFAULT, Entity, Values
+from chronik.api.shared.context import RequestContext, Services
+from chronik.metadata.security.quotas import ADDRESS, DEFAULT_ENTITY, Entity, QuotaValues
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    DescribedQuotaEntity,
+    DescribedQuotaEntry,
     QuotaComponent,
-    QuotaEntity,
-    QuotaEntry,
     QuotaValue,
 )
-from chronik.security.quotas.entities import KINDS
+from chronik.security.quotas.entities import ENTITY_TYPES
 
 MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = range(3)
 ANY = None
@@ -27,7 +27,9 @@ QuotaFilter = Mapping[str, str | None]
 """Entity names by entity type; ANY matches every name of that type."""
 
 
-def handle(services: Services, request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
+def handle(
+    services: Services, request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
     try:
         wanted = _decode_filter(request.components)
     except KafkaError as error:
@@ -48,9 +50,12 @@ def _matches(entity: Entity, wanted: QuotaFilter, *, strict: bool) -> bool:
     return all(kind in named and name in (ANY, named[kind]) for kind, name in wanted.items())
 
 
-def _encode_entry(entity: Entity, values: Values) -> QuotaEntry:
-    return QuotaEntry(
-        entity=[QuotaEntity(entity_type=kind, entity_name=None if name == DEFAULT else name) for kind, name in entity],
+def _encode_entry(entity: Entity, values: QuotaValues) -> DescribedQuotaEntry:
+    return DescribedQuotaEntry(
+        entity=[
+            DescribedQuotaEntity(entity_type=kind, entity_name=None if name == DEFAULT_ENTITY else name)
+            for kind, name in entity
+        ],
         values=[QuotaValue(key=key, value=value) for key, value in values.items()],
     )
 
@@ -65,7 +70,7 @@ def _decode_filter(components: list[QuotaComponent]) -> QuotaFilter:
         if kind in wanted:
             text = f"Entity type {kind} cannot appear more than once in the filter."
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-        if kind not in KINDS:
+        if kind not in ENTITY_TYPES:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
         wanted[kind] = _decode_name(component)
     if ADDRESS in wanted and len(wanted) > 1:
@@ -80,4 +85,4 @@ def _decode_name(component: QuotaComponent) -> str | None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
     if (component.match is None) == (component.match_type == MATCH_EXACT):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A name must be specified for an exact match, and only for it")
-    return DEFAULT if component.match_type == MATCH_DEFAULT else component.match
+    return DEFAULT_ENTITY if component.match_type == MATCH_DEFAULT else component.match

@@ -5,11 +5,11 @@ Controller endpoints (endpoint type 2) are not available to clients.
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.leaders import controller_for, places
-from chronik.api.shared.rights import operations_on_cluster
+from chronik.api.shared.authorization import authorized_cluster_operations
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.leaders import advertised_controller, broker_endpoints
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -22,12 +22,12 @@ FENCED_WARNING = "This broker is fenced: it cannot reach the controller, and its
 """Message of a successful response: clients can use the response, but users should know that it may be stale."""
 
 
-def handle(services: Services, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
+def handle(services: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
-        return failed(DescribeClusterResponse, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
+        return build_error_response(DescribeClusterResponse, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
     response = DescribeClusterResponse(
         cluster_id=services.image.cluster_id,
-        controller_id=controller_for(services, context.listener),
+        controller_id=advertised_controller(services, context.listener),
         brokers=[
             broker
             for broker in _brokers(services, context.listener)
@@ -36,7 +36,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Context
         error_message=FENCED_WARNING if services.is_fenced() else None,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = operations_on_cluster(services, context)
+        response.cluster_authorized_operations = authorized_cluster_operations(services, context)
     return response
 
 
@@ -50,7 +50,7 @@ def _brokers(services: Services, listener: str) -> list[DescribeClusterBroker]:
             host=place.host,
             port=place.port,
             rack=broker.rack,
-            is_fenced=broker.fenced or broker.id == own,
+            is_fenced=broker.is_fenced or broker.id == own,
         )
-        for broker, place in places(brokers, brokers, listener)
+        for broker, place in broker_endpoints(brokers, brokers, listener)
     ]

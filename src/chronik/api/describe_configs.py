@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.admin.configs import ConfigAdmin, Resource
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements
-from chronik.api.shared.rights import check_configs
+from chronik.admin.configs import ConfigAdmin, ConfigResourceKey
+from chronik.api.shared.authorization import require_config_permission
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.long_responses import ResponseElements
 from chronik.configs.resolver import ConfigEntry, ConfigSource
-from chronik.exchange import Reply
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -19,22 +18,25 @@ from chronik.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from chronik.protocol.permissions import Operation
+from chronik.protocol.permissions import AclOperation
+from chronik.request_reply import Reply
 
 
-def handle(services: Services, request: DescribeConfigsRequest, context: Context) -> Reply[DescribeConfigsResponse]:
-    return Reply.of_steps(_describe_all(services, request, context))
+def handle(
+    services: Services, request: DescribeConfigsRequest, context: RequestContext
+) -> Reply[DescribeConfigsResponse]:
+    return Reply.from_steps(_describe_all(services, request, context))
 
 
 def _describe_all(
-    services: Services, request: DescribeConfigsRequest, context: Context
+    services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeConfigsResponse]:
-    configs = ConfigAdmin(services.config, services.store, services.configs, services.clock, services.bound)
-    results = Elements(DescribeConfigsResponse, context.version)
+    configs = ConfigAdmin(services.config, services.store, services.configs, services.clock, services.bound_addresses)
+    results = ResponseElements(DescribeConfigsResponse, context.version)
     for resource, keys in _merge_resources(request.resources).items():
         result = DescribeConfigsResult(resource_type=resource.type, resource_name=resource.name, error_message=None)
         try:
-            check_configs(services, context, Operation.DESCRIBE_CONFIGS, *resource)
+            require_config_permission(services, context, AclOperation.DESCRIBE_CONFIGS, *resource)
             result.configs = [
                 _encode_entry(entry, request)
                 for entry in configs.describe(resource)
@@ -43,20 +45,20 @@ def _describe_all(
             results.add(result)
         except KafkaError as error:
             result.configs, result.error_code, result.error_message = [], error.code, error.message
-            results.refuse(result)
+            results.add_error(result)
         yield
-    return DescribeConfigsResponse(results=results.as_array_of(DescribeConfigsResult))
+    return DescribeConfigsResponse(results=results.to_list(DescribeConfigsResult))
 
 
-def _merge_resources(resources: list[DescribeConfigsResource]) -> dict[Resource, set[str]]:
+def _merge_resources(resources: list[DescribeConfigsResource]) -> dict[ConfigResourceKey, set[str]]:
     """Return the requested config names by resource; an empty set means all.
 
     A resource that is named at least once without config names gets all of its configs.
     """
-    keys: dict[Resource, set[str]] = {}
+    keys: dict[ConfigResourceKey, set[str]] = {}
     with_all_configs = set()
     for each in resources:
-        resource = Resource(each.resource_type, each.resource_name)
+        resource = ConfigResourceKey(each.resource_type, each.resource_name)
         keys.setdefault(resource, set()).update(each.configuration_keys or ())
         if not each.configuration_keys:
             with_all_configs.add(resource)
@@ -64,7 +66,7 @@ def _merge_resources(resources: list[DescribeConfigsResource]) -> dict[Resource,
 
 
 def _encode_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    hidden = entry.key.sensitive
+    hidden = entry.key.is_sensitive
     return DescribeConfigsResourceResult(
         name=entry.key.name,
         value=None if hidden else entry.value,

@@ -4,58 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements
-from chronik.api.shared.rights import may_do, operations_on
-from chronik.exchange import Reply
+from chronik.api.shared.authorization import authorization_check, authorized_operations
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.long_responses import ResponseElements
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_groups import (
-    DescribedGroup,
     DescribedGroupMember,
+    DescribeGroupsGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 
 
-def handle(services: Services, request: DescribeGroupsRequest, context: Context) -> Reply[DescribeGroupsResponse]:
-    return Reply.of_steps(_describe_all(services, request, context))
+def handle(
+    services: Services, request: DescribeGroupsRequest, context: RequestContext
+) -> Reply[DescribeGroupsResponse]:
+    return Reply.from_steps(_describe_all(services, request, context))
 
 
 def _describe_all(
-    services: Services, request: DescribeGroupsRequest, context: Context
+    services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeGroupsResponse]:
-    groups = Elements(DescribeGroupsResponse, context.version)
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
+    groups = ResponseElements(DescribeGroupsResponse, context.version)
+    may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)
     for group_id in dict.fromkeys(request.groups):
         yield
         if not may_see(group_id):
-            groups.refuse(_unauthorized_group(group_id))
+            groups.add_error(_unauthorized_group(group_id))
             continue
         described = _describe(services, group_id, request, context)
         try:
             if described.error_code:
-                groups.refuse(described)
+                groups.add_error(described)
             else:
                 groups.add(described)
         except KafkaError as error:
-            groups.refuse(DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message))
-    return DescribeGroupsResponse(groups=groups.as_array_of(DescribedGroup))
+            groups.add_error(DescribeGroupsGroup(group_id=group_id, error_code=error.code, error_message=error.message))
+    return DescribeGroupsResponse(groups=groups.to_list(DescribeGroupsGroup))
 
 
-def _unauthorized_group(group_id: str) -> DescribedGroup:
+def _unauthorized_group(group_id: str) -> DescribeGroupsGroup:
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return DescribedGroup(group_id=group_id, error_code=code, error_message=code.message)
+    return DescribeGroupsGroup(group_id=group_id, error_code=code, error_message=code.message)
 
 
-def _describe(services: Services, group_id: str, request: DescribeGroupsRequest, context: Context) -> DescribedGroup:
+def _describe(
+    services: Services, group_id: str, request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsGroup:
     group = services.groups.describe(group_id)
     error = group.error
     if error is ErrorCode.GROUP_ID_NOT_FOUND and context.version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
         error = ErrorCode.NONE
-    response_group = DescribedGroup(
+    response_group = DescribeGroupsGroup(
         error_code=error,
         error_message=error.message if error else None,
         group_id=group_id,
@@ -75,5 +79,5 @@ def _describe(services: Services, group_id: str, request: DescribeGroupsRequest,
         ],
     )
     if request.include_authorized_operations:
-        response_group.authorized_operations = operations_on(services, context, ResourceType.GROUP, group_id)
+        response_group.authorized_operations = authorized_operations(services, context, AclResourceType.GROUP, group_id)
     return response_group

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from chronik.admin.log_dirs import partition_size
-from chronik.api.shared.context import Context, Services
-from chronik.exchange import Reply
-from chronik.files.platform import disk_space
+from chronik.admin.log_dirs import read_partition_size
+from chronik.api.shared.context import RequestContext, Services
+from chronik.files.platform import get_disk_space
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -16,19 +15,22 @@ from chronik.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from chronik.request_reply import Reply
 
 
-def handle(services: Services, request: DescribeLogDirsRequest, context: Context) -> Reply[DescribeLogDirsResponse]:
-    return Reply.of_steps(_describe(services, request))
+def handle(
+    services: Services, request: DescribeLogDirsRequest, context: RequestContext
+) -> Reply[DescribeLogDirsResponse]:
+    return Reply.from_steps(_describe(services, request))
 
 
 def _describe(services: Services, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
     directory = services.config.data_dir.absolute()
-    disk = disk_space(str(directory))
+    disk = get_disk_space(str(directory))
     topics: dict[str, dict[int, DescribeLogDirsPartition]] = {}
     for name, index in _requested_partitions(services, request):
         if index not in topics.get(name, ()):
-            size = partition_size(services.store, services.replicas, name, index)
+            size = read_partition_size(services.store, services.replicas, name, index)
             if size is not None:
                 topics.setdefault(name, {})[index] = DescribeLogDirsPartition(
                     partition_index=index, partition_size=size.size_bytes, offset_lag=size.offset_lag

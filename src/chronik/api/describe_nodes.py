@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from chronik.admin.nodes import NodeState, describe_nodes
-from chronik.api.shared.context import Context, Services
+from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata import levels
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
 
 
-async def handle(services: Services, request: DescribeNodesRequest, context: Context) -> DescribeNodesResponse:
+async def handle(services: Services, request: DescribeNodesRequest, context: RequestContext) -> DescribeNodesResponse:
     try:
         states = await describe_nodes(services.store, services.node_id)
     except KafkaError as error:
-        return DescribeNodesResponse(**told(error))
+        return DescribeNodesResponse(**error_fields(error))
     return DescribeNodesResponse(
         cluster_id=services.image.cluster_id or None,
-        level=levels.level_of(services.image.features),
+        level=levels.cluster_level(services.image.features),
         nodes=[_encode_node(state) for state in states],
     )
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
-from chronik.exchange import Reply
-from chronik.log.producers import PRODUCERS_MAX, Producer
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.log.producer_state import PRODUCERS_MAX, ProducerStateEntry
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -20,11 +19,12 @@ from chronik.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 
 NONE = -1
 
-TOLD_MAX = 2 * PRODUCERS_MAX
+RESPONSE_PRODUCERS_MAX = 2 * PRODUCERS_MAX
 """Maximum number of producers in a response, of 37 bytes each (four times as much while it is built).
 
 A single partition always fits unless it has very many open transactions. Partitions that do not fit get an error, and
@@ -32,22 +32,24 @@ clients request them again.
 """
 
 
-def handle(services: Services, request: DescribeProducersRequest, context: Context) -> Reply[DescribeProducersResponse]:
-    return Reply.of_steps(_describe_all(services, request, context))
+def handle(
+    services: Services, request: DescribeProducersRequest, context: RequestContext
+) -> Reply[DescribeProducersResponse]:
+    return Reply.from_steps(_describe_all(services, request, context))
 
 
 def _describe_all(
-    services: Services, request: DescribeProducersRequest, context: Context
+    services: Services, request: DescribeProducersRequest, context: RequestContext
 ) -> Generator[None, None, DescribeProducersResponse]:
     topics: dict[str, dict[int, PartitionResponse]] = {}
-    remaining = TOLD_MAX
-    may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
+    remaining = RESPONSE_PRODUCERS_MAX
+    may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
     for topic in request.topics:
         answers = topics.setdefault(topic.name, {})
         for index in topic.partition_indexes:
             if index not in answers and not may_read(topic.name):
                 error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                answers[index] = PartitionResponse(partition_index=index, **told(error))
+                answers[index] = PartitionResponse(partition_index=index, **error_fields(error))
                 yield
             elif index not in answers:
                 answer = answers[index] = yield from _describe_partition(services, topic.name, index, remaining)
@@ -63,11 +65,11 @@ def _describe_partition(
 ) -> Generator[None, None, PartitionResponse]:
     answer = PartitionResponse(partition_index=index)
     try:
-        producers = services.replicas.held(topic, index).log.producers
+        producers = services.replicas.get_hosted(topic, index).log.producers
         if len(producers) > remaining:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The response would be too large: request fewer partitions")
     except KafkaError as error:
-        return PartitionResponse(partition_index=index, **told(error))
+        return PartitionResponse(partition_index=index, **error_fields(error))
     open_since = producers.transactions.open
     for producer_id, producer in producers.items():
         answer.active_producers.append(_encode_producer(producer_id, producer, open_since.get(producer_id, NONE)))
@@ -75,13 +77,13 @@ def _describe_partition(
     return answer
 
 
-def _encode_producer(producer_id: int, producer: Producer, open_since: int) -> ProducerState:
+def _encode_producer(producer_id: int, producer: ProducerStateEntry, open_since: int) -> ProducerState:
     last = producer.batches[-1] if producer.batches else None
     return ProducerState(
         producer_id=producer_id,
         producer_epoch=producer.epoch,
         last_sequence=NONE if last is None else last.last_sequence,
-        last_timestamp=producer.active_ms if last is None else last.timestamp_ms,
+        last_timestamp=producer.last_active_ms if last is None else last.timestamp_ms,
         coordinator_epoch=producer.coordinator_epoch,
         current_txn_start_offset=open_since,
     )

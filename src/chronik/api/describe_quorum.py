@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.api.shared.context import Context, Services
+from chronik.api.shared.context import RequestContext, Services
 from chronik.controller.quorum import TIME_UNKNOWN, Quorum, QuorumMember, describe_quorum
 from chronik.metadata.image import Image
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -18,8 +18,8 @@ from chronik.protocol.messages.describe_quorum import (
     QuorumListener,
     QuorumNode,
     QuorumPartitionData,
+    QuorumReplicaState,
     QuorumTopicData,
-    ReplicaState,
 )
 
 QUORUM_TOPIC: Final = "__cluster_metadata"
@@ -29,7 +29,7 @@ QUORUM_PARTITION: Final = 0
 PEER_LISTENER: Final = "CONTROLLER"
 
 
-async def handle(services: Services, request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
+async def handle(services: Services, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     response = DescribeQuorumResponse(error_message=None)
     asked = {(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions}
     found: Quorum | KafkaError | None = None
@@ -38,7 +38,7 @@ async def handle(services: Services, request: DescribeQuorumRequest, context: Co
             found = await describe_quorum(services.store, services.node_id)
             response.nodes = _encode_nodes(services.image, found, context.listener)
         except KafkaError as error:
-            found = error.without_frames()
+            found = error.without_traceback()
     now_ms = services.clock.now_ms()
     for topic in request.topics:
         answers = [
@@ -66,12 +66,12 @@ def _encode_partition(topic: str, index: int, found: Quorum | KafkaError | None,
     )
 
 
-def _encode_replica(member: QuorumMember, now_ms: int) -> ReplicaState:
-    return ReplicaState(
+def _encode_replica(member: QuorumMember, now_ms: int) -> QuorumReplicaState:
+    return QuorumReplicaState(
         replica_id=member.node_id,
         replica_directory_id=member.directory_id,
         log_end_offset=member.log_end_offset,
-        last_fetch_timestamp=_to_timestamp(member.heard_ms_ago, now_ms),
+        last_fetch_timestamp=_to_timestamp(member.last_contact_ms_ago, now_ms),
         last_caught_up_timestamp=_to_timestamp(member.caught_up_ms_ago, now_ms),
     )
 
@@ -85,7 +85,7 @@ def _encode_nodes(image: Image, quorum: Quorum, asked: str) -> list[QuorumNode]:
     nodes = []
     for member in quorum.members:
         node, broker = image.nodes.get(member.node_id), image.brokers.get(member.node_id)
-        place = broker.place(asked) if broker is not None else None
+        place = broker.listener_address(asked) if broker is not None else None
         if node is not None:
             listener = QuorumListener(name=PEER_LISTENER, host=node.host, port=node.port)
         elif place is not None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.leaders import gone_brokers, named_leader, offline_replicas, without_listener
-from chronik.api.shared.rights import may_do, operations_on
-from chronik.exchange import Reply
+from chronik.api.shared.authorization import authorization_check, authorized_operations
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.leaders import (
+    advertised_leader,
+    brokers_without_listener,
+    offline_replicas,
+    unreachable_brokers,
+)
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
-from chronik.metadata.names import name_fault
+from chronik.metadata.names import find_name_error
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_topic_partitions import (
@@ -19,15 +23,18 @@ from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 
 
 def handle(
-    services: Services, request: DescribeTopicPartitionsRequest, context: Context
+    services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> Reply[DescribeTopicPartitionsResponse]:
-    if context.may_be_behind:  # the partitions in the image may be outdated
+    if context.may_be_stale:  # the partitions in the image may be outdated
         code = ErrorCode.LEADER_NOT_AVAILABLE
-        may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=bool(request.topics))
+        may_see = authorization_check(
+            services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=bool(request.topics)
+        )
         names = sorted({topic.name for topic in request.topics} or filter(may_see, services.image.topics))
         topics = [
             DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
@@ -35,15 +42,17 @@ def handle(
             else _unauthorized_topic(name)
             for name in names
         ]
-        return Reply.of(DescribeTopicPartitionsResponse(topics=topics))
-    return Reply.of_steps(_describe_page(services, request, context))
+        return Reply.from_response(DescribeTopicPartitionsResponse(topics=topics))
+    return Reply.from_steps(_describe_page(services, request, context))
 
 
 def _describe_page(
-    services: Services, request: DescribeTopicPartitionsRequest, context: Context
+    services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = services.image
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=bool(request.topics))
+    may_see = authorization_check(
+        services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=bool(request.topics)
+    )
     names = sorted({topic.name for topic in request.topics} or image.topics)
     first_partition = 0
     if request.cursor is not None:
@@ -79,7 +88,7 @@ def _describe_page(
 
 
 def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
-    legal = name_fault(name) is None
+    legal = find_name_error(name) is None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
 
@@ -89,15 +98,15 @@ def _unauthorized_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _describe_topic(
-    services: Services, topic: Topic, first: int, remaining: int, context: Context
+    services: Services, topic: Topic, first: int, remaining: int, context: RequestContext
 ) -> DescribeTopicPartitionsResponseTopic:
     brokers = services.image.brokers
-    unreachable, unlisted = gone_brokers(services), without_listener(brokers, context.listener)
+    unreachable, unlisted = unreachable_brokers(services), brokers_without_listener(brokers, context.listener)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        topic_authorized_operations=operations_on(services, context, ResourceType.TOPIC, topic.name),
+        topic_authorized_operations=authorized_operations(services, context, AclResourceType.TOPIC, topic.name),
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=error,
@@ -111,6 +120,6 @@ def _describe_topic(
                 offline_replicas=offline_replicas(partition, brokers, unlisted),
             )
             for index, partition in enumerate(topic.partitions[first : first + remaining], first)
-            for leader, error in [named_leader(partition, unreachable, unlisted)]
+            for leader, error in [advertised_leader(partition, unreachable, unlisted)]
         ],
     )

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements
-from chronik.api.shared.rights import Judge, may_do
-from chronik.exchange import Reply
+from chronik.api.shared.authorization import NamePredicate, authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.long_responses import ResponseElements
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
 from chronik.metadata.records import Transaction
@@ -21,21 +20,24 @@ from chronik.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 
 
 def handle(
-    services: Services, request: DescribeTransactionsRequest, context: Context
+    services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> Reply[DescribeTransactionsResponse]:
-    return Reply.of_steps(_describe_all(services, request, context))
+    return Reply.from_steps(_describe_all(services, request, context))
 
 
 def _describe_all(
-    services: Services, request: DescribeTransactionsRequest, context: Context
+    services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeTransactionsResponse]:
-    states = Elements(DescribeTransactionsResponse, context.version)
-    may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
-    may_describe_topic = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=False)
+    states = ResponseElements(DescribeTransactionsResponse, context.version)
+    may_describe = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
+    may_describe_topic = authorization_check(
+        services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=False
+    )
     for transactional_id in dict.fromkeys(request.transactional_ids):
         try:
             if not may_describe(transactional_id):
@@ -45,15 +47,17 @@ def _describe_all(
                 raise KafkaError(found)
             states.add(_encode_transaction(services.image, found, may_describe_topic))
         except KafkaError as error:
-            states.refuse(DescribedTransaction(transactional_id=transactional_id, error_code=error.code))
+            states.add_error(DescribedTransaction(transactional_id=transactional_id, error_code=error.code))
         yield
-    return DescribeTransactionsResponse(transaction_states=states.as_array_of(DescribedTransaction))
+    return DescribeTransactionsResponse(transaction_states=states.to_list(DescribedTransaction))
 
 
-def _encode_transaction(image: Image, transaction: Transaction, may_describe_topic: Judge) -> DescribedTransaction:
+def _encode_transaction(
+    image: Image, transaction: Transaction, may_describe_topic: NamePredicate
+) -> DescribedTransaction:
     return DescribedTransaction(
         transactional_id=transaction.transactional_id,
-        transaction_state=transaction.state.label,
+        transaction_state=transaction.state.kafka_name,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_start_time_ms=transaction.began_ms,
         producer_id=transaction.producer_id,

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from chronik.admin.users import described
-from chronik.api.shared.context import Context, Services
-from chronik.exchange import Reply
+from chronik.admin.users import describe_user
+from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.image import Image
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.describe_user_scram_credentials import (
+    DescribedScramCredential,
     DescribedScramUser,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
-    ScramCredential,
 )
+from chronik.request_reply import Reply
 
 
 def handle(
-    services: Services, request: DescribeUserScramCredentialsRequest, context: Context
+    services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> Reply[DescribeUserScramCredentialsResponse]:
-    return Reply.of_steps(_describe_all(services.image, request))
+    return Reply.from_steps(_describe_all(services.image, request))
 
 
 def _describe_all(
@@ -42,8 +42,8 @@ def _describe_user(image: Image, name: str, count: int) -> DescribedScramUser:
         if count > 1:
             message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
             raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
-        found = described(image, name)
+        found = describe_user(image, name)
     except KafkaError as error:
-        return DescribedScramUser(user=name, **told(error))
-    infos = [ScramCredential(mechanism=mechanism, iterations=iterations) for mechanism, iterations in found]
+        return DescribedScramUser(user=name, **error_fields(error))
+    infos = [DescribedScramCredential(mechanism=mechanism, iterations=iterations) for mechanism, iterations in found]
     return DescribedScramUser(user=name, credential_infos=infos)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
-from chronik.admin.partitions import NamedPartition, Outcome, elect, in_need_of_election
-from chronik.api.shared.context import Context, Services
+from chronik.admin.partitions import NamedPartition, PartitionOutcome, elect_leaders, partitions_to_elect
+from chronik.api.shared.context import RequestContext, Services
+from chronik.protocol.error_responses import build_error_response, error_fields
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed, told
 from chronik.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -22,16 +22,16 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-async def handle(services: Services, request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
+async def handle(services: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     if request.election_type not in list(ElectionType):
-        return failed(ElectLeadersResponse, request, ErrorCode.INVALID_REQUEST)
+        return build_error_response(ElectLeadersResponse, request, ErrorCode.INVALID_REQUEST)
     unclean = request.election_type == ElectionType.UNCLEAN
     wanted = _requested_partitions(request)
     if wanted is not None:
-        return _response(zip(wanted, await elect(services.store, wanted, unclean=unclean), strict=True))
+        return _response(zip(wanted, await elect_leaders(services.store, wanted, unclean=unclean), strict=True))
     # All partitions: only those that need an election are named. The image may be stale, so others may have a leader.
-    wanted = list(in_need_of_election(services.image, unclean=unclean))
-    elected = zip(wanted, await elect(services.store, wanted, unclean=unclean), strict=True)
+    wanted = list(partitions_to_elect(services.image, unclean=unclean))
+    elected = zip(wanted, await elect_leaders(services.store, wanted, unclean=unclean), strict=True)
     return _response(each for each in elected if each[1] is None or each[1].code is not ErrorCode.ELECTION_NOT_NEEDED)
 
 
@@ -42,9 +42,9 @@ def _requested_partitions(request: ElectLeadersRequest) -> list[NamedPartition] 
     return list(dict.fromkeys(named))
 
 
-def _response(elected: Iterable[tuple[NamedPartition, Outcome]]) -> ElectLeadersResponse:
+def _response(elected: Iterable[tuple[NamedPartition, PartitionOutcome]]) -> ElectLeadersResponse:
     topics: dict[str, ReplicaElectionResult] = {}
     for named, error in elected:
-        result = PartitionResult(partition_id=named.partition, **told(error))
+        result = PartitionResult(partition_id=named.partition, **error_fields(error))
         topics.setdefault(named.topic, ReplicaElectionResult(topic=named.topic)).partition_result.append(result)
     return ElectLeadersResponse(replica_election_results=list(topics.values()))

@@ -6,32 +6,34 @@ the response contains the producer epoch of the next transaction.
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
-from chronik.api.shared.transactions import FirstVersions, refusal
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.transaction_errors import ErrorVersions, transaction_request_error
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
-FIRST_VERSIONS = FirstVersions(fenced=2, abortable=4)
+ERROR_VERSIONS = ErrorVersions(producer_fenced=2, transaction_abortable=4)
 FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
 
 
-async def handle(services: Services, request: EndTxnRequest, context: Context) -> EndTxnResponse:
-    if not may_do(services, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)(request.transactional_id):
+async def handle(services: Services, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    if not authorization_check(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)(
+        request.transactional_id
+    ):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    error = refusal(services.image, request.transactional_id)
+    error = transaction_request_error(services.image, request.transactional_id)
     if error is not None:
         return EndTxnResponse(error_code=error)
-    result = await services.transactions.end(
+    result = await services.transactions.end_transaction(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
         commit=request.committed,
-        bump=context.version >= FIRST_VERSION_OF_TRANSACTIONS_V2,
+        bump_epoch=context.version >= FIRST_VERSION_OF_TRANSACTIONS_V2,
     )
     return EndTxnResponse(
-        error_code=FIRST_VERSIONS.told(result.error, context.version),
+        error_code=ERROR_VERSIONS.translate(result.error, context.version),
         producer_id=result.producer_id,
         producer_epoch=result.producer_epoch,
     )

@@ -11,82 +11,83 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from chronik.api.fetching.look import (
+from chronik.api.fetching.message_sets import fetch_message_sets
+from chronik.api.fetching.partition_reads import (
     FIRST_VERSION_WITH_ENDPOINTS,
     FIRST_VERSION_WITH_TOPIC_IDS,
-    UNTOLD,
-    Answer,
-    is_cut_off,
-    look,
-    lost,
+    HIGH_WATERMARK_UNKNOWN,
+    FetchedPartitions,
+    add_not_leader_errors,
+    has_more_records,
+    read_partitions,
 )
-from chronik.api.fetching.message_sets import with_message_sets
-from chronik.api.shared.admission import CONFIRM_SECONDS
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.leaders import places
-from chronik.api.shared.rights import Judge, may_do
-from chronik.broker.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
-from chronik.broker.requests.purgatory import RecordsArrived
-from chronik.exchange import Disconnect, Outbox, Peer, Reply
+from chronik.api.shared.authorization import NamePredicate, authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.leaders import broker_endpoints
+from chronik.api.shared.read_consistency import CONFIRM_TIMEOUT_SECONDS
+from chronik.broker.requests.delayed_fetch import DelayedFetch
+from chronik.broker.requests.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    SessionPartition,
+)
 from chronik.limits import (
     FETCH_PARTITIONS_MAX,
     FETCH_RESPONSE_BYTES_MAX,
     FETCH_WAIT_SECONDS_MAX,
-    RESPONSE_BYTES_LEAST,
+    RESPONSE_BYTES_MIN,
     RESPONSES_BYTES_MAX,
 )
+from chronik.metadata.chunking import iter_chunks
 from chronik.metadata.records import Topic
-from chronik.metadata.slices import in_pieces
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import failed
-from chronik.protocol.messages.fetch import (
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    NodeEndpoint,
-)
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.messages.fetch import FetchableTopicResponse, FetchNodeEndpoint, FetchRequest, FetchResponse
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import ConnectedClient, Disconnect, Reply, UnsentByteCounter
 from chronik.scheduler import Work, yield_loop
-from chronik.security.sasl.session import Session
+from chronik.security.sasl.session import SaslSession
 
 FIRST_VERSION_WITH_BATCHES = 4
 FIRST_VERSION_WITH_SESSIONS = 7
 RESPONSE_MEMORY_FRACTION = 4
-PARTITIONS_LOOKED_AT_AT_ONCE = 2_000
+PARTITIONS_PER_ITERATION_MAX = 2_000
 FIRST_VERSION_WITH_NOT_AVAILABLE = 11
 READ_COMMITTED = 1
 
 
-def handle(services: Services, request: FetchRequest, context: Context) -> Reply[FetchResponse]:
+def handle(services: Services, request: FetchRequest, context: RequestContext) -> Reply[FetchResponse]:
     """Answer in the same event-loop iteration if there are enough records; wait for them otherwise."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # An unauthenticated client that poses as a follower could advance the high watermark.
-        return Reply.of(failed(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return Reply.from_response(build_error_response(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     _check_partition_count(request)
     wanted = _requested_partitions(request, context.version)
     may_read = None
     if services.authorizer is not None:
-        may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
-    if context.usage is not None and context.usage.must_fetch_later():
-        return Reply.of(_empty_response(services, request, context, wanted, may_read))
+        may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
+    if context.usage is not None and context.usage.is_fetch_throttled():
+        return Reply.from_response(_empty_response(services, request, context, wanted, may_read))
     try:
         session = _session(services, request, context, wanted, may_read)
     except KafkaError as error:
-        return Reply.of(FetchResponse(error_code=error.code))
+        return Reply.from_response(FetchResponse(error_code=error.code))
     if session is not None:
-        wanted = list(session.wanted.values())
-    pending_fetch = _Fetching(services, request, context, wanted, session, may_read)
+        wanted = list(session.partitions.values())
+    pending_fetch = _PendingFetch(services, request, context, wanted, session, may_read)
     if context.version < FIRST_VERSION_WITH_BATCHES:
-        return Reply.of_coroutine(with_message_sets(services, pending_fetch.begin, wanted, context.version))
-    return pending_fetch.begin()
+        return Reply.from_coroutine(fetch_message_sets(services, pending_fetch.start, wanted, context.version))
+    return pending_fetch.start()
 
 
 def _session(
     services: Services,
     request: FetchRequest,
-    context: Context,
-    wanted: list[FetchPartition],
-    may_read: Judge | None,
+    context: RequestContext,
+    wanted: list[SessionPartition],
+    may_read: NamePredicate | None,
 ) -> FetchSession | None:
     """Return the session that the request creates or continues, after updating it, or None.
 
@@ -98,17 +99,17 @@ def _session(
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
         if not _all_readable(services, wanted, by_id, may_read):
-            sessions.end(request.session_id, owner)
+            sessions.close(request.session_id, owner)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         forgotten = _forgotten_partitions(request, version)
         return sessions.resume(
-            request.session_id, request.session_epoch, wanted, forgotten, now, by_id=by_id, owner=owner
+            request.session_id, request.session_epoch, wanted, forgotten, now, uses_topic_ids=by_id, owner=owner
         )
     if request.session_id != NO_SESSION:
-        sessions.end(request.session_id, owner)
+        sessions.close(request.session_id, owner)
     if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch == INITIAL_EPOCH:
         return (
-            sessions.begin(wanted, now, by_id=by_id, owner=owner)
+            sessions.create(wanted, now, uses_topic_ids=by_id, owner=owner)
             if _all_readable(services, wanted, by_id, may_read)
             else None
         )
@@ -116,7 +117,11 @@ def _session(
 
 
 def _empty_response(
-    services: Services, request: FetchRequest, context: Context, wanted: list[FetchPartition], may_read: Judge | None
+    services: Services,
+    request: FetchRequest,
+    context: RequestContext,
+    wanted: list[SessionPartition],
+    may_read: NamePredicate | None,
 ) -> FetchResponse:
     """Return an empty response for a client that exceeds its quota.
 
@@ -131,7 +136,9 @@ def _empty_response(
     return FetchResponse(session_id=session.id if session else NO_SESSION)
 
 
-def _all_readable(services: Services, wanted: list[FetchPartition], by_id: bool, may_read: Judge | None) -> bool:
+def _all_readable(
+    services: Services, wanted: list[SessionPartition], by_id: bool, may_read: NamePredicate | None
+) -> bool:
     """Return whether all requested topics exist and the client may read them."""
     known: Mapping[Any, Topic] = services.image.topics_by_id if by_id else services.image.topics
     if not all(partition.topic in known for partition in wanted):
@@ -139,63 +146,63 @@ def _all_readable(services: Services, wanted: list[FetchPartition], by_id: bool,
     return may_read is None or all(may_read(known[partition.topic].name) for partition in wanted)
 
 
-def room_for_answer(outbox: Outbox) -> int:
+def response_bytes_max(outbox: UnsentByteCounter) -> int:
     """Return the maximum size of a fetch response: a fraction of the free response memory."""
     left = RESPONSES_BYTES_MAX - outbox.unsent_bytes
-    return max(min(left // RESPONSE_MEMORY_FRACTION, FETCH_RESPONSE_BYTES_MAX), RESPONSE_BYTES_LEAST)
+    return max(min(left // RESPONSE_MEMORY_FRACTION, FETCH_RESPONSE_BYTES_MAX), RESPONSE_BYTES_MIN)
 
 
-def patience_seconds(max_wait_ms: int) -> float:
+def fetch_timeout_seconds(max_wait_ms: int) -> float:
     """Return how long a fetch may wait: the client's `max_wait_ms`, limited to FETCH_WAIT_SECONDS_MAX."""
     return min(max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
 
 
-def _session_expiry(peer: Peer) -> float:
+def _session_expiry(peer: ConnectedClient) -> float:
     """Return when the client's SASL session expires, by the node's monotonic clock.
 
     A fetch waits no longer than that: the client has to reauthenticate before its next request.
     """
     session = peer.session
-    expires_at = session.expires_at if isinstance(session, Session) else None
+    expires_at = session.expires_at if isinstance(session, SaslSession) else None
     return float("inf") if expires_at is None else expires_at
 
 
-class _Fetching(Work):
+class _PendingFetch(Work):
     """A fetch request until it is answered, resumed by the scheduler when new records may complete it."""
 
     def __init__(
         self,
         services: Services,
         request: FetchRequest,
-        context: Context,
-        wanted: list[FetchPartition],
+        context: RequestContext,
+        wanted: list[SessionPartition],
         session: FetchSession | None,
-        may_read: Judge | None,
+        may_read: NamePredicate | None,
     ) -> None:
         super().__init__()
         self._services = services
         self._account = context.peer.account
         self._may_read = may_read
         self._request = request
-        self._hurry = context.hurry
+        self._hurry = context.early_completion
         self._version = context.version
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._listener = context.listener
         self._requested_partitions = wanted
         self._session = session
         self._deadline = min(
-            services.clock.monotonic() + patience_seconds(request.max_wait_ms), _session_expiry(context.peer)
+            services.clock.monotonic() + fetch_timeout_seconds(request.max_wait_ms), _session_expiry(context.peer)
         )
         self._usage = context.usage
         self._requested_bytes = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
         self._max_bytes = 0
-        self._arrived: RecordsArrived
+        self._arrived: DelayedFetch
         self._reply: Reply[FetchResponse]
 
-    def begin(self) -> Reply[FetchResponse]:
+    def start(self) -> Reply[FetchResponse]:
         """Read the partitions; wait for records if there are not enough."""
-        if len(self._requested_partitions) > PARTITIONS_LOOKED_AT_AT_ONCE:
-            return Reply.of_coroutine(self._start_in_slices())
+        if len(self._requested_partitions) > PARTITIONS_PER_ITERATION_MAX:
+            return Reply.from_coroutine(self._start_in_slices())
         return self._start()
 
     async def _start_in_slices(self) -> FetchResponse:
@@ -206,60 +213,66 @@ class _Fetching(Work):
         """
         self._max_bytes = self._response_bytes_max()
         found = self._empty_result()
-        for chunk in in_pieces(self._requested_partitions):
-            look(self._services, chunk, self._max_bytes, self._version, found, self._may_read)
+        for chunk in iter_chunks(self._requested_partitions):
+            read_partitions(self._services, chunk, self._max_bytes, self._version, found, self._may_read)
             await yield_loop()
         services = self._services
-        is_doubtful = services.may_be_replaced() or (found.is_doubtful and services.store.is_shared)
-        if not is_doubtful and self.is_enough(found):
-            return self.response(found)
+        is_doubtful = services.may_be_replaced() or (found.needs_confirmation and services.store.is_shared)
+        if not is_doubtful and self.can_respond(found):
+            return self.build_response(found)
         return cast(FetchResponse, await self._start())
 
     def _start(self) -> Reply[FetchResponse]:
         services = self._services
         if services.may_be_replaced() and not services.is_fenced():
-            return Reply.of_coroutine(self._read_when_confirmed())
-        result = self.look()
-        if result.is_doubtful and services.store.is_shared:
-            return Reply.of_coroutine(self._read_when_confirmed())
-        return Reply.of(self.response(result)) if self.is_enough(result) else self.wait_for_records(result)
+            return Reply.from_coroutine(self._read_when_confirmed())
+        result = self.read()
+        if result.needs_confirmation and services.store.is_shared:
+            return Reply.from_coroutine(self._read_when_confirmed())
+        return (
+            Reply.from_response(self.build_response(result))
+            if self.can_respond(result)
+            else self.wait_for_records(result)
+        )
 
-    def look(self) -> Answer:
+    def read(self) -> FetchedPartitions:
         self._max_bytes = self._response_bytes_max()
         found = self._empty_result()
-        return look(self._services, self._requested_partitions, self._max_bytes, self._version, found, self._may_read)
+        return read_partitions(
+            self._services, self._requested_partitions, self._max_bytes, self._version, found, self._may_read
+        )
 
-    def _empty_result(self) -> Answer:
-        return Answer([], [], 0, False, self._committed_only)
+    def _empty_result(self) -> FetchedPartitions:
+        return FetchedPartitions([], [], 0, False, self._committed_only)
 
     def _response_bytes_max(self) -> int:
-        allowed = min(self._requested_bytes, room_for_answer(self._services.outbox))
+        allowed = min(self._requested_bytes, response_bytes_max(self._services.outbox))
         return allowed if self._usage is None else min(allowed, self._usage.fetch_bytes_max)
 
     async def _read_when_confirmed(self) -> FetchResponse:
         """Read after a majority has confirmed that this node leads; otherwise return NOT_LEADER_OR_FOLLOWER errors."""
         try:
-            await self._services.store.read_barrier(CONFIRM_SECONDS)
+            await self._services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
         except KafkaError:
-            return self.response(lost(self._requested_partitions, self._empty_result()))
-        result = self.look()
-        if self.is_enough(result):
-            return self.response(result)
+            return self.build_response(add_not_leader_errors(self._requested_partitions, self._empty_result()))
+        result = self.read()
+        if self.can_respond(result):
+            return self.build_response(result)
         return cast(FetchResponse, await self.wait_for_records(result))
 
-    def is_enough(self, result: Answer) -> bool:
+    def can_respond(self, result: FetchedPartitions) -> bool:
         """Return whether the response can be sent: enough bytes, an error, or no reason to wait."""
         return (
             self._missing_bytes(result) <= 0
-            or result.urgent
+            or result.is_urgent
             or not self._requested_partitions
             or self._remaining_seconds <= 0
-            or self._services.replicas.stopping
-            or self._hurry.is_pressing
-            or is_cut_off(result)
+            or self._services.replicas.is_stopping
+            or self._hurry.must_complete
+            or has_more_records(result)
         )
 
-    def wait_for_records(self, result: Answer) -> Reply[FetchResponse]:
+    def wait_for_records(self, result: FetchedPartitions) -> Reply[FetchResponse]:
         """Register for append notifications, then wait until enough bytes are available or the timeout expires.
 
         Call this in the event-loop iteration that found too few bytes: an append in between would be missed.
@@ -269,9 +282,9 @@ class _Fetching(Work):
         self._register(result)
         return self._reply
 
-    def _register(self, result: Answer) -> None:
+    def _register(self, result: FetchedPartitions) -> None:
         authorizer = self._services.authorizer  # also a wake-up source: a permission may be revoked
-        self._arrived = RecordsArrived(
+        self._arrived = DelayedFetch(
             result.replicas if authorizer is None else [*result.replicas, authorizer],
             self._missing_bytes(result),
             self._remaining_seconds,
@@ -289,14 +302,16 @@ class _Fetching(Work):
         if self._reply.is_cancelled:
             return
         try:
-            if self._usage is not None and self._usage.must_fetch_later():  # other clients have used up the same quota
+            if (
+                self._usage is not None and self._usage.is_fetch_throttled()
+            ):  # other clients have used up the same quota
                 response = self._empty_response()
             else:
-                result = self.look()
-                if not self.is_enough(result):
+                result = self.read()
+                if not self.can_respond(result):
                     self._register(result)
                     return
-                response = self.response(result)
+                response = self.build_response(result)
         except Exception as error:  # on any error, the client must not be left waiting
             self._reply.fail(error)
         else:
@@ -310,26 +325,26 @@ class _Fetching(Work):
         """
         session = self._session
         if session is not None and self._request.session_epoch == INITIAL_EPOCH:
-            self._services.fetch_sessions.end(session.id, session.owner)
+            self._services.fetch_sessions.close(session.id, session.owner)
             session = None
         return FetchResponse(session_id=session.id if session else NO_SESSION)
 
     def _cancel_wait(self) -> None:
         """Cancel the wait, because the client has disconnected."""
-        self._arrived.stop()
+        self._arrived.cancel()
         self._services.scheduler.withdraw(self._account, self)
         del self._arrived
 
-    def response(self, result: Answer) -> FetchResponse:
+    def build_response(self, result: FetchedPartitions) -> FetchResponse:
         """Build the response, and charge the records to the client's quota."""
         if self._usage is not None:
-            self._usage.fetched(result.records_bytes)
+            self._usage.charge_fetch(result.records_bytes)
         response = _response(result, self._session, self._request.session_epoch > INITIAL_EPOCH, self._version)
-        if result.urgent and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
+        if result.is_urgent and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = _endpoints(self._services, result, self._listener)
         return response
 
-    def _missing_bytes(self, result: Answer) -> int:
+    def _missing_bytes(self, result: FetchedPartitions) -> int:
         return min(self._request.min_bytes, self._max_bytes) - result.records_bytes
 
     @property
@@ -337,26 +352,30 @@ class _Fetching(Work):
         return self._deadline - self._services.clock.monotonic()
 
 
-def _endpoints(services: Services, result: Answer, listener: str) -> list[NodeEndpoint]:
+def _endpoints(services: Services, result: FetchedPartitions, listener: str) -> list[FetchNodeEndpoint]:
     """Return the endpoints of the leaders that the response names."""
     leaders = {data.current_leader.leader_id for _, data in result.partitions}
     return [
-        NodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
-        for broker, place in places(services.image.brokers, leaders, listener)
+        FetchNodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
+        for broker, place in broker_endpoints(services.image.brokers, leaders, listener)
     ]
 
 
-def _response(result: Answer, session: FetchSession | None, incremental: bool, version: int) -> FetchResponse:
+def _response(
+    result: FetchedPartitions, session: FetchSession | None, incremental: bool, version: int
+) -> FetchResponse:
     """Build the response; an incremental one leaves out partitions that have not changed."""
     response = FetchResponse(session_id=session.id if session else NO_SESSION)
     by_topic: dict[str | bytes, FetchableTopicResponse] = {}
     for partition, data in result.partitions:
-        if data.error_code == UNTOLD and version < FIRST_VERSION_WITH_NOT_AVAILABLE:
+        if data.error_code == HIGH_WATERMARK_UNKNOWN and version < FIRST_VERSION_WITH_NOT_AVAILABLE:
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if session is not None:
-            has_changes = session.is_news(partition.key, data.high_watermark, data.log_start_offset, bool(data.records))
+            has_changes = session.must_include(
+                partition.key, data.high_watermark, data.log_start_offset, bool(data.records)
+            )
             if data.error_code:
-                session.failed(partition.key)
+                session.record_error(partition.key)
             elif incremental and not has_changes and data.diverging_epoch.epoch < 0:
                 continue
         topic = by_topic.get(partition.topic)
@@ -383,13 +402,13 @@ def _check_partition_count(request: FetchRequest) -> None:
         raise Disconnect(f"fetch request with more than {FETCH_PARTITIONS_MAX} partitions")
 
 
-def _requested_partitions(request: FetchRequest, version: int) -> list[FetchPartition]:
+def _requested_partitions(request: FetchRequest, version: int) -> list[SessionPartition]:
     """Return the requested partitions without duplicates; the last occurrence wins, as in Kafka."""
-    wanted: dict[tuple[str | bytes, int], FetchPartition] = {}
+    wanted: dict[tuple[str | bytes, int], SessionPartition] = {}
     for topic in request.topics:
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic
         for partition in topic.partitions:
-            wanted[key, partition.partition] = FetchPartition(
+            wanted[key, partition.partition] = SessionPartition(
                 topic=key,
                 partition=partition.partition,
                 fetch_offset=partition.fetch_offset,

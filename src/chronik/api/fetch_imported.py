@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.admin.imports import ImportedLogs, ends_of
-from chronik.api.shared.context import Context, Services
+from chronik.admin.topic_import import ImportLogWriter, read_log_offsets
+from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import MIB
-from chronik.metadata.slices import Pace
+from chronik.metadata.chunking import YieldTimer
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.fetch_imported import (
     FetchImportedPartition,
     FetchImportedRequest,
@@ -21,9 +21,9 @@ ANSWER_BYTES_MAX: Final = 8 * MIB
 """Maximum record bytes in a response, except for the last batch. Reading them blocks the event loop for some ms."""
 
 
-async def handle(services: Services, request: FetchImportedRequest, context: Context) -> FetchImportedResponse:
-    logs = ImportedLogs(services.store, services.replicas, request.import_id)
-    response, pace, left = FetchImportedResponse(), Pace(), ANSWER_BYTES_MAX
+async def handle(services: Services, request: FetchImportedRequest, context: RequestContext) -> FetchImportedResponse:
+    logs = ImportLogWriter(services.store, services.replicas, request.import_id)
+    response, pace, left = FetchImportedResponse(), YieldTimer(), ANSWER_BYTES_MAX
     for wanted in request.partitions:
         result = _read(logs, wanted, left)
         left -= len(result.records or b"")
@@ -32,13 +32,13 @@ async def handle(services: Services, request: FetchImportedRequest, context: Con
     return response
 
 
-def _read(logs: ImportedLogs, wanted: FetchImportedPartition, left: int) -> FetchImportedResult:
+def _read(logs: ImportLogWriter, wanted: FetchImportedPartition, left: int) -> FetchImportedResult:
     result = FetchImportedResult(topic_id=wanted.topic_id, partition=wanted.partition, records=b"")
     try:
-        replica = logs.replica(wanted.topic_id, wanted.partition)
-        result.log_start_offset, result.high_watermark, result.last_stable_offset = ends_of(replica)
+        replica = logs.find_replica(wanted.topic_id, wanted.partition)
+        result.log_start_offset, result.high_watermark, result.last_stable_offset = read_log_offsets(replica)
         if left > 0:
             result.records = replica.read(wanted.fetch_offset, min(wanted.max_bytes, left), min_one_batch=True)
     except KafkaError as error:
-        result.error_code, result.error_message = told(error).values()
+        result.error_code, result.error_message = error_fields(error).values()
     return result

@@ -9,14 +9,14 @@ from collections.abc import Generator
 from enum import IntEnum
 from typing import Final
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
-from chronik.api.shared.transactions import REFUSED, why_refused
-from chronik.exchange import Reply
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.transaction_errors import TRANSACTIONS_UNSUPPORTED_ERROR, transactions_unsupported_reason
 from chronik.limits import GROUP_ID_CHARACTERS_MAX, TRANSACTIONAL_ID_CHARACTERS_MAX
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse, FoundCoordinator
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 
 FIRST_VERSION_WITH_MANY_KEYS = 4
 NO_NODE = -1
@@ -28,24 +28,26 @@ class CoordinatorType(IntEnum):
     SHARE = 2
 
 
-_PERMISSIONS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
-    CoordinatorType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    CoordinatorType.TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+_PERMISSIONS: Final[dict[int, tuple[AclResourceType, ErrorCode]]] = {
+    CoordinatorType.GROUP: (AclResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    CoordinatorType.TRANSACTION: (AclResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
 """The resource that a client must be allowed to describe, and the error if it is not, by key type."""
 
 
-def handle(services: Services, request: FindCoordinatorRequest, context: Context) -> Reply[FindCoordinatorResponse]:
-    return Reply.of_steps(_find_all(services, request, context))
+def handle(
+    services: Services, request: FindCoordinatorRequest, context: RequestContext
+) -> Reply[FindCoordinatorResponse]:
+    return Reply.from_steps(_find_all(services, request, context))
 
 
 def _find_all(
-    services: Services, request: FindCoordinatorRequest, context: Context
+    services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> Generator[None, None, FindCoordinatorResponse]:
     has_many_keys = context.version >= FIRST_VERSION_WITH_MANY_KEYS
     found = []
     kind, refusal = _PERMISSIONS.get(request.key_type, (None, ErrorCode.NONE))
-    may_see = None if kind is None else may_do(services, context, Operation.DESCRIBE, kind)
+    may_see = None if kind is None else authorization_check(services, context, AclOperation.DESCRIBE, kind)
     for key in dict.fromkeys(request.coordinator_keys if has_many_keys else [request.key]):
         if may_see is None or may_see(key):
             found.append(_find(services, key, request.key_type, context.listener))
@@ -55,26 +57,26 @@ def _find_all(
     return _response(found, has_many_keys)
 
 
-def _find(services: Services, key: str, key_type: int, listener: str) -> Coordinator:
+def _find(services: Services, key: str, key_type: int, listener: str) -> FoundCoordinator:
     if key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
         return _failure(key, ErrorCode.INVALID_REQUEST, "Only consumer groups and transactions have a coordinator")
     coordinators = services.coordinators
     if key_type == CoordinatorType.TRANSACTION:
-        why = why_refused(services.image)
+        why = transactions_unsupported_reason(services.image)
         if why is not None:
-            return _failure(key, REFUSED, why)
+            return _failure(key, TRANSACTIONS_UNSUPPORTED_ERROR, why)
         coordinators = services.transaction_coordinators
     length_error = _length_error(services, key, key_type)
     if length_error is not None:
         return length_error
-    broker = services.image.brokers.get(coordinators.node_of(key))
-    place = broker.place(listener) if broker is not None else None
-    if broker is None or place is None or broker.fenced or services.is_gone(broker.id):
+    broker = services.image.brokers.get(coordinators.coordinator_of(key))
+    place = broker.listener_address(listener) if broker is not None else None
+    if broker is None or place is None or broker.is_fenced or services.is_unreachable(broker.id):
         return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
-    return Coordinator(key=key, node_id=broker.id, host=place.host, port=place.port, error_message=None)
+    return FoundCoordinator(key=key, node_id=broker.id, host=place.host, port=place.port, error_message=None)
 
 
-def _length_error(services: Services, key: str, key_type: int) -> Coordinator | None:
+def _length_error(services: Services, key: str, key_type: int) -> FoundCoordinator | None:
     """Return the error of a key that is too long, unless it exists: earlier versions of Chronik had no limit."""
     if key_type == CoordinatorType.TRANSACTION:
         longest, code = TRANSACTIONAL_ID_CHARACTERS_MAX, ErrorCode.INVALID_REQUEST
@@ -87,11 +89,11 @@ def _length_error(services: Services, key: str, key_type: int) -> Coordinator | 
     return _failure(key, code, f"The id has {len(key)} characters; the maximum is {longest}")
 
 
-def _failure(key: str, code: ErrorCode, message: str) -> Coordinator:
-    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=message)
+def _failure(key: str, code: ErrorCode, message: str) -> FoundCoordinator:
+    return FoundCoordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=message)
 
 
-def _response(found: list[Coordinator], has_many_keys: bool) -> FindCoordinatorResponse:
+def _response(found: list[FoundCoordinator], has_many_keys: bool) -> FindCoordinatorResponse:
     if has_many_keys:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found

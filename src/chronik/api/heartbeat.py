@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
-async def handle(services: Services, request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
-    if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
-        return failed(HeartbeatResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+async def handle(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+        return build_error_response(HeartbeatResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     code = await services.groups.heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
+from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.commands.transactions import HoldCommits, ReleaseCommits
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.hold_commits import HoldCommitsRequest, HoldCommitsResponse
 
 
-async def handle(services: Services, request: HoldCommitsRequest, context: Context) -> HoldCommitsResponse:
+async def handle(services: Services, request: HoldCommitsRequest, context: RequestContext) -> HoldCommitsResponse:
     try:
         if request.hold:
             result = await services.store.propose(ReleaseCommits(request.hold))
             return HoldCommitsResponse(hold=request.hold, was_in_force=bool(result.value))
         return HoldCommitsResponse(hold=(await services.store.propose(HoldCommits())).value)
     except KafkaError as error:
-        return HoldCommitsResponse(**told(error))
+        return HoldCommitsResponse(**error_fields(error))

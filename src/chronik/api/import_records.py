@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from chronik.admin.imports import ImportedLogs
-from chronik.api.shared.context import Context, Services
-from chronik.metadata.slices import in_pieces
+from chronik.admin.topic_import import ImportLogWriter
+from chronik.api.shared.context import RequestContext, Services
+from chronik.metadata.chunking import iter_chunks
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.import_records import (
     ImportedPartition,
     ImportedPartitionResult,
@@ -17,15 +17,15 @@ from chronik.protocol.messages.import_records import (
 )
 
 
-async def handle(services: Services, request: ImportRecordsRequest, context: Context) -> ImportRecordsResponse:
-    logs = ImportedLogs(services.store, services.replicas, request.import_id)
+async def handle(services: Services, request: ImportRecordsRequest, context: RequestContext) -> ImportRecordsResponse:
+    logs = ImportLogWriter(services.store, services.replicas, request.import_id)
     response = ImportRecordsResponse()
-    for chunk in in_pieces(request.partitions):
+    for chunk in iter_chunks(request.partitions):
         response.partitions += await asyncio.gather(*(_append(logs, each, request.timeout_ms) for each in chunk))
     return response
 
 
-async def _append(logs: ImportedLogs, wanted: ImportedPartition, timeout_ms: int) -> ImportedPartitionResult:
+async def _append(logs: ImportLogWriter, wanted: ImportedPartition, timeout_ms: int) -> ImportedPartitionResult:
     result = ImportedPartitionResult(topic_id=wanted.topic_id, partition=wanted.partition)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
@@ -35,7 +35,7 @@ async def _append(logs: ImportedLogs, wanted: ImportedPartition, timeout_ms: int
     except TimeoutError:
         result.error_code = ErrorCode.REQUEST_TIMED_OUT
     except KafkaError as error:
-        result.error_code, result.error_message = told(error).values()
+        result.error_code, result.error_message = error_fields(error).values()
     else:
         result.log_start_offset, result.log_end_offset, result.last_stable_offset = ends
     return result

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from chronik.admin.imported_security import import_acls, import_quotas, import_users, refuse_without_import
-from chronik.admin.quotas import WantedQuotas
-from chronik.api.shared.context import Context, Services
+from chronik.admin.quotas import QuotaChangeRequest
+from chronik.admin.security_import import check_import_in_progress, import_acls, import_quotas, import_users
+from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.commands.users import ScramKeys
 from chronik.metadata.records import Acl
 from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.import_security import (
     ImportedAcl,
     ImportedQuotas,
@@ -17,10 +17,10 @@ from chronik.protocol.messages.import_security import (
     ImportSecurityRequest,
     ImportSecurityResponse,
 )
-from chronik.security.quotas.entities import Change
+from chronik.security.quotas.entities import QuotaValueChange
 
 
-async def handle(services: Services, request: ImportSecurityRequest, context: Context) -> ImportSecurityResponse:
+async def handle(services: Services, request: ImportSecurityRequest, context: RequestContext) -> ImportSecurityResponse:
     return await import_security(services.store, request)
 
 
@@ -28,12 +28,12 @@ async def import_security(store: MetadataStore, request: ImportSecurityRequest) 
     """Import users, ACLs and quotas; errors are returned in the response."""
     try:
         await store.read_barrier()
-        refuse_without_import(store, request.import_id)
+        check_import_in_progress(store, request.import_id)
         await import_users(store, {user.name: _decode_scram_keys(user) for user in request.users})
         await import_acls(store, [_decode_acl(each) for each in request.acls])
         await import_quotas(store, [_decode_quotas(each) for each in request.quotas])
     except KafkaError as error:
-        return ImportSecurityResponse(**told(error))
+        return ImportSecurityResponse(**error_fields(error))
     return ImportSecurityResponse()
 
 
@@ -47,6 +47,6 @@ def _decode_acl(acl: ImportedAcl) -> Acl:
     return Acl(acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
 
 
-def _decode_quotas(quotas: ImportedQuotas) -> WantedQuotas:
+def _decode_quotas(quotas: ImportedQuotas) -> QuotaChangeRequest:
     entity = tuple((each.kind, each.name) for each in quotas.entity)
-    return WantedQuotas(entity, [Change(each.key, each.value) for each in quotas.values])
+    return QuotaChangeRequest(entity, [QuotaValueChange(each.key, each.value) for each in quotas.values])

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from chronik.admin.configs import Change, ConfigAdmin, Resource
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.many_changes import changed, named_once
-from chronik.api.shared.rights import check_configs
+from chronik.admin.configs import ConfigAdmin, ConfigChange, ConfigResourceKey
+from chronik.api.shared.authorization import require_config_permission
+from chronik.api.shared.bulk_changes import apply_each, index_unique
+from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from chronik.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResource,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from chronik.protocol.permissions import Operation
+from chronik.protocol.permissions import AclOperation
 
 
 async def handle(
-    services: Services, request: IncrementalAlterConfigsRequest, context: Context
+    services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     configs = ConfigAdmin(services.config, services.store, services.configs, services.clock)
 
-    async def change(wanted: AlterConfigsResource) -> None:
-        resource = Resource(wanted.resource_type, wanted.resource_name)
-        check_configs(services, context, Operation.ALTER_CONFIGS, *resource)
-        changes = [Change(config.name, config.value, config.config_operation) for config in wanted.configs]
-        await configs.change(resource, changes, validate_only=request.validate_only)
+    async def change(wanted: IncrementalAlterConfigsResource) -> None:
+        resource = ConfigResourceKey(wanted.resource_type, wanted.resource_name)
+        require_config_permission(services, context, AclOperation.ALTER_CONFIGS, *resource)
+        changes = [ConfigChange(config.name, config.value, config.config_operation) for config in wanted.configs]
+        await configs.alter(resource, changes, validate_only=request.validate_only)
 
-    resources = await named_once(request.resources, lambda each: (each.resource_type, each.resource_name))
-    outcomes = changed(resources, change, lambda _: "Each resource must appear at most once.")
+    resources = await index_unique(request.resources, lambda each: (each.resource_type, each.resource_name))
+    outcomes = apply_each(resources, change, lambda _: "Each resource must appear at most once.")
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(resource_type=kind, resource_name=name, **outcome)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
 from chronik.groups.requests import JoinRequest
 from chronik.limits import CLIENT_ID_CHARACTERS_MAX
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 FIRST_VERSION_WITH_KNOWN_MEMBERS = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
-async def handle(services: Services, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
-    if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
-        return failed(JoinGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+async def handle(services: Services, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+        return build_error_response(JoinGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     rebalance_timeout_ms = request.rebalance_timeout_ms
     if rebalance_timeout_ms < 0:  # version 0 has no such field
         rebalance_timeout_ms = request.session_timeout_ms

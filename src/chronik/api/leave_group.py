@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
 from chronik.groups.requests import LeaveRequest, LeavingMember
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 FIRST_VERSION_WITH_MANY_MEMBERS = 3
 
 
-async def handle(services: Services, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
-    if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
-        return failed(LeaveGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+async def handle(services: Services, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+        return build_error_response(LeaveGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     has_many_members = context.version >= FIRST_VERSION_WITH_MANY_MEMBERS
     if has_many_members:
         leaving = tuple(

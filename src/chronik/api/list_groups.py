@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do, may_with_cluster
-from chronik.exchange import Reply
-from chronik.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.api.shared.authorization import authorization_check, is_authorized_on_cluster
+from chronik.api.shared.context import RequestContext, Services
+from chronik.protocol.messages.list_groups import ListGroupsGroup, ListGroupsRequest, ListGroupsResponse
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 
 
-def handle(services: Services, request: ListGroupsRequest, context: Context) -> Reply[ListGroupsResponse]:
-    return Reply.of_steps(_list_groups(services, request, context))
+def handle(services: Services, request: ListGroupsRequest, context: RequestContext) -> Reply[ListGroupsResponse]:
+    return Reply.from_steps(_list_groups(services, request, context))
 
 
 def _list_groups(
-    services: Services, request: ListGroupsRequest, context: Context
+    services: Services, request: ListGroupsRequest, context: RequestContext
 ) -> Generator[None, None, ListGroupsResponse]:
     """List the groups that the client may describe; all of them if it may describe the cluster."""
     groups = []
-    may_see_all = may_with_cluster(services, context, Operation.DESCRIBE, audited=False)
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP, audited=False)
-    for group in services.groups.list_in_steps(request.states_filter, request.types_filter):
+    may_see_all = is_authorized_on_cluster(services, context, AclOperation.DESCRIBE, audited=False)
+    may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP, audited=False)
+    for group in services.groups.iterate_groups(request.states_filter, request.types_filter):
         if group is not None and (may_see_all or may_see(group.group_id)):
             groups.append(
-                ListedGroup(
+                ListGroupsGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type,
                     group_state=group.state,

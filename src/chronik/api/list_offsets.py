@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
 from chronik.broker.replica import Replica
-from chronik.exchange import Reply
-from chronik.log.times import TimedBatch, TimedOffset, first_in, first_or_start
-from chronik.metadata.slices import in_pieces
-from chronik.protocol.budget import Budget
+from chronik.log.timestamp_lookup import TimestampedBatch, TimestampedOffset, find_record, find_record_or_batch_start
+from chronik.metadata.chunking import iter_chunks
+from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,7 +25,8 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 from chronik.scheduler import Steps
 
 LATEST = -1
@@ -49,19 +49,21 @@ IMMEDIATE_PARTITIONS_MAX = 500
 """Maximum number of partitions that are answered in the same event-loop iteration. Each takes a few µs."""
 
 
-def handle(services: Services, request: ListOffsetsRequest, context: Context) -> Reply[ListOffsetsResponse]:
+def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Reply[ListOffsetsResponse]:
     """Return offsets as for a consumer, whatever replica id the request has.
 
     Replicas use the peer protocol, and kafka-python 3.0.11 sends replica id 0.
     """
     lookup = _OffsetLookup(services, context, committed_only=request.isolation_level == READ_COMMITTED)
     if sum(len(topic.partitions) for topic in request.topics) > IMMEDIATE_PARTITIONS_MAX:
-        return Reply.of_steps(lookup.look_up_all(request))
+        return Reply.from_steps(lookup.look_up_all(request))
     wanted = _requested_partitions(request)
     if any(_is_timestamp_lookup(partition) for _, partition in wanted):
-        return Reply.of_steps(lookup.look_up_all(request))
+        return Reply.from_steps(lookup.look_up_all(request))
     lookup.count_occurrences(wanted)
-    return Reply.of(_response(request, [lookup.look_up_special(topic, partition) for topic, partition in wanted]))
+    return Reply.from_response(
+        _response(request, [lookup.look_up_special(topic, partition) for topic, partition in wanted])
+    )
 
 
 def _requested_partitions(request: ListOffsetsRequest) -> list[tuple[str, ListOffsetsPartition]]:
@@ -92,16 +94,16 @@ class _OffsetLookup:
     def __init__(
         self,
         services: Services,
-        context: Context,
+        context: RequestContext,
         *,
         committed_only: bool,
     ) -> None:
         self._services = services
         self._committed_only = committed_only
         self._version = context.version
-        self._may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC)
+        self._may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC)
         self._occurrences: Counter[tuple[str, int]] = Counter()
-        self._loop_budget = Budget.on_loop()
+        self._loop_budget = DecompressionBudget.for_event_loop()
 
     def count_occurrences(self, wanted: Iterable[tuple[str, ListOffsetsPartition]]) -> None:
         """Count how often the request names each partition, to reject duplicates."""
@@ -110,7 +112,7 @@ class _OffsetLookup:
     def look_up_all(self, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
         """Look up all partitions in steps, by timestamp or by special offset."""
         wanted = _requested_partitions(request)
-        for chunk in in_pieces(wanted):
+        for chunk in iter_chunks(wanted):
             self.count_occurrences(chunk)
             yield None
         answers = []
@@ -126,7 +128,7 @@ class _OffsetLookup:
         """Look up a special offset, such as LATEST or EARLIEST."""
         try:
             replica = self._find(topic, wanted)
-            end_offset = replica.readable_end(committed_only=self._committed_only)
+            end_offset = replica.readable_end_offset(committed_only=self._committed_only)
             return self._to_response(replica, wanted, _special_offset(replica, wanted.timestamp, end_offset))
         except KafkaError as error:
             return _failure(wanted, error.code)
@@ -155,11 +157,11 @@ class _OffsetLookup:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._occurrences[topic, wanted.partition_index] > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        replica = self._services.replicas.by_name(topic, wanted.partition_index)
+        replica = self._services.replicas.get_leader(topic, wanted.partition_index)
         replica.check_epoch(wanted.current_leader_epoch)
         if self._version < FIRST_VERSION_OF.get(wanted.timestamp, 0):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) and not replica.knows_high_watermark:
+        if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) and not replica.is_high_watermark_known:
             known = self._version >= FIRST_VERSION_WITH_NOT_AVAILABLE
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
         return replica
@@ -175,20 +177,24 @@ class _OffsetLookup:
                 return NOT_FOUND
             found = yield from self._find_record(timed)
             start_offset = timed.end_offset
-        return NOT_FOUND if found.offset >= replica.readable_end(committed_only=self._committed_only) else found
+        return NOT_FOUND if found.offset >= replica.readable_end_offset(committed_only=self._committed_only) else found
 
-    def _find_record(self, timed: TimedBatch) -> Steps[TimedOffset | None]:
+    def _find_record(self, timed: TimestampedBatch) -> Steps[TimestampedOffset | None]:
         try:
-            return first_in(timed, self._loop_budget)
+            return find_record(timed, self._loop_budget)
         except RecordsTooLarge:
-            budget = Budget.for_bytes(len(timed.batch))
-            return (yield from self._services.openings.run_in_thread_as_step(partial(first_or_start, timed), budget))
+            budget = DecompressionBudget.for_request(len(timed.batch))
+            return (
+                yield from self._services.decompressor.run_in_thread_as_step(
+                    partial(find_record_or_batch_start, timed), budget
+                )
+            )
 
 
-def _find_batch(replica: Replica, timestamp: int, start_offset: int) -> TimedBatch | None:
+def _find_batch(replica: Replica, timestamp: int, start_offset: int) -> TimestampedBatch | None:
     if timestamp == MAX_TIMESTAMP:
-        return replica.log.batch_with_max_timestamp(start_offset)
-    return replica.log.batch_for_timestamp(timestamp, start_offset)
+        return replica.log.find_batch_with_max_timestamp(start_offset)
+    return replica.log.find_batch_by_timestamp(timestamp, start_offset)
 
 
 def _special_offset(replica: Replica, timestamp: int, end_offset: int) -> _OffsetResult:
@@ -196,7 +202,7 @@ def _special_offset(replica: Replica, timestamp: int, end_offset: int) -> _Offse
     if timestamp == LATEST:
         return end_offset, UNKNOWN, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, UNKNOWN, log.epochs.range_at(log.log_start_offset)[0]
+        return log.log_start_offset, UNKNOWN, log.epochs.epoch_at(log.log_start_offset)[0]
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

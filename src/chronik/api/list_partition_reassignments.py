@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from chronik.api.shared.context import Context, Services
-from chronik.exchange import Reply
+from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.image import Image
 from chronik.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -13,18 +12,19 @@ from chronik.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from chronik.request_reply import Reply
 
 
 def handle(
-    services: Services, request: ListPartitionReassignmentsRequest, context: Context
+    services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> Reply[ListPartitionReassignmentsResponse]:
     if request.topics is None:
         partitions_by_topic = {name: range(len(topic.partitions)) for name, topic in services.image.topics.items()}
-        return Reply.of_steps(_list_reassignments(services.image, partitions_by_topic))
+        return Reply.from_steps(_list_reassignments(services.image, partitions_by_topic))
     named: dict[str, list[int]] = {}
     for topic in request.topics:
         named.setdefault(topic.name, []).extend(topic.partition_indexes)
-    return Reply.of_steps(_list_reassignments(services.image, named))
+    return Reply.from_steps(_list_reassignments(services.image, named))
 
 
 def _list_reassignments(

@@ -4,38 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
-from chronik.exchange import Reply
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.linear_regex import Pattern, PatternError
 from chronik.metadata.records import Transaction, TransactionState
-from chronik.patterns import Pattern, PatternError
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 
-KNOWN_STATES = {*(state.label for state in TransactionState), "Dead", "PrepareEpochFence"}
+KNOWN_STATES = {*(state.kafka_name for state in TransactionState), "Dead", "PrepareEpochFence"}
 """Valid state filters. The last two are states of Kafka that do not occur in Chronik."""
 
 
-def handle(services: Services, request: ListTransactionsRequest, context: Context) -> Reply[ListTransactionsResponse]:
+def handle(
+    services: Services, request: ListTransactionsRequest, context: RequestContext
+) -> Reply[ListTransactionsResponse]:
     try:
         pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except PatternError:
-        return Reply.of(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
-    return Reply.of_steps(_list_transactions(services, request, context, pattern))
+        return Reply.from_response(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
+    return Reply.from_steps(_list_transactions(services, request, context, pattern))
 
 
 def _list_transactions(
-    services: Services, request: ListTransactionsRequest, context: Context, pattern: Pattern | None
+    services: Services, request: ListTransactionsRequest, context: RequestContext, pattern: Pattern | None
 ) -> Generator[None, None, ListTransactionsResponse]:
     listed = []
     matches_filter = _build_filter(request, services.clock.now_ms())
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, audited=False)
-    for each in services.transactions.list_in_steps():
+    may_see = authorization_check(
+        services, context, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, audited=False
+    )
+    for each in services.transactions.iterate_transactions():
         yield
         if each is not None and matches_filter(each) and may_see(each.transactional_id):
             if pattern is not None and not (yield from pattern.match_in_steps(each.transactional_id)):
@@ -44,7 +48,7 @@ def _list_transactions(
                 ListedTransaction(
                     transactional_id=each.transactional_id,
                     producer_id=each.producer_id,
-                    transaction_state=each.state.label,
+                    transaction_state=each.state.kafka_name,
                 )
             )
     unknown = [name for name in dict.fromkeys(request.state_filters) if name not in KNOWN_STATES]
@@ -56,10 +60,10 @@ def _build_filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Tr
     age_ms = request.duration_filter
 
     def matches_filter(transaction: Transaction) -> bool:
-        if states and transaction.state.label not in states:
+        if states and transaction.state.kafka_name not in states:
             return False
         if producer_ids and transaction.producer_id not in producer_ids:
             return False
-        return age_ms < 0 or (not transaction.state.is_at_rest and now_ms - transaction.began_ms > age_ms)
+        return age_ms < 0 or (not transaction.state.is_idle and now_ms - transaction.began_ms > age_ms)
 
     return matches_filter

@@ -10,26 +10,30 @@ import logging
 from collections.abc import Collection, Generator, Mapping
 from typing import Final
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.leaders import (
-    controller_for,
-    gone_brokers,
-    named_leader,
-    offline_replicas,
-    places,
-    without_listener,
+from chronik.api.shared.authorization import (
+    authorization_check,
+    authorized_cluster_operations,
+    authorized_operations,
+    is_authorized_on_cluster,
 )
-from chronik.api.shared.long_answers import Elements, once
-from chronik.api.shared.rights import may_do, may_with_cluster, operations_on, operations_on_cluster
-from chronik.api.shared.topic_bytes import Form
-from chronik.exchange import Disconnect, Reply
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.encoded_topic_cache import EncodingKey
+from chronik.api.shared.leaders import (
+    advertised_controller,
+    advertised_leader,
+    broker_endpoints,
+    brokers_without_listener,
+    offline_replicas,
+    unreachable_brokers,
+)
+from chronik.api.shared.long_responses import ResponseElements, deduplicate
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image
-from chronik.metadata.names import name_fault
+from chronik.metadata.names import find_name_error
 from chronik.metadata.records import Broker, Topic
 from chronik.protocol.codec import encode_element
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -38,7 +42,8 @@ from chronik.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from chronik.protocol.permissions import ALL_ON_TOPIC, Operation, ResourceType
+from chronik.protocol.permissions import TOPIC_OPERATION_BITS, AclOperation, AclResourceType
+from chronik.request_reply import Disconnect, Reply
 from chronik.scheduler import run_in_slices
 
 logger = logging.getLogger("chronik.api")
@@ -46,7 +51,7 @@ logger = logging.getLogger("chronik.api")
 FIRST_VERSION_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
-LEFT_ALONE_SECONDS = 11.0
+DISCONNECT_GRACE_SECONDS = 11.0
 """Seconds after connecting during which a client of a fenced node is not disconnected; perhaps no other node is better.
 
 Clients back off longer the more often they had to reconnect recently; librdkafka resets that after 10 s.
@@ -61,30 +66,30 @@ _RETRIABLE_ERRORS = dict.fromkeys(
 """Errors that are replaced by LEADER_NOT_AVAILABLE, because it is the one that every client retries."""
 
 
-def handle(services: Services, request: MetadataRequest, context: Context) -> Reply[MetadataResponse]:
+def handle(services: Services, request: MetadataRequest, context: RequestContext) -> Reply[MetadataResponse]:
     """Answer in the same event-loop iteration, unless topics must be created or there are very many of them."""
     if context.version < FIRST_VERSION_BY_ID and any(_has_topic_id(topic) for topic in request.topics or ()):
-        return Reply.of(failed(MetadataResponse, request, ErrorCode.INVALID_REQUEST))
-    if context.may_be_behind:
+        return Reply.from_response(build_error_response(MetadataResponse, request, ErrorCode.INVALID_REQUEST))
+    if context.may_be_stale:
         _disconnect_from_fenced_node(services, request, context)
-        return Reply.of_steps(_build_stale_response(services, request, context))
-    context.peer.was_answered, context.peer.was_sent_away = True, False
+        return Reply.from_steps(_build_stale_response(services, request, context))
+    context.peer.has_current_metadata, context.peer.was_redirected = True, False
     missing = _topics_to_create(services, request)
     failures = {} if services.authorizer is None else _creation_errors(services, context, missing)
     missing = {name: None for name in missing if name not in failures}
     if not missing:
-        return Reply.of_steps(_build_current_response(services, request, context, failures))
+        return Reply.from_steps(_build_current_response(services, request, context, failures))
     if services.is_fenced():  # a fenced node cannot create topics
         failures |= dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
-        return Reply.of_steps(_build_current_response(services, request, context, failures))
-    return Reply.of_coroutine(_create_and_respond(services, request, context, missing, failures))
+        return Reply.from_steps(_build_current_response(services, request, context, failures))
+    return Reply.from_coroutine(_create_and_respond(services, request, context, missing, failures))
 
 
 def _has_topic_id(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or topic.topic_id != ZERO_ID
 
 
-def _disconnect_from_fenced_node(services: Services, request: MetadataRequest, context: Context) -> None:
+def _disconnect_from_fenced_node(services: Services, request: MetadataRequest, context: RequestContext) -> None:
     """Raise Disconnect on the second Metadata request of a connection to a fenced node.
 
     librdkafka does not try another node as long as it has a working connection. A client that has been connected for
@@ -93,10 +98,12 @@ def _disconnect_from_fenced_node(services: Services, request: MetadataRequest, c
     """
     if services.is_fenced():
         peer = context.peer
-        is_new = not peer.was_answered and services.clock.monotonic() - peer.connected_at <= LEFT_ALONE_SECONDS
-        if not is_new and (peer.was_sent_away or not _has_all_topics(services.image, request)):
+        is_new = (
+            not peer.has_current_metadata and services.clock.monotonic() - peer.connected_at <= DISCONNECT_GRACE_SECONDS
+        )
+        if not is_new and (peer.was_redirected or not _has_all_topics(services.image, request)):
             raise Disconnect("this node is fenced; the client was referred to other brokers and must reconnect")
-        peer.was_sent_away = True
+        peer.was_redirected = True
 
 
 def _has_all_topics(image: Image, request: MetadataRequest) -> bool:
@@ -110,7 +117,7 @@ def _find_topic(image: Image, wanted: MetadataRequestTopic) -> Topic | None:
 
 
 def _build_stale_response(
-    services: Services, request: MetadataRequest, context: Context
+    services: Services, request: MetadataRequest, context: RequestContext
 ) -> Generator[None, None, MetadataResponse]:
     """Build a response from an image that may be stale: brokers, and topics with partitions but without leaders.
 
@@ -118,9 +125,11 @@ def _build_stale_response(
     makes them retry. A topic that is not in the image may be new, so its error is LEADER_NOT_AVAILABLE.
     """
     form = context.version, request.include_topic_authorized_operations, context.listener
-    topics = Elements(MetadataResponse, context.version)
+    topics = ResponseElements(MetadataResponse, context.version)
     is_all_topics, named = _requested_topics(services, request, context.version)
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not is_all_topics)
+    may_see = authorization_check(
+        services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=not is_all_topics
+    )
     for wanted in named:
         yield
         code = ErrorCode.LEADER_NOT_AVAILABLE
@@ -132,37 +141,41 @@ def _build_stale_response(
         topic = _find_topic(services.image, wanted) if code is ErrorCode.LEADER_NOT_AVAILABLE else None
         try:
             if topic is not None:
-                found = topic_answer(services.image, topic, form, gone=services.image.brokers)
+                found = build_topic(services.image, topic, form, unreachable=services.image.brokers)
                 if form[1] and services.authorizer is not None:
-                    found.topic_authorized_operations = operations_on(services, context, ResourceType.TOPIC, topic.name)
+                    found.topic_authorized_operations = authorized_operations(
+                        services, context, AclResourceType.TOPIC, topic.name
+                    )
                 topics.add(found)
         except KafkaError as error:
             topic, code = None, error.code
         if topic is None:
-            topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
+            topics.add_error(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
     response = _build_response(services, request, context)
-    response.topics = topics.as_array_of(MetadataResponseTopic)
+    response.topics = topics.to_list(MetadataResponseTopic)
     if not response.brokers:
         response.brokers = _encode_brokers(services.image.brokers, context.listener)
     return response
 
 
-def _build_response(services: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
+def _build_response(services: Services, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     image, listener = services.image, context.listener
     response = MetadataResponse(
         cluster_id=image.cluster_id,
-        controller_id=controller_for(services, listener),
-        brokers=_encode_brokers({key: broker for key, broker in image.brokers.items() if not broker.fenced}, listener),
+        controller_id=advertised_controller(services, listener),
+        brokers=_encode_brokers(
+            {key: broker for key, broker in image.brokers.items() if not broker.is_fenced}, listener
+        ),
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = operations_on_cluster(services, context)
+        response.cluster_authorized_operations = authorized_cluster_operations(services, context)
     return response
 
 
 def _encode_brokers(brokers: Mapping[int, Broker], listener: str) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
-        for broker, place in places(brokers, brokers, listener)
+        for broker, place in broker_endpoints(brokers, brokers, listener)
     ]
 
 
@@ -179,11 +192,11 @@ def _topics_to_create(services: Services, request: MetadataRequest) -> dict[str,
     return missing if missing and services.configs.broker_flag("auto.create.topics.enable") else {}
 
 
-def _creation_errors(services: Services, context: Context, missing: dict[str, None]) -> dict[str, ErrorCode]:
+def _creation_errors(services: Services, context: RequestContext, missing: dict[str, None]) -> dict[str, ErrorCode]:
     """Return the errors of topics that the client may not create or describe."""
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=False)
-    may_create = may_do(services, context, Operation.CREATE, ResourceType.TOPIC)
-    may_create_any = not missing or may_with_cluster(services, context, Operation.CREATE, audited=False)
+    may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=False)
+    may_create = authorization_check(services, context, AclOperation.CREATE, AclResourceType.TOPIC)
+    may_create_any = not missing or is_authorized_on_cluster(services, context, AclOperation.CREATE, audited=False)
     refused = [name for name in missing if not may_see(name) or not (may_create_any or may_create(name))]
     return dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
@@ -191,28 +204,28 @@ def _creation_errors(services: Services, context: Context, missing: dict[str, No
 async def _create_and_respond(
     services: Services,
     request: MetadataRequest,
-    context: Context,
+    context: RequestContext,
     missing: dict[str, None],
     refused: dict[str, ErrorCode],
 ) -> MetadataResponse:
     if context.usage is not None:
-        context.usage.mutated(len(missing) * services.configs.broker_int("num.partitions"), strict=False)
+        context.usage.charge_mutation(len(missing) * services.configs.broker_int("num.partitions"), strict=False)
     failed = await services.topics.create_missing(missing)
     _audit_created(context, [name for name in missing if name not in failed], len(failed))
     failures = refused | {name: _RETRIABLE_ERRORS.get(error.code, error.code) for name, error in failed.items()}
     return await run_in_slices(_build_current_response(services, request, context, failures))
 
 
-def _audit_created(context: Context, created: list[str], failures: int) -> None:
+def _audit_created(context: RequestContext, created: list[str], failures: int) -> None:
     """Write auto-created topics to the audit log. The response does not say which topics are new."""
     if created:
         from chronik.security import audit  # imported late to keep the start of a node short
 
-        audit.changed(context.peer, context.api, created, len(created), failures)
+        audit.log_changes(context.peer, context.api_name, created, len(created), failures)
 
 
 def _build_current_response(
-    services: Services, request: MetadataRequest, context: Context, failures: dict[str, ErrorCode]
+    services: Services, request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]
 ) -> Generator[None, None, MetadataResponse]:
     for _ in range(ATTEMPTS_MAX):
         brokers = dict(services.image.brokers)
@@ -220,7 +233,7 @@ def _build_current_response(
         if services.image.brokers == brokers:
             break  # otherwise topics might name leaders that are missing in the list of brokers
     response = _build_response(services, request, context)
-    response.topics = topics.as_array_of(MetadataResponseTopic)
+    response.topics = topics.to_list(MetadataResponseTopic)
     message = "Metadata v%d for client %s: brokers=%d registered=%d topics=%d"
     known = len(services.image.brokers)
     logger.debug(message, context.version, context.client_id, len(response.brokers), known, len(response.topics))
@@ -228,13 +241,15 @@ def _build_current_response(
 
 
 def _encode_topics(
-    services: Services, request: MetadataRequest, context: Context, failures: dict[str, ErrorCode]
-) -> Generator[None, None, Elements]:
+    services: Services, request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]
+) -> Generator[None, None, ResponseElements]:
     form = context.version, request.include_topic_authorized_operations, context.listener
-    gone = gone_brokers(services)
-    topics = Elements(MetadataResponse, context.version)
+    gone = unreachable_brokers(services)
+    topics = ResponseElements(MetadataResponse, context.version)
     is_all_topics, named = _requested_topics(services, request, context.version)
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not is_all_topics)
+    may_see = authorization_check(
+        services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=not is_all_topics
+    )
     for number, wanted in enumerate(named):
         if number:  # a single topic is answered in the same event-loop iteration
             yield
@@ -244,18 +259,18 @@ def _encode_topics(
         if name is not None and not may_see(name):
             if not is_all_topics:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
+                topics.add_error(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
             continue
         found = _encode_requested_topic(services, wanted, form, gone, failures)
         if form[1] and services.authorizer is not None and isinstance(found, MetadataResponseTopic) and name:
-            found.topic_authorized_operations = operations_on(services, context, ResourceType.TOPIC, name)
+            found.topic_authorized_operations = authorized_operations(services, context, AclResourceType.TOPIC, name)
         try:
             if isinstance(found, MetadataResponseTopic) and found.error_code:
-                topics.refuse(found)
+                topics.add_error(found)
             else:
                 topics.add(found)
         except KafkaError as error:
-            topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=error.code))
+            topics.add_error(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=error.code))
     return topics
 
 
@@ -267,7 +282,7 @@ def _requested_topics(
         return True, [MetadataRequestTopic(name=name) for name in sorted(services.image.topics)]
     if len(request.topics) < 2:
         return False, request.topics
-    return False, once(request.topics, lambda topic: topic.name if topic.topic_id == ZERO_ID else topic.topic_id)
+    return False, deduplicate(request.topics, lambda topic: topic.name if topic.topic_id == ZERO_ID else topic.topic_id)
 
 
 def _topic_name(image: Image, wanted: MetadataRequestTopic) -> str | None:
@@ -281,7 +296,7 @@ def _topic_name(image: Image, wanted: MetadataRequestTopic) -> str | None:
 def _encode_requested_topic(
     services: Services,
     wanted: MetadataRequestTopic,
-    form: Form,
+    form: EncodingKey,
     gone: Collection[int],
     failures: dict[str, ErrorCode],
 ) -> MetadataResponseTopic | bytes:
@@ -294,7 +309,7 @@ def _encode_requested_topic(
     else:
         topic = image.topics.get(wanted.name)
         code = failures.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if name_fault(wanted.name) is not None:
+        if find_name_error(wanted.name) is not None:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
     if topic is not None:
         return _encode_cached(services, topic, form, gone)
@@ -302,26 +317,28 @@ def _encode_requested_topic(
 
 
 def _encode_cached(
-    services: Services, topic: Topic, form: Form, gone: Collection[int]
+    services: Services, topic: Topic, form: EncodingKey, gone: Collection[int]
 ) -> MetadataResponseTopic | bytes:
     # Do not cache what depends on the client, or on a broker that is unreachable for the moment.
     is_client_specific = form[1] and services.authorizer is not None
     if is_client_specific or (gone and any(partition.leader in gone for partition in topic.partitions)):
-        return topic_answer(services.image, topic, form, gone)
+        return build_topic(services.image, topic, form, gone)
 
     def encode() -> bytes:
-        return encode_element(MetadataResponse, topic_answer(services.image, topic, form), form[0])
+        return encode_element(MetadataResponse, build_topic(services.image, topic, form), form[0])
 
-    return services.topic_bytes.get(topic.id, form, encode)
+    return services.encoded_topics.get(topic.id, form, encode)
 
 
-def topic_answer(image: Image, topic: Topic, form: Form, gone: Collection[int] = ()) -> MetadataResponseTopic:
+def build_topic(
+    image: Image, topic: Topic, form: EncodingKey, unreachable: Collection[int] = ()
+) -> MetadataResponseTopic:
     """Return the topic as Metadata responses contain it, without leaders that are in `gone`."""
     version, with_operations, listener = form
     brokers = image.brokers
-    unlisted = without_listener(brokers, listener)
+    unlisted = brokers_without_listener(brokers, listener)
     if version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
-        gone = [*gone, *unlisted]  # older clients get LEADER_NOT_AVAILABLE, as in Kafka
+        unreachable = [*unreachable, *unlisted]  # older clients get LEADER_NOT_AVAILABLE, as in Kafka
     response_topic = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -337,9 +354,9 @@ def topic_answer(image: Image, topic: Topic, form: Form, gone: Collection[int] =
                 offline_replicas=offline_replicas(partition, brokers, unlisted),
             )
             for index, partition in enumerate(topic.partitions)
-            for leader, error in [named_leader(partition, gone, unlisted)]
+            for leader, error in [advertised_leader(partition, unreachable, unlisted)]
         ],
     )
     if with_operations:
-        response_topic.topic_authorized_operations = ALL_ON_TOPIC
+        response_topic.topic_authorized_operations = TOPIC_OPERATION_BITS
     return response_topic

@@ -5,12 +5,12 @@ Version 0, which stored offsets in ZooKeeper, commits like the other versions, w
 
 from __future__ import annotations
 
-from chronik.api.shared.commits import list_offsets_topic, offsets_of_known
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.offset_commits import ensure_offsets_topic, select_known_offsets
 from chronik.metadata.records import Topic
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -18,21 +18,21 @@ from chronik.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-async def handle(services: Services, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
-    if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
-        return failed(OffsetCommitResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+async def handle(services: Services, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+        return build_error_response(OffsetCommitResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     found = [_find_topic(services, topic, context.version) for topic in request.topics]
     unauthorized = _find_unauthorized(services, request, context, found)
     if unauthorized:
         found = [None if position in unauthorized else topic for position, topic in enumerate(found)]
     partitions = [topic.partitions for topic in request.topics]
-    known = await offsets_of_known(list(zip(found, partitions, strict=True)))
+    known = await select_known_offsets(list(zip(found, partitions, strict=True)))
     codes = await services.groups.offsets.commit(
         request.group_id,
         list(known.values()),
@@ -43,17 +43,17 @@ async def handle(services: Services, request: OffsetCommitRequest, context: Cont
     )
     if ErrorCode.GROUP_ID_NOT_FOUND in codes and context.version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
         codes = [ErrorCode.ILLEGAL_GENERATION] * len(codes)
-    await list_offsets_topic(services, codes)
+    await ensure_offsets_topic(services, codes)
     return _response(request, found, dict(zip(known, codes, strict=True)), context.version, unauthorized)
 
 
 def _find_unauthorized(
-    services: Services, request: OffsetCommitRequest, context: Context, found: list[Topic | None]
+    services: Services, request: OffsetCommitRequest, context: RequestContext, found: list[Topic | None]
 ) -> set[int]:
     """Return the positions of the request's topics that the client may not read, whether they exist or not."""
     if services.authorizer is None:
         return set()
-    may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
+    may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
     by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
     names = [
         topic.name if not by_id else None if known is None else known.name

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
-async def handle(services: Services, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
+async def handle(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     """Delete the offsets. As in Kafka, the group is not looked up if none of the topics exists."""
-    if not may_do(services, context, Operation.DELETE, ResourceType.GROUP)(request.group_id):
-        return failed(OffsetDeleteResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
+    if not authorization_check(services, context, AclOperation.DELETE, AclResourceType.GROUP)(request.group_id):
+        return build_error_response(OffsetDeleteResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
     unauthorized = {topic.name for topic in request.topics if not may_read(topic.name)}
     keys = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     errors = dict.fromkeys(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -28,7 +28,7 @@ async def handle(services: Services, request: OffsetDeleteRequest, context: Cont
     if known or not keys:
         result = await services.groups.delete_offsets(request.group_id, known)
         if isinstance(result, ErrorCode):
-            return failed(OffsetDeleteResponse, request, result)
+            return build_error_response(OffsetDeleteResponse, request, result)
         errors.update(result)
     return OffsetDeleteResponse(
         topics=[

@@ -16,16 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements
-from chronik.api.shared.rights import may_do
-from chronik.exchange import Reply
-from chronik.groups.offsets import UNSTABLE, all_committed
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.long_responses import ResponseElements
+from chronik.groups.offsets import UNSTABLE_OFFSET, read_committed_offsets
 from chronik.groups.requests import TopicPartition
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.records import CommittedOffset
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -35,7 +34,8 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 from chronik.scheduler import Steps
 
 FIRST_VERSION_WITH_MANY_GROUPS = 8
@@ -50,10 +50,10 @@ NO_COMMITTED_OFFSET: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_t
 CommittedOffsets = dict[TopicPartition, CommittedOffset | None]
 
 
-def handle(services: Services, request: OffsetFetchRequest, context: Context) -> Reply[OffsetFetchResponse]:
+def handle(services: Services, request: OffsetFetchRequest, context: RequestContext) -> Reply[OffsetFetchResponse]:
     has_many_groups = context.version >= FIRST_VERSION_WITH_MANY_GROUPS
     build = _build_groups_response if has_many_groups else _build_single_group_response
-    return Reply.of_steps(build(services, request, context))
+    return Reply.from_steps(build(services, request, context))
 
 
 def _merge_groups(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
@@ -86,21 +86,21 @@ def _merge_topics(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[Of
 
 
 def _build_single_group_response(
-    services: Services, request: OffsetFetchRequest, context: Context
+    services: Services, request: OffsetFetchRequest, context: RequestContext
 ) -> Steps[OffsetFetchResponse]:
     requested = [OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
     (wanted,) = _merge_groups(requested, context.version)
-    if not may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)(wanted.group_id):
-        return failed(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)(wanted.group_id):
+        return build_error_response(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response_group = yield from _fetch_group(services, wanted, request, context)
     return OffsetFetchResponse(topics=response_group.topics)
 
 
 def _build_groups_response(
-    services: Services, request: OffsetFetchRequest, context: Context
+    services: Services, request: OffsetFetchRequest, context: RequestContext
 ) -> Steps[OffsetFetchResponse]:
-    groups = Elements(OffsetFetchResponse, context.version)
-    may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
+    groups = ResponseElements(OffsetFetchResponse, context.version)
+    may_describe = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)
     for wanted in _merge_groups(request.groups, context.version):
         try:
             if not may_describe(wanted.group_id):
@@ -108,13 +108,13 @@ def _build_groups_response(
             response_group = yield from _fetch_group(services, wanted, request, context)
             groups.add((yield groups.encoder(response_group)) if _is_large(response_group) else response_group)
         except KafkaError as error:
-            groups.refuse(OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=error.code))
+            groups.add_error(OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=error.code))
         yield None
-    return OffsetFetchResponse(groups=groups.as_array_of(OffsetFetchResponseGroup))
+    return OffsetFetchResponse(groups=groups.to_list(OffsetFetchResponseGroup))
 
 
 def _fetch_group(
-    services: Services, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: Context
+    services: Services, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
 ) -> Steps[OffsetFetchResponseGroup]:
     """Return a group's committed offsets from the image.
 
@@ -122,7 +122,9 @@ def _fetch_group(
     """
     by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
     keys = _requested_partitions(services, wanted, by_id)
-    committed = yield from all_committed(services.image, wanted.group_id, keys, stable=request.require_stable)
+    committed = yield from read_committed_offsets(
+        services.image, wanted.group_id, keys, require_stable=request.require_stable
+    )
     return (yield from _build_group(services, wanted, committed, context, by_id=by_id))
 
 
@@ -144,11 +146,18 @@ def _requested_partitions(
 
 
 def _build_group(
-    services: Services, wanted: OffsetFetchRequestGroup, committed: CommittedOffsets, context: Context, *, by_id: bool
+    services: Services,
+    wanted: OffsetFetchRequestGroup,
+    committed: CommittedOffsets,
+    context: RequestContext,
+    *,
+    by_id: bool,
 ) -> Steps[OffsetFetchResponseGroup]:
     response_group = OffsetFetchResponseGroup(group_id=wanted.group_id)
     is_all_topics = wanted.topics is None
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not is_all_topics)
+    may_see = authorization_check(
+        services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=not is_all_topics
+    )
     if wanted.topics is None:
         topics = yield from _all_committed_topics(services, committed, by_id)
         response_group.topics = [topic for topic in topics if may_see(topic.name)]
@@ -210,7 +219,7 @@ def _committed_partition(index: int, key: TopicPartition, committed: CommittedOf
 def _encode_partition(
     index: int, committed: CommittedOffset | None, code: ErrorCode = ErrorCode.NONE
 ) -> OffsetFetchResponsePartition:
-    if committed is UNSTABLE:
+    if committed is UNSTABLE_OFFSET:
         code = ErrorCode.UNSTABLE_OFFSET_COMMIT
     offset = NO_COMMITTED_OFFSET if committed is None else committed
     return OffsetFetchResponsePartition(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do, may_with_cluster
-from chronik.exchange import Reply
+from chronik.api.shared.authorization import authorization_check, is_authorized_on_cluster
+from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -15,21 +14,22 @@ from chronik.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import Reply
 
 
 def handle(
-    services: Services, request: OffsetForLeaderEpochRequest, context: Context
+    services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> Reply[OffsetForLeaderEpochResponse]:
-    return Reply.of_steps(_find_all(services, request, context))
+    return Reply.from_steps(_find_all(services, request, context))
 
 
 def _find_all(
-    services: Services, request: OffsetForLeaderEpochRequest, context: Context
+    services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     topics: dict[str, dict[int, EpochEndOffset]] = {}
-    may_see_all = may_with_cluster(services, context, Operation.CLUSTER_ACTION, audited=False)
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC)
+    may_see_all = is_authorized_on_cluster(services, context, AclOperation.CLUSTER_ACTION, audited=False)
+    may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC)
     for topic in request.topics:
         answers = topics.setdefault(topic.topic, {})
         for partition in topic.partitions:
@@ -53,9 +53,9 @@ def _unauthorized(wanted: OffsetForLeaderPartition) -> EpochEndOffset:
 
 def _find_end_offset(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        replica = services.replicas.by_name(topic, wanted.partition)
+        replica = services.replicas.get_leader(topic, wanted.partition)
         replica.check_epoch(wanted.current_leader_epoch)
-        epoch, end_offset = replica.log.epoch_end_offset(wanted.leader_epoch)
+        epoch, end_offset = replica.log.end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
     # Not limited to the high watermark, which may be behind the client's position after an election.

@@ -21,28 +21,32 @@ from typing import NamedTuple
 
 import msgspec
 
-from chronik.api.producing import transactional
-from chronik.api.producing.answers import (
+from chronik.api.producing import transactions
+from chronik.api.producing.authorization import find_writable_replica, is_transaction_authorized, topic_write_check
+from chronik.api.producing.response_details import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     MANY_TOPICS,
-    check_names,
-    close_on_error,
-    name_leaders,
-    record_errors,
+    add_current_leaders,
+    check_topic_names_size,
+    disconnect_on_error,
+    rejected_records,
 )
-from chronik.api.producing.rights import may_begin, may_write, replica_to_write
-from chronik.api.producing.transactional import First
-from chronik.api.shared.admission import CONFIRM_SECONDS
-from chronik.api.shared.context import Context, Services
+from chronik.api.producing.transactions import TransactionStart
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.read_consistency import CONFIRM_TIMEOUT_SECONDS
 from chronik.broker.replica import Replica
-from chronik.broker.requests.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
+from chronik.broker.requests.produced_records import (
+    BudgetFactory,
+    ProduceRules,
+    ValidatedRecords,
+    validate_produced_records,
+)
 from chronik.broker.uncommitted import can_pipeline
-from chronik.exchange import Disconnect, Reply
 from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.protocol.batch import BatchHeader
-from chronik.protocol.budget import Budget
+from chronik.protocol.budget import DecompressionBudget
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -51,6 +55,7 @@ from chronik.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from chronik.request_reply import Disconnect, Reply
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 NO_OFFSET = -1
@@ -75,7 +80,7 @@ class _Unconfirmed(Exception):
     be open.
     """
 
-    def __init__(self, first: First | None = None) -> None:
+    def __init__(self, first: TransactionStart | None = None) -> None:
         super().__init__()
         self.first = first
 
@@ -102,19 +107,19 @@ class PendingAppend(msgspec.Struct):
         self.answer.base_offset = NO_OFFSET
 
 
-def handle(services: Services, request: ProduceRequest, context: Context) -> Reply[ProduceResponse]:
+def handle(services: Services, request: ProduceRequest, context: RequestContext) -> Reply[ProduceResponse]:
     """Append the records, and answer when they are as durable as the request demands."""
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
-        return Reply.of(failure(request, ErrorCode.INVALID_REQUIRED_ACKS))
+        return Reply.from_response(failure(request, ErrorCode.INVALID_REQUIRED_ACKS))
     if len(request.topic_data) > MANY_TOPICS:
-        check_names(request)
-    if not may_begin(services, request, context):
-        return Reply.of(failure(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        check_topic_names_size(request)
+    if not is_transaction_authorized(services, request, context):
+        return Reply.from_response(failure(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     pending_produce = _PendingProduce(services, request, context)
     if pending_produce.append_now():
         pending_produce.resolve_when_durable()
         return pending_produce.reply
-    return Reply.of_coroutine(pending_produce.append_and_wait())
+    return Reply.from_coroutine(pending_produce.append_and_wait())
 
 
 class _PendingProduce:
@@ -137,12 +142,12 @@ class _PendingProduce:
         "reply",
     )
 
-    def __init__(self, services: Services, request: ProduceRequest, context: Context) -> None:
+    def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         self._services = services
         self._request = request
         self._context = context
         self._acks = request.acks
-        self._may_write = may_write(services, context)
+        self._may_write = topic_write_check(services, context)
         self._response = ProduceResponse()
         self._waiting: list[PendingAppend] = []
         self._pending_count = 0
@@ -152,7 +157,7 @@ class _PendingProduce:
         """Resolved when every appended batch is as durable as the request demands, or when the timeout expires."""
         self._remaining_entries = self._entries()
         self._blocked_entry: _Entry | None = None
-        self._loop_budget: Budget | None = None
+        self._loop_budget: DecompressionBudget | None = None
         self._unconfirmed: _Unconfirmed | None = None
         """The confirmation that the next batch needs before it can be appended."""
 
@@ -184,7 +189,7 @@ class _PendingProduce:
 
     async def append_and_wait(self) -> ProduceResponse | None:
         """Append the remaining batches in the order of the request, and wait until all of them are durable."""
-        budget = Budget.for_bytes(_records_bytes(self._request))
+        budget = DecompressionBudget.for_request(_records_bytes(self._request))
         is_done = False
         while not is_done:
             assert self._blocked_entry is not None
@@ -202,11 +207,11 @@ class _PendingProduce:
         """
         response = self._response
         if self._acks == NO_ACKS:
-            close_on_error(response)
+            disconnect_on_error(response)
             self.reply.resolve(None)
             return
         if self._context.version >= FIRST_VERSION_WITH_LEADERS:
-            name_leaders(self._services, response, self._context)
+            add_current_leaders(self._services, response, self._context)
         if self._pending_count:
             timeout_seconds = self._request.timeout_ms / 1000 if self._acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
             patience = min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX)
@@ -217,9 +222,9 @@ class _PendingProduce:
         else:
             self._finish()
 
-    def _get_loop_budget(self) -> Budget:
+    def _get_loop_budget(self) -> DecompressionBudget:
         if self._loop_budget is None:
-            self._loop_budget = Budget.on_loop()
+            self._loop_budget = DecompressionBudget.for_event_loop()
         return self._loop_budget
 
     def _append(self, entry: _Entry) -> PartitionProduceResponse:
@@ -231,7 +236,7 @@ class _PendingProduce:
         """
         try:
             replica = self._find(entry)
-            incoming = self._accept(entry, replica.rules, self._get_loop_budget)
+            incoming = self._accept(entry, replica.produce_rules, self._get_loop_budget)
             return self._append_accepted(entry, replica, incoming, is_certain=False)
         except RecordsTooLarge:
             raise
@@ -245,7 +250,7 @@ class _PendingProduce:
         return error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared
 
     async def _confirm_and_append(
-        self, entry: _Entry, doubt: _Unconfirmed | None, budget: Budget
+        self, entry: _Entry, doubt: _Unconfirmed | None, budget: DecompressionBudget
     ) -> PartitionProduceResponse:
         try:
             if doubt is not None:
@@ -254,33 +259,37 @@ class _PendingProduce:
             return self._reject(entry, error)
         return await self._decompress_and_append(entry, doubt, budget)
 
-    async def _confirm(self, first: First | None) -> None:
+    async def _confirm(self, first: TransactionStart | None) -> None:
         """Confirm the leadership or, for the first batch of a transaction, its state; raise KafkaError otherwise."""
         services, transactional_id = self._services, self._request.transactional_id
         if first is None:
             try:
-                await services.store.read_barrier(CONFIRM_SECONDS)
+                await services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
             except KafkaError:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
         elif transactional_id is not None and self._context.version >= FIRST_VERSION_OF_TRANSACTIONS_V2:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-            partitions = transactional.partitions_of(self._request, services.image, self._may_write, by_id=by_id)
-            await transactional.join(services, transactional_id, first.header, partitions)
+            partitions = transactions.transaction_partitions(
+                self._request, services.image, self._may_write, by_id=by_id
+            )
+            await transactions.add_partitions(services, transactional_id, first.header, partitions)
         else:
             await first.confirm(services)
 
     async def _decompress_and_append(
-        self, entry: _Entry, cleared: _Unconfirmed | None, budget: Budget
+        self, entry: _Entry, cleared: _Unconfirmed | None, budget: DecompressionBudget
     ) -> PartitionProduceResponse:
         """Decompress the batch, in a thread if it is large, and append it. `cleared` is what has been confirmed."""
         try:
             replica = self._find(entry)
-            epoch, rules = replica.leader_epoch, replica.rules
-            at_once = None if cleared is None else Budget.on_loop()  # without a doubt, the batch was too large
-            incoming = await self._services.openings.run(
+            epoch, rules = replica.leader_epoch, replica.produce_rules
+            at_once = (
+                None if cleared is None else DecompressionBudget.for_event_loop()
+            )  # without a doubt, the batch was too large
+            incoming = await self._services.decompressor.run(
                 lambda within: self._accept(entry, rules, lambda: within), at_once, budget
             )
-            if self._find(entry) is not replica or (replica.leader_epoch, replica.rules) != (epoch, rules):
+            if self._find(entry) is not replica or (replica.leader_epoch, replica.produce_rules) != (epoch, rules):
                 raise KafkaError(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition changed while its records were decompressed"
                 )
@@ -297,15 +306,15 @@ class _PendingProduce:
         services = self._services
         if services.is_fenced():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        replica = replica_to_write(services, self._context, entry.topic, entry.partition.index, self._may_write)
+        replica = find_writable_replica(services, self._context, entry.topic, entry.partition.index, self._may_write)
         if self._acks == ALL_ACKS and not replica.has_enough_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         return replica
 
-    def _accept(self, entry: _Entry, rules: IncomingRules, budget: BudgetOf) -> Incoming:
+    def _accept(self, entry: _Entry, rules: ProduceRules, budget: BudgetFactory) -> ValidatedRecords:
         records = entry.partition.records
         view = memoryview(records) if records is not None else None
-        return accept_produced(view, rules, self._context.version, self._services.clock.now_ms(), budget)
+        return validate_produced_records(view, rules, self._context.version, self._services.clock.now_ms(), budget)
 
     def _check_transaction(self, replica: Replica, header: BatchHeader, *, is_certain: bool) -> None:
         """Raise unless the batch belongs to a transaction that is open in this partition.
@@ -314,15 +323,15 @@ class _PendingProduce:
             KafkaError: There is no such transaction.
             _Unconfirmed: The image must be confirmed to be current first.
         """
-        owner = self._services.image.transaction_of(header.producer_id)
+        owner = self._services.image.transaction_by_producer(header.producer_id)
         if (
             owner is not None and owner.transactional_id != self._request.transactional_id
         ):  # the client's WRITE permission was checked for the request's transactional id
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if transactional.is_under_way(replica.log.producers, header):
+        if transactions.continues_transaction(replica.log.producers, header):
             return
-        first = First(header, TransactionPartition(replica.topic_id, replica.index))
-        refusal = first.refusal(self._services.image)
+        first = TransactionStart(header, TransactionPartition(replica.topic_id, replica.index))
+        refusal = first.rejection_code(self._services.image)
         if refusal is None and first.is_durable(self._services.store):
             return
         if refusal is None or not is_certain:
@@ -332,9 +341,9 @@ class _PendingProduce:
         raise KafkaError(refusal, f"{replica} is not part of an open transaction of producer {header.producer_id}")
 
     def _append_accepted(
-        self, entry: _Entry, replica: Replica, incoming: Incoming, *, is_certain: bool
+        self, entry: _Entry, replica: Replica, incoming: ValidatedRecords, *, is_certain: bool
     ) -> PartitionProduceResponse:
-        refused, index = self._services.refused_batches, entry.partition.index
+        refused, index = self._services.rejected_batches, entry.partition.index
         header = incoming.headers[0]
         if refused:
             refused.check(_key(entry.topic), index, header, replica.log.producers)
@@ -353,13 +362,13 @@ class _PendingProduce:
         # leadership, and the offsets may belong to other records.
         acks, end_offset = self._acks, info.last_offset + 1
         if acks == ALL_ACKS and not replica.is_committed(end_offset):
-            replica.commits.add(end_offset, self._register(replica, incoming, answer))
+            replica.commit_waiters.add(end_offset, self._register(replica, incoming, answer))
         elif acks == LEADER_ACKS and not replica.is_durable(end_offset):
-            replica.durables.add(end_offset, self._register(replica, incoming, answer))
+            replica.durability_waiters.add(end_offset, self._register(replica, incoming, answer))
         return answer
 
     def _register(
-        self, replica: Replica, incoming: Incoming, answer: PartitionProduceResponse
+        self, replica: Replica, incoming: ValidatedRecords, answer: PartitionProduceResponse
     ) -> Callable[[ErrorCode], None]:
         """Register an appended batch, and return the callback for the outcome of its durability."""
         appended = PendingAppend(replica, incoming.headers[0], answer)
@@ -376,7 +385,7 @@ class _PendingProduce:
             # The next leader may lack this batch, so later batches must not be reported as out of sequence.
             replica = appended.replica
             key = replica.topic_id if by_id else replica.topic_name
-            self._services.refused_batches.note_header(key, replica.index, appended.header, code)
+            self._services.rejected_batches.record_header(key, replica.index, appended.header, code)
             appended.fail(code)
         self._pending_count -= 1
         if self._pending_count == 0 and self._timer is not None:
@@ -395,18 +404,18 @@ class _PendingProduce:
                 appended.fail(ErrorCode.REQUEST_TIMED_OUT)
         version = self._context.version
         if version >= FIRST_VERSION_WITH_LEADERS and any(each.answer.error_code for each in self._waiting):
-            name_leaders(self._services, self._response, self._context)
+            add_current_leaders(self._services, self._response, self._context)
         self.reply.resolve(self._response)
 
     def _reject(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
         """Return the error response of a partition, and remember the rejected batch for later ones in sequence."""
         partition = entry.partition
-        self._services.refused_batches.note(_key(entry.topic), partition.index, partition.records, error.code)
+        self._services.rejected_batches.record(_key(entry.topic), partition.index, partition.records, error.code)
         return PartitionProduceResponse(
             index=partition.index,
             error_code=error.code,
             base_offset=NO_OFFSET,
-            record_errors=record_errors(error),
+            record_errors=rejected_records(error),
             error_message=error.message,
         )
 
@@ -419,7 +428,7 @@ def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
     """Return the error response; raise Disconnect for a request with acks=0, which gets no response."""
     if request.acks == NO_ACKS and request.topic_data:
         raise Disconnect(f"produce request with acks=0 failed: {code.name}")
-    return failed(ProduceResponse, request, code)
+    return build_error_response(ProduceResponse, request, code)
 
 
 def _key(topic: TopicProduceData) -> str | bytes:

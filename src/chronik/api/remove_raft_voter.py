@@ -5,17 +5,19 @@ The response is sent when the change has taken effect.
 
 from __future__ import annotations
 
-from chronik.admin.voters import Voter, remove_voter
-from chronik.api.shared.context import Context, Services
+from chronik.admin.voters import VoterKey, remove_voter
+from chronik.api.shared.context import RequestContext, Services
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 
-async def handle(services: Services, request: RemoveRaftVoterRequest, context: Context) -> RemoveRaftVoterResponse:
-    voter = Voter(request.voter_id, request.voter_directory_id)
+async def handle(
+    services: Services, request: RemoveRaftVoterRequest, context: RequestContext
+) -> RemoveRaftVoterResponse:
+    voter = VoterKey(request.voter_id, request.voter_directory_id)
     try:
         await remove_voter(services.store, services.node_id, voter, cluster_id=request.cluster_id)
     except KafkaError as error:
-        return RemoveRaftVoterResponse(**told(error))
-    return RemoveRaftVoterResponse(**told(None))
+        return RemoveRaftVoterResponse(**error_fields(error))
+    return RemoveRaftVoterResponse(**error_fields(None))

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
-from chronik.exchange import account_key
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.names import PIPELINES_TOPIC
+from chronik.protocol.error_responses import build_error_response, error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import failed, told
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import account_key
 
 WAIT_SECONDS_MAX: Final = 30.0
 """Maximum time in seconds that a request waits for the driver's rows."""
 
 
-async def handle(services: Services, request: SampleTableRequest, context: Context) -> SampleTableResponse:
-    may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
+async def handle(services: Services, request: SampleTableRequest, context: RequestContext) -> SampleTableResponse:
+    may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
     if not may_read(request.topic):
-        return failed(SampleTableResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return build_error_response(SampleTableResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     wait_s = min(max(0.0, request.timeout_ms / 1000), WAIT_SECONDS_MAX)
     account = account_key(context.peer.principal, context.peer.host)
     try:
-        services.replicas.by_name(PIPELINES_TOPIC, 0)  # drivers connect to the leader of this partition
-        sample = await services.samples.ask(request.pipeline, request.topic, request.rows, wait_s, account)
+        services.replicas.get_leader(PIPELINES_TOPIC, 0)  # drivers connect to the leader of this partition
+        sample = await services.samples.request(request.pipeline, request.topic, request.rows, wait_s, account)
     except KafkaError as error:
-        return SampleTableResponse(**told(error))
+        return SampleTableResponse(**error_fields(error))
     if not may_read(request.topic):  # the permission may have been revoked while the driver was asked
-        return failed(SampleTableResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return build_error_response(SampleTableResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return SampleTableResponse(sample=sample)

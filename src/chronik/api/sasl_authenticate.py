@@ -7,35 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from chronik.api.shared.context import Context, Services
-from chronik.exchange import Peer, Reply
+from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from chronik.security.sasl.session import Answer, Session
+from chronik.request_reply import ConnectedClient, Reply
+from chronik.security.sasl.session import SaslResponse, SaslSession
 
 ALREADY_AUTHENTICATED = "SaslAuthenticate request received after successful authentication"
 
 
-def handle(services: Services, request: SaslAuthenticateRequest, context: Context) -> Reply[SaslAuthenticateResponse]:
+def handle(
+    services: Services, request: SaslAuthenticateRequest, context: RequestContext
+) -> Reply[SaslAuthenticateResponse]:
     session = context.peer.session
-    if isinstance(session, Session) and session.machine is not None and services.authenticator is not None:
-        answer = services.authenticator.answer_at_once_or_later(session, context.peer, bytes(request.auth_bytes))
-        if isinstance(answer, Answer):
-            return Reply.of(_build_response(answer, session, context.peer))
-        return Reply.of_coroutine(_build_response_later(answer, session, context.peer))
-    is_early = isinstance(session, Session) and not session.is_let_in
+    if isinstance(session, SaslSession) and session.machine is not None and services.authenticator is not None:
+        answer = services.authenticator.respond_or_await(session, context.peer, bytes(request.auth_bytes))
+        if isinstance(answer, SaslResponse):
+            return Reply.from_response(_build_response(answer, session, context.peer))
+        return Reply.from_coroutine(_build_response_later(answer, session, context.peer))
+    is_early = isinstance(session, SaslSession) and not session.is_authenticated
     message = "SaslAuthenticate request received before a SaslHandshake" if is_early else ALREADY_AUTHENTICATED
-    return Reply.of(SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message))
+    return Reply.from_response(SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message))
 
 
-async def _build_response_later(answer: Awaitable[Answer], session: Session, peer: Peer) -> SaslAuthenticateResponse:
+async def _build_response_later(
+    answer: Awaitable[SaslResponse], session: SaslSession, peer: ConnectedClient
+) -> SaslAuthenticateResponse:
     return _build_response(await answer, session, peer)
 
 
-def _build_response(answer: Answer, session: Session, peer: Peer) -> SaslAuthenticateResponse:
+def _build_response(answer: SaslResponse, session: SaslSession, peer: ConnectedClient) -> SaslAuthenticateResponse:
     if answer.error is not None:
-        peer.farewell = answer.why
+        peer.close_reason = answer.rejection_reason
         return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=answer.error)
     if session.principal is not None and session.machine is None:
-        peer.let_in(session.principal)
+        peer.set_authenticated(session.principal)
     return SaslAuthenticateResponse(auth_bytes=answer.data, session_lifetime_ms=answer.lifetime_ms)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import may_do
+from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.context import RequestContext, Services
 from chronik.groups.requests import SyncRequest
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
-async def handle(services: Services, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
-    if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
-        return failed(SyncGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+async def handle(services: Services, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+        return build_error_response(SyncGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     result = await services.groups.sync(
         SyncRequest(
             group_id=request.group_id,

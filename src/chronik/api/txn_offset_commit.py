@@ -6,24 +6,24 @@ Kafka.
 
 from __future__ import annotations
 
-from chronik.api.shared.commits import list_offsets_topic, offsets_of_known
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.open_transactions import open_with_group
-from chronik.api.shared.rights import may_do, refusal_of_offsets
-from chronik.api.shared.transactions import FirstVersions, refusal
+from chronik.api.shared.authorization import authorization_check, txn_offsets_authorization_error
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.offset_commits import ensure_offsets_topic, select_known_offsets
+from chronik.api.shared.open_transactions import find_open_transaction
+from chronik.api.shared.transaction_errors import ErrorVersions, transaction_request_error
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.protocol.apis import LAST_VERSION
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.failures import failed
 from chronik.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
-FIRST_VERSIONS = FirstVersions(fenced=LAST_VERSION, abortable=4)
+ERROR_VERSIONS = ErrorVersions(producer_fenced=LAST_VERSION, transaction_abortable=4)
 FIRST_VERSION_WITH_LOADING = 2
 """First version whose clients handle COORDINATOR_LOAD_IN_PROGRESS; older Java clients crash (KAFKA-7296)."""
 FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
@@ -36,25 +36,27 @@ TXN_COORDINATOR_ERRORS = (
 """Errors of the transaction's coordinator that must not make the client look for another group coordinator."""
 
 
-async def handle(services: Services, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
-    refused = refusal_of_offsets(services, context, request.transactional_id, request.group_id)
-    refused = refused or refusal(services.image, request.transactional_id)
+async def handle(
+    services: Services, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    refused = txn_offsets_authorization_error(services, context, request.transactional_id, request.group_id)
+    refused = refused or transaction_request_error(services.image, request.transactional_id)
     if refused is None and not request.group_id:
         refused = ErrorCode.INVALID_GROUP_ID
     if refused is not None:
-        return failed(TxnOffsetCommitResponse, request, refused)
-    may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
+        return build_error_response(TxnOffsetCommitResponse, request, refused)
+    may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
     unauthorized = {topic.name for topic in request.topics if not may_read(topic.name)}
     topics = [
         (None if topic.name in unauthorized else services.image.topics.get(topic.name), topic.partitions)
         for topic in request.topics
     ]
-    known = await offsets_of_known(topics)
+    known = await select_known_offsets(topics)
     try:
         codes = await _stage(services, request, list(known.values()), context.version)
     except KafkaError as error:
         codes = [error.code] * len(known)
-    await list_offsets_topic(services, codes)
+    await ensure_offsets_topic(services, codes)
     translated_codes = {key: _translate_code(code, context.version) for key, code in zip(known, codes, strict=True)}
     return _response(request, translated_codes, unauthorized)
 
@@ -65,10 +67,10 @@ async def _stage(
     """Stage the offsets and return their error codes; raise KafkaError if the transaction is not open."""
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     if version >= FIRST_VERSION_OF_TRANSACTIONS_V2:
-        code = await services.joining.join(*producer, groups=(request.group_id,))
+        code = await services.transaction_joiner.join(*producer, groups=(request.group_id,))
         if code is not ErrorCode.NONE:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in TXN_COORDINATOR_ERRORS else code)
-    transaction = await open_with_group(services, *producer, request.group_id)
+    transaction = await find_open_transaction(services, *producer, request.group_id)
     codes = await services.groups.offsets.stage(
         request.group_id,
         request.transactional_id,
@@ -81,7 +83,7 @@ async def _stage(
     if ErrorCode.INVALID_TXN_STATE in codes:
         # That transaction has ended. If the producer is in its next one, with the same epoch, the image was stale: the
         # client retries, and a request that was delayed for long has no effect.
-        current = await open_with_group(services, *producer, request.group_id)
+        current = await find_open_transaction(services, *producer, request.group_id)
         if current.began_index != transaction.began_index:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return codes
@@ -95,9 +97,9 @@ def _translate_code(code: ErrorCode, version: int) -> ErrorCode:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code is ErrorCode.INVALID_TXN_STATE and version >= FIRST_VERSIONS.abortable:
+    if code is ErrorCode.INVALID_TXN_STATE and version >= ERROR_VERSIONS.transaction_abortable:
         return ErrorCode.TRANSACTION_ABORTABLE  # the client can continue; INVALID_TXN_STATE would be fatal
-    return FIRST_VERSIONS.told(code, version)
+    return ERROR_VERSIONS.translate(code, version)
 
 
 def _response(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chronik.admin.features import Update, UpgradeType, update_features
-from chronik.api.shared.context import Context, Services
+from chronik.admin.features import FeatureUpdate, UpgradeType, update_features
+from chronik.api.shared.context import RequestContext, Services
+from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.failures import told
 from chronik.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -14,12 +14,14 @@ from chronik.protocol.messages.update_features import (
 )
 
 
-async def handle(services: Services, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
-    updates = {each.feature: Update(each.max_version_level, _upgrade_type(each)) for each in request.feature_updates}
+async def handle(services: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    updates = {
+        each.feature: FeatureUpdate(each.max_version_level, _upgrade_type(each)) for each in request.feature_updates
+    }
     try:
         await update_features(services.store, updates, validate_only=request.validate_only)
     except KafkaError as error:
-        return UpdateFeaturesResponse(**told(error))
+        return UpdateFeaturesResponse(**error_fields(error))
     return UpdateFeaturesResponse(results=[UpdatableFeatureResult(feature=name) for name in updates])
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 
-from chronik.admin.hanging import abort_hanging
+from chronik.admin.hanging_transactions import abort_hanging_transaction
 from chronik.admin.partitions import NamedPartition
-from chronik.api.shared.context import Context, Services
-from chronik.api.shared.rights import check_cluster
-from chronik.metadata.slices import in_pieces
+from chronik.api.shared.authorization import require_cluster_permission
+from chronik.api.shared.context import RequestContext, Services
+from chronik.metadata.chunking import iter_chunks
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -23,11 +23,13 @@ from chronik.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from chronik.protocol.permissions import Operation
+from chronik.protocol.permissions import AclOperation
 
 
-async def handle(services: Services, request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse:
-    check_cluster(services, context, Operation.ALTER, Operation.CLUSTER_ACTION)
+async def handle(
+    services: Services, request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse:
+    require_cluster_permission(services, context, AclOperation.ALTER, AclOperation.CLUSTER_ACTION)
     response = WriteTxnMarkersResponse()
     for marker in request.markers:
         result = WritableTxnMarkerResult(producer_id=marker.producer_id)
@@ -35,7 +37,7 @@ async def handle(services: Services, request: WriteTxnMarkersRequest, context: C
         for topic in marker.topics:
             topic_result = WritableTxnMarkerTopicResult(name=topic.name)
             result.topics.append(topic_result)
-            for chunk in in_pieces(topic.partition_indexes):
+            for chunk in iter_chunks(topic.partition_indexes):
                 topic_result.partitions += await asyncio.gather(
                     *(_write_marker(services, marker, topic.name, each) for each in chunk)
                 )
@@ -50,7 +52,7 @@ async def _write_marker(
         result.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return result
     try:
-        await abort_hanging(
+        await abort_hanging_transaction(
             services.store,
             services.replicas,
             NamedPartition(topic, index),

@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chronik.bench.arguments import add_replication_argument, bootstrap_of, cluster_of, positive
-from chronik.bench.clients import client_config, temporary_topics, unique_name
-from chronik.bench.errors import BenchFailed, ClientMissing
-from chronik.bench.measures import Latency
+from chronik.bench.arguments import add_replication_argument, connect, parse_bootstrap_access, parse_positive_int
+from chronik.bench.errors import BenchmarkError, LibrdkafkaNotInstalled
+from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
+from chronik.bench.statistics import Latency
 from chronik.client.access.settings import Bootstrap
 
 ACK_SECONDS_MAX: Final = 30.0
@@ -28,20 +28,22 @@ class AcksResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--records", type=positive, default=2000, metavar="N")
-    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="size of a record's value")
+    parser.add_argument("--records", type=parse_positive_int, default=2000, metavar="N")
+    parser.add_argument(
+        "--size", type=parse_positive_int, default=100, metavar="BYTES", help="size of a record's value"
+    )
     parser.add_argument("--acks", choices=("all", "1"), default="all")
     add_replication_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> list[AcksResult]:
-    topic = unique_name("acks")
+    topic = generate_name("acks")
     replication_factor_value: int = arguments.replication_factor
     with (
-        cluster_of(arguments) as cluster,
+        connect(arguments) as cluster,
         temporary_topics(cluster, [topic], replication_factor=replication_factor_value),
     ):
-        return [measure(bootstrap_of(arguments), topic, arguments.records, arguments.size, arguments.acks)]
+        return [measure(parse_bootstrap_access(arguments), topic, arguments.records, arguments.size, arguments.acks)]
 
 
 def measure(bootstrap: Bootstrap, topic: str, records: int, size: int = 100, acks: str = "all") -> AcksResult:
@@ -49,8 +51,8 @@ def measure(bootstrap: Bootstrap, topic: str, records: int, size: int = 100, ack
     try:
         import confluent_kafka
     except ImportError as error:
-        raise ClientMissing from error
-    producer = confluent_kafka.Producer(client_config(bootstrap, linger_ms="0", acks=acks))
+        raise LibrdkafkaNotInstalled from error
+    producer = confluent_kafka.Producer(build_client_config(bootstrap, linger_ms="0", acks=acks))
     value = b"x" * size
     try:
         for _ in range(WARM_UP_RECORDS):
@@ -59,7 +61,7 @@ def measure(bootstrap: Bootstrap, topic: str, records: int, size: int = 100, ack
     finally:
         producer.purge()
         producer.flush(ACK_SECONDS_MAX)
-    return AcksResult(records, size, acks, Latency.of(seconds))
+    return AcksResult(records, size, acks, Latency.from_seconds(seconds))
 
 
 def _send(producer: Any, topic: str, value: bytes) -> float:
@@ -71,7 +73,7 @@ def _send(producer: Any, topic: str, value: bytes) -> float:
         producer.poll(ACK_SECONDS_MAX)
     seconds = time.perf_counter() - started
     if not reports:
-        raise BenchFailed(f"a record was not acknowledged within {ACK_SECONDS_MAX:g} s")
+        raise BenchmarkError(f"a record was not acknowledged within {ACK_SECONDS_MAX:g} s")
     if reports[0] is not None:
-        raise BenchFailed(f"a record was not acknowledged: {reports[0].str()}")
+        raise BenchmarkError(f"a record was not acknowledged: {reports[0].str()}")
     return seconds

@@ -12,15 +12,21 @@ from functools import partial
 from operator import sub
 from typing import Final, NamedTuple
 
-from chronik.bench.arguments import cluster_of, positive
-from chronik.bench.clients import unique_name
-from chronik.bench.cluster_pipes import ANSWER_SECONDS_MAX, Pipe, open_pipe, open_pipes, run_on_best_loop
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import MILLION, Latency, cpu_seconds
-from chronik.bench.numbered import NUMBER, NumberedPipe, NumberedRequest
+from chronik.bench.arguments import connect, parse_positive_int
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka_config import generate_name
+from chronik.bench.pipelined import (
+    RESPONSE_SECONDS_MAX,
+    PipelinedConnection,
+    open_pipelined,
+    open_pipelined_connections,
+    run_with_uvloop,
+)
+from chronik.bench.request_template import PLACEHOLDER, RequestTemplate, TemplateConnection
+from chronik.bench.statistics import MILLION, Latency, read_cpu_seconds
 from chronik.client.admin import NewTopic, create_topics, delete_topics
-from chronik.client.cluster import Cluster, raise_for
-from chronik.client.connection import Connection
+from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ClientError
 from chronik.config import Address
 from chronik.protocol.errors import ErrorCode
@@ -42,16 +48,16 @@ OFFSETS_DEFAULT: Final = 10
 SECONDS_DEFAULT: Final = 10
 WARM_UP_SECONDS: Final = 1.0
 
-COORDINATOR_MOVES: Final = frozenset(
+COORDINATOR_MOVED_ERRORS: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
 """Errors after which a client looks up the coordinator again."""
 
 MOVE_SECONDS_MAX: Final = 10.0
-LOOK_SECONDS: Final = 0.02
+LOOKUP_INTERVAL_SECONDS: Final = 0.02
 """Time between two coordinator lookups."""
 
-SEND_SECONDS: Final = 0.001
+SEND_INTERVAL_SECONDS: Final = 0.001
 """The interval of the sender at a constant rate. Event-loop timers have no finer resolution."""
 
 
@@ -86,31 +92,41 @@ class CommitsResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--groups", type=positive, default=GROUPS_DEFAULT, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
-        "--offsets", type=positive, default=OFFSETS_DEFAULT, metavar="N", help="per request (default: %(default)s)"
+        "--groups", type=parse_positive_int, default=GROUPS_DEFAULT, metavar="N", help="(default: %(default)s)"
     )
-    parser.add_argument("--seconds", type=positive, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--rate", type=positive, metavar="N", help="requests per second (default: closed loop)")
+    parser.add_argument(
+        "--offsets",
+        type=parse_positive_int,
+        default=OFFSETS_DEFAULT,
+        metavar="N",
+        help="per request (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=parse_positive_int, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate", type=parse_positive_int, metavar="N", help="requests per second (default: closed loop)"
+    )
     help_on_pids = "local process id of a broker, to report its CPU; repeat for several brokers"
-    parser.add_argument("--pid", type=positive, action="append", default=[], metavar="PID", help=help_on_pids)
+    parser.add_argument("--pid", type=parse_positive_int, action="append", default=[], metavar="PID", help=help_on_pids)
 
 
 def run(arguments: argparse.Namespace) -> list[CommitsResult]:
     load = CommitsLoad(arguments.groups, arguments.offsets, arguments.seconds, arguments.rate, arguments.pid)
-    with cluster_of(arguments) as cluster:
+    with connect(arguments) as cluster:
         return [measure(cluster, load)]
 
 
-def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
+def measure(cluster: ClusterClient, load: CommitsLoad) -> CommitsResult:
     """Run the load, delete its topic and groups, and return the result. Raises BenchFailed."""
-    topic = unique_name("commits")
+    topic = generate_name("commits")
     groups = [f"{topic}-{number}" for number in range(load.groups)]
     create_topics(cluster, [NewTopic(topic, load.offsets)])
     try:
         for group in groups:
-            cluster.retrying(partial(_find_coordinator, cluster, group, topic))
-        spent, latencies = run_on_best_loop(_commit(cluster, load, topic, groups))
+            cluster.retry(partial(_find_coordinator, cluster, group, topic))
+        spent, latencies = run_with_uvloop(_commit(cluster, load, topic, groups))
     finally:
         _delete_groups(cluster, groups)
         delete_topics(cluster, [topic])
@@ -123,18 +139,18 @@ def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
         offsets_per_second=requests * load.offsets / spent.seconds,
         client_us_per_request=spent.client_seconds * MILLION / requests,
         brokers_us_per_request=spent.brokers_seconds * MILLION / requests if load.broker_pids else None,
-        latency=Latency.of(latencies),
+        latency=Latency.from_seconds(latencies),
     )
 
 
-def _find_coordinator(cluster: Cluster, group: str, topic: str) -> None:
+def _find_coordinator(cluster: ClusterClient, group: str, topic: str) -> None:
     """Wait until the group's coordinator knows the topic. Raises KafkaError or ClientError."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     for topic_metadata in cluster.coordinator(group).request(request, MetadataResponse).topics:
-        raise_for(topic_metadata.error_code, f"topic {topic}")
+        raise_for_code(topic_metadata.error_code, f"topic {topic}")
 
 
-class Spent(NamedTuple):
+class ElapsedTimes(NamedTuple):
     """Elapsed time and CPU time."""
 
     seconds: float
@@ -143,37 +159,41 @@ class Spent(NamedTuple):
     brokers_seconds: float
 
     @classmethod
-    def until_now(cls, load: CommitsLoad) -> Spent:
-        return cls(time.perf_counter(), time.process_time(), sum(map(cpu_seconds, load.broker_pids)))
+    def now(cls, load: CommitsLoad) -> ElapsedTimes:
+        return cls(time.perf_counter(), time.process_time(), sum(map(read_cpu_seconds, load.broker_pids)))
 
-    def since(self, before: Spent) -> Spent:
-        return Spent(*map(sub, self, before))
+    def since(self, before: ElapsedTimes) -> ElapsedTimes:
+        return ElapsedTimes(*map(sub, self, before))
 
 
-async def _commit(cluster: Cluster, load: CommitsLoad, topic: str, groups: list[str]) -> tuple[Spent, list[float]]:
+async def _commit(
+    cluster: ClusterClient, load: CommitsLoad, topic: str, groups: list[str]
+) -> tuple[ElapsedTimes, list[float]]:
     """Run the commits and return the elapsed times and the latency of each commit in seconds."""
     connections = [cluster.coordinator(group) for group in groups]
-    async with asyncio.timeout(WARM_UP_SECONDS + load.seconds + ANSWER_SECONDS_MAX), AsyncExitStack() as stack:
-        finders = await stack.enter_async_context(open_pipes(connections))
-        crowd = Crowd()
+    async with asyncio.timeout(WARM_UP_SECONDS + load.seconds + RESPONSE_SECONDS_MAX), AsyncExitStack() as stack:
+        finders = await stack.enter_async_context(open_pipelined_connections(connections))
+        crowd = GroupLoad()
         for group, finder, connection in zip(groups, finders, connections, strict=True):
-            request = commit_request(topic, group, load.offsets, connection.version_of(OffsetCommitRequest))
-            crowd.committers.append(Committer(group, request, finder, crowd, partial(_open_like, connection)))
+            request = build_commit_request(
+                topic, group, load.offsets, connection.negotiated_version(OffsetCommitRequest)
+            )
+            crowd.committers.append(GroupCommitter(group, request, finder, crowd, partial(_open_like, connection)))
             stack.callback(crowd.committers[-1].close)
             await crowd.committers[-1].connect(connection.address)
-        await crowd.as_fast_as_answered(WARM_UP_SECONDS)  # runs every code path and creates every group
-        before = Spent.until_now(load)
+        await crowd.run_closed_loop(WARM_UP_SECONDS)  # runs every code path and creates every group
+        before = ElapsedTimes.now(load)
         if load.rate is None:
-            latencies = await crowd.as_fast_as_answered(load.seconds)
+            latencies = await crowd.run_closed_loop(load.seconds)
         else:
-            latencies = await crowd.at_a_steady_rate(load.rate, load.seconds)
-        return Spent.until_now(load).since(before), latencies
+            latencies = await crowd.run_at_constant_rate(load.rate, load.seconds)
+        return ElapsedTimes.now(load).since(before), latencies
 
 
-def commit_request(topic: str, group: str, partitions: int, version: int) -> NumberedRequest:
+def build_commit_request(topic: str, group: str, partitions: int, version: int) -> RequestTemplate:
     """Build the request that commits offsets for all partitions of a group without members, higher each time."""
     request_partitions = [
-        OffsetCommitRequestPartition(partition_index=index, committed_offset=NUMBER, committed_metadata="")
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=PLACEHOLDER, committed_metadata="")
         for index in range(partitions)
     ]
     request = OffsetCommitRequest(
@@ -183,28 +203,28 @@ def commit_request(topic: str, group: str, partitions: int, version: int) -> Num
     expected_response = OffsetCommitResponse(
         topics=[OffsetCommitResponseTopic(name=topic, partitions=response_partitions)]
     )
-    return NumberedRequest(request, version, expected_response)
+    return RequestTemplate(request, version, expected_response)
 
 
-class Crowd:
+class GroupLoad:
     """Groups that commit concurrently. The first failure ends the run."""
 
     def __init__(self) -> None:
-        self.committers: list[Committer] = []
+        self.committers: list[GroupCommitter] = []
         self._latencies: list[float] = []
         self._in_flight = 0
         self._end = 0.0
         self._is_all_sent = False
         self._done: asyncio.Future[None]
 
-    async def as_fast_as_answered(self, seconds: float) -> list[float]:
+    async def run_closed_loop(self, seconds: float) -> list[float]:
         """Commit in a closed loop, each group after its previous response. Return the latencies in seconds."""
         self._start(time.perf_counter() + seconds)
         for committer in self.committers:
             self._commit(committer)
         return await self._wait_for_responses()
 
-    async def at_a_steady_rate(self, per_second: float, seconds: float) -> list[float]:
+    async def run_at_constant_rate(self, per_second: float, seconds: float) -> list[float]:
         """Commit at a constant rate (open loop), one group after another. Return the latencies in seconds.
 
         The event loop's timers send a commit up to a millisecond late. This delay is not part of the latency.
@@ -216,14 +236,14 @@ class Crowd:
             for number in range(sent, due):
                 self._commit(self.committers[number % len(self.committers)])
             sent = due
-            await asyncio.sleep(SEND_SECONDS)
+            await asyncio.sleep(SEND_INTERVAL_SECONDS)
         return await self._wait_for_responses()
 
     def _start(self, end: float) -> None:
         self._end, self._latencies, self._is_all_sent = end, [], False
         self._done = asyncio.get_running_loop().create_future()
 
-    def _commit(self, committer: Committer) -> None:
+    def _commit(self, committer: GroupCommitter) -> None:
         self._in_flight += 1
         committer.commit()
 
@@ -233,7 +253,7 @@ class Crowd:
             await self._done
         return self._latencies
 
-    def answered(self, committer: Committer, sent: float) -> None:
+    def on_success(self, committer: GroupCommitter, sent: float) -> None:
         now = time.perf_counter()
         self._latencies.append(now - sent)
         self._in_flight -= 1
@@ -242,26 +262,26 @@ class Crowd:
         elif not self._in_flight and self._is_all_sent and not self._done.done():
             self._done.set_result(None)
 
-    def failed(self, error: BenchFailed) -> None:
+    def on_failure(self, error: BenchmarkError) -> None:
         if not self._done.done():
             self._done.set_exception(error)
 
 
-async def _open_like(connection: Connection, address: Address) -> Pipe:
+async def _open_like(connection: BrokerConnection, address: Address) -> PipelinedConnection:
     """Open a connection to an address with the security and API versions of an existing connection."""
-    return await open_pipe(address, connection.security, connection.version_of)
+    return await open_pipelined(address, connection.security, connection.negotiated_version)
 
 
-class Committer:
+class GroupCommitter:
     """One group that commits offsets, and looks up its coordinator again when it has moved."""
 
     def __init__(
         self,
         group: str,
-        request: NumberedRequest,
-        finder: Pipe,
-        crowd: Crowd,
-        open_connection: Callable[[Address], Awaitable[Pipe]],
+        request: RequestTemplate,
+        finder: PipelinedConnection,
+        crowd: GroupLoad,
+        open_connection: Callable[[Address], Awaitable[PipelinedConnection]],
     ) -> None:
         """Store the settings; `finder` is the connection for coordinator lookups."""
         self._open_connection = open_connection
@@ -269,15 +289,15 @@ class Committer:
         self._request = request
         self._finder = finder
         self._crowd = crowd
-        self._pipes: list[NumberedPipe] = []
+        self._pipes: list[TemplateConnection] = []
         """Connections in order of use. Only the last is active; previous ones may still receive responses."""
         self._address: Address
         self._lookups: set[asyncio.Task[None]] = set()
         self._committed = 0
 
     async def connect(self, address: Address) -> None:
-        answered = partial(self._crowd.answered, self)
-        pipe = NumberedPipe(self._request, answered, self._on_error_response, self._crowd.failed)
+        answered = partial(self._crowd.on_success, self)
+        pipe = TemplateConnection(self._request, answered, self._on_error_response, self._crowd.on_failure)
         (await self._open_connection(address)).replace_with(pipe)
         self._pipes.append(pipe)
         self._address = address
@@ -294,36 +314,36 @@ class Committer:
         assert isinstance(response, OffsetCommitResponse)
         codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
         errors = {ErrorCode(code) for code in codes if code}
-        if not errors or not errors <= COORDINATOR_MOVES or time.perf_counter() > sent + MOVE_SECONDS_MAX:
+        if not errors or not errors <= COORDINATOR_MOVED_ERRORS or time.perf_counter() > sent + MOVE_SECONDS_MAX:
             error_names = ", ".join(sorted(error.name for error in errors)) or "too few offsets"
-            raise BenchFailed(f"offset commit of group {self._group} failed: {error_names}")
+            raise BenchmarkError(f"offset commit of group {self._group} failed: {error_names}")
         lookup = asyncio.get_running_loop().create_task(self._retry_on_new_coordinator(number, sent))
         self._lookups.add(lookup)
         lookup.add_done_callback(self._lookups.discard)
 
     async def _retry_on_new_coordinator(self, number: int, sent: float) -> None:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(LOOKUP_INTERVAL_SECONDS)
         try:
             found = await self._finder.send(FindCoordinatorRequest(key=self._group))
             assert isinstance(found, FindCoordinatorResponse)
             address = Address(found.host, found.port)
             if not found.error_code and address != self._address:
                 await self.connect(address)
-        except BenchFailed as error:
-            self._crowd.failed(error)
+        except BenchmarkError as error:
+            self._crowd.on_failure(error)
         except (OSError, ClientError) as error:
-            self._crowd.failed(BenchFailed(f"coordinator of group {self._group} is unreachable: {error}"))
+            self._crowd.on_failure(BenchmarkError(f"coordinator of group {self._group} is unreachable: {error}"))
         else:
             self._pipes[-1].send(number, sent)
 
 
-def _delete_groups(cluster: Cluster, groups: list[str]) -> None:
-    cluster.forget()
+def _delete_groups(cluster: ClusterClient, groups: list[str]) -> None:
+    cluster.invalidate_metadata()
     remaining = set(groups)
-    cluster.retrying(partial(_delete_remaining, cluster, remaining))
+    cluster.retry(partial(_delete_remaining, cluster, remaining))
 
 
-def _delete_remaining(cluster: Cluster, remaining: set[str]) -> None:
+def _delete_remaining(cluster: ClusterClient, remaining: set[str]) -> None:
     """Delete groups and remove them from the set of remaining groups. Raises KafkaError or ClientError."""
     by_coordinator: dict[int, list[str]] = {}
     for group in remaining:
@@ -332,5 +352,5 @@ def _delete_remaining(cluster: Cluster, remaining: set[str]) -> None:
         request = DeleteGroupsRequest(groups_names=names)
         for result in cluster.coordinator(names[0]).request(request, DeleteGroupsResponse).results:
             if result.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-                raise_for(result.error_code, f"group {result.group_id}")
+                raise_for_code(result.error_code, f"group {result.group_id}")
             remaining.discard(result.group_id)

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from chronik.bench.arguments import add_load_arguments, bootstrap_of, cluster_of, positive
-from chronik.bench.clients import client_config
-from chronik.bench.errors import BenchFailed
-from chronik.bench.librdkafka import Consumer
-from chronik.bench.measures import MEGABYTE, MILLION, CpuMeter
+from chronik.bench.arguments import add_load_arguments, connect, parse_bootstrap_access, parse_positive_int
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka import LibrdkafkaConsumer
+from chronik.bench.librdkafka_config import build_client_config
+from chronik.bench.statistics import MEGABYTE, MILLION, CpuMeter
 from chronik.client.access.settings import Bootstrap
-from chronik.client.cluster import Cluster
-from chronik.client.offsets import earliest_offsets, latest_offsets
-from chronik.wording import counted
+from chronik.client.cluster import ClusterClient
+from chronik.client.offsets import list_earliest_offsets, list_latest_offsets
+from chronik.wording import pluralize
 
 RECORDS_PER_CALL: Final = 10_000
 POLL_MS: Final = 5  # how long a call waits for a full batch; only the last call of a run waits
@@ -54,29 +54,31 @@ class ConsumeResult:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_load_arguments(parser)
-    parser.add_argument("--records", type=positive, metavar="N", help="records to read (default: all)")
+    parser.add_argument("--records", type=parse_positive_int, metavar="N", help="records to read (default: all)")
 
 
 def run(arguments: argparse.Namespace) -> list[ConsumeResult]:
-    with cluster_of(arguments) as cluster:
-        partitions, records = available(cluster, arguments.topic)
+    with connect(arguments) as cluster:
+        partitions, records = count_records(cluster, arguments.topic)
     if not records:
-        raise BenchFailed(f"topic {arguments.topic} is empty; run `chronik bench produce` first")
+        raise BenchmarkError(f"topic {arguments.topic} is empty; run `chronik bench produce` first")
     if arguments.records is not None:
         records = min(records, arguments.records)
-    return [measure(ConsumeLoad(bootstrap_of(arguments), arguments.topic, partitions, records, arguments.pid))]
+    return [
+        measure(ConsumeLoad(parse_bootstrap_access(arguments), arguments.topic, partitions, records, arguments.pid))
+    ]
 
 
-def available(cluster: Cluster, topic: str) -> tuple[int, int]:
+def count_records(cluster: ClusterClient, topic: str) -> tuple[int, int]:
     """Return the number of partitions and records of a topic."""
-    partitions = cluster.retrying(lambda: cluster.partitions(topic))
-    first, end = earliest_offsets(cluster, partitions), latest_offsets(cluster, partitions)
+    partitions = cluster.retry(lambda: cluster.partitions(topic))
+    first, end = list_earliest_offsets(cluster, partitions), list_latest_offsets(cluster, partitions)
     return len(partitions), sum(end[partition] - first[partition] for partition in partitions)
 
 
 def measure(load: ConsumeLoad) -> ConsumeResult:
     """Read the records and return the result. Timing starts after the first records. Raises BenchFailed."""
-    consumer = Consumer(_config(load), load.topic, load.partitions, RECORDS_PER_CALL)
+    consumer = LibrdkafkaConsumer(_config(load), load.topic, load.partitions, RECORDS_PER_CALL)
     try:
         first, _ = _consume(consumer)
         broker_cpu, client_cpu_s, started = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
@@ -86,7 +88,7 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
             measured += records
             measured_bytes += records * size
         if not measured:
-            raise BenchFailed(f"{counted(load.records, 'record')} arrived in one poll: too few to measure")
+            raise BenchmarkError(f"{pluralize(load.records, 'record')} arrived in one poll: too few to measure")
         seconds = time.perf_counter() - started
         return ConsumeResult(
             records=measured,
@@ -100,17 +102,17 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
         consumer.close()
 
 
-def _consume(consumer: Consumer) -> tuple[int, int]:
+def _consume(consumer: LibrdkafkaConsumer) -> tuple[int, int]:
     """Return the number of records received and the size of one of them; inspecting each would dominate the cost."""
     deadline = time.monotonic() + STALLED_SECONDS_MAX
     while not (received := consumer.consume(POLL_MS)).records:
         if time.monotonic() > deadline:
-            raise BenchFailed(f"no record arrived within {STALLED_SECONDS_MAX:g} s")
+            raise BenchmarkError(f"no record arrived within {STALLED_SECONDS_MAX:g} s")
     return received.records, received.sample_bytes
 
 
 def _config(load: ConsumeLoad) -> dict[str, str]:
-    return dict(load.security) | client_config(
+    return dict(load.security) | build_client_config(
         load.bootstrap,
         queued_min_messages=str(QUEUED_RECORDS_MIN),
         queued_max_messages_kbytes=str(QUEUED_KIB_MAX),

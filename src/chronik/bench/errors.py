@@ -6,11 +6,11 @@ from chronik.errors import ChronikError
 from chronik.wording import install_hint
 
 
-class BenchFailed(ChronikError):
+class BenchmarkError(ChronikError):
     """A measurement failed: the broker or the client did not behave as required."""
 
 
-class ClientMissing(BenchFailed):
+class LibrdkafkaNotInstalled(BenchmarkError):
     """librdkafka is not installed."""
 
     def __init__(self) -> None:

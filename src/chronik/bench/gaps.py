@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chronik.bench.arguments import add_replication_argument, bootstrap_of, cluster_of, positive
-from chronik.bench.clients import librdkafka_security, temporary_topics, unique_name
-from chronik.bench.errors import BenchFailed, ClientMissing
+from chronik.bench.arguments import add_replication_argument, connect, parse_bootstrap_access, parse_positive_int
+from chronik.bench.errors import BenchmarkError, LibrdkafkaNotInstalled
+from chronik.bench.librdkafka_config import generate_name, librdkafka_security, temporary_topics
 from chronik.client.access.settings import Bootstrap
 
 SECONDS_DEFAULT: Final = 30
@@ -25,30 +25,32 @@ RECORD_SECONDS: Final = 0.01
 """The interval between two records, and thereby the resolution of the measured gaps."""
 
 POLL_SECONDS: Final = 0.1
-FIRST_SECONDS_MAX: Final = 60.0
+FIRST_RECORD_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
-NONE_YET: Final = -1
+NO_RECORD: Final = -1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=positive, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=parse_positive_int, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)"
+    )
     add_replication_argument(parser)
 
 
-def run(arguments: argparse.Namespace) -> list[Service]:
-    topic = unique_name("gaps")
+def run(arguments: argparse.Namespace) -> list[ServiceAvailability]:
+    topic = generate_name("gaps")
     replication_factor_value: int = arguments.replication_factor
     with (
-        cluster_of(arguments) as cluster,
+        connect(arguments) as cluster,
         temporary_topics(cluster, [topic], replication_factor=replication_factor_value),
     ):
-        with ServiceWatch(bootstrap_of(arguments), topic, 0) as watch:
-            watch.go_on_for(arguments.seconds)
-        return [watch.seen()]
+        with AvailabilityProbe(parse_bootstrap_access(arguments), topic, 0) as watch:
+            watch.run_for(arguments.seconds)
+        return [watch.summarize()]
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceAvailability:
     """Availability of a partition: counts of records, and the longest gaps."""
 
     seconds: float
@@ -69,14 +71,14 @@ class _Arrivals:
 
     def __init__(self) -> None:
         self.times: list[float] = []
-        self.last = NONE_YET
+        self.last = NO_RECORD
 
     def add(self, number: int) -> None:
         self.times.append(time.perf_counter())
         self.last = max(self.last, number)
 
 
-class ServiceWatch:
+class AvailabilityProbe:
     """A producer that continuously writes to one partition, and a consumer group with one member that reads it.
 
     On entry, the context manager waits until records flow. Raises BenchFailed if the producer drops a record.
@@ -86,11 +88,11 @@ class ServiceWatch:
         try:
             import confluent_kafka
         except ImportError as error:
-            raise ClientMissing from error
+            raise LibrdkafkaNotInstalled from error
         # Suppress librdkafka's log: brokers are expected to stop.
         common = {"bootstrap.servers": str(bootstrap), "log_level": "0"} | librdkafka_security(bootstrap)
         self._producer: Any = confluent_kafka.Producer(common | {"acks": "all"})
-        reader = {"group.id": unique_name("gaps"), "auto.offset.reset": "earliest"}
+        reader = {"group.id": generate_name("gaps"), "auto.offset.reset": "earliest"}
         self._consumer: Any = confluent_kafka.Consumer(common | reader)
         self._topic, self._partition = topic, partition
         self._sent = 0
@@ -101,11 +103,11 @@ class ServiceWatch:
         jobs = {"producer": self._produce, "consumer": self._consume}
         self._threads = [threading.Thread(target=job, name=f"bench-{name}") for name, job in jobs.items()]
 
-    def __enter__(self) -> ServiceWatch:
+    def __enter__(self) -> AvailabilityProbe:
         for thread in self._threads:
             thread.start()
         try:
-            self.wait_until_served(FIRST_SECONDS_MAX)
+            self.wait_until_available(FIRST_RECORD_SECONDS_MAX)
         except BaseException:
             self._stop()
             raise
@@ -116,23 +118,23 @@ class ServiceWatch:
         self._ended = time.perf_counter()
         self._stop()
 
-    def go_on_for(self, seconds: float) -> None:
+    def run_for(self, seconds: float) -> None:
         """Keep the load running for some seconds. Raises BenchFailed."""
         self._wait(lambda: False, seconds)
 
-    def wait_until_served(self, seconds: float) -> None:
+    def wait_until_available(self, seconds: float) -> None:
         """Wait until a record sent from now on has been acknowledged and consumed. Raises BenchFailed."""
         number = self._sent
         if not self._wait(lambda: min(self._acknowledged.last, self._consumed.last) >= number, seconds):
-            raise BenchFailed(
+            raise BenchmarkError(
                 f"no record was delivered within {seconds:g} s: waiting for number {number}, last acknowledged "
                 f"{self._acknowledged.last}, last consumed {self._consumed.last}"
             )
 
-    def seen(self) -> Service:
+    def summarize(self) -> ServiceAvailability:
         """Return the availability during the `with` block."""
         acknowledged, consumed = self._acknowledged.times, self._consumed.times
-        return Service(
+        return ServiceAvailability(
             seconds=self._ended - self._started,
             acknowledged=sum(self._started < each < self._ended for each in acknowledged),
             consumed=sum(self._started < each < self._ended for each in consumed),
@@ -144,7 +146,7 @@ class ServiceWatch:
         deadline = time.monotonic() + seconds
         while not is_enough():
             if self._failure is not None:
-                raise BenchFailed(self._failure)
+                raise BenchmarkError(self._failure)
             if time.monotonic() > deadline:
                 return False
             time.sleep(RECORD_SECONDS)

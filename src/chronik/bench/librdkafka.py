@@ -14,8 +14,8 @@ from ctypes.util import find_library
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from chronik.bench.errors import BenchFailed, ClientMissing
-from chronik.wording import counted
+from chronik.bench.errors import BenchmarkError, LibrdkafkaNotInstalled
+from chronik.wording import pluralize
 
 PRODUCER, CONSUMER = 0, 1
 PARTITION_ANY: Final = -1
@@ -27,7 +27,7 @@ ERROR_TEXT_BYTES: Final = 512
 ALL_BROKERS_DOWN: Final = -187
 
 
-class Message(ctypes.Structure):
+class LibrdkafkaMessage(ctypes.Structure):
     """librdkafka's rd_kafka_message_t."""
 
     _fields_ = (
@@ -56,7 +56,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
     "last_error": (c_int, []),
     "err2str": (c_char_p, [c_int]),
     "version": (c_int, []),
-    "produce_batch": (c_int, [c_void_p, c_int32, c_int, POINTER(Message), c_int]),
+    "produce_batch": (c_int, [c_void_p, c_int32, c_int, POINTER(LibrdkafkaMessage), c_int]),
     "queue_get_main": (c_void_p, [c_void_p]),
     "queue_new": (c_void_p, [c_void_p]),
     "queue_destroy": (None, [c_void_p]),
@@ -65,9 +65,9 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
     "event_error": (c_int, [c_void_p]),
     "event_error_string": (c_char_p, [c_void_p]),
     "event_message_count": (c_size_t, [c_void_p]),
-    "event_message_next": (POINTER(Message), [c_void_p]),
+    "event_message_next": (POINTER(LibrdkafkaMessage), [c_void_p]),
     "event_destroy": (None, [c_void_p]),
-    "message_latency": (c_int64, [POINTER(Message)]),
+    "message_latency": (c_int64, [POINTER(LibrdkafkaMessage)]),
     "consume_start_queue": (c_int, [c_void_p, c_int32, c_int64, c_void_p]),
     "consume_stop": (c_int, [c_void_p, c_int32]),
     "consume_batch_queue": (c_ssize_t, [c_void_p, c_int, POINTER(c_void_p), c_size_t]),
@@ -80,13 +80,13 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
 
 
 @cache
-def library() -> Any:
+def load_library() -> Any:
     """Return the functions of librdkafka, without their `rd_kafka_` prefix. Raises ClientMissing."""
     try:
         loaded = ctypes.CDLL(_path())
         without_gil_release = ctypes.PyDLL(_path())
     except OSError as error:
-        raise ClientMissing from error
+        raise LibrdkafkaNotInstalled from error
     functions = {name: _function(loaded, name, *signature) for name, signature in _SIGNATURES.items()}
     # Freeing a record is faster than releasing and reacquiring the GIL.
     functions["message_destroy"] = _function(without_gil_release, "message_destroy", None, [c_void_p])
@@ -103,7 +103,7 @@ def _path() -> str:
             return str(file.locate())
     found = find_library("rdkafka")
     if found is None:
-        raise ClientMissing
+        raise LibrdkafkaNotInstalled
     return found
 
 
@@ -113,14 +113,14 @@ def _function(loaded: ctypes.CDLL, name: str, result: Any, arguments: list[Any])
     return function
 
 
-class Delivered(NamedTuple):
+class DeliveryReport(NamedTuple):
     """A delivery report of a producer: the records of one batch and the latency of the first."""
 
     records: int
     latency_us: int
 
 
-class Received(NamedTuple):
+class ReceivedRecords(NamedTuple):
     """The number of records that one call has received."""
 
     records: int
@@ -128,31 +128,31 @@ class Received(NamedTuple):
     """The size of one of the records."""
 
 
-NOTHING: Final = Received(0, 0)
+NO_RECORDS: Final = ReceivedRecords(0, 0)
 
 
-class Handle:
+class LibrdkafkaClient:
     """A librdkafka client instance with one topic."""
 
     events = EVENT_DELIVERY | EVENT_ERROR
-    takes_reports = False
+    discards_reports = False
     """Whether delivery reports go to a no-op callback. `rd_kafka_version` serves as one: it ignores its arguments."""
 
     def __init__(self, kind: int, config: Mapping[str, str], topic: str) -> None:
-        rd = self._rd = library()
+        rd = self._rd = load_library()
         error = ctypes.create_string_buffer(ERROR_TEXT_BYTES)
         conf = rd.conf_new()
         for name, value in config.items():
             if rd.conf_set(conf, name.encode(), value.encode(), error, ERROR_TEXT_BYTES) != CONFIG_OK:
                 rd.conf_destroy(conf)
-                raise BenchFailed(error.value.decode())
+                raise BenchmarkError(error.value.decode())
         rd.conf_set_events(conf, self.events)
-        if self.takes_reports:
+        if self.discards_reports:
             rd.conf_set_dr_msg_cb(conf, ctypes.cast(rd.version, c_void_p))
         self._client = rd.new(kind, conf, error, ERROR_TEXT_BYTES)
         if not self._client:
             rd.conf_destroy(conf)
-            raise BenchFailed(error.value.decode())
+            raise BenchmarkError(error.value.decode())
         self._topic = rd.topic_new(self._client, topic.encode(), None)
         self._events = rd.queue_get_main(self._client)
 
@@ -162,10 +162,10 @@ class Handle:
         self._rd.destroy(self._client)
 
     def _raise(self, code: int, operation: str) -> None:
-        raise BenchFailed(f"{operation}: {self._rd.err2str(code).decode()}")
+        raise BenchmarkError(f"{operation}: {self._rd.err2str(code).decode()}")
 
 
-class Producer(Handle):
+class LibrdkafkaProducer(LibrdkafkaClient):
     """A librdkafka producer that sends the same value many times."""
 
     def __init__(self, config: Mapping[str, str], topic: str, value: bytes, records_per_call: int) -> None:
@@ -173,8 +173,8 @@ class Producer(Handle):
         self._value = ctypes.create_string_buffer(value, len(value))
         address = ctypes.addressof(self._value)
         # librdkafka only reads the payload unless told to copy it, so all records share one.
-        self._messages = (Message * records_per_call)(
-            *(Message(payload=address, length=len(value)) for _ in range(records_per_call))
+        self._messages = (LibrdkafkaMessage * records_per_call)(
+            *(LibrdkafkaMessage(payload=address, length=len(value)) for _ in range(records_per_call))
         )
 
     def enqueue(self, count: int) -> int:
@@ -186,7 +186,7 @@ class Producer(Handle):
                 self._raise(error_code, "produce")
         return accepted
 
-    def poll(self, timeout_ms: int) -> Delivered | None:
+    def poll(self, timeout_ms: int) -> DeliveryReport | None:
         """Return the next delivery report, or None. Raises BenchFailed if records could not be delivered."""
         rd = self._rd
         event = rd.queue_poll(self._events, timeout_ms)
@@ -195,17 +195,17 @@ class Producer(Handle):
         try:
             if rd.event_type(event) == EVENT_ERROR:
                 _check_error(rd, event)
-                return Delivered(0, 0)
+                return DeliveryReport(0, 0)
             count = rd.event_message_count(event)
             first = rd.event_message_next(event)
             if first.contents.err:
-                self._raise(first.contents.err, f"{counted(count, 'record')} not delivered")
-            return Delivered(count, rd.message_latency(first))
+                self._raise(first.contents.err, f"{pluralize(count, 'record')} not delivered")
+            return DeliveryReport(count, rd.message_latency(first))
         finally:
             rd.event_destroy(event)
 
 
-class TransactionalProducer(Producer):
+class LibrdkafkaTransactionalProducer(LibrdkafkaProducer):
     """A transactional producer that reports deliveries to a callback, like most applications.
 
     With events, another thread would have to process the reports while a commit waits. Without any reports, a commit
@@ -213,9 +213,9 @@ class TransactionalProducer(Producer):
     """
 
     events = EVENT_ERROR
-    takes_reports = True
+    discards_reports = True
 
-    def init(self, timeout_ms: int) -> None:
+    def init_transactions(self, timeout_ms: int) -> None:
         """Initialize transactions. Raises BenchFailed, like the other methods."""
         self._check("init transactions", self._rd.init_transactions(self._client, timeout_ms))
 
@@ -230,10 +230,10 @@ class TransactionalProducer(Producer):
         if error:
             message_text = self._rd.error_string(error).decode()
             self._rd.error_destroy(error)
-            raise BenchFailed(f"{operation}: {message_text}")
+            raise BenchmarkError(f"{operation}: {message_text}")
 
 
-class Consumer(Handle):
+class LibrdkafkaConsumer(LibrdkafkaClient):
     """A librdkafka consumer that reads all partitions of a topic from the beginning, without a group."""
 
     def __init__(self, config: Mapping[str, str], topic: str, partitions: int, records_per_call: int) -> None:
@@ -245,7 +245,7 @@ class Consumer(Handle):
             if self._rd.consume_start_queue(self._topic, partition, OFFSET_BEGINNING, self._queue):
                 self._raise(self._rd.last_error(), "consume")
 
-    def consume(self, timeout_ms: int) -> Received:
+    def consume(self, timeout_ms: int) -> ReceivedRecords:
         """Return the records that arrived, at most `records_per_call`."""
         rd = self._rd
         count: int = rd.consume_batch_queue(self._queue, timeout_ms, self._records, len(self._records))
@@ -253,16 +253,16 @@ class Consumer(Handle):
             self._raise(rd.last_error(), "consume")
         if not count:
             self._check_errors()
-            return NOTHING
+            return NO_RECORDS
         received = self._records[:count]
-        last = Message.from_address(received[-1] or 0)
+        last = LibrdkafkaMessage.from_address(received[-1] or 0)
         last_error_code, sample_bytes = last.err, last.length
         destroy = rd.message_destroy
         for record in received:
             destroy(record)
         if last_error_code:
             self._raise(last_error_code, "consume")
-        return Received(count, sample_bytes)
+        return ReceivedRecords(count, sample_bytes)
 
     def close(self) -> None:
         for partition in range(self._partitions):
@@ -281,4 +281,4 @@ class Consumer(Handle):
 def _check_error(rd: Any, event: int) -> None:
     """Raise BenchFailed if all brokers are down. librdkafka recovers from other errors itself."""
     if rd.event_type(event) == EVENT_ERROR and rd.event_error(event) == ALL_BROKERS_DOWN:
-        raise BenchFailed(rd.event_error_string(event).decode())
+        raise BenchmarkError(rd.event_error_string(event).decode())

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Any
 
 from chronik.bench.arguments import add_common_arguments
-from chronik.bench.report import as_json, as_table
+from chronik.bench.report import format_json, format_table
 from chronik.command_parser import CommandParser
-from chronik.wording import suggestion
+from chronik.wording import spelling_suggestion
 
 MEASUREMENTS = {
     "produce": "acknowledged records per second of one producer",
@@ -30,18 +30,18 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] not in MEASUREMENTS:
         is_help = argv[:1] in (["-h"], ["--help"])
         if argv and not is_help:
-            hint = suggestion(argv[0], MEASUREMENTS)
+            hint = spelling_suggestion(argv[0], MEASUREMENTS)
             print(f"chronik bench: unknown measurement {argv[0]!r}{hint}", file=sys.stderr)
         print(_usage(), file=sys.stdout if is_help else sys.stderr)
         return 0 if is_help else 2
     measurement = argv[0]
-    arguments = parser_of(measurement).parse_args(argv[1:])
+    arguments = create_parser(measurement).parse_args(argv[1:])
     results = _import_measurement(measurement).run(arguments)
-    print(as_json(results) if arguments.json else as_table(results))
+    print(format_json(results) if arguments.json else format_table(results))
     return 0
 
 
-def parser_of(measurement: str) -> argparse.ArgumentParser:
+def create_parser(measurement: str) -> argparse.ArgumentParser:
     """Return the argument parser of a measurement."""
     parser = CommandParser(prog=f"chronik bench {measurement}", description=f"Measure {MEASUREMENTS[measurement]}.")
     _import_measurement(measurement).add_arguments(parser)

@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.bench.arguments import cluster_of, positive
-from chronik.bench.clients import temporary_topics, unique_name
-from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import Latency
-from chronik.client.cluster import Cluster
+from chronik.bench.arguments import connect, parse_positive_int
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka_config import generate_name, temporary_topics
+from chronik.bench.statistics import Latency
+from chronik.client.cluster import ClusterClient
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 WARM_UP_REQUESTS: Final = 100
@@ -28,32 +28,34 @@ class MetadataResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="topics (default: %(default)s)")
-    parser.add_argument("--requests", type=positive, default=5000, metavar="N")
+    parser.add_argument(
+        "--topics", type=parse_positive_int, default=1000, metavar="N", help="topics (default: %(default)s)"
+    )
+    parser.add_argument("--requests", type=parse_positive_int, default=5000, metavar="N")
 
 
 def run(arguments: argparse.Namespace) -> list[MetadataResult]:
-    with cluster_of(arguments) as cluster:
+    with connect(arguments) as cluster:
         return [measure(cluster, arguments.topics, arguments.requests)]
 
 
-def measure(cluster: Cluster, topics: int, requests: int) -> MetadataResult:
-    names = [f"{unique_name('metadata')}-{number}" for number in range(topics)]
+def measure(cluster: ClusterClient, topics: int, requests: int) -> MetadataResult:
+    names = [f"{generate_name('metadata')}-{number}" for number in range(topics)]
     with temporary_topics(cluster, names):
         for number in range(WARM_UP_REQUESTS):
             _request_metadata(cluster, names[number % topics])
         started = time.perf_counter()
         seconds = [_request_metadata(cluster, names[number % topics]) for number in range(requests)]
         elapsed_s = time.perf_counter() - started
-    return MetadataResult(topics, requests, requests / elapsed_s, Latency.of(seconds))
+    return MetadataResult(topics, requests, requests / elapsed_s, Latency.from_seconds(seconds))
 
 
-def _request_metadata(cluster: Cluster, name: str) -> float:
+def _request_metadata(cluster: ClusterClient, name: str) -> float:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     connection = cluster.any_broker()
     started = time.perf_counter()
     response = connection.request(request, MetadataResponse)
     seconds = time.perf_counter() - started
     if [topic.name for topic in response.topics if not topic.error_code] != [name]:
-        raise BenchFailed(f"topic {name} was created but is missing in the Metadata response")
+        raise BenchmarkError(f"topic {name} was created but is missing in the Metadata response")
     return seconds

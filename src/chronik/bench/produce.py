@@ -9,11 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from chronik.bench.arguments import add_load_arguments, add_replication_argument, bootstrap_of, cluster_of, positive
-from chronik.bench.clients import client_config, ensure_topic
-from chronik.bench.errors import BenchFailed
-from chronik.bench.librdkafka import Producer
-from chronik.bench.measures import MEGABYTE, MILLION, CpuMeter, Latency
+from chronik.bench.arguments import (
+    add_load_arguments,
+    add_replication_argument,
+    connect,
+    parse_bootstrap_access,
+    parse_positive_int,
+)
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka import LibrdkafkaProducer
+from chronik.bench.librdkafka_config import build_client_config, ensure_topic
+from chronik.bench.statistics import MEGABYTE, MILLION, CpuMeter, Latency
 from chronik.client.access.settings import Bootstrap
 
 RECORDS_PER_CALL: Final = 10_000  # one call takes 0.3 ms; delivery reports are processed in between
@@ -59,23 +65,23 @@ class ProduceResult:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_load_arguments(parser)
-    parser.add_argument("--records", type=positive, default=ProduceLoad.records, metavar="N")
+    parser.add_argument("--records", type=parse_positive_int, default=ProduceLoad.records, metavar="N")
     parser.add_argument(
-        "--size", type=positive, default=ProduceLoad.size, metavar="BYTES", help="size of a record's value"
+        "--size", type=parse_positive_int, default=ProduceLoad.size, metavar="BYTES", help="size of a record's value"
     )
     parser.add_argument("--acks", choices=("all", "1", "0"), default=ProduceLoad.acks)
     parser.add_argument("--codec", choices=CODECS, default=ProduceLoad.codec)
     parser.add_argument(
-        "--partitions", type=positive, default=1, metavar="N", help="partitions if the topic is created"
+        "--partitions", type=parse_positive_int, default=1, metavar="N", help="partitions if the topic is created"
     )
     add_replication_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> list[ProduceResult]:
-    with cluster_of(arguments) as cluster:
+    with connect(arguments) as cluster:
         ensure_topic(cluster, arguments.topic, arguments.partitions, arguments.replication_factor)
     load = ProduceLoad(
-        bootstrap_of(arguments),
+        parse_bootstrap_access(arguments),
         arguments.topic,
         arguments.records,
         arguments.size,
@@ -88,7 +94,7 @@ def run(arguments: argparse.Namespace) -> list[ProduceResult]:
 
 def measure(load: ProduceLoad) -> ProduceResult:
     """Produce the records and return the result. Raises BenchFailed if a record is not acknowledged."""
-    producer = Producer(_config(load), load.topic, _value(load), RECORDS_PER_CALL)
+    producer = LibrdkafkaProducer(_config(load), load.topic, _value(load), RECORDS_PER_CALL)
     try:
         _Delivery(producer, 1).run()  # opens the connection and the broker's files
         broker_cpu, client_cpu_s, started = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
@@ -102,14 +108,14 @@ def measure(load: ProduceLoad) -> ProduceResult:
             mb_per_second=load.records * load.size / seconds / MEGABYTE,
             client_cpu_s_per_million=(time.process_time() - client_cpu_s) / load.records * MILLION,
             broker_cpu_s_per_million=broker_cpu.per_million(load.records),
-            latency=Latency.of(latency / MILLION for latency in latencies_us),
+            latency=Latency.from_seconds(latency / MILLION for latency in latencies_us),
         )
     finally:
         producer.close()
 
 
 def _config(load: ProduceLoad) -> dict[str, str]:
-    return dict(load.security) | client_config(
+    return dict(load.security) | build_client_config(
         load.bootstrap,
         acks=load.acks,
         compression_codec=load.codec,
@@ -130,7 +136,7 @@ def _value(load: ProduceLoad) -> bytes:
 class _Delivery:
     """Enqueues records within the limits of librdkafka's queue until all are delivered."""
 
-    def __init__(self, producer: Producer, records: int) -> None:
+    def __init__(self, producer: LibrdkafkaProducer, records: int) -> None:
         self._producer = producer
         self._unsent = self._undelivered = records
         self._latencies_us: list[int] = []
@@ -147,7 +153,7 @@ class _Delivery:
     def _process_reports(self, *, wait: bool) -> None:
         report = self._producer.poll(int(STALLED_SECONDS_MAX * 1000) if wait else 0)
         if wait and report is None:
-            raise BenchFailed(f"no record was acknowledged for {STALLED_SECONDS_MAX:g} s")
+            raise BenchmarkError(f"no record was acknowledged for {STALLED_SECONDS_MAX:g} s")
         while report is not None:
             if report.records:
                 self._undelivered -= report.records

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-DIGITS_SHOWN = 4
+SIGNIFICANT_DIGITS = 4
 
 
-def as_json(results: list[Any]) -> str:
+def format_json(results: list[Any]) -> str:
     values = [asdict(result) for result in results]
     return json.dumps(values[0] if len(values) == 1 else values, indent=2)
 
 
-def as_table(results: list[Any]) -> str:
+def format_table(results: list[Any]) -> str:
     """Format results as a table with one column per result."""
     columns = [dict(_iter_cells(result)) for result in results]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
@@ -33,14 +33,14 @@ def _iter_cells(result: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         if is_dataclass(value):
             yield from _iter_cells(value, f"{prefix}{field.name} ")
         elif value is not None:
-            yield prefix + field.name.replace("_", " "), number(value)
+            yield prefix + field.name.replace("_", " "), format_number(value)
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Format a number with four significant digits, such as 1,234,567, 12.35 or 0.0512."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
-    if abs(value) >= 10 ** (DIGITS_SHOWN - 1):
+    if abs(value) >= 10 ** (SIGNIFICANT_DIGITS - 1):
         return f"{value:,.0f}"
-    text = f"{value:.{DIGITS_SHOWN}g}"
+    text = f"{value:.{SIGNIFICANT_DIGITS}g}"
     return text if "e" not in text else f"{value:.6f}"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from chronik.bench.arguments import bootstrap_of, cluster_of, positive
-from chronik.bench.clients import client_config, temporary_topics, unique_name
-from chronik.bench.errors import BenchFailed, ClientMissing
-from chronik.bench.measures import Latency
+from chronik.bench.arguments import connect, parse_bootstrap_access, parse_positive_int
+from chronik.bench.errors import BenchmarkError, LibrdkafkaNotInstalled
+from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
+from chronik.bench.statistics import Latency
 from chronik.client.access.settings import Bootstrap
 from chronik.config import Address
 
@@ -22,18 +22,18 @@ STATUS_SECONDS_MAX: Final = 10.0
 WARM_UP_TRIPS: Final = 100  # opens connections and runs every code path once
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """A time interval of a round trip or a disk sync. `time.perf_counter` is shared by the processes of a machine."""
 
-    began: float
-    ended: float
+    start: float
+    end: float
 
     @property
     def seconds(self) -> float:
-        return self.ended - self.began
+        return self.end - self.start
 
-    def touches(self, other: Span) -> bool:
-        return self.began <= other.ended and other.began <= self.ended
+    def overlaps(self, other: TimeSpan) -> bool:
+        return self.start <= other.end and other.start <= self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,10 @@ class RoundTripResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--records", type=positive, default=2000, metavar="N")
-    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="size of a record's value")
+    parser.add_argument("--records", type=parse_positive_int, default=2000, metavar="N")
+    parser.add_argument(
+        "--size", type=parse_positive_int, default=100, metavar="BYTES", help="size of a record's value"
+    )
     parser.add_argument("--acks", choices=("all", "1", "0"), default="all")
     parser.add_argument(
         "--http",
@@ -65,27 +67,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[RoundTripResult]:
-    topic = unique_name("round-trip")
-    with cluster_of(arguments) as cluster, temporary_topics(cluster, [topic]):
-        trips = make_trips(bootstrap_of(arguments), topic, arguments.records, arguments.size, arguments.acks)
-        return [result_of(trips, arguments.size, slow_syncs(arguments.http) if arguments.http else None)]
+    topic = generate_name("round-trip")
+    with connect(arguments) as cluster, temporary_topics(cluster, [topic]):
+        trips = measure_trips(
+            parse_bootstrap_access(arguments), topic, arguments.records, arguments.size, arguments.acks
+        )
+        return [summarize_trips(trips, arguments.size, list_slow_syncs(arguments.http) if arguments.http else None)]
 
 
 def measure(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> RoundTripResult:
     """Measure round trips on a new topic with one partition. Raises BenchFailed."""
-    return result_of(make_trips(bootstrap, topic, trips, size, acks), size)
+    return summarize_trips(measure_trips(bootstrap, topic, trips, size, acks), size)
 
 
-def make_trips(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[Span]:
+def measure_trips(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[TimeSpan]:
     """Run round trips on a new topic with one partition and return their intervals. Raises BenchFailed."""
-    with traveller(bootstrap, topic, size, acks) as trip:
+    with open_round_trip(bootstrap, topic, size, acks) as trip:
         for _ in range(WARM_UP_TRIPS):
             trip()
         return [trip() for _ in range(trips)]
 
 
 @contextmanager
-def traveller(bootstrap: Bootstrap, topic: str, size: int = 100, acks: str = "all") -> Iterator[Callable[[], Span]]:
+def open_round_trip(
+    bootstrap: Bootstrap, topic: str, size: int = 100, acks: str = "all"
+) -> Iterator[Callable[[], TimeSpan]]:
     """Yield a function that makes one round trip on a new topic. Its first calls are slower (cold start).
 
     Raises:
@@ -94,10 +100,10 @@ def traveller(bootstrap: Bootstrap, topic: str, size: int = 100, acks: str = "al
     try:
         import confluent_kafka
     except ImportError as error:
-        raise ClientMissing from error
-    producer = confluent_kafka.Producer(client_config(bootstrap, linger_ms="0", acks=acks))
+        raise LibrdkafkaNotInstalled from error
+    producer = confluent_kafka.Producer(build_client_config(bootstrap, linger_ms="0", acks=acks))
     consumer = confluent_kafka.Consumer(
-        client_config(bootstrap, group_id=topic, enable_auto_commit="false", enable_auto_offset_store="false")
+        build_client_config(bootstrap, group_id=topic, enable_auto_commit="false", enable_auto_offset_store="false")
     )
     values = (_value(number, size) for number in count())
     try:
@@ -108,21 +114,25 @@ def traveller(bootstrap: Bootstrap, topic: str, size: int = 100, acks: str = "al
         producer.flush(ARRIVAL_SECONDS_MAX)
 
 
-def slow_syncs(nodes: Sequence[Address]) -> list[Span]:
+def list_slow_syncs(nodes: Sequence[Address]) -> list[TimeSpan]:
     """Return the recent slow disk syncs of all given nodes. Raises NodeSilent."""
-    from chronik.console.ask import ask_status
+    from chronik.console.http_client import fetch_status
 
-    return [Span(*times) for node in nodes for times in ask_status(node, STATUS_SECONDS_MAX)["syncs"]["recent_slow"]]
+    return [
+        TimeSpan(*times) for node in nodes for times in fetch_status(node, STATUS_SECONDS_MAX)["syncs"]["recent_slow"]
+    ]
 
 
-def result_of(trips: Sequence[Span], size: int, slow_intervals: Sequence[Span] | None = None) -> RoundTripResult:
+def summarize_trips(
+    trips: Sequence[TimeSpan], size: int, slow_intervals: Sequence[TimeSpan] | None = None
+) -> RoundTripResult:
     """Summarize round trips, separating those that overlap slow syncs. Raises BenchFailed if there are none."""
     seconds = [trip.seconds for trip in trips]
-    unaffected = [trip.seconds for trip in trips if not any(map(trip.touches, slow_intervals or ()))]
+    unaffected = [trip.seconds for trip in trips if not any(map(trip.overlaps, slow_intervals or ()))]
     return RoundTripResult(
         trips=len(trips),
         record_bytes=size,
-        latency=Latency.of(seconds),
+        latency=Latency.from_seconds(seconds),
         over_50_ms=sum(each > 0.05 for each in seconds),
         over_100_ms=sum(each > 0.1 for each in seconds),
         beside_slow_syncs=None if slow_intervals is None else len(seconds) - len(unaffected),
@@ -134,16 +144,16 @@ def _value(number: int, size: int) -> bytes:
     return b"%0*d" % (size, number)
 
 
-def _make_trip(producer: Any, consumer: Any, topic: str, value: bytes) -> Span:
+def _make_trip(producer: Any, consumer: Any, topic: str, value: bytes) -> TimeSpan:
     began = time.perf_counter()
     producer.produce(topic, value, partition=0)
     message = consumer.poll(ARRIVAL_SECONDS_MAX)
     ended = time.perf_counter()
     producer.poll(0)
     if message is None:
-        raise BenchFailed(f"a record did not arrive within {ARRIVAL_SECONDS_MAX:g} s")
+        raise BenchmarkError(f"a record did not arrive within {ARRIVAL_SECONDS_MAX:g} s")
     if message.error():
-        raise BenchFailed(f"consume: {message.error().str()}")
+        raise BenchmarkError(f"consume: {message.error().str()}")
     if message.value() != value:
-        raise BenchFailed("received a record other than the one sent")
-    return Span(began, ended)
+        raise BenchmarkError("received a record other than the one sent")
+    return TimeSpan(began, ended)

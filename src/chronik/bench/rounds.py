@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from chronik.bench.report import number
+from chronik.bench.report import format_number
 
-MISSED: Final = "**missed**"
+MISSED_LABEL: Final = "**missed**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Spread:
     most: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def from_values(cls, values: Sequence[float]) -> Spread:
         return cls(median(values), min(values), max(values))
 
 
@@ -35,7 +35,7 @@ def median_ratio(values: Sequence[float], baselines: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BenchmarkTarget:
     """A target value and the measured value."""
 
     what: str
@@ -44,27 +44,28 @@ class Target:
     met: bool
 
 
-def at_least(what: str, measured: float, limit: float) -> Target:
-    return Target(what, f"at least {number(limit)}", measured, measured >= limit)
+def at_least(what: str, measured: float, limit: float) -> BenchmarkTarget:
+    return BenchmarkTarget(what, f"at least {format_number(limit)}", measured, measured >= limit)
 
 
-def below(what: str, measured: float, limit: float) -> Target:
-    return Target(what, f"below {number(limit)}", measured, measured < limit)
+def below(what: str, measured: float, limit: float) -> BenchmarkTarget:
+    return BenchmarkTarget(what, f"below {format_number(limit)}", measured, measured < limit)
 
 
-def target_rows(targets: Iterable[Target]) -> list[list[str]]:
+def format_target_rows(targets: Iterable[BenchmarkTarget]) -> list[list[str]]:
     return [
-        [target.what, target.wanted, number(target.measured), "met" if target.met else MISSED] for target in targets
+        [target.what, target.wanted, format_number(target.measured), "met" if target.met else MISSED_LABEL]
+        for target in targets
     ]
 
 
-def in_turn(names: Sequence[str], round_number: int) -> list[str]:
+def rotate(names: Sequence[str], round_number: int) -> list[str]:
     """Return the servers in a rotated order for each round, so that none always follows the same one."""
     start = round_number % len(names)
     return [*names[start:], *names[:start]]
 
 
-def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def format_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Format a Markdown table with a left-aligned first column and right-aligned numbers."""
     lines = [list(headings), *(list(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

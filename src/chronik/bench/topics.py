@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.bench.arguments import CLIENT_ID, bootstrap_of, positive
-from chronik.bench.clients import unique_name
-from chronik.bench.errors import BenchFailed
+from chronik.bench.arguments import CLIENT_ID, parse_bootstrap_access, parse_positive_int
+from chronik.bench.errors import BenchmarkError
+from chronik.bench.librdkafka_config import generate_name
 from chronik.client.access.settings import Bootstrap
 from chronik.client.admin import NewTopic, create_topics, delete_topics
-from chronik.client.cluster import Cluster
-from chronik.client.connection import Connection
+from chronik.client.cluster import ClusterClient
+from chronik.client.connection import BrokerConnection
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from chronik.wording import counted
+from chronik.wording import pluralize
 
 THREADS: Final = (10, 100)
 TIMEOUT_SECONDS_DEFAULT: Final = 120
@@ -37,11 +37,11 @@ class TopicsResult:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--topics", type=positive, default=1000, metavar="N", help="topics per run (default: %(default)s)"
+        "--topics", type=parse_positive_int, default=1000, metavar="N", help="topics per run (default: %(default)s)"
     )
     parser.add_argument(
         "--timeout",
-        type=positive,
+        type=parse_positive_int,
         default=TIMEOUT_SECONDS_DEFAULT,
         metavar="SECONDS",
         help="timeout of each request and of connecting (default: %(default)s)",
@@ -49,14 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[TopicsResult]:
-    return measure(bootstrap_of(arguments), arguments.topics, arguments.timeout)
+    return measure(parse_bootstrap_access(arguments), arguments.topics, arguments.timeout)
 
 
 def measure(bootstrap: Bootstrap, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
     """Create topics in each way, verify that they exist, delete them, and return the times."""
     results = []
     for threads in (1, *THREADS):
-        names = [f"{unique_name('topics')}-{number}" for number in range(count)]
+        names = [f"{generate_name('topics')}-{number}" for number in range(count)]
         with _connect(bootstrap, timeout_s) as cluster:
             if threads == 1:
                 seconds = _create_with_one_request(cluster, names)
@@ -69,11 +69,11 @@ def measure(bootstrap: Bootstrap, count: int, timeout_s: float = TIMEOUT_SECONDS
     return results
 
 
-def _connect(bootstrap: Bootstrap, timeout_s: float) -> Cluster:
-    return Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s)
+def _connect(bootstrap: Bootstrap, timeout_s: float) -> ClusterClient:
+    return ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s)
 
 
-def _create_with_one_request(cluster: Cluster, names: Sequence[str]) -> float:
+def _create_with_one_request(cluster: ClusterClient, names: Sequence[str]) -> float:
     cluster.metadata([])  # connects
     started = time.perf_counter()
     create_topics(cluster, [NewTopic(name, 1) for name in names])
@@ -102,15 +102,15 @@ def _create_with_threads(bootstrap: Bootstrap, names: Sequence[str], threads: in
         return time.perf_counter() - started
 
 
-def _create(connection: Connection, name: str, timeout_s: float) -> None:
+def _create(connection: BrokerConnection, name: str, timeout_s: float) -> None:
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=-1)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
     (created,) = connection.request(request, CreateTopicsResponse).topics
     if created.error_code:
-        raise BenchFailed(f"topic {name}: {ErrorCode(created.error_code).name}: {created.error_message}")
+        raise BenchmarkError(f"topic {name}: {ErrorCode(created.error_code).name}: {created.error_message}")
 
 
-def _verify_topics(cluster: Cluster, names: Sequence[str]) -> None:
+def _verify_topics(cluster: ClusterClient, names: Sequence[str]) -> None:
     missing = [topic.name for topic in cluster.metadata(list(names)).topics if topic.error_code]
     if missing:
-        raise BenchFailed(f"{len(missing)} of {counted(len(names), 'topic')} were acknowledged but do not exist")
+        raise BenchmarkError(f"{len(missing)} of {pluralize(len(names), 'topic')} were acknowledged but do not exist")

@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.bench.arguments import add_replication_argument, bootstrap_of, cluster_of, positive
-from chronik.bench.clients import client_config, temporary_topics, unique_name
-from chronik.bench.librdkafka import TransactionalProducer
-from chronik.bench.measures import Latency
+from chronik.bench.arguments import add_replication_argument, connect, parse_bootstrap_access, parse_positive_int
+from chronik.bench.librdkafka import LibrdkafkaTransactionalProducer
+from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
+from chronik.bench.statistics import Latency
 from chronik.client.access.settings import Bootstrap
 
 RECORDS_DEFAULT: Final = (10, 10_000)
@@ -48,30 +48,34 @@ class TransactionsResult:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records",
-        type=positive,
+        type=parse_positive_int,
         nargs="+",
         default=list(RECORDS_DEFAULT),
         metavar="N",
         help="records per transaction; several values are measured one after another (default: %(default)s)",
     )
-    parser.add_argument("--seconds", type=positive, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
-        "--transactions", type=positive, metavar="N", help="number of transactions (overrides --seconds)"
+        "--seconds", type=parse_positive_int, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)"
     )
-    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="size of a record's value")
-    parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="partitions of the topic")
+    parser.add_argument(
+        "--transactions", type=parse_positive_int, metavar="N", help="number of transactions (overrides --seconds)"
+    )
+    parser.add_argument(
+        "--size", type=parse_positive_int, default=100, metavar="BYTES", help="size of a record's value"
+    )
+    parser.add_argument("--partitions", type=parse_positive_int, default=1, metavar="N", help="partitions of the topic")
     add_replication_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
-    topic = unique_name("transactions")
+    topic = generate_name("transactions")
     with (
-        cluster_of(arguments) as cluster,
+        connect(arguments) as cluster,
         temporary_topics(cluster, [topic], arguments.partitions, arguments.replication_factor),
     ):
         return [
             measure(
-                bootstrap_of(arguments),
+                parse_bootstrap_access(arguments),
                 topic,
                 TransactionsLoad(records, arguments.seconds, arguments.transactions, arguments.size),
             )
@@ -81,10 +85,10 @@ def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
 
 def measure(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> TransactionsResult:
     """Run the transactions and return the result. Raises BenchFailed."""
-    return result_of(*make_transactions(bootstrap, topic, load), load)
+    return summarize_transactions(*measure_transactions(bootstrap, topic, load), load)
 
 
-def result_of(commits: list[float], seconds: float, load: TransactionsLoad) -> TransactionsResult:
+def summarize_transactions(commits: list[float], seconds: float, load: TransactionsLoad) -> TransactionsResult:
     """Summarize transactions. Raises BenchFailed if there were none."""
     return TransactionsResult(
         records_per_transaction=load.records,
@@ -93,20 +97,20 @@ def result_of(commits: list[float], seconds: float, load: TransactionsLoad) -> T
         seconds=seconds,
         transactions_per_second=len(commits) / seconds,
         records_per_second=len(commits) * load.records / seconds,
-        commit=Latency.of(commits),
+        commit=Latency.from_seconds(commits),
     )
 
 
-def make_transactions(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> tuple[list[float], float]:
+def measure_transactions(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> tuple[list[float], float]:
     """Run transactions and return the latency of each commit and the total time, in seconds.
 
     Raises:
         BenchFailed: If a transaction is not committed.
     """
-    config = client_config(bootstrap, transactional_id=unique_name("producer"))
-    producer = TransactionalProducer(config, topic, b"x" * load.size, load.records)
+    config = build_client_config(bootstrap, transactional_id=generate_name("producer"))
+    producer = LibrdkafkaTransactionalProducer(config, topic, b"x" * load.size, load.records)
     try:
-        producer.init(CALL_MS_MAX)
+        producer.init_transactions(CALL_MS_MAX)
         for _ in range(WARM_UP_TRANSACTIONS):
             _run_transaction(producer, load.records)
         commits: list[float] = []
@@ -122,7 +126,7 @@ def _is_done(load: TransactionsLoad, transactions: int, seconds: float) -> bool:
     return seconds >= load.seconds if load.transactions is None else transactions >= load.transactions
 
 
-def _run_transaction(producer: TransactionalProducer, records: int) -> float:
+def _run_transaction(producer: LibrdkafkaTransactionalProducer, records: int) -> float:
     producer.begin()
     unsent = records
     while unsent:

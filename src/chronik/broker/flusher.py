@@ -15,9 +15,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from chronik.broker.sync_times import Sync, SyncTimes
+from chronik.broker.sync_metrics import SyncInterval, SyncMetrics
 from chronik.limits import KIB
-from chronik.log.sync import SyncTicket
+from chronik.log.sync import SyncTask
 
 SYNC_THREADS = 4
 """Threads that run syncs. fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four."""
@@ -39,10 +39,10 @@ class Flushable(Protocol):
     @property
     def unsynced_bytes(self) -> int: ...
 
-    def begin_sync(self) -> SyncTicket | None:
+    def begin_sync(self) -> SyncTask | None:
         """Return a sync task, or None if everything is synced."""
 
-    def complete_sync(self, ticket: SyncTicket) -> None:
+    def complete_sync(self, ticket: SyncTask) -> None:
         """Record that a sync task has run."""
 
 
@@ -59,9 +59,9 @@ class Flusher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failed = False
         self._fast_syncs = 0  # consecutive
-        self.times = SyncTimes()
+        self.metrics = SyncMetrics()
 
-    def request(self, log: Flushable) -> None:
+    def request_sync(self, log: Flushable) -> None:
         """Schedule a sync of `log` after the current event-loop iteration, so that pending appends share it."""
         if log in self._syncing:
             self._syncing[log] = True
@@ -76,7 +76,7 @@ class Flusher:
         """Wait until all requested syncs have completed."""
         await self._idle.wait()
 
-    async def settled(self, log: Flushable) -> None:
+    async def wait_until_idle(self, log: Flushable) -> None:
         """Wait until no sync of `log` is in progress."""
         if log in self._syncing:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -103,20 +103,20 @@ class Flusher:
         running = self._loop.run_in_executor(self._threads, _run, ticket)
         running.add_done_callback(lambda future: self._complete(log, ticket, future.result))
 
-    def _can_sync_inline(self, log: Flushable, ticket: SyncTicket) -> bool:
+    def _can_sync_inline(self, log: Flushable, ticket: SyncTask) -> bool:
         return (
             self._fast_syncs >= INLINE_AFTER_FAST_SYNCS
             and len(self._syncing) == 1
             and log.unsynced_bytes <= INLINE_BYTES_MAX
-            and ticket.is_plain
+            and ticket.is_single_file
         )
 
-    def _complete(self, log: Flushable, ticket: SyncTicket, outcome: Callable[[], Sync]) -> None:
+    def _complete(self, log: Flushable, ticket: SyncTask, outcome: Callable[[], SyncInterval]) -> None:
         """Complete a sync. `outcome` returns its start and end time, or raises the error of a failed sync."""
         try:
             sync = outcome()
-            self.times.add(sync)
-            is_fast = sync.ended - sync.began < INLINE_SECONDS_MAX
+            self.metrics.add(sync)
+            is_fast = sync.ended_at - sync.started_at < INLINE_SECONDS_MAX
             self._fast_syncs = self._fast_syncs + 1 if is_fast else 0
             log.complete_sync(ticket)
         except (Exception, asyncio.CancelledError) as error:
@@ -142,7 +142,7 @@ class Flusher:
             self._idle.set()
 
 
-def _run(ticket: SyncTicket) -> Sync:
+def _run(ticket: SyncTask) -> SyncInterval:
     began = time.perf_counter()
     ticket.run()
-    return Sync(began, time.perf_counter())
+    return SyncInterval(began, time.perf_counter())

@@ -14,7 +14,7 @@ from typing import Protocol
 from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX, UNCOMMITTED_BYTES_MAX
 
 
-class NodeUncommitted:
+class NodeUncommittedBytes:
     """The uncommitted bytes of all partitions that a node leads."""
 
     __slots__ = ("bytes",)
@@ -23,27 +23,27 @@ class NodeUncommitted:
         self.bytes = 0
 
 
-class Uncommitted:
+class UncommittedBytes:
     """The uncommitted bytes that this node has appended to one partition as its leader.
 
     Appends and moves of the high watermark cost O(1) per batch. Bytes that an earlier leader appended are not counted:
     no producer of this node waits for them, and that leader has limited them.
     """
 
-    __slots__ = ("_committed", "_ends", "_node", "appended")
+    __slots__ = ("_committed", "_ends", "_node", "appended_bytes")
 
-    def __init__(self, node: NodeUncommitted) -> None:
+    def __init__(self, node: NodeUncommittedBytes) -> None:
         self._node = node
         # (end offset, bytes appended by then) of uncommitted batches. Most partitions never have any, and a deque takes
         # more memory than the rest of an idle replica.
         self._ends: deque[tuple[int, int]] | None = None
         self._committed = 0
-        self.appended = 0
+        self.appended_bytes = 0
         """Bytes that this node has appended as leader since it started."""
 
     @property
     def bytes(self) -> int:
-        return self.appended - self._committed
+        return self.appended_bytes - self._committed
 
     @property
     def node_bytes(self) -> int:
@@ -51,11 +51,11 @@ class Uncommitted:
 
     def append(self, end_offset: int, size: int) -> None:
         """Count appended batches of `size` bytes that end before `end_offset`."""
-        self.appended += size
+        self.appended_bytes += size
         self._node.bytes += size
         if self._ends is None:
             self._ends = deque()
-        self._ends.append((end_offset, self.appended))
+        self._ends.append((end_offset, self.appended_bytes))
 
     def commit(self, high_watermark: int) -> int:
         """Stop counting batches below the high watermark, and return their bytes."""
@@ -74,20 +74,20 @@ class Uncommitted:
         """
         self._ends = None
         self._node.bytes -= self.bytes
-        self._committed = self.appended
+        self._committed = self.appended_bytes
 
 
-class LedPartition(Protocol):
+class LeaderPartition(Protocol):
     """A partition whose leader is this node."""
 
     @property
-    def uncommitted(self) -> Uncommitted: ...
+    def uncommitted(self) -> UncommittedBytes: ...
 
     @property
     def has_followers(self) -> bool: ...
 
 
-def can_pipeline(partitions: Iterable[LedPartition]) -> bool:
+def can_pipeline(partitions: Iterable[LeaderPartition]) -> bool:
     """Return whether a connection may continue before its produce request to `partitions` is answered.
 
     False makes the connection wait, as every produce request does in Kafka, until the backlog is short again or the

@@ -7,22 +7,27 @@ from enum import IntEnum
 from itertools import product
 from typing import Any, Final
 
-from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
-from chronik.cli.output import print_json, table
-from chronik.client.security.acls import ANY, AclBinding, AclFilter, add_acls, list_acls, remove_acls
+from chronik.cli.arguments import InvalidInput, add_client_arguments, add_json_argument, connect_cluster
+from chronik.cli.output import format_table, print_json
+from chronik.client.security.acls import MATCH_ANY, AclBinding, AclFilter, add_acls, list_acls, remove_acls
 from chronik.principals import Principal
-from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
-from chronik.security.acls import MATCH, PatternType, Permission
+from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
+from chronik.security.acls import MATCH_PATTERN, AclPermission, PatternType
 
-RESOURCES: Final = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "transactional_id": ResourceType.TRANSACTIONAL_ID,
-    "delegation_token": ResourceType.DELEGATION_TOKEN,
-    "user_principal": ResourceType.USER,
+RESOURCE_TYPES: Final = {
+    "topic": AclResourceType.TOPIC,
+    "group": AclResourceType.GROUP,
+    "transactional_id": AclResourceType.TRANSACTIONAL_ID,
+    "delegation_token": AclResourceType.DELEGATION_TOKEN,
+    "user_principal": AclResourceType.USER,
 }
-PATTERNS: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED, "any": ANY, "match": MATCH}
-EVERY_HOST: Final = "*"
+PATTERNS: Final = {
+    "literal": PatternType.LITERAL,
+    "prefixed": PatternType.PREFIXED,
+    "any": MATCH_ANY,
+    "match": MATCH_PATTERN,
+}
+ANY_HOST: Final = "*"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_resources(parser: argparse.ArgumentParser, patterns: list[str], default: str) -> None:
-    for name in RESOURCES:
+    for name in RESOURCE_TYPES:
         option = f"--{name.replace('_', '-')}"
         parser.add_argument(option, action="append", default=[], metavar="NAME", help="resource name, or '*' for all")
     parser.add_argument("--cluster", action="store_true", help="the cluster itself")
@@ -86,8 +91,8 @@ def _add_resources(parser: argparse.ArgumentParser, patterns: list[str], default
 def run_list(arguments: argparse.Namespace) -> int:
     pattern = PATTERNS[arguments.resource_pattern_type]
     named: list[tuple[int, str | None]] = [*_parse_resources(arguments)]
-    filters = [AclFilter(kind, name, pattern, arguments.principal) for kind, name in named or [(ANY, None)]]
-    with cluster_of(arguments) as cluster:
+    filters = [AclFilter(kind, name, pattern, arguments.principal) for kind, name in named or [(MATCH_ANY, None)]]
+    with connect_cluster(arguments) as cluster:
         found = dict.fromkeys(acl for each in filters for acl in list_acls(cluster, each))
     _print_acls(arguments, list(found))
     return 0
@@ -95,7 +100,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 def run_add(arguments: argparse.Namespace) -> int:
     acls = _parse_bindings(arguments)
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         add_acls(cluster, acls)
     _print_acls(arguments, acls)
     return 0
@@ -108,7 +113,7 @@ def run_remove(arguments: argparse.Namespace) -> int:
     else:
         pattern = PATTERNS[arguments.resource_pattern_type]
         filters = [AclFilter(kind, name, pattern) for kind, name in _require_resources(arguments)]
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         removed = remove_acls(cluster, filters)
     _print_acls(arguments, removed)
     return 0
@@ -116,37 +121,37 @@ def run_remove(arguments: argparse.Namespace) -> int:
 
 def _parse_resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = [
-        (kind, name) for option, kind in RESOURCES.items() for name in getattr(arguments, option)
+        (kind, name) for option, kind in RESOURCE_TYPES.items() for name in getattr(arguments, option)
     ]
-    return [*found, (ResourceType.CLUSTER, CLUSTER_NAME)] if arguments.cluster else found
+    return [*found, (AclResourceType.CLUSTER, CLUSTER_NAME)] if arguments.cluster else found
 
 
 def _require_resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
     """Return the resources that the options select; raise InvalidInput if there are none."""
     found = _parse_resources(arguments)
     if not found:
-        raise WrongInput("no resource given: use --topic, --group, --transactional-id or --cluster")
+        raise InvalidInput("no resource given: use --topic, --group, --transactional-id or --cluster")
     return found
 
 
 def _parse_bindings(arguments: argparse.Namespace) -> list[AclBinding]:
     """Return the ACL bindings that the options describe; raise InvalidInput if they describe none."""
-    operations = [parse_operation(each) for each in arguments.operation] or [Operation.ALL]
+    operations = [parse_operation(each) for each in arguments.operation] or [AclOperation.ALL]
     pattern = PATTERNS[arguments.resource_pattern_type]
     found = []
     for permission, principals, hosts in (
-        (Permission.ALLOW, arguments.allow_principal, arguments.allow_host),
-        (Permission.DENY, arguments.deny_principal, arguments.deny_host),
+        (AclPermission.ALLOW, arguments.allow_principal, arguments.allow_host),
+        (AclPermission.DENY, arguments.deny_principal, arguments.deny_host),
     ):
         if hosts and not principals:
-            raise WrongInput("--allow-host requires --allow-principal, and --deny-host requires --deny-principal")
+            raise InvalidInput("--allow-host requires --allow-principal, and --deny-host requires --deny-principal")
         for (kind, name), who, host, operation in product(
-            _require_resources(arguments), map(_parse_principal, principals), hosts or [EVERY_HOST], operations
+            _require_resources(arguments), map(_parse_principal, principals), hosts or [ANY_HOST], operations
         ):
-            of_type = PatternType.LITERAL if kind == ResourceType.CLUSTER else pattern
+            of_type = PatternType.LITERAL if kind == AclResourceType.CLUSTER else pattern
             found.append(AclBinding(kind, name, of_type, who, host, operation, permission))
     if not found:
-        raise WrongInput("no principal given: use --allow-principal User:NAME or --deny-principal User:NAME")
+        raise InvalidInput("no principal given: use --allow-principal User:NAME or --deny-principal User:NAME")
     return found
 
 
@@ -154,38 +159,38 @@ def _parse_principal(text: str) -> str:
     try:
         return str(Principal.parse(text))
     except ValueError as error:
-        raise WrongInput(f"{text!r}: expected {error}") from None
+        raise InvalidInput(f"{text!r}: expected {error}") from None
 
 
-def parse_operation(text: str) -> Operation:
-    known = {word(Operation, each).lower(): each for each in Operation}
+def parse_operation(text: str) -> AclOperation:
+    known = {format_enum(AclOperation, each).lower(): each for each in AclOperation}
     if text.lower().replace("_", "") not in known:
-        every = ", ".join(word(Operation, each) for each in Operation)
-        raise WrongInput(f"unknown operation {text!r}: expected one of {every}")
+        every = ", ".join(format_enum(AclOperation, each) for each in AclOperation)
+        raise InvalidInput(f"unknown operation {text!r}: expected one of {every}")
     return known[text.lower().replace("_", "")]
 
 
-def word(words: type[IntEnum], number: int) -> str:
+def format_enum(words: type[IntEnum], number: int) -> str:
     name = {each.value: each.name for each in words}.get(number, str(number))
     return "".join(map(str.capitalize, name.split("_")))
 
 
-def shown(acl: AclBinding) -> dict[str, Any]:
+def acl_to_json(acl: AclBinding) -> dict[str, Any]:
     return {
-        "resource_type": word(ResourceType, acl.resource_type),
+        "resource_type": format_enum(AclResourceType, acl.resource_type),
         "resource_name": acl.name,
-        "pattern_type": word(PatternType, acl.pattern_type),
+        "pattern_type": format_enum(PatternType, acl.pattern_type),
         "principal": acl.principal,
         "host": acl.host,
-        "operation": word(Operation, acl.operation),
-        "permission": word(Permission, acl.permission),
+        "operation": format_enum(AclOperation, acl.operation),
+        "permission": format_enum(AclPermission, acl.permission),
     }
 
 
 def _print_acls(arguments: argparse.Namespace, acls: list[AclBinding]) -> None:
-    listed = [shown(acl) for acl in acls]
+    listed = [acl_to_json(acl) for acl in acls]
     if arguments.json:
         print_json(listed)
     else:
         headings = ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION")
-        print(table(headings, ([*each.values()] for each in listed)))
+        print(format_table(headings, ([*each.values()] for each in listed)))

@@ -9,27 +9,27 @@ from typing import Protocol
 from chronik.client.arguments import BOOTSTRAP_VARIABLE as BOOTSTRAP_VARIABLE
 from chronik.client.arguments import add_bootstrap_argument as add_bootstrap_argument
 from chronik.client.arguments import add_client_config_argument as add_client_config_argument
-from chronik.client.arguments import bootstrap_of as bootstrap_of
-from chronik.client.arguments import security_of as security_of
-from chronik.client.cluster import Cluster
+from chronik.client.arguments import load_security as load_security
+from chronik.client.arguments import parse_bootstrap_access as parse_bootstrap_access
+from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
 
 CLIENT_ID = "chronik-cli"
 
-Run = Callable[[argparse.Namespace], int]
+CommandRunner = Callable[[argparse.Namespace], int]
 
 
-class Actions(Protocol):
+class Subparsers(Protocol):
     """The subparsers of a command (the object that `add_subparsers` returns)."""
 
     def add_parser(self, name: str, /, *, help: str) -> argparse.ArgumentParser: ...
 
 
-class WrongInput(ChronikError):
+class InvalidInput(ChronikError):
     """An invalid argument or input; the message says what was expected."""
 
 
-def add_client_arguments(parser: argparse.ArgumentParser, run: Run) -> None:
+def add_client_arguments(parser: argparse.ArgumentParser, run: CommandRunner) -> None:
     parser.set_defaults(run=run)
     add_bootstrap_argument(parser)
     parser.add_argument(
@@ -50,22 +50,22 @@ def add_debug_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
-def cluster_of(arguments: argparse.Namespace) -> Cluster:
-    return Cluster(bootstrap_of(arguments), client_id=CLIENT_ID, timeout_s=arguments.timeout)
+def connect_cluster(arguments: argparse.Namespace) -> ClusterClient:
+    return ClusterClient(parse_bootstrap_access(arguments), client_id=CLIENT_ID, timeout_s=arguments.timeout)
 
 
-def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
+def parse_key_values(texts: Iterable[str], what: str) -> dict[str, str]:
     """Parse NAME=VALUE arguments; raise InvalidInput for other texts."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise WrongInput(f"{what} {text!r}: expected NAME=VALUE")
+            raise InvalidInput(f"{what} {text!r}: expected NAME=VALUE")
         pairs[name] = value
     return pairs
 
 
-def positive(text: str) -> int:
+def positive_int(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of at least 1")

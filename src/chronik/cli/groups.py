@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from chronik.cli.arguments import add_client_arguments, add_json_argument, cluster_of
-from chronik.cli.groups_change import add_delete_arguments, add_reset_arguments
-from chronik.cli.output import print_json, table
-from chronik.client.cluster import Cluster
-from chronik.client.groups import assigned_partitions, committed_offsets, describe_group, summarize_groups
-from chronik.client.offsets import existing_ends
+from chronik.cli.arguments import add_client_arguments, add_json_argument, connect_cluster
+from chronik.cli.group_changes import add_delete_arguments, add_reset_arguments
+from chronik.cli.output import format_table, print_json
+from chronik.client.cluster import ClusterClient
+from chronik.client.groups import decode_assignment, describe_group, list_committed_offsets, summarize_groups
+from chronik.client.offsets import list_existing_end_offsets
+from chronik.escaping import escape
 from chronik.protocol.messages.describe_groups import DescribedGroupMember
-from chronik.shown import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,17 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         groups = summarize_groups(cluster)
     if arguments.json:
         print_json([group._asdict() for group in groups])
     else:
-        print(table(("GROUP", "STATE", "PROTOCOL TYPE", "MEMBERS", "LAG"), groups))
+        print(format_table(("GROUP", "STATE", "PROTOCOL TYPE", "MEMBERS", "LAG"), groups))
     return 0
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         groups = [_describe_group(cluster, name) for name in arguments.names]
     if arguments.json:
         print_json(groups)
@@ -48,14 +48,14 @@ def run_describe(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _describe_group(cluster: Cluster, name: str) -> dict[str, Any]:
+def _describe_group(cluster: ClusterClient, name: str) -> dict[str, Any]:
     group = describe_group(cluster, name)
     assigned = {
-        partition: member for member in group.members for partition in assigned_partitions(member.member_assignment)
+        partition: member for member in group.members for partition in decode_assignment(member.member_assignment)
     }
-    committed = committed_offsets(cluster, name)
+    committed = list_committed_offsets(cluster, name)
     partitions = sorted(assigned.keys() | committed.keys())
-    ends = existing_ends(cluster, partitions)  # the topic of a committed offset may have been deleted
+    ends = list_existing_end_offsets(cluster, partitions)  # the topic of a committed offset may have been deleted
     offsets = []
     for partition in partitions:
         position, end = committed.get(partition), ends.get(partition)
@@ -86,12 +86,12 @@ def _member_to_json(member: DescribedGroupMember) -> dict[str, Any]:
         "instance": member.group_instance_id,
         "client_id": member.client_id,
         "host": member.client_host,
-        "partitions": len(assigned_partitions(member.member_assignment)),
+        "partitions": len(decode_assignment(member.member_assignment)),
     }
 
 
 def _format_group(group: dict[str, Any]) -> str:
-    parts = [f"Group: {escaped(group['group'])}", f"State: {group['state']}", f"Members: {len(group['members'])}"]
+    parts = [f"Group: {escape(group['group'])}", f"State: {group['state']}", f"Members: {len(group['members'])}"]
     if group["members"]:
         parts += ["", _format_columns(group["members"], "member", "instance", "client_id", "host", "partitions")]
     if group["offsets"]:
@@ -104,4 +104,4 @@ def _format_group(group: dict[str, Any]) -> str:
 
 def _format_columns(objects: list[dict[str, Any]], *names: str) -> str:
     headings = [name.upper().replace("_", " ") for name in names]
-    return table(headings, [[each[name] for name in names] for each in objects])
+    return format_table(headings, [[each[name] for name in names] for each in objects])

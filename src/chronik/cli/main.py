@@ -13,8 +13,8 @@ from importlib import import_module
 
 from chronik.command_parser import CommandParser
 from chronik.errors import ChronikError, ConfigError
-from chronik.shown import escaping_output
-from chronik.wording import suggestion
+from chronik.escaping import escape_output
+from chronik.wording import spelling_suggestion
 
 COMMANDS = {
     "start": "run a node",
@@ -44,10 +44,10 @@ COMMAND_MODULES = {
     "cluster": "chronik.cli.cluster.command",
     "demo": "chronik.cli.demo.command",
     "pipeline": "chronik.cli.pipeline.command",
-    "backup": "chronik.cli.moving.backup",
-    "restore": "chronik.cli.moving.restore",
-    "apply": "chronik.cli.applying.apply",
-    "export": "chronik.cli.applying.export",
+    "backup": "chronik.cli.migration.backup",
+    "restore": "chronik.cli.migration.restore",
+    "apply": "chronik.cli.apply.command",
+    "export": "chronik.cli.apply.export",
     "produce": "chronik.cli.records.produce",
     "consume": "chronik.cli.records.consume",
     "top": "chronik.cli.top.command",
@@ -64,7 +64,7 @@ COLUMNS_DEFAULT = 80
 
 
 def main(argv: list[str] | None = None) -> int:
-    with escaping_output():
+    with escape_output():
         return _main(sys.argv[1:] if argv is None else argv)
 
 
@@ -78,7 +78,7 @@ def _main(words: list[str]) -> int:
         print(f"chronik {chronik.__version__}")
         return EXIT_OK
     if words[0] not in COMMANDS:
-        hint = suggestion(words[0], COMMANDS) or "; see chronik --help"
+        hint = spelling_suggestion(words[0], COMMANDS) or "; see chronik --help"
         print(f"chronik: unknown command {words[0]!r}{hint}", file=sys.stderr)
         return EXIT_USAGE
     try:
@@ -102,11 +102,11 @@ def _main(words: list[str]) -> int:
 def _run(word: str, words: list[str]) -> int:
     if word == "bench":
         return int(import_module("chronik.bench.main").main(words))
-    arguments = parser_of(word).parse_args(words)
+    arguments = build_parser(word).parse_args(words)
     return int(arguments.run(arguments))
 
 
-def parser_of(word: str) -> argparse.ArgumentParser:
+def build_parser(word: str) -> argparse.ArgumentParser:
     """Return the argument parser of a subcommand; `bench` has its own parsers."""
     command = import_module(COMMAND_MODULES.get(word, f"chronik.cli.{word}"))
     summary = COMMANDS[word]

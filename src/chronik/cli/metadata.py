@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from chronik.cli.arguments import CLIENT_ID, add_client_arguments, add_json_argument, security_of
-from chronik.cli.output import message_to_json, numbers, print_json, ranges, table
-from chronik.client.cluster import parse_bootstrap, raise_for
-from chronik.client.connection import Connection
+from chronik.cli.arguments import CLIENT_ID, add_client_arguments, add_json_argument, load_security
+from chronik.cli.output import format_ranges, format_table, join_ids, message_to_json, print_json
+from chronik.client.cluster import parse_bootstrap, raise_for_code
+from chronik.client.connection import BrokerConnection
 from chronik.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -24,14 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     address = parse_bootstrap(arguments.bootstrap_server)[0]
-    with Connection(
-        address, client_id=CLIENT_ID, timeout_s=arguments.timeout, security=security_of(arguments)
+    with BrokerConnection(
+        address, client_id=CLIENT_ID, timeout_s=arguments.timeout, security=load_security(arguments)
     ) as connection:
         response = connection.request(MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse)
-        raise_for(response.error_code, "metadata")
+        raise_for_code(response.error_code, "metadata")
         _sort(response)
         if arguments.json:
-            print_json(message_to_json(response, connection.version_of(MetadataRequest)))
+            print_json(message_to_json(response, connection.negotiated_version(MetadataRequest)))
         else:
             print(_describe(response))
     return 0
@@ -58,12 +58,12 @@ def _describe(response: MetadataResponse) -> str:
     topics = [row for topic in response.topics for row in partition_rows(topic)]
     return "\n".join(
         [
-            f"Brokers: {numbers(broker.node_id for broker in response.brokers)}",
+            f"Brokers: {join_ids(broker.node_id for broker in response.brokers)}",
             f"Cluster id: {response.cluster_id}",
             f"Topics: {len(response.topics)}",
             "",
-            table(("BROKER", "ADDRESS", "RACK", "CONTROLLER"), brokers),
-            *(["", table(("TOPIC", "PARTITIONS", "LEADER", "REPLICAS", "ISR"), topics)] if topics else []),
+            format_table(("BROKER", "ADDRESS", "RACK", "CONTROLLER"), brokers),
+            *(["", format_table(("TOPIC", "PARTITIONS", "LEADER", "REPLICAS", "ISR"), topics)] if topics else []),
         ]
     )
 
@@ -72,10 +72,10 @@ def partition_rows(topic: MetadataResponseTopic) -> Iterable[tuple[str | None, s
     """Yield one row per group of partitions that have the same leader, replicas and ISR."""
     groups: dict[tuple[int, str, str], list[MetadataResponsePartition]] = {}
     for partition in topic.partitions:
-        placement = (partition.leader_id, numbers(partition.replica_nodes), numbers(partition.isr_nodes))
+        placement = (partition.leader_id, join_ids(partition.replica_nodes), join_ids(partition.isr_nodes))
         groups.setdefault(placement, []).append(partition)
     for placement, partitions in groups.items():
-        yield topic.name, ranges([partition.partition_index for partition in partitions]), *placement
+        yield topic.name, format_ranges([partition.partition_index for partition in partitions]), *placement
 
 
 def _yes_or_empty(condition: bool) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from chronik.escaping import escape, to_json_text
 from chronik.ids import format_id
 from chronik.protocol.schema import Struct
-from chronik.shown import escaped, json_text
 
 Cell = str | int | None
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+def format_table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """Format rows as aligned columns: integers to the right, a dash for empty cells."""
     rows = [list(row) for row in rows]
     texts = [[_text(cell) for cell in row] for row in rows]
@@ -27,19 +27,19 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def _text(cell: Cell) -> str:
-    return "-" if cell is None or cell == "" else escaped(str(cell))
+    return "-" if cell is None or cell == "" else escape(str(cell))
 
 
 def print_json(value: Any) -> None:
-    print(json_text(value, indent=2))
+    print(to_json_text(value, indent=2))
 
 
-def numbers(values: Iterable[int]) -> str:
+def join_ids(values: Iterable[int]) -> str:
     """Join broker or replica ids with commas: `1, 2, 3`."""
     return ", ".join(map(str, values))
 
 
-def ranges(values: Iterable[int]) -> str:
+def format_ranges(values: Iterable[int]) -> str:
     """Format ascending partition indexes as ranges: `0-49` or `0-2, 5`."""
     found: list[list[int]] = []
     for value in values:

@@ -6,11 +6,11 @@ import argparse
 import re
 from typing import Any
 
-from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
-from chronik.cli.output import numbers, print_json, table
-from chronik.client.cluster import Cluster
-from chronik.client.offsets import lost_partitions
-from chronik.client.partitions import begin_anew, elect_leaders, list_reassignments, reassign_partitions
+from chronik.cli.arguments import InvalidInput, add_client_arguments, add_json_argument, connect_cluster
+from chronik.cli.output import format_table, join_ids, print_json
+from chronik.client.cluster import ClusterClient
+from chronik.client.offsets import find_lost_partitions
+from chronik.client.partitions import elect_leaders, list_reassignments, reassign_partitions, restart_lost_partition
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -57,15 +57,15 @@ def add_partition_actions(actions: Any) -> None:
 
 def run_begin_anew(arguments: argparse.Namespace) -> int:
     wanted = [TopicPartition(arguments.name, index) for index in arguments.partition]
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         leaderless = [partition for partition in wanted if not _has_leader(cluster, partition)]
         led = [partition for partition in wanted if partition not in leaderless]
-        lost = lost_partitions(cluster, led)
+        lost = find_lost_partitions(cluster, led)
         for partition in led:
             if partition not in lost:
-                raise WrongInput(f"{partition} has not lost records; no partition was changed")
+                raise InvalidInput(f"{partition} has not lost records; no partition was changed")
         for partition in led:
-            print(f"{partition} restarts at offset {begin_anew(cluster, partition)}")
+            print(f"{partition} restarts at offset {restart_lost_partition(cluster, partition)}")
         refused = {each: error for each, error in elect_leaders(cluster, leaderless, unclean=True).items() if error}
     for partition in leaderless:
         if partition not in refused:
@@ -74,7 +74,7 @@ def run_begin_anew(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _has_leader(cluster: Cluster, partition: TopicPartition) -> bool:
+def _has_leader(cluster: ClusterClient, partition: TopicPartition) -> bool:
     try:
         return cluster.leader_id(partition) >= 0
     except KafkaError as error:
@@ -88,7 +88,7 @@ def run_reassign(arguments: argparse.Namespace) -> int:
     wanted = {
         TopicPartition(arguments.name, partition): replicas for partition, replicas in map(parse, arguments.partitions)
     }
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         refused = reassign_partitions(cluster, wanted)
     for partition in wanted:
         if partition not in refused:
@@ -98,7 +98,7 @@ def run_reassign(arguments: argparse.Namespace) -> int:
 
 
 def run_reassignments(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         moves = list_reassignments(cluster)
     if arguments.json:
         print_json(
@@ -115,16 +115,16 @@ def run_reassignments(arguments: argparse.Namespace) -> int:
         )
     else:
         rows = (
-            (*move.partition, numbers(move.replicas), numbers(move.adding), numbers(move.removing)) for move in moves
+            (*move.partition, join_ids(move.replicas), join_ids(move.adding), join_ids(move.removing)) for move in moves
         )
-        print(table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows))
+        print(format_table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows))
     return 0
 
 
 def run_elect_leaders(arguments: argparse.Namespace) -> int:
     if arguments.partition and arguments.topic is None:
-        raise WrongInput("--partition requires --topic")
-    with cluster_of(arguments) as cluster:
+        raise InvalidInput("--partition requires --topic")
+    with connect_cluster(arguments) as cluster:
         wanted = None
         if arguments.topic is not None:
             named = [TopicPartition(arguments.topic, index) for index in arguments.partition]
@@ -147,13 +147,13 @@ def run_elect_leaders(arguments: argparse.Namespace) -> int:
 def _parse_reassignment(text: str) -> tuple[int, list[int] | None]:
     match = _REASSIGNMENT.fullmatch(text)
     if match is None:
-        raise WrongInput(f"{text!r}: expected PARTITION:BROKER,… such as 0:1,2,3")
+        raise InvalidInput(f"{text!r}: expected PARTITION:BROKER,… such as 0:1,2,3")
     return int(match[1]), [int(broker) for broker in match[2].split(",")]
 
 
 def _parse_partition(text: str) -> tuple[int, list[int] | None]:
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise WrongInput(f"{text!r}: expected a partition index")
+        raise InvalidInput(f"{text!r}: expected a partition index")
     return int(text), None
 
 

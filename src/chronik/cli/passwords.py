@@ -25,16 +25,16 @@ def add_password_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def password_from(file: Path | None, user: str) -> str:
+def read_password(file: Path | None, user: str) -> str:
     """Return the user's password from the file, the environment or a prompt.
 
     Raises:
         ConfigError: No password is available, or the two entered passwords differ.
     """
     if file is not None:
-        return password_in_file(file)
+        return read_password_file(file)
     if PASSWORD_VARIABLE in os.environ:
-        return password_in_variable(PASSWORD_VARIABLE)
+        return read_password_variable(PASSWORD_VARIABLE)
     if not sys.stdin.isatty():
         raise ConfigError(f"no password for user {user!r}: use --password-file FILE or set {PASSWORD_VARIABLE}")
     from getpass import getpass
@@ -47,7 +47,7 @@ def password_from(file: Path | None, user: str) -> str:
     return password
 
 
-def password_in_file(file: Path) -> str:
+def read_password_file(file: Path) -> str:
     """Return the first line of a password file; raise ConfigError if it is empty."""
     password = file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     if not password:
@@ -55,7 +55,7 @@ def password_in_file(file: Path) -> str:
     return password
 
 
-def password_in_variable(name: str) -> str:
+def read_password_variable(name: str) -> str:
     """Return the password in an environment variable; raise ConfigError if the variable is unset or empty."""
     if name not in os.environ:
         raise ConfigError(f"environment variable {name} is not set: expected a password")

@@ -14,8 +14,8 @@ from datetime import date, datetime
 from itertools import islice
 from typing import Any, TextIO
 
-from chronik.cli.output import table
-from chronik.shown import json_text, unescaped
+from chronik.cli.output import format_table
+from chronik.escaping import raw_stream, to_json_text
 
 CELL_CHARACTERS_MAX = 60
 """Maximum length of a table cell, so that several columns fit on a screen."""
@@ -28,13 +28,13 @@ def write_json(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO)
     for chunk in _chunks(rows):
         for row in chunk:
             fields = dict(zip(names, map(_to_json, row), strict=True))
-            out.write(json_text(fields, allow_nan=False, default=str) + "\n")
+            out.write(to_json_text(fields, allow_nan=False, default=str) + "\n")
         out.flush()
 
 
 def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) -> None:
     """Write a CSV header and one line per row; null values are empty."""
-    out = out if out.isatty() else unescaped(out)  # escape control characters for terminals only
+    out = out if out.isatty() else raw_stream(out)  # escape control characters for terminals only
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
     for chunk in _chunks(rows):
@@ -46,7 +46,7 @@ def write_table(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO
     """Write at most `rows_max` rows as a table, and return whether these were all rows."""
     shown = list(islice(rows, rows_max + 1))
     if names:
-        out.write(table(names, [[_to_cell(value) for value in row] for row in shown[:rows_max]]) + "\n")
+        out.write(format_table(names, [[_to_cell(value) for value in row] for row in shown[:rows_max]]) + "\n")
         out.flush()
     return len(shown) <= rows_max
 

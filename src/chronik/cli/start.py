@@ -78,22 +78,26 @@ def run(arguments: argparse.Namespace) -> int:
         log_format=arguments.log_format,
     )
     if arguments.processes is not None:
-        from chronik.cli import processes
+        from chronik.cli import process_supervisor
 
-        words = processes.common_words(
+        words = process_supervisor.common_arguments(
             arguments.config, flush=arguments.flush, log_level=log_level, log_format=arguments.log_format
         )
-        words += processes.words_of_first_user(arguments.add_scram, arguments.password_file)
-        return processes.run(processes.children(config, arguments.processes, words), config.log_format)
+        words += process_supervisor.first_user_arguments(arguments.add_scram, arguments.password_file)
+        return process_supervisor.supervise(
+            process_supervisor.plan_node_processes(config, arguments.processes, words), config.log_format
+        )
     user = None
     if arguments.add_scram is not None:
-        from chronik.admin.users import first_user
-        from chronik.cli.passwords import password_from
+        from chronik.admin.users import create_first_user_command
+        from chronik.cli.passwords import read_password
 
-        user = first_user(arguments.add_scram, password_from(arguments.password_file, arguments.add_scram))
+        user = create_first_user_command(
+            arguments.add_scram, read_password(arguments.password_file, arguments.add_scram)
+        )
     # Imported after the config is loaded, so that config errors are reported quickly.
-    from chronik.node.garbage import nothing_is_garbage
+    from chronik.node.gc_tuning import gc_disabled
 
-    with nothing_is_garbage():
+    with gc_disabled():
         from chronik.node.run import run as run_node
     return run_node(config, restore_identity=arguments.restore_identity, first_user=user)

@@ -7,14 +7,14 @@ import sys
 from typing import Any, Final
 
 from chronik.cli.arguments import (
-    WrongInput,
+    InvalidInput,
     add_client_arguments,
     add_json_argument,
-    cluster_of,
-    parse_pairs,
-    positive,
+    connect_cluster,
+    parse_key_values,
+    positive_int,
 )
-from chronik.cli.output import numbers, print_json, table
+from chronik.cli.output import format_table, join_ids, print_json
 from chronik.cli.partition_actions import add_partition_actions
 from chronik.client.admin import (
     BROKER_DEFAULT,
@@ -26,14 +26,14 @@ from chronik.client.admin import (
     describe_topic_configs,
     list_topics,
 )
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.configs import DYNAMIC_TOPIC_CONFIG
-from chronik.client.offsets import earliest_offsets, latest_offsets, lost_partitions
+from chronik.client.offsets import find_lost_partitions, list_earliest_offsets, list_latest_offsets
 from chronik.client.records import TopicPartition
 from chronik.ids import format_id
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
-from chronik.wording import counted
+from chronik.wording import pluralize
 
 EXIT_FAILED: Final = 1
 
@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     create = actions.add_parser("create", help="create topics")
     create.add_argument("names", nargs="+", metavar="NAME")
-    create.add_argument("-p", "--partitions", type=positive, default=BROKER_DEFAULT, metavar="N")
-    create.add_argument("-r", "--replication-factor", type=positive, default=BROKER_DEFAULT, metavar="N")
+    create.add_argument("-p", "--partitions", type=positive_int, default=BROKER_DEFAULT, metavar="N")
+    create.add_argument("-r", "--replication-factor", type=positive_int, default=BROKER_DEFAULT, metavar="N")
     _add_config_argument(create)
     create.add_argument("--if-not-exists", action="store_true", help="do not fail for a topic that exists")
     add_client_arguments(create, run_create)
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     alter = actions.add_parser("alter", help="add partitions to a topic, or change its configs")
     alter.add_argument("name", metavar="TOPIC")
-    alter.add_argument("-p", "--partitions", type=positive, metavar="N", help="new total number of partitions")
+    alter.add_argument("-p", "--partitions", type=positive_int, metavar="N", help="new total number of partitions")
     _add_config_argument(alter)
     alter.add_argument("--delete-config", action="append", default=[], metavar="KEY", help="reset KEY to its default")
     add_client_arguments(alter, run_alter)
@@ -87,8 +87,8 @@ def _add_config_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def run_create(arguments: argparse.Namespace) -> int:
-    configs = parse_pairs(arguments.config, "--config")
-    with cluster_of(arguments) as cluster:
+    configs = parse_key_values(arguments.config, "--config")
+    with connect_cluster(arguments) as cluster:
         names = arguments.names
         if arguments.if_not_exists:
             existing = {topic.name for topic in list_topics(cluster)}
@@ -102,18 +102,18 @@ def run_create(arguments: argparse.Namespace) -> int:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         topics = [topic for topic in list_topics(cluster) if arguments.all or not topic.is_internal]
     if arguments.json:
         print_json([_topic_to_json(topic) for topic in topics])
     else:
         rows = ((topic.name, len(topic.partitions), _replication_factor(topic)) for topic in topics)
-        print(table(("TOPIC", "PARTITIONS", "REPLICATION"), rows))
+        print(format_table(("TOPIC", "PARTITIONS", "REPLICATION"), rows))
     return 0
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         topics = [_describe_topic(cluster, name) for name in arguments.names]
     if arguments.json:
         print_json(topics)
@@ -123,10 +123,10 @@ def run_describe(arguments: argparse.Namespace) -> int:
 
 
 def run_alter(arguments: argparse.Namespace) -> int:
-    changes = parse_pairs(arguments.config, "--config")
+    changes = parse_key_values(arguments.config, "--config")
     if arguments.partitions is None and not changes and not arguments.delete_config:
-        raise WrongInput("nothing to alter: use --partitions, --config or --delete-config")
-    with cluster_of(arguments) as cluster:
+        raise InvalidInput("nothing to alter: use --partitions, --config or --delete-config")
+    with connect_cluster(arguments) as cluster:
         if changes or arguments.delete_config:
             alter_topic_configs(cluster, arguments.name, changes=changes, removals=arguments.delete_config)
         if arguments.partitions is not None:
@@ -136,7 +136,7 @@ def run_alter(arguments: argparse.Namespace) -> int:
 
 
 def run_delete(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         names = arguments.names
         if arguments.if_exists:
             existing = {topic.name for topic in list_topics(cluster)}
@@ -155,7 +155,7 @@ def _is_confirmed(names: list[str]) -> bool:
     """Ask for confirmation on a terminal; without a terminal, assume it."""
     if not sys.stdin.isatty():
         return True
-    print(f"This deletes {counted(len(names), 'topic')} with all records: {', '.join(names)}")
+    print(f"This deletes {pluralize(len(names), 'topic')} with all records: {', '.join(names)}")
     return input("Continue? [y/N] ").strip().lower() in ("y", "yes")
 
 
@@ -173,7 +173,7 @@ def _replication_factor(topic: MetadataResponseTopic) -> int:
     return max((len(partition.replica_nodes) for partition in topic.partitions), default=0)
 
 
-def _describe_topic(cluster: Cluster, name: str) -> dict[str, Any]:
+def _describe_topic(cluster: ClusterClient, name: str) -> dict[str, Any]:
     try:
         topic = cluster.topic(name)
     except KafkaError as error:
@@ -181,9 +181,9 @@ def _describe_topic(cluster: Cluster, name: str) -> dict[str, Any]:
             raise KafkaError(error.code, f"topic {name} does not exist") from None
         raise
     led = [TopicPartition(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
-    lost = lost_partitions(cluster, led)
+    lost = find_lost_partitions(cluster, led)
     led = [partition for partition in led if partition not in lost]
-    starts, ends = earliest_offsets(cluster, led), latest_offsets(cluster, led)
+    starts, ends = list_earliest_offsets(cluster, led), list_latest_offsets(cluster, led)
     partitions = []
     for each in topic.partitions:
         partition = TopicPartition(name, each.partition_index)
@@ -225,8 +225,8 @@ def _format_topic(topic: dict[str, Any]) -> str:
             each["partition"],
             each["leader"],
             each["leader_epoch"],
-            numbers(each["replicas"]),
-            numbers(each["isr"]),
+            join_ids(each["replicas"]),
+            join_ids(each["isr"]),
             each["start_offset"],
             each["end_offset"],
         )
@@ -237,7 +237,7 @@ def _format_topic(topic: dict[str, Any]) -> str:
             f"Topic: {topic['name']}",
             f"Id: {topic['id']}",
             f"Configs: {configs or '(all defaults)'}",
-            table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows),
+            format_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows),
             *map(_format_data_loss, (each for each in topic["partitions"] if each["lost"])),
         ]
     )

@@ -6,20 +6,20 @@ import argparse
 import time
 from typing import Any
 
-from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of, positive
-from chronik.cli.output import print_json, table
+from chronik.cli.arguments import InvalidInput, add_client_arguments, add_json_argument, connect_cluster, positive_int
+from chronik.cli.output import format_table, print_json
 from chronik.client.admin import list_topics
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.records import TopicPartition
 from chronik.client.transactions import (
     ANY_AGE,
-    Described,
-    Open,
+    DescribedTransactionState,
+    OpenTransaction,
     abort_transaction,
     describe_transaction,
-    find_hanging,
+    find_hanging_transactions,
+    list_open_transactions,
     list_transactions,
-    open_transactions,
 )
 
 MINUTE_MS = 60_000
@@ -65,7 +65,7 @@ def _add_find_arguments(find: argparse.ArgumentParser) -> None:
     find.add_argument("--partition", type=int, metavar="N", help="search only this partition of --topic")
     find.add_argument(
         "--max-transaction-timeout",
-        type=positive,
+        type=positive_int,
         default=15,
         metavar="MINUTES",
         help="age at which a transaction counts as hanging (default: %(default)d)",
@@ -75,7 +75,7 @@ def _add_find_arguments(find: argparse.ArgumentParser) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         found = list_transactions(
             cluster, older_than_ms=arguments.duration_filter, pattern=arguments.transactional_id_pattern
         )
@@ -93,7 +93,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         rows = [_transaction_to_json(describe_transaction(cluster, name)) for name in arguments.names]
     if arguments.json:
         print_json(rows)
@@ -104,7 +104,7 @@ def run_describe(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _transaction_to_json(described: Described) -> dict[str, Any]:
+def _transaction_to_json(described: DescribedTransactionState) -> dict[str, Any]:
     coordinator, transaction = described
     started_ms = transaction.transaction_start_time_ms if transaction.transaction_start_time_ms >= 0 else None
     return {
@@ -124,10 +124,10 @@ def run_abort(arguments: argparse.Namespace) -> int:
     partition = TopicPartition(arguments.topic, arguments.partition)
     ids = [getattr(arguments, name) for name in ("producer_id", "producer_epoch", "coordinator_epoch")]
     if (arguments.start_offset is None) == (ids == [None] * 3):
-        raise WrongInput("no transaction selected: use --start-offset, or --producer-id and its epochs")
+        raise InvalidInput("no transaction selected: use --start-offset, or --producer-id and its epochs")
     if arguments.start_offset is None and None in ids:
-        raise WrongInput("--producer-id, --producer-epoch and --coordinator-epoch must be used together")
-    with cluster_of(arguments) as cluster:
+        raise InvalidInput("--producer-id, --producer-epoch and --coordinator-epoch must be used together")
+    with connect_cluster(arguments) as cluster:
         if arguments.start_offset is not None:
             ids = _find_producer(cluster, partition, arguments.start_offset)
         abort_transaction(cluster, partition, *ids)
@@ -135,37 +135,38 @@ def run_abort(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _find_producer(cluster: Cluster, partition: TopicPartition, start_offset: int) -> list[int]:
-    for _, producer in open_transactions(cluster, [partition]):
+def _find_producer(cluster: ClusterClient, partition: TopicPartition, start_offset: int) -> list[int]:
+    for _, producer in list_open_transactions(cluster, [partition]):
         if producer.current_txn_start_offset == start_offset:
             return [producer.producer_id, producer.producer_epoch, producer.coordinator_epoch]
-    raise WrongInput(f"no open transaction starts at offset {start_offset} of {partition}")
+    raise InvalidInput(f"no open transaction starts at offset {start_offset} of {partition}")
 
 
 def run_find_hanging(arguments: argparse.Namespace) -> int:
     if arguments.topic is None and arguments.broker_id is None:
-        raise WrongInput("no partitions selected: use --topic or --broker-id")
+        raise InvalidInput("no partitions selected: use --topic or --broker-id")
     if arguments.partition is not None and arguments.topic is None:
-        raise WrongInput("--partition requires --topic")
-    with cluster_of(arguments) as cluster:
+        raise InvalidInput("--partition requires --topic")
+    with connect_cluster(arguments) as cluster:
         if arguments.broker_id is not None and arguments.broker_id not in cluster.brokers_by_id():
-            raise WrongInput(f"broker {arguments.broker_id} is not available")
+            raise InvalidInput(f"broker {arguments.broker_id} is not available")
         partitions = _select_partitions(cluster, arguments)
         older_than_ms = arguments.max_transaction_timeout * MINUTE_MS
         rows = [
-            _hanging_to_json(each) for each in find_hanging(cluster, partitions, older_than_ms, arguments.broker_id)
+            _hanging_to_json(each)
+            for each in find_hanging_transactions(cluster, partitions, older_than_ms, arguments.broker_id)
         ]
     names = ("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset")
     _print_rows(arguments, rows, *names, "last_timestamp", "duration_min")
     return 0
 
 
-def _select_partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPartition]:
+def _select_partitions(cluster: ClusterClient, arguments: argparse.Namespace) -> list[TopicPartition]:
     if arguments.partition is not None:
         return [TopicPartition(arguments.topic, arguments.partition)]
     topics = list_topics(cluster)
     if arguments.topic is not None:
-        topics = [cluster.retrying(lambda: cluster.topic(arguments.topic))]
+        topics = [cluster.retry(lambda: cluster.topic(arguments.topic))]
     return [
         TopicPartition(topic.name or "", partition.partition_index)
         for topic in topics
@@ -174,7 +175,7 @@ def _select_partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[
     ]
 
 
-def _hanging_to_json(found: Open) -> dict[str, Any]:
+def _hanging_to_json(found: OpenTransaction) -> dict[str, Any]:
     producer = found.producer
     return {
         "topic": found.partition.topic,
@@ -201,4 +202,4 @@ def _print_rows(arguments: argparse.Namespace, rows: list[dict[str, Any]], *name
 
 def _format_columns(rows: list[dict[str, Any]], *names: str) -> str:
     headings = [name.upper().replace("_", " ") for name in names]
-    return table(headings, [[row[name] for name in names] for row in rows])
+    return format_table(headings, [[row[name] for name in names] for row in rows])

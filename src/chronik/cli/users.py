@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
-from chronik.cli.output import print_json, table
-from chronik.cli.passwords import add_password_argument, password_from
+from chronik.cli.arguments import InvalidInput, add_client_arguments, add_json_argument, connect_cluster
+from chronik.cli.output import format_table, print_json
+from chronik.cli.passwords import add_password_argument, read_password
 from chronik.client.security.users import delete_user, list_users, set_password
-from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MAX, ITERATIONS_MIN
+from chronik.security.sasl.scram_keys import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS_BY_NAME
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         change = actions.add_parser(action, help=summary)
         change.add_argument("name", metavar="NAME")
         change.add_argument(
-            "--mechanism", action="append", choices=list(BY_NAME), help="SCRAM mechanism to set (default: both)"
+            "--mechanism",
+            action="append",
+            choices=list(MECHANISMS_BY_NAME),
+            help="SCRAM mechanism to set (default: both)",
         )
         change.add_argument(
             "--iterations",
@@ -40,13 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         users = list_users(cluster)
     if arguments.json:
         print_json([{"name": name, "mechanisms": mechanisms} for name, mechanisms in users.items()])
     else:
-        rows = [(name, *(mechanisms.get(each) for each in BY_NAME)) for name, mechanisms in users.items()]
-        print(table(["USER", *(f"{name} ITERATIONS" for name in BY_NAME)], rows))
+        rows = [(name, *(mechanisms.get(each) for each in MECHANISMS_BY_NAME)) for name, mechanisms in users.items()]
+        print(format_table(["USER", *(f"{name} ITERATIONS" for name in MECHANISMS_BY_NAME)], rows))
     return 0
 
 
@@ -60,20 +63,20 @@ def run_alter(arguments: argparse.Namespace) -> int:
 
 def _set_password(arguments: argparse.Namespace, *, must_exist: bool) -> int:
     name = arguments.name
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         exists = name in list_users(cluster, [name])
         if exists and not must_exist:
-            raise WrongInput(f"user {name!r} already exists; use chronik users alter to change its password")
+            raise InvalidInput(f"user {name!r} already exists; use chronik users alter to change its password")
         if must_exist and not exists:
-            raise WrongInput(f"user {name!r} does not exist; use chronik users add to create it")
-        password = password_from(arguments.password_file, name)
-        set_password(cluster, name, password, arguments.mechanism or list(BY_NAME), arguments.iterations)
+            raise InvalidInput(f"user {name!r} does not exist; use chronik users add to create it")
+        password = read_password(arguments.password_file, name)
+        set_password(cluster, name, password, arguments.mechanism or list(MECHANISMS_BY_NAME), arguments.iterations)
     print(f"{'changed' if must_exist else 'added'} user {name}")
     return 0
 
 
 def run_delete(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         delete_user(cluster, arguments.name)
     print(f"deleted user {arguments.name}")
     return 0

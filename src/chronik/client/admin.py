@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from chronik.client.cluster import Cluster, raise_for
-from chronik.client.configs import TOPIC_RESOURCE, Resource, alter_configs, describe_configs
+from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.client.configs import TOPIC_RESOURCE, ConfigTarget, alter_configs, describe_configs
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -37,7 +37,7 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+def create_topics(cluster: ClusterClient, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
     """Create topics. Raises the KafkaError of the first rejected topic; its message names all rejected topics."""
     request = CreateTopicsRequest(
         topics=[
@@ -52,46 +52,44 @@ def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only
         timeout_ms=_timeout_ms(cluster),
         validate_only=validate_only,
     )
-    response = cluster.retrying(
+    response = cluster.retry(
         lambda: cluster.controller().request(request, CreateTopicsResponse), repeatable=validate_only
     )
     _raise_rejections((topic.name, topic.error_code, topic.error_message) for topic in response.topics)
-    cluster.forget()
+    cluster.invalidate_metadata()
 
 
-def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
+def create_partitions(cluster: ClusterClient, topic: str, count: int) -> None:
     """Increase the topic's number of partitions to `count`."""
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=_timeout_ms(cluster)
     )
-    response = cluster.retrying(
-        lambda: cluster.controller().request(request, CreatePartitionsResponse), repeatable=False
-    )
+    response = cluster.retry(lambda: cluster.controller().request(request, CreatePartitionsResponse), repeatable=False)
     _raise_rejections((result.name, result.error_code, result.error_message) for result in response.results)
-    cluster.forget()
+    cluster.invalidate_metadata()
 
 
-def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
+def delete_topics(cluster: ClusterClient, names: Sequence[str]) -> None:
     """Delete topics. Raises the KafkaError of the first rejected topic; its message names all rejected topics."""
     request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=_timeout_ms(cluster))
-    response = cluster.retrying(lambda: cluster.controller().request(request, DeleteTopicsResponse), repeatable=False)
+    response = cluster.retry(lambda: cluster.controller().request(request, DeleteTopicsResponse), repeatable=False)
     _raise_rejections((result.name or "", result.error_code, result.error_message) for result in response.responses)
-    cluster.forget()
+    cluster.invalidate_metadata()
 
 
-def list_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
+def list_topics(cluster: ClusterClient) -> list[MetadataResponseTopic]:
     """Return the metadata of all topics, including internal ones, sorted by name."""
-    return sorted(cluster.retrying(lambda: _all_topics(cluster)), key=lambda topic: topic.name or "")
+    return sorted(cluster.retry(lambda: _all_topics(cluster)), key=lambda topic: topic.name or "")
 
 
-def _all_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
+def _all_topics(cluster: ClusterClient) -> list[MetadataResponseTopic]:
     """Return the metadata of all topics, or raise KafkaError if one has an error.
 
     A broker whose metadata is behind lists topics without partitions and with a retriable error.
     """
     topics = cluster.metadata(None).topics
     for topic in topics:
-        raise_for(topic.error_code, f"topic {topic.name}")
+        raise_for_code(topic.error_code, f"topic {topic.name}")
     return topics
 
 
@@ -100,17 +98,17 @@ TopicConfigs = dict[str, list[DescribeConfigsResourceResult]]
 
 
 def list_topics_with_configs(
-    cluster: Cluster, keys: Sequence[str] | None = None
+    cluster: ClusterClient, keys: Sequence[str] | None = None
 ) -> tuple[list[MetadataResponseTopic], TopicConfigs]:
     """Return all topics and their configs, without topics that are deleted concurrently. Raises KafkaError."""
-    return cluster.retrying(lambda: _topics_with_configs(cluster, keys))
+    return cluster.retry(lambda: _topics_with_configs(cluster, keys))
 
 
 def _topics_with_configs(
-    cluster: Cluster, keys: Sequence[str] | None
+    cluster: ClusterClient, keys: Sequence[str] | None
 ) -> tuple[list[MetadataResponseTopic], TopicConfigs]:
     topics = list_topics(cluster)
-    resources = [Resource(TOPIC_RESOURCE, topic.name or "") for topic in topics]
+    resources = [ConfigTarget(TOPIC_RESOURCE, topic.name or "") for topic in topics]
     found = {
         each.name: configs for each, configs in describe_configs(cluster, resources, keys, skip_deleted=True).items()
     }
@@ -121,17 +119,17 @@ def _topics_with_configs(
     return [topic for topic in topics if topic.name in found], found
 
 
-def describe_topic_configs(cluster: Cluster, topic: str) -> list[DescribeConfigsResourceResult]:
+def describe_topic_configs(cluster: ClusterClient, topic: str) -> list[DescribeConfigsResourceResult]:
     """Return all configs of a topic with their sources, sorted by name."""
-    (configs,) = describe_configs(cluster, [Resource(TOPIC_RESOURCE, topic)]).values()
+    (configs,) = describe_configs(cluster, [ConfigTarget(TOPIC_RESOURCE, topic)]).values()
     return configs
 
 
 def alter_topic_configs(
-    cluster: Cluster, topic: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
+    cluster: ClusterClient, topic: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
 ) -> None:
     """Set some configs of a topic and reset others to their defaults; all other configs keep their values."""
-    alter_configs(cluster, {Resource(TOPIC_RESOURCE, topic): {**changes, **dict.fromkeys(removals)}})
+    alter_configs(cluster, {ConfigTarget(TOPIC_RESOURCE, topic): {**changes, **dict.fromkeys(removals)}})
 
 
 def _raise_rejections(results: Iterable[tuple[str, int, str | None]]) -> None:
@@ -141,5 +139,5 @@ def _raise_rejections(results: Iterable[tuple[str, int, str | None]]) -> None:
         raise KafkaError(rejected[0][1], summary)
 
 
-def _timeout_ms(cluster: Cluster) -> int:
+def _timeout_ms(cluster: ClusterClient) -> int:
     return int(cluster.timeout_s * 1000)

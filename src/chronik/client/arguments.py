@@ -6,7 +6,13 @@ import argparse
 import os
 from pathlib import Path
 
-from chronik.client.access.settings import OPEN, Access, ClientSecurity, parse_security, read_settings
+from chronik.client.access.settings import (
+    PLAINTEXT_SECURITY,
+    BootstrapAccess,
+    ClientSecurity,
+    parse_security,
+    read_properties,
+)
 from chronik.client.cluster import DEFAULT_BOOTSTRAP
 
 BOOTSTRAP_VARIABLE = "CHRONIK_BOOTSTRAP_SERVER"
@@ -35,12 +41,12 @@ def add_client_config_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def bootstrap_of(arguments: argparse.Namespace) -> Access:
+def parse_bootstrap_access(arguments: argparse.Namespace) -> BootstrapAccess:
     """Return the bootstrap servers and security settings of the parsed arguments. Raises ClientError."""
-    return Access(arguments.bootstrap_server, security_of(arguments))
+    return BootstrapAccess(arguments.bootstrap_server, load_security(arguments))
 
 
-def security_of(arguments: argparse.Namespace) -> ClientSecurity:
+def load_security(arguments: argparse.Namespace) -> ClientSecurity:
     """Return the security settings of the client config file, or those of an open broker. Raises ClientError."""
     path = arguments.client_config
-    return OPEN if path is None else parse_security(read_settings(Path(path))).with_whole_paths()
+    return PLAINTEXT_SECURITY if path is None else parse_security(read_properties(Path(path))).with_absolute_paths()

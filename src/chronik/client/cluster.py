@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from chronik.client.access.settings import Bootstrap, access_of
-from chronik.client.connection import Connection
+from chronik.client.access.settings import Bootstrap, to_access
+from chronik.client.connection import BrokerConnection
 from chronik.client.errors import BrokerUnreachable, ClientError, ConnectionLost
 from chronik.client.records import TopicPartition
 from chronik.config import Address
@@ -19,13 +19,13 @@ from chronik.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from chronik.wording import counted
+from chronik.wording import pluralize
 
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
-GROUP, TRANSACTION = 0, 1
+GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE = 0, 1
 """Coordinator key types of FindCoordinator."""
 
 BACKOFF_SECONDS_MIN: Final = 0.02
@@ -34,11 +34,11 @@ BACKOFF_SECONDS_MAX: Final = 1.0
 UNKNOWN_TOPIC_SECONDS_MAX: Final = 1.0
 """How long an unknown topic is retried. New topics reach all nodes faster, and a misspelled name fails quickly."""
 
-UNSENT: Final = (BrokerUnreachable,)
-UNANSWERED: Final = (BrokerUnreachable, ConnectionLost)
+NOT_SENT_ERRORS: Final = (BrokerUnreachable,)
+NO_RESPONSE_ERRORS: Final = (BrokerUnreachable, ConnectionLost)
 
 
-class Cluster:
+class ClusterClient:
     """Connections to the brokers of a cluster, and its cached metadata. Not thread-safe; use as a context manager.
 
     Connections are opened on demand.
@@ -52,18 +52,18 @@ class Cluster:
         Raises:
             ClientError: If an address is invalid.
         """
-        servers, self.security = access_of(bootstrap)
+        servers, self.security = to_access(bootstrap)
         self._bootstrap = parse_bootstrap(servers)
         self._client_id = client_id
         self.timeout_s = timeout_s
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[Address, BrokerConnection] = {}
         self._brokers: dict[int, Address] = {}
         self._controller_id = -1
         self._topics: dict[str, MetadataResponseTopic] = {}
         self._coordinators: dict[tuple[str, int], tuple[int, Address]] = {}
         self._was_reached = False
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> ClusterClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,7 +76,7 @@ class Cluster:
 
     # Retries
 
-    def retrying(self, operation: Callable[[], T], *, repeatable: bool = True) -> T:
+    def retry(self, operation: Callable[[], T], *, repeatable: bool = True) -> T:
         """Run `operation`, retry it after retriable errors until the timeout expires, and return its result.
 
         An operation that is not `repeatable` is not retried once it may have taken effect. A bootstrap server that has
@@ -90,7 +90,7 @@ class Cluster:
                 elapsed_s = time.monotonic() - started + backoff_s
                 if elapsed_s > self._retry_seconds(error, repeatable):
                     raise
-            self.forget()
+            self.invalidate_metadata()
             time.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_SECONDS_MAX)
 
@@ -99,20 +99,20 @@ class Cluster:
             if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR):
                 return min(UNKNOWN_TOPIC_SECONDS_MAX, self.timeout_s)
             return self.timeout_s if error.code.retriable else 0.0
-        retriable_errors = UNANSWERED if repeatable else UNSENT
+        retriable_errors = NO_RESPONSE_ERRORS if repeatable else NOT_SENT_ERRORS
         return self.timeout_s if self._was_reached and isinstance(error, retriable_errors) else 0.0
 
-    def forget(self) -> None:
+    def invalidate_metadata(self) -> None:
         """Clear cached leaders and coordinators, so that the next request looks them up again."""
         self._topics.clear()
         self._coordinators.clear()
 
     # Brokers
 
-    def any_broker(self) -> Connection:
+    def any_broker(self) -> BrokerConnection:
         """Return a connection to any broker. Raises BrokerUnreachable if no broker can be reached."""
         for connection in self._connections.values():
-            if not connection.closed:
+            if not connection.is_closed:
                 return connection
         failure = BrokerUnreachable("no bootstrap server was given")
         for address in dict.fromkeys((*self._brokers.values(), *self._bootstrap)):
@@ -122,18 +122,18 @@ class Cluster:
                 failure = error
         raise failure
 
-    def broker(self, node_id: int) -> Connection:
+    def broker(self, node_id: int) -> BrokerConnection:
         """Return a connection to the broker. Raises a retriable KafkaError if the cluster no longer lists it."""
         address = self._brokers.get(node_id)
         if address is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not available at the moment")
         return self._connection(address)
 
-    def brokers(self) -> list[Connection]:
+    def brokers(self) -> list[BrokerConnection]:
         """Return connections to all brokers of the cluster. Raises BrokerUnreachable if one cannot be reached."""
         return list(self.brokers_by_id().values())
 
-    def brokers_by_id(self) -> dict[int, Connection]:
+    def brokers_by_id(self) -> dict[int, BrokerConnection]:
         """Return connections to all brokers of the cluster by node id. Raises BrokerUnreachable if one is down.
 
         To skip unreachable brokers, call `broker` for each id in `metadata([])` and catch UNANSWERED.
@@ -141,34 +141,34 @@ class Cluster:
         self.metadata([])
         return {broker_id: self._connection(address) for broker_id, address in sorted(self._brokers.items())}
 
-    def controller(self) -> Connection:
+    def controller(self) -> BrokerConnection:
         """Return a connection to the controller, or to any broker if the controller is not listed."""
         self.metadata([])
         return self.broker(self._controller_id) if self._controller_id in self._brokers else self.any_broker()
 
-    def coordinator(self, group: str) -> Connection:
-        _, address = self._coordinator(group, GROUP)
+    def coordinator(self, group: str) -> BrokerConnection:
+        _, address = self._coordinator(group, GROUP_KEY_TYPE)
         return self._connection(address)
 
-    def transaction_coordinator(self, transactional_id: str) -> tuple[int, Connection]:
+    def transaction_coordinator(self, transactional_id: str) -> tuple[int, BrokerConnection]:
         """Return the node id of the transaction coordinator and a connection to it."""
-        node_id, address = self._coordinator(transactional_id, TRANSACTION)
+        node_id, address = self._coordinator(transactional_id, TRANSACTION_KEY_TYPE)
         return node_id, self._connection(address)
 
     def _coordinator(self, key: str, key_type: int) -> tuple[int, Address]:
         if (key, key_type) not in self._coordinators:
             request = FindCoordinatorRequest(key=key, key_type=key_type)
             found = self.any_broker().request(request, FindCoordinatorResponse)
-            about = "group" if key_type == GROUP else "transactional id"
-            raise_for(found.error_code, f"{about} {key}", found.error_message)
+            about = "group" if key_type == GROUP_KEY_TYPE else "transactional id"
+            raise_for_code(found.error_code, f"{about} {key}", found.error_message)
             self._coordinators[key, key_type] = found.node_id, Address(found.host, found.port)
         return self._coordinators[key, key_type]
 
-    def _connection(self, address: Address) -> Connection:
+    def _connection(self, address: Address) -> BrokerConnection:
         connection = self._connections.get(address)
-        if connection is None or connection.closed:
+        if connection is None or connection.is_closed:
             self._connections.pop(address, None)
-            connection = Connection(
+            connection = BrokerConnection(
                 address, client_id=self._client_id, timeout_s=self.timeout_s, security=self.security
             )
             self._connections[address] = connection
@@ -182,7 +182,7 @@ class Cluster:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         response = self.any_broker().request(request, MetadataResponse)
-        raise_for(response.error_code, "metadata")
+        raise_for_code(response.error_code, "metadata")
         self._brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
         self._controller_id = response.controller_id
         return response
@@ -191,7 +191,7 @@ class Cluster:
         """Return a topic's cached metadata; `create` allows auto-creation on the broker. Raises KafkaError."""
         if name not in self._topics:
             (topic,) = self.metadata([name], create=create).topics
-            raise_for(topic.error_code, f"topic {name}")
+            raise_for_code(topic.error_code, f"topic {name}")
             topic.partitions.sort(key=lambda partition: partition.partition_index)
             self._topics[name] = topic
         return self._topics[name]
@@ -205,13 +205,13 @@ class Cluster:
         for partition in self.topic(of.topic).partitions:
             if partition.partition_index == of.partition:
                 if partition.leader_id < 0:
-                    raise_for(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, str(of))
+                    raise_for_code(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, str(of))
                 return partition.leader_id
         count = len(self.topic(of.topic).partitions)
-        message = f"topic {of.topic} has {counted(count, 'partition')}, but no partition {of.partition}"
+        message = f"topic {of.topic} has {pluralize(count, 'partition')}, but no partition {of.partition}"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
-    def leader(self, of: TopicPartition) -> Connection:
+    def leader(self, of: TopicPartition) -> BrokerConnection:
         return self.broker(self.leader_id(of))
 
 
@@ -222,14 +222,14 @@ def parse_bootstrap(text: str) -> list[Address]:
         raise ClientError(f"bootstrap server {text!r}: expected {error}") from None
 
 
-def raise_for(code: int, about: str, message: str | None = None) -> None:
+def raise_for_code(code: int, about: str, message: str | None = None) -> None:
     """Raise a KafkaError with the error code and its subject, unless `code` is 0."""
     if code:
         known = ErrorCode(code)
         raise KafkaError(known, f"{about}: {message or known.message}")
 
 
-def listed_brokers(connection: Connection) -> list[int]:
+def list_broker_ids(connection: BrokerConnection) -> list[int]:
     """Return the ids of the brokers that this node's Metadata response lists. Raises ClientError."""
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
     return sorted(broker.node_id for broker in connection.request(request, MetadataResponse).brokers)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from chronik.client.cluster import Cluster, raise_for
+from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -15,9 +15,9 @@ from chronik.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from chronik.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 
@@ -35,7 +35,7 @@ RESOURCES_PER_REQUEST_MAX: Final = 500
 _SET, _DELETE = 0, 1
 
 
-class Resource(NamedTuple):
+class ConfigTarget(NamedTuple):
     """A topic or a broker whose configs are described or altered."""
 
     type: int
@@ -48,8 +48,12 @@ class Resource(NamedTuple):
 
 
 def describe_configs(
-    cluster: Cluster, resources: Sequence[Resource], keys: Sequence[str] | None = None, *, skip_deleted: bool = False
-) -> dict[Resource, list[DescribeConfigsResourceResult]]:
+    cluster: ClusterClient,
+    resources: Sequence[ConfigTarget],
+    keys: Sequence[str] | None = None,
+    *,
+    skip_deleted: bool = False,
+) -> dict[ConfigTarget, list[DescribeConfigsResourceResult]]:
     """Return the configs of each resource with their sources, sorted by name. `keys` limits which configs.
 
     Any broker may respond, and it knows only its own configuration file. To see the file values of a particular broker,
@@ -66,23 +70,23 @@ def describe_configs(
             for each in chunk
         ]
         request = DescribeConfigsRequest(resources=requested)
-        response = cluster.retrying(partial(_send_describe, cluster, request))
+        response = cluster.retry(partial(_send_describe, cluster, request))
         for result in response.results:
-            resource = Resource(result.resource_type, result.resource_name)
+            resource = ConfigTarget(result.resource_type, result.resource_name)
             if skip_deleted and result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
-            raise_for(result.error_code, str(resource), result.error_message)
+            raise_for_code(result.error_code, str(resource), result.error_message)
             found[resource] = sorted(result.configs, key=lambda config: config.name)
     return found
 
 
-def _send_describe(cluster: Cluster, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def _send_describe(cluster: ClusterClient, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return cluster.any_broker().request(request, DescribeConfigsResponse)
 
 
 def alter_configs(
-    cluster: Cluster,
-    changes: Mapping[Resource, Mapping[str, str | None]],
+    cluster: ClusterClient,
+    changes: Mapping[ConfigTarget, Mapping[str, str | None]],
     *,
     validate_only: bool = False,
     skip_deleted: bool = False,
@@ -95,26 +99,26 @@ def alter_configs(
     for chunk in _chunks(list(changes)):
         requested = [_build_change(each, changes[each]) for each in chunk]
         request = IncrementalAlterConfigsRequest(resources=requested, validate_only=validate_only)
-        response = cluster.retrying(partial(_send_alter, cluster, request))
+        response = cluster.retry(partial(_send_alter, cluster, request))
         for answer in response.responses:
-            resource = Resource(answer.resource_type, answer.resource_name)
+            resource = ConfigTarget(answer.resource_type, answer.resource_name)
             if skip_deleted and answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
-            raise_for(answer.error_code, str(resource), answer.error_message)
+            raise_for_code(answer.error_code, str(resource), answer.error_message)
 
 
-def _build_change(resource: Resource, values: Mapping[str, str | None]) -> AlterConfigsResource:
+def _build_change(resource: ConfigTarget, values: Mapping[str, str | None]) -> IncrementalAlterConfigsResource:
     configs = [
-        AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
+        IncrementalAlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
         for name, value in values.items()
     ]
-    return AlterConfigsResource(resource_type=resource.type, resource_name=resource.name, configs=configs)
+    return IncrementalAlterConfigsResource(resource_type=resource.type, resource_name=resource.name, configs=configs)
 
 
-def _send_alter(cluster: Cluster, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+def _send_alter(cluster: ClusterClient, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     return cluster.controller().request(request, IncrementalAlterConfigsResponse)
 
 
-def _chunks(resources: Sequence[Resource]) -> Iterator[Sequence[Resource]]:
+def _chunks(resources: Sequence[ConfigTarget]) -> Iterator[Sequence[ConfigTarget]]:
     for start in range(0, len(resources), RESOURCES_PER_REQUEST_MAX):
         yield resources[start : start + RESOURCES_PER_REQUEST_MAX]

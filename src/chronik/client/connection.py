@@ -8,7 +8,7 @@ import time
 from typing import Final, Self, TypeVar, cast
 
 import chronik
-from chronik.client.access.settings import OPEN, ClientSecurity
+from chronik.client.access.settings import PLAINTEXT_SECURITY, ClientSecurity
 from chronik.client.errors import (
     ApiNotSupported,
     BrokerUnreachable,
@@ -18,7 +18,7 @@ from chronik.client.errors import (
 )
 from chronik.config import Address
 from chronik.limits import MIB
-from chronik.metadata.levels import FEATURE, GROWTH
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FEATURE_NAME
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, Versions
 from chronik.protocol.codec import MalformedMessage, RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -41,10 +41,10 @@ RESPONSE_BYTES_MAX: Final = 256 * MIB
 
 CONNECT_SECONDS_MAX: Final = 10.0
 
-LOGIN_SHARE: Final = 0.85
+REAUTHENTICATION_FRACTION: Final = 0.85
 """The fraction of the session lifetime after which the client authenticates again, before requests would fail."""
 
-VERSIONS_MAX: Final[dict[type[Request], int]] = {
+MAX_VERSIONS: Final[dict[type[Request], int]] = {
     # The last versions before transactions v2, which every broker with transactions supports. Our producers request
     # a new epoch for each transaction themselves, which is what v2 adds.
     ProduceRequest: 11,
@@ -65,7 +65,7 @@ _ERROR_CODE = struct.Struct(">h")
 _CORRELATION_ID_BYTES = 4
 
 
-class Connection:
+class BrokerConnection:
     """A blocking connection to one broker. Not thread-safe. It is closed after any missing or invalid response."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Connection:
         *,
         client_id: str = "chronik",
         timeout_s: float = 30.0,
-        security: ClientSecurity = OPEN,
+        security: ClientSecurity = PLAINTEXT_SECURITY,
     ) -> None:
         """Connect, negotiate API versions, and authenticate if SASL is configured.
 
@@ -101,7 +101,7 @@ class Connection:
         self._log_in()
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self._socket.fileno() < 0
 
     def close(self) -> None:
@@ -113,12 +113,12 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def version_of(self, request_type: type[Request]) -> int:
+    def negotiated_version(self, request_type: type[Request]) -> int:
         """Return the highest version of the API that client and broker support. Raises ApiNotSupported."""
         api = APIS[request_type.__schema__.api_key]
         supported = self._broker_versions.get(api.key)
         if supported is not None:
-            version = min(api.max_version, supported.last, VERSIONS_MAX.get(request_type, api.max_version))
+            version = min(api.max_version, supported.last, MAX_VERSIONS.get(request_type, api.max_version))
             if version >= max(api.min_version, supported.first):
                 return version
         raise ApiNotSupported(f"{self.address} supports no version of {api.name} that this client supports")
@@ -135,7 +135,7 @@ class Connection:
         return self._request(request, response_type, wait_s)
 
     def _request(self, request: Request, response_type: type[R], wait_s: float = 0.0) -> R:
-        version = self.version_of(type(request))
+        version = self.negotiated_version(type(request))
         frame = self._exchange(request, version, self._timeout_s + wait_s)
         try:
             _, response = decode_response(request.__schema__.api_key, version, frame)
@@ -149,18 +149,18 @@ class Connection:
         """Authenticate if SASL is configured, and schedule reauthentication before the session expires."""
         if not self.security.has_login:
             return
-        from chronik.client.access.login import log_in
+        from chronik.client.access.sasl_login import authenticate_with_sasl
 
         try:
-            seconds = log_in(self.security, self.address, self._request)
+            seconds = authenticate_with_sasl(self.security, self.address, self._request)
         except BaseException:
             self.close()
             raise
-        self._reauthenticate_at = time.monotonic() + LOGIN_SHARE * seconds
+        self._reauthenticate_at = time.monotonic() + REAUTHENTICATION_FRACTION * seconds
 
     def _negotiate(self) -> None:
         request = ApiVersionsRequest(client_software_name="chronik", client_software_version=chronik.__version__)
-        version = self.version_of(ApiVersionsRequest)
+        version = self.negotiated_version(ApiVersionsRequest)
         frame = self._exchange(request, version, self._timeout_s)
         # A broker that does not support the version responds with version 0, which starts with the same error code.
         (code,) = _ERROR_CODE.unpack_from(frame, _CORRELATION_ID_BYTES)
@@ -171,8 +171,11 @@ class Connection:
         if response.error_code and response.error_code != ErrorCode.UNSUPPORTED_VERSION:
             raise KafkaError(ErrorCode(response.error_code))
         self._broker_versions = {key.api_key: Versions(key.min_version, key.max_version) for key in response.api_keys}
-        if any(feature.name == FEATURE and feature.max_version >= GROWTH for feature in response.supported_features):
-            self._broker_versions |= {api.key: api.versions for api in APIS.values() if not api.is_kafkas}
+        if any(
+            feature.name == FEATURE_NAME and feature.max_version >= DYNAMIC_MEMBERSHIP_LEVEL
+            for feature in response.supported_features
+        ):
+            self._broker_versions |= {api.key: api.versions for api in APIS.values() if not api.is_kafka_api}
 
     def _connect(self) -> socket.socket:
         try:
@@ -186,9 +189,9 @@ class Connection:
         plain_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.security.is_encrypted:
             return plain_socket
-        from chronik.client.access.tls import encrypted
+        from chronik.client.access.tls import encrypt_socket
 
-        return encrypted(plain_socket, self.address, self.security)
+        return encrypt_socket(plain_socket, self.address, self.security)
 
     def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
         """Send a request and return the response frame. Any failure closes the connection, which is out of sync."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
-from chronik.client.cluster import Cluster, raise_for
-from chronik.client.offsets import by_leader, by_topic, earliest_offsets, latest_offsets
+from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.client.offsets import group_by_leader, group_by_topic, list_earliest_offsets, list_latest_offsets
 from chronik.client.records import ConsumedRecord, TopicPartition
 from chronik.limits import MIB
 from chronik.protocol.batch import iter_batches
@@ -27,7 +27,7 @@ NO_SESSION_EPOCH: Final = -1
 class Consumer:
     """Reads from assigned partitions. `positions` holds each partition's next offset; change it to seek."""
 
-    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, int]) -> None:
+    def __init__(self, cluster: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
         self._cluster = cluster
         self.positions = dict(positions)
 
@@ -38,7 +38,7 @@ class Consumer:
         only on success.
         """
         partitions = list(self.positions) if only is None else only
-        fetched = self._cluster.retrying(lambda: self._poll(partitions, wait_s))
+        fetched = self._cluster.retry(lambda: self._poll(partitions, wait_s))
         self.positions.update((each.partition, each.next_offset) for each in fetched)
         return [record for each in fetched for record in each.records]
 
@@ -51,7 +51,7 @@ class Consumer:
 
     def _poll(self, partitions: Sequence[TopicPartition], wait_s: float) -> list[_Fetched]:
         fetched: list[_Fetched] = []
-        by_broker = by_leader(self._cluster, partitions)
+        by_broker = group_by_leader(self._cluster, partitions)
         for leader_id, led_partitions in by_broker.items():
             # Once records were found, the remaining brokers are polled without waiting.
             broker_wait_s = 0.0 if any(each.records for each in fetched) else wait_s / len(by_broker)
@@ -68,11 +68,11 @@ class Consumer:
                 FetchTopic(
                     topic=topic, partitions=[self._fetch_partition(TopicPartition(topic, index)) for index in indexes]
                 )
-                for topic, indexes in by_topic(partitions).items()
+                for topic, indexes in group_by_topic(partitions).items()
             ],
         )
         response = self._cluster.broker(leader_id).request(request, FetchResponse, wait_s=wait_s)
-        raise_for(response.error_code, "fetch")
+        raise_for_code(response.error_code, "fetch")
         return [
             _decode_partition(partition, self.positions[partition], data)
             for topic in response.responses
@@ -98,7 +98,7 @@ def _decode_partition(partition: TopicPartition, wanted_from: int, data: Partiti
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         message = f"{partition}: offset {wanted_from} is out of range"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-    raise_for(data.error_code, str(partition))
+    raise_for_code(data.error_code, str(partition))
     records: list[ConsumedRecord] = []
     next_offset = wanted_from
     raw = cast(memoryview, data.records or b"")  # a decoder never returns a list here
@@ -117,9 +117,9 @@ def _records_from(partition: TopicPartition, wanted_from: int, batch: list[Recor
             yield ConsumedRecord(*partition, offset, timestamp, key, value, headers)
 
 
-def read_all(cluster: Cluster, topic: str) -> list[ConsumedRecord]:
+def read_all(cluster: ClusterClient, topic: str) -> list[ConsumedRecord]:
     """Return all records that a topic currently contains, ordered by partition and offset."""
-    partitions = cluster.retrying(lambda: cluster.partitions(topic))
-    consumer = Consumer(cluster, earliest_offsets(cluster, partitions))
-    records = consumer.read_until(latest_offsets(cluster, partitions))
+    partitions = cluster.retry(lambda: cluster.partitions(topic))
+    consumer = Consumer(cluster, list_earliest_offsets(cluster, partitions))
+    records = consumer.read_until(list_latest_offsets(cluster, partitions))
     return sorted(records, key=lambda record: (record.partition, record.offset))

@@ -35,5 +35,5 @@ class ApiNotSupported(ClientError):
     """The client and the broker have no common version of the API."""
 
 
-class LoginRefused(ClientError):
+class LoginFailed(ClientError):
     """The broker rejected the login: wrong user name, password or token, or an unsupported mechanism."""

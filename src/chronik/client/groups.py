@@ -9,13 +9,13 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from chronik.client.cluster import Cluster, raise_for
+from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.client.errors import ApiNotSupported
-from chronik.client.offsets import by_topic, existing_ends
+from chronik.client.offsets import group_by_topic, list_existing_end_offsets
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from chronik.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from chronik.protocol.messages.describe_groups import DescribeGroupsGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from chronik.protocol.messages.list_groups import ListGroupsGroup, ListGroupsRequest, ListGroupsResponse
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -28,31 +28,31 @@ NO_OFFSET: Final = -1
 
 STABLE_VERSION_MIN: Final = 7
 """The first version of OffsetFetch with `require_stable` (Kafka 2.5)."""
-DEAD: Final = "Dead"
+DEAD_STATE: Final = "Dead"
 
 
-class Committed(NamedTuple):
+class GroupOffset(NamedTuple):
     """A committed offset and its metadata string."""
 
     offset: int
     metadata: str
 
 
-def list_groups(cluster: Cluster) -> list[ListedGroup]:
+def list_groups(cluster: ClusterClient) -> list[ListGroupsGroup]:
     """Return the groups of all brokers, sorted by name."""
 
-    def send() -> list[ListedGroup]:
-        groups: list[ListedGroup] = []
+    def send() -> list[ListGroupsGroup]:
+        groups: list[ListGroupsGroup] = []
         for broker in cluster.brokers():
             response = broker.request(ListGroupsRequest(), ListGroupsResponse)
-            raise_for(response.error_code, f"groups of {broker.address}")
+            raise_for_code(response.error_code, f"groups of {broker.address}")
             groups += response.groups
         return groups
 
-    return sorted(cluster.retrying(send), key=lambda group: group.group_id)
+    return sorted(cluster.retry(send), key=lambda group: group.group_id)
 
 
-NOT_ALLOWED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
+AUTHORIZATION_ERRORS: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 """Errors of a client that may describe a group but not read its offsets."""
 
 
@@ -67,13 +67,13 @@ class GroupSummary(NamedTuple):
     """Records after the committed offsets, over all existing partitions; None without committed offsets."""
 
 
-def summarize_groups(cluster: Cluster) -> list[GroupSummary]:
+def summarize_groups(cluster: ClusterClient) -> list[GroupSummary]:
     """Return all groups with their number of members and lag, sorted by name. Raises ClientError, KafkaError.
 
     Groups and topics that are deleted concurrently are left out.
     """
     committed: dict[str, dict[TopicPartition, int]] = {}
-    described: list[DescribedGroup] = []
+    described: list[DescribeGroupsGroup] = []
     for listed in list_groups(cluster):
         try:
             described.append(describe_group(cluster, listed.group_id))
@@ -82,13 +82,13 @@ def summarize_groups(cluster: Cluster) -> list[GroupSummary]:
                 raise
             continue
         try:
-            offsets = committed_offsets(cluster, listed.group_id)
+            offsets = list_committed_offsets(cluster, listed.group_id)
         except KafkaError as error:
-            if error.code not in NOT_ALLOWED:
+            if error.code not in AUTHORIZATION_ERRORS:
                 raise
             offsets = {}
         committed[listed.group_id] = {partition: each.offset for partition, each in offsets.items()}
-    ends = existing_ends(cluster, {partition for offsets in committed.values() for partition in offsets})
+    ends = list_existing_end_offsets(cluster, {partition for offsets in committed.values() for partition in offsets})
     return [
         GroupSummary(
             group.group_id,
@@ -106,47 +106,47 @@ def _lag(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, 
     return sum(known) if known else None
 
 
-def describe_group(cluster: Cluster, group: str) -> DescribedGroup:
+def describe_group(cluster: ClusterClient, group: str) -> DescribeGroupsGroup:
     """Return the state and members of a group. Raises KafkaError with GROUP_ID_NOT_FOUND if it does not exist."""
 
-    def send() -> DescribedGroup:
+    def send() -> DescribeGroupsGroup:
         response = cluster.coordinator(group).request(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
         (described,) = response.groups
-        raise_for(described.error_code, f"group {group}", described.error_message)
-        if described.group_state == DEAD:  # versions before 6 report a missing group this way
+        raise_for_code(described.error_code, f"group {group}", described.error_message)
+        if described.group_state == DEAD_STATE:  # versions before 6 report a missing group this way
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}: {ErrorCode.GROUP_ID_NOT_FOUND.message}")
         return described
 
-    return cluster.retrying(send)
+    return cluster.retry(send)
 
 
-def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Committed]:
+def list_committed_offsets(cluster: ClusterClient, group: str) -> dict[TopicPartition, GroupOffset]:
     """Return all committed offsets of a group."""
-    return cluster.retrying(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=None)))
+    return cluster.retry(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=None)))
 
 
-def committed_offsets_of(cluster: Cluster, group: str, topic: str) -> dict[TopicPartition, Committed]:
+def list_topic_committed_offsets(cluster: ClusterClient, group: str, topic: str) -> dict[TopicPartition, GroupOffset]:
     """Return the committed offsets of a group for one topic, without partitions that have none."""
-    indexes = [index for _, index in cluster.retrying(lambda: cluster.partitions(topic))]
+    indexes = [index for _, index in cluster.retry(lambda: cluster.partitions(topic))]
     wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
-    return cluster.retrying(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=[wanted])))
+    return cluster.retry(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=[wanted])))
 
 
-def stable_offset(cluster: Cluster, group: str, partition: TopicPartition) -> Committed | None:
+def fetch_stable_offset(cluster: ClusterClient, group: str, partition: TopicPartition) -> GroupOffset | None:
     """Return the committed offset of a partition after all transactions that may change it are complete."""
     wanted = OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])
     request = OffsetFetchRequest(group_id=group, topics=[wanted], require_stable=True)
 
-    def send() -> Committed | None:
+    def send() -> GroupOffset | None:
         coordinator = cluster.coordinator(group)
-        if coordinator.version_of(OffsetFetchRequest) < STABLE_VERSION_MIN:
+        if coordinator.negotiated_version(OffsetFetchRequest) < STABLE_VERSION_MIN:
             raise ApiNotSupported(f"{coordinator.address} does not support stable offsets (OffsetFetch version 7)")
         return _fetch_offsets(cluster, request).get(partition)
 
-    return cluster.retrying(send)
+    return cluster.retry(send)
 
 
-def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+def commit_offsets(cluster: ClusterClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Commit offsets for a group without members. Raises KafkaError (UNKNOWN_MEMBER_ID if the group has members)."""
     request = OffsetCommitRequest(
         group_id=group,
@@ -160,7 +160,7 @@ def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition
                     for index in indexes
                 ],
             )
-            for topic, indexes in by_topic(offsets).items()
+            for topic, indexes in group_by_topic(offsets).items()
         ],
     )
 
@@ -169,25 +169,25 @@ def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition
         for topic in response.topics:
             for partition in topic.partitions:
                 about = f"group {group}, {TopicPartition(topic.name, partition.partition_index)}"
-                raise_for(partition.error_code, about)
+                raise_for_code(partition.error_code, about)
 
-    cluster.retrying(send)
+    cluster.retry(send)
 
 
-def _fetch_offsets(cluster: Cluster, request: OffsetFetchRequest) -> dict[TopicPartition, Committed]:
+def _fetch_offsets(cluster: ClusterClient, request: OffsetFetchRequest) -> dict[TopicPartition, GroupOffset]:
     response = cluster.coordinator(request.group_id).request(request, OffsetFetchResponse)
-    raise_for(response.error_code, f"group {request.group_id}")
-    found: dict[TopicPartition, Committed] = {}
+    raise_for_code(response.error_code, f"group {request.group_id}")
+    found: dict[TopicPartition, GroupOffset] = {}
     for topic in response.topics:
         for result in topic.partitions:
             partition = TopicPartition(topic.name, result.partition_index)
-            raise_for(result.error_code, f"group {request.group_id}, {partition}")
+            raise_for_code(result.error_code, f"group {request.group_id}, {partition}")
             if result.committed_offset != NO_OFFSET:
-                found[partition] = Committed(result.committed_offset, result.metadata or "")
+                found[partition] = GroupOffset(result.committed_offset, result.metadata or "")
     return found
 
 
-def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
+def decode_assignment(assignment: bytes) -> list[TopicPartition]:
     """Decode a member's assignment into partitions. Return an empty list if it is not in Kafka's consumer protocol.
 
     Layout: version int16 | topics: count int32, each a name (int16 length) and partitions (count int32, int32 each) | …

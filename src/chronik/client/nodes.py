@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from chronik.client.cluster import Cluster, raise_for
-from chronik.planning.views import NodeView
+from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.planning.views import PlannedNode
 from chronik.protocol.messages.alter_nodes import AlterNodesRequest, AlterNodesResponse, NodeToAlter
 from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
 
-PRESENT: Final = ("online", "maintenance")
+ONLINE_STATUSES: Final = ("online", "maintenance")
 """Node statuses of brokers whose heartbeats arrive."""
 
 
-class Action(IntEnum):
+class AlterNodesAction(IntEnum):
     """Node changes, with the numbers that AlterNodes uses."""
 
     ADD = 0
@@ -26,17 +26,17 @@ class Action(IntEnum):
     UNDRAIN = 5
 
 
-class NodeChange(NamedTuple):
+class AlterNodesChange(NamedTuple):
     """A change of one node, as AlterNodes accepts it."""
 
-    action: Action
+    action: AlterNodesAction
     node_id: int
     host: str | None = None
     port: int = 0
     """Peer address of a node that is added."""
 
 
-def describe_nodes(cluster: Cluster) -> DescribeNodesResponse:
+def describe_nodes(cluster: ClusterClient) -> DescribeNodesResponse:
     """Return the desired and actual state of all nodes, sorted by id.
 
     Raises:
@@ -46,15 +46,15 @@ def describe_nodes(cluster: Cluster) -> DescribeNodesResponse:
 
     def send() -> DescribeNodesResponse:
         response = cluster.any_broker().request(DescribeNodesRequest(), DescribeNodesResponse)
-        raise_for(response.error_code, "nodes", response.error_message)
+        raise_for_code(response.error_code, "nodes", response.error_message)
         return response
 
-    response = cluster.retrying(send)
+    response = cluster.retry(send)
     response.nodes.sort(key=lambda node: node.node_id)
     return response
 
 
-def alter_nodes(cluster: Cluster, changes: Sequence[NodeChange]) -> None:
+def alter_nodes(cluster: ClusterClient, changes: Sequence[AlterNodesChange]) -> None:
     """Apply node changes in order and stop at the first rejected one, raising its KafkaError.
 
     Returns once the changes are committed; use `describe_nodes` to see when they have taken effect.
@@ -64,22 +64,22 @@ def alter_nodes(cluster: Cluster, changes: Sequence[NodeChange]) -> None:
 
     def send() -> AlterNodesResponse:
         response = cluster.any_broker().request(request, AlterNodesResponse)
-        raise_for(response.error_code, "nodes", response.error_message)
+        raise_for_code(response.error_code, "nodes", response.error_message)
         for result in response.results:
-            raise_for(result.error_code, f"node {result.node_id}", result.error_message)
+            raise_for_code(result.error_code, f"node {result.node_id}", result.error_message)
         return response
 
-    cluster.retrying(send)
+    cluster.retry(send)
 
 
-def view_of(node: DescribedNode) -> NodeView:
+def to_planned_node(node: DescribedNode) -> PlannedNode:
     """Convert a described node to the input of plans."""
-    return NodeView(
+    return PlannedNode(
         node.node_id,
         node.rack,
-        is_online=node.status in PRESENT,
+        is_online=node.status in ONLINE_STATUSES,
         is_draining=node.draining,
         is_member=node.is_member,
         is_voter=node.is_voter,
-        meant_to_vote=node.meant_to_vote,
+        should_vote=node.meant_to_vote,
     )

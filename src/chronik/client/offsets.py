@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from chronik.client.cluster import Cluster, raise_for
+from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.list_offsets import (
@@ -15,68 +15,70 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-EARLIEST: Final = -2
-LATEST: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+LATEST_TIMESTAMP: Final = -1
 NO_REPLICA: Final = -1
 
-DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+DELETED_TOPIC_ERRORS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 """Error codes of partitions whose topic was deleted."""
 
 READ_COMMITTED: Final = 1
 """The isolation level at which the last stable offset is the end of a partition."""
 
 
-def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    return list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+def list_earliest_offsets(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    return list_offsets(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
 
 
-def latest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def list_latest_offsets(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Return each partition's high watermark, the offset after the last record visible to consumers."""
-    return list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    return list_offsets(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP))
 
 
-def existing_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def list_existing_end_offsets(
+    cluster: ClusterClient, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
     """Return the end offsets of those partitions that exist and have a leader. Raises ClientError."""
     wanted = set(partitions)
     if not wanted:
         return {}
     leaders = {
         TopicPartition(topic.name or "", each.partition_index)
-        for topic in cluster.retrying(lambda: cluster.metadata(None)).topics
+        for topic in cluster.retry(lambda: cluster.metadata(None)).topics
         for each in topic.partitions
         if each.leader_id >= 0
     }
-    return cluster.retrying(
-        lambda: _list_offsets(cluster, dict.fromkeys(sorted(wanted & leaders), LATEST), skip_deleted=True)
+    return cluster.retry(
+        lambda: _list_offsets(cluster, dict.fromkeys(sorted(wanted & leaders), LATEST_TIMESTAMP), skip_deleted=True)
     )
 
 
 def list_offsets(
-    cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation_level: int = 0
+    cluster: ClusterClient, timestamps: Mapping[TopicPartition, int], isolation_level: int = 0
 ) -> dict[TopicPartition, int]:
     """Return for each partition the first offset at or after its timestamp, or -1 if there is none.
 
     EARLIEST and LATEST are special timestamps. Raises ClientError or KafkaError.
     """
-    return cluster.retrying(lambda: _list_offsets(cluster, timestamps, isolation_level))
+    return cluster.retry(lambda: _list_offsets(cluster, timestamps, isolation_level))
 
 
-def lost_partitions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+def find_lost_partitions(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
     """Return the partitions whose leaders report that their disks have lost them."""
     lost: set[TopicPartition] = set()
-    cluster.retrying(lambda: _list_offsets(cluster, dict.fromkeys(partitions, LATEST), lost=lost))
+    cluster.retry(lambda: _list_offsets(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP), lost=lost))
     return lost
 
 
 def _list_offsets(
-    cluster: Cluster,
+    cluster: ClusterClient,
     timestamps: Mapping[TopicPartition, int],
     isolation_level: int = 0,
     lost: set[TopicPartition] | None = None,
     skip_deleted: bool = False,
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
-    for leader_id, partitions in by_leader(cluster, timestamps, skip_deleted=skip_deleted).items():
+    for leader_id, partitions in group_by_leader(cluster, timestamps, skip_deleted=skip_deleted).items():
         request = ListOffsetsRequest(
             replica_id=NO_REPLICA,
             isolation_level=isolation_level,
@@ -88,7 +90,7 @@ def _list_offsets(
                         for index in indexes
                     ],
                 )
-                for topic, indexes in by_topic(partitions).items()
+                for topic, indexes in group_by_topic(partitions).items()
             ],
         )
         response = cluster.broker(leader_id).request(request, ListOffsetsResponse)
@@ -98,15 +100,15 @@ def _list_offsets(
                 if lost is not None and result.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     lost.add(partition)
                     continue
-                if skip_deleted and result.error_code in DELETED:
+                if skip_deleted and result.error_code in DELETED_TOPIC_ERRORS:
                     continue
-                raise_for(result.error_code, str(partition))
+                raise_for_code(result.error_code, str(partition))
                 found[partition] = result.offset
     return found
 
 
-def by_leader(
-    cluster: Cluster, partitions: Iterable[TopicPartition], *, skip_deleted: bool = False
+def group_by_leader(
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], *, skip_deleted: bool = False
 ) -> dict[int, list[TopicPartition]]:
     """Group partitions by the broker that leads them, in the given order.
 
@@ -118,12 +120,12 @@ def by_leader(
         try:
             leaders.setdefault(cluster.leader_id(partition), []).append(partition)
         except KafkaError as error:
-            if not skip_deleted or error.code not in DELETED:
+            if not skip_deleted or error.code not in DELETED_TOPIC_ERRORS:
                 raise
     return leaders
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     indexes: dict[str, list[int]] = {}
     for topic, index in partitions:
         indexes.setdefault(topic, []).append(index)

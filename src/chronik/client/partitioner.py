@@ -7,7 +7,7 @@ _M = 0x5BD1E995
 _MASK = 0xFFFF_FFFF
 
 
-def partition_of(key: bytes, partition_count: int) -> int:
+def choose_partition(key: bytes, partition_count: int) -> int:
     return (murmur2(key) & 0x7FFF_FFFF) % partition_count
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chronik.client.cluster import Cluster, raise_for
+from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_partition_reassignments import (
@@ -26,15 +26,15 @@ from chronik.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 
-PREFERRED, UNCLEAN = 0, 1
+PREFERRED_ELECTION, UNCLEAN_ELECTION = 0, 1
 
-UP_TO_THE_END = -1
+HIGH_WATERMARK_OFFSET = -1
 
-Refusals = dict[TopicPartition, KafkaError]
+RejectedPartitions = dict[TopicPartition, KafkaError]
 
 
 @dataclass(frozen=True)
-class Move:
+class PartitionReassignment:
     """An ongoing reassignment of one partition."""
 
     partition: TopicPartition
@@ -43,20 +43,22 @@ class Move:
     removing: list[int]
 
 
-def begin_anew(cluster: Cluster, partition: TopicPartition) -> int:
+def restart_lost_partition(cluster: ClusterClient, partition: TopicPartition) -> int:
     """Accept the data loss of a partition whose leader lost its disk, and return the offset at which it continues.
 
     Use only for lost partitions: on any other partition, this deletes all records. Raises ClientError, KafkaError.
     """
-    wanted = DeleteRecordsPartition(partition_index=partition.partition, offset=UP_TO_THE_END)
+    wanted = DeleteRecordsPartition(partition_index=partition.partition, offset=HIGH_WATERMARK_OFFSET)
     topic = DeleteRecordsTopic(name=partition.topic, partitions=[wanted])
     request = DeleteRecordsRequest(topics=[topic], timeout_ms=int(cluster.timeout_s * 1000))
     [result] = cluster.leader(partition).request(request, DeleteRecordsResponse).topics[0].partitions
-    raise_for(result.error_code, str(partition))
+    raise_for_code(result.error_code, str(partition))
     return result.low_watermark
 
 
-def reassign_partitions(cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> Refusals:
+def reassign_partitions(
+    cluster: ClusterClient, wanted: Mapping[TopicPartition, Sequence[int] | None]
+) -> RejectedPartitions:
     """Start reassigning partitions to the given brokers, or cancel where None. Return the rejected partitions."""
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=int(cluster.timeout_s * 1000),
@@ -72,8 +74,8 @@ def reassign_partitions(cluster: Cluster, wanted: Mapping[TopicPartition, Sequen
             for partition, replicas in wanted.items()
         ],
     )
-    response = cluster.retrying(lambda: cluster.controller().request(request, AlterPartitionReassignmentsResponse))
-    raise_for(response.error_code, "reassignment", response.error_message)
+    response = cluster.retry(lambda: cluster.controller().request(request, AlterPartitionReassignmentsResponse))
+    raise_for_code(response.error_code, "reassignment", response.error_message)
     return _rejections(
         (topic.name, each.partition_index, each.error_code, each.error_message)
         for topic in response.responses
@@ -81,12 +83,12 @@ def reassign_partitions(cluster: Cluster, wanted: Mapping[TopicPartition, Sequen
     )
 
 
-def list_reassignments(cluster: Cluster) -> list[Move]:
+def list_reassignments(cluster: ClusterClient) -> list[PartitionReassignment]:
     request = ListPartitionReassignmentsRequest()
-    response = cluster.retrying(lambda: cluster.controller().request(request, ListPartitionReassignmentsResponse))
-    raise_for(response.error_code, "reassignments", response.error_message)
+    response = cluster.retry(lambda: cluster.controller().request(request, ListPartitionReassignmentsResponse))
+    raise_for_code(response.error_code, "reassignments", response.error_message)
     moves = [
-        Move(
+        PartitionReassignment(
             TopicPartition(topic.name, each.partition_index),
             each.replicas,
             each.adding_replicas,
@@ -99,21 +101,21 @@ def list_reassignments(cluster: Cluster) -> list[Move]:
 
 
 def elect_leaders(
-    cluster: Cluster, wanted: Iterable[TopicPartition] | None, *, unclean: bool = False
+    cluster: ClusterClient, wanted: Iterable[TopicPartition] | None, *, unclean: bool = False
 ) -> dict[TopicPartition, KafkaError | None]:
     """Elect leaders and return the error of each partition, None on success.
 
     If `wanted` is None, all partitions are eligible, and only those that needed an election are returned.
     """
     request = ElectLeadersRequest(
-        election_type=UNCLEAN if unclean else PREFERRED,
+        election_type=UNCLEAN_ELECTION if unclean else PREFERRED_ELECTION,
         topic_partitions=None
         if wanted is None
         else [TopicPartitions(topic=each.topic, partitions=[each.partition]) for each in wanted],
         timeout_ms=int(cluster.timeout_s * 1000),
     )
-    response = cluster.retrying(lambda: cluster.controller().request(request, ElectLeadersResponse))
-    raise_for(response.error_code, "election")
+    response = cluster.retry(lambda: cluster.controller().request(request, ElectLeadersResponse))
+    raise_for_code(response.error_code, "election")
     results = [
         (topic.topic, each.partition_id, each.error_code, each.error_message)
         for topic in response.replica_election_results
@@ -121,11 +123,11 @@ def elect_leaders(
     ]
     rejected = _rejections(results)
     asked = [TopicPartition(topic, index) for topic, index, _, _ in results]
-    cluster.forget()
+    cluster.invalidate_metadata()
     return {partition: rejected.get(partition) for partition in sorted(asked)}
 
 
-def _rejections(results: Iterable[tuple[str, int, int, str | None]]) -> Refusals:
+def _rejections(results: Iterable[tuple[str, int, int, str | None]]) -> RejectedPartitions:
     return {
         TopicPartition(topic, index): KafkaError(ErrorCode(code), message)
         for topic, index, code, message in results

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from chronik.client.cluster import Cluster, raise_for
+from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.client.errors import ApiNotSupported
-from chronik.client.partitioner import partition_of
+from chronik.client.partitioner import choose_partition
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.clock import Clock, SystemClock
 from chronik.limits import KIB
@@ -24,7 +24,7 @@ from chronik.protocol.messages.produce import (
 )
 from chronik.protocol.records import Record, encode_batch
 
-ALL_IN_SYNC: Final = -1
+ACKS_ALL: Final = -1
 
 BATCH_BYTES_MAX: Final = 512 * KIB
 """The maximum size of a batch before compression: half of the default `max.message.bytes` of topics."""
@@ -33,7 +33,7 @@ RECORD_OVERHEAD_BYTES: Final = 32
 """An upper bound for the lengths, deltas and counts of a record, without its headers."""
 
 
-class Written(NamedTuple):
+class AcknowledgedRecords(NamedTuple):
     """Consecutive records of one partition that were acknowledged together."""
 
     partition: int
@@ -41,18 +41,18 @@ class Written(NamedTuple):
     record_count: int
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """A producer id and epoch, as InitProducerId returns them."""
 
     producer_id: int
     producer_epoch: int
 
 
-NOBODY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_IDENTITY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 """The identity of a producer without idempotence. Its batches have no sequences, so retries may duplicate records."""
 
 
-class Numbers(NamedTuple):
+class BatchSequence(NamedTuple):
     """The fields by which brokers detect duplicate batches, as parameters of `encode_batch`."""
 
     producer_id: int
@@ -60,69 +60,71 @@ class Numbers(NamedTuple):
     base_sequence: int
 
 
-class Numbering:
+class ProducerSequences:
     """A producer's id and epoch, requested on first use, and the next sequence of each partition."""
 
-    def __init__(self, identify: Callable[[], Identity]) -> None:
+    def __init__(self, identify: Callable[[], ProducerIdentity]) -> None:
         self._identify = identify
-        self._identity: Identity | None = None
+        self._identity: ProducerIdentity | None = None
         self._sequences: dict[TopicPartition, int] = {}
 
-    def next_of(self, partition: TopicPartition) -> Numbers:
+    def next_batch_sequence(self, partition: TopicPartition) -> BatchSequence:
         """Return the producer fields of the partition's next batch. Raises ClientError or KafkaError."""
         if self._identity is None:
             self._identity = self._identify()
-        is_numbered = self._identity != NOBODY
-        return Numbers(*self._identity, self._sequences.get(partition, 0) if is_numbered else NO_SEQUENCE)
+        is_numbered = self._identity != NO_IDENTITY
+        return BatchSequence(*self._identity, self._sequences.get(partition, 0) if is_numbered else NO_SEQUENCE)
 
-    def written(self, partition: TopicPartition, record_count: int) -> None:
+    def advance(self, partition: TopicPartition, record_count: int) -> None:
         self._sequences[partition] = next_sequence(self._sequences.get(partition, 0), record_count)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset after a failure: it is unknown which batches were stored, so the next batch uses a new producer id."""
         self._identity = None
         self._sequences.clear()
 
 
-def idempotent_identity(cluster: Cluster) -> Identity:
+def request_producer_identity(cluster: ClusterClient) -> ProducerIdentity:
     """Request a new producer id, or return NO_IDENTITY if the broker is too old. Raises ClientError or KafkaError."""
 
-    def send() -> Identity:
+    def send() -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None)
         try:
             response = cluster.any_broker().request(request, InitProducerIdResponse)
         except ApiNotSupported:
-            return NOBODY
-        raise_for(response.error_code, "producer id")
-        return Identity(response.producer_id, response.producer_epoch)
+            return NO_IDENTITY
+        raise_for_code(response.error_code, "producer id")
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
 
-    return cluster.retrying(send)
+    return cluster.retry(send)
 
 
 class Producer:
     """A blocking producer. With acks=all it is idempotent."""
 
     def __init__(
-        self, cluster: Cluster, *, codec: Codec = Codec.NONE, acks: int = ALL_IN_SYNC, clock: Clock | None = None
+        self, cluster: ClusterClient, *, codec: Codec = Codec.NONE, acks: int = ACKS_ALL, clock: Clock | None = None
     ) -> None:
         """Validate the options. `acks` is -1 (all in-sync replicas) or 1 (leader only; retries may duplicate)."""
-        if acks not in (ALL_IN_SYNC, 1):
+        if acks not in (ACKS_ALL, 1):
             raise ValueError(f"acks = {acks}: expected -1 (all) or 1")
         self._cluster = cluster
         self._codec = codec
         self._acks = acks
         self._clock = clock or SystemClock()
-        self._numbering = Numbering(lambda: idempotent_identity(cluster) if acks == ALL_IN_SYNC else NOBODY)
+        self._numbering = ProducerSequences(
+            lambda: request_producer_identity(cluster) if acks == ACKS_ALL else NO_IDENTITY
+        )
         self._call_count = 0
 
-    def send(self, topic: str, records: Iterable[OutgoingRecord]) -> list[Written]:
+    def send(self, topic: str, records: Iterable[OutgoingRecord]) -> list[AcknowledgedRecords]:
         """Send records and wait until all are acknowledged. The order within each partition is preserved.
 
         Records without a key and a partition go to one partition per call, chosen round-robin. A missing topic is
         created if the broker auto-creates topics. Raises ClientError or KafkaError; some of the first records may then
         have been written.
         """
-        partition_count = len(self._cluster.retrying(lambda: self._cluster.partitions(topic, create=True)))
+        partition_count = len(self._cluster.retry(lambda: self._cluster.partitions(topic, create=True)))
         written = []
         for index, grouped in self._by_partition(records, partition_count).items():
             for batch in _split_batches(grouped):
@@ -137,22 +139,22 @@ class Producer:
             if record.partition is not None:
                 index = record.partition
             elif record.key is not None:
-                index = partition_of(record.key, partition_count)
+                index = choose_partition(record.key, partition_count)
             else:
                 index = keyless_partition
             grouped.setdefault(index, []).append(record)
         return grouped
 
-    def _send_batch(self, to: TopicPartition, records: list[OutgoingRecord]) -> Written:
-        numbers = self._numbering.next_of(to)._asdict()
+    def _send_batch(self, to: TopicPartition, records: list[OutgoingRecord]) -> AcknowledgedRecords:
+        numbers = self._numbering.next_batch_sequence(to)._asdict()
         batch = encode_batch(_with_offsets(records, self._clock.now_ms()), codec=self._codec, **numbers)
         try:
-            result = self._cluster.retrying(lambda: self._produce(to, batch))
+            result = self._cluster.retry(lambda: self._produce(to, batch))
         except BaseException:
-            self._numbering.forget()
+            self._numbering.reset()
             raise
-        self._numbering.written(to, len(records))
-        return Written(to.partition, result.base_offset, len(records))
+        self._numbering.advance(to, len(records))
+        return AcknowledgedRecords(to.partition, result.base_offset, len(records))
 
     def _produce(self, to: TopicPartition, batch: bytes) -> PartitionProduceResponse:
         request = ProduceRequest(
@@ -168,7 +170,7 @@ class Producer:
         (topic,) = response.responses
         (result,) = topic.partition_responses
         if result.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # stored by a previous attempt
-            raise_for(result.error_code, str(to), result.error_message)
+            raise_for_code(result.error_code, str(to), result.error_message)
         return result
 
 

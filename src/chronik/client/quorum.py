@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.client.cluster import Cluster, raise_for
-from chronik.client.connection import Connection
-from chronik.planning.views import NodeView
+from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.client.connection import BrokerConnection
+from chronik.planning.views import PlannedNode
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from chronik.protocol.messages.describe_quorum import (
@@ -21,16 +21,16 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 """Kafka's name of the metadata log."""
 
 
-def cluster_told_by(connection: Connection) -> DescribeClusterResponse:
+def describe_cluster(connection: BrokerConnection) -> DescribeClusterResponse:
     """Return the DescribeCluster response of a broker, including fenced brokers. Raises ClientError, KafkaError."""
     request = DescribeClusterRequest(include_fenced_brokers=True)
     response = connection.request(request, DescribeClusterResponse)
-    raise_for(response.error_code, "cluster", response.error_message)
+    raise_for_code(response.error_code, "cluster", response.error_message)
     response.brokers.sort(key=lambda broker: broker.broker_id)
     return response
 
 
-def quorum_told_by(connection: Connection) -> QuorumPartitionData:
+def describe_quorum(connection: BrokerConnection) -> QuorumPartitionData:
     """Return the state of the Raft quorum. A Chronik node forwards the request to the leader.
 
     Raises:
@@ -41,34 +41,34 @@ def quorum_told_by(connection: Connection) -> QuorumPartitionData:
         topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition(partition_index=0)]
     )
     response = connection.request(DescribeQuorumRequest(topics=[topic_request]), DescribeQuorumResponse)
-    raise_for(response.error_code, "quorum", response.error_message)
+    raise_for_code(response.error_code, "quorum", response.error_message)
     results = [result for topic in response.topics for result in topic.partitions]
     if not results:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "quorum: the response contains no partition")
-    raise_for(results[0].error_code, "quorum", results[0].error_message)
+    raise_for_code(results[0].error_code, "quorum", results[0].error_message)
     return results[0]
 
 
-def nodes_by_quorum(cluster: Cluster) -> list[NodeView]:
+def describe_nodes_from_quorum(cluster: ClusterClient) -> list[PlannedNode]:
     """Return the nodes as input for plans, for clusters without DescribeNodes.
 
     Raises:
         ClientError: If a request fails.
         KafkaError: If the quorum is unknown, because plans must not be made without it.
     """
-    described = cluster.retrying(lambda: cluster_told_by(cluster.any_broker()))
-    quorum = cluster.retrying(lambda: quorum_told_by(cluster.controller()))
+    described = cluster.retry(lambda: describe_cluster(cluster.any_broker()))
+    quorum = cluster.retry(lambda: describe_quorum(cluster.controller()))
     voters = {state.replica_id for state in quorum.current_voters}
     members = voters | {state.replica_id for state in quorum.observers}
     brokers = {broker.broker_id: broker for broker in described.brokers}
     return [
-        NodeView(
+        PlannedNode(
             node_id,
             brokers[node_id].rack if node_id in brokers else None,
             is_online=node_id in brokers and not brokers[node_id].is_fenced,
             is_member=node_id in members,
             is_voter=node_id in voters,
-            meant_to_vote=node_id in voters,
+            should_vote=node_id in voters,
         )
         for node_id in sorted({*brokers, *voters})
     ]

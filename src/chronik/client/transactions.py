@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from chronik.client.cluster import Cluster, raise_for
-from chronik.client.offsets import by_leader, by_topic
+from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.client.offsets import group_by_leader, group_by_topic
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+    DescribeProducersTopic,
     ProducerState,
-    TopicRequest,
 )
 from chronik.protocol.messages.describe_transactions import (
     DescribedTransaction,
@@ -36,23 +36,23 @@ from chronik.protocol.messages.write_txn_markers import (
 )
 
 ANY_AGE: Final = -1
-NO_TRANSACTION: Final = -1
+NO_START_OFFSET: Final = -1
 """Replaces the start offset of a producer without an open transaction."""
 
 PARTITIONS_PER_REQUEST: Final = 500
 
-TIMEOUT_MS: Final = 60_000
+DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 60_000
 """The default transaction timeout of clients."""
 
 
-class Listed(NamedTuple):
+class ListedTransactionState(NamedTuple):
     """A transaction from ListTransactions and the node id of its coordinator."""
 
     coordinator: int
     transaction: ListedTransaction
 
 
-class Described(NamedTuple):
+class DescribedTransactionState(NamedTuple):
     """A transaction from DescribeTransactions and the node id of its coordinator."""
 
     coordinator: int
@@ -65,7 +65,7 @@ class Described(NamedTuple):
         )
 
 
-class Open(NamedTuple):
+class OpenTransaction(NamedTuple):
     """An open transaction in one partition."""
 
     partition: TopicPartition
@@ -73,38 +73,44 @@ class Open(NamedTuple):
 
 
 def list_transactions(
-    cluster: Cluster, *, older_than_ms: int = ANY_AGE, pattern: str | None = None, producer_ids: Iterable[int] = ()
-) -> list[Listed]:
+    cluster: ClusterClient,
+    *,
+    older_than_ms: int = ANY_AGE,
+    pattern: str | None = None,
+    producer_ids: Iterable[int] = (),
+) -> list[ListedTransactionState]:
     """Return the transactions of all coordinators that match the filters, sorted by transactional id."""
     request = ListTransactionsRequest(
         producer_id_filters=list(producer_ids), duration_filter=older_than_ms, transactional_id_pattern=pattern
     )
 
-    def send() -> list[Listed]:
-        found: list[Listed] = []
+    def send() -> list[ListedTransactionState]:
+        found: list[ListedTransactionState] = []
         for broker_id, broker in cluster.brokers_by_id().items():
             response = broker.request(request, ListTransactionsResponse)
-            raise_for(response.error_code, f"transactions of {broker.address}")
-            found += (Listed(broker_id, each) for each in response.transaction_states)
+            raise_for_code(response.error_code, f"transactions of {broker.address}")
+            found += (ListedTransactionState(broker_id, each) for each in response.transaction_states)
         return found
 
-    return sorted(cluster.retrying(send), key=lambda each: each.transaction.transactional_id)
+    return sorted(cluster.retry(send), key=lambda each: each.transaction.transactional_id)
 
 
-def describe_transaction(cluster: Cluster, transactional_id: str) -> Described:
+def describe_transaction(cluster: ClusterClient, transactional_id: str) -> DescribedTransactionState:
     """Return the state of a transaction. Raises KafkaError with TRANSACTIONAL_ID_NOT_FOUND if it is unknown."""
 
-    def send() -> Described:
+    def send() -> DescribedTransactionState:
         node_id, coordinator = cluster.transaction_coordinator(transactional_id)
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         (found,) = coordinator.request(request, DescribeTransactionsResponse).transaction_states
-        raise_for(found.error_code, f"transactional id {transactional_id}")
-        return Described(node_id, found)
+        raise_for_code(found.error_code, f"transactional id {transactional_id}")
+        return DescribedTransactionState(node_id, found)
 
-    return cluster.retrying(send)
+    return cluster.retry(send)
 
 
-def init_producer(cluster: Cluster, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> tuple[int, int]:
+def init_transactional_id(
+    cluster: ClusterClient, transactional_id: str, timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
+) -> tuple[int, int]:
     """Initialize a transactional id like a starting producer, and return its producer id and epoch.
 
     This fences the previous producer and aborts its open transaction.
@@ -114,57 +120,60 @@ def init_producer(cluster: Cluster, transactional_id: str, timeout_ms: int = TIM
         _, coordinator = cluster.transaction_coordinator(transactional_id)
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         given = coordinator.request(request, InitProducerIdResponse)
-        raise_for(given.error_code, f"transactional id {transactional_id}")
+        raise_for_code(given.error_code, f"transactional id {transactional_id}")
         return given.producer_id, given.producer_epoch
 
-    return cluster.retrying(send)
+    return cluster.retry(send)
 
 
 def describe_producers(
-    cluster: Cluster, partitions: Iterable[TopicPartition], broker_id: int | None = None
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], broker_id: int | None = None
 ) -> dict[TopicPartition, list[ProducerState]]:
     """Return the active producers of each partition, as its leader (or the given replica broker) knows them."""
     found: dict[TopicPartition, list[ProducerState]] = {}
     remaining = iter(partitions)
     while chunk := list(islice(remaining, PARTITIONS_PER_REQUEST)):
-        found |= cluster.retrying(lambda chunk=chunk: _describe_producers(cluster, chunk, broker_id))  # type: ignore[misc]
+        found |= cluster.retry(lambda chunk=chunk: _describe_producers(cluster, chunk, broker_id))  # type: ignore[misc]
     return found
 
 
 def _describe_producers(
-    cluster: Cluster, partitions: list[TopicPartition], broker_id: int | None
+    cluster: ClusterClient, partitions: list[TopicPartition], broker_id: int | None
 ) -> dict[TopicPartition, list[ProducerState]]:
     by_broker: Mapping[int, list[TopicPartition]] = {broker_id: partitions} if broker_id is not None else {}
     if broker_id is None:
-        by_broker = by_leader(cluster, partitions)
+        by_broker = group_by_leader(cluster, partitions)
     elif broker_id not in cluster.brokers_by_id():
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not available")
     found: dict[TopicPartition, list[ProducerState]] = {}
     for node_id, chunk in by_broker.items():
-        topics = [TopicRequest(name=topic, partition_indexes=indexes) for topic, indexes in by_topic(chunk).items()]
+        topics = [
+            DescribeProducersTopic(name=topic, partition_indexes=indexes)
+            for topic, indexes in group_by_topic(chunk).items()
+        ]
         response = cluster.broker(node_id).request(DescribeProducersRequest(topics=topics), DescribeProducersResponse)
         for topic in response.topics:
             for result in topic.partitions:
                 partition = TopicPartition(topic.name, result.partition_index)
-                raise_for(result.error_code, str(partition), result.error_message)
+                raise_for_code(result.error_code, str(partition), result.error_message)
                 found[partition] = result.active_producers
     return found
 
 
-def open_transactions(
-    cluster: Cluster, partitions: Iterable[TopicPartition], broker_id: int | None = None
-) -> list[Open]:
+def list_open_transactions(
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], broker_id: int | None = None
+) -> list[OpenTransaction]:
     """Return the transactions that are open in the given partitions."""
     return [
-        Open(partition, producer)
+        OpenTransaction(partition, producer)
         for partition, producers in sorted(describe_producers(cluster, partitions, broker_id).items())
         for producer in producers
-        if producer.current_txn_start_offset != NO_TRANSACTION
+        if producer.current_txn_start_offset != NO_START_OFFSET
     ]
 
 
 def abort_transaction(
-    cluster: Cluster, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    cluster: ClusterClient, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
     """Abort a transaction in one partition. Raises KafkaError, INVALID_TXN_STATE if a coordinator knows it."""
     request = WriteTxnMarkersRequest(
@@ -182,14 +191,14 @@ def abort_transaction(
 
     def send() -> None:
         (marker,) = cluster.leader(partition).request(request, WriteTxnMarkersResponse).markers
-        raise_for(marker.topics[0].partitions[0].error_code, str(partition))
+        raise_for_code(marker.topics[0].partitions[0].error_code, str(partition))
 
-    cluster.retrying(send, repeatable=False)
+    cluster.retry(send, repeatable=False)
 
 
-def find_hanging(
-    cluster: Cluster, partitions: Iterable[TopicPartition], older_than_ms: int, broker_id: int | None = None
-) -> list[Open]:
+def find_hanging_transactions(
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], older_than_ms: int, broker_id: int | None = None
+) -> list[OpenTransaction]:
     """Return open transactions without recent records that their coordinator does not know (hanging transactions).
 
     Like Kafka's tool, it relies on DescribeTransactions.
@@ -197,7 +206,7 @@ def find_hanging(
     now_ms = time.time_ns() // 1_000_000
     candidates = [
         each
-        for each in open_transactions(cluster, partitions, broker_id)
+        for each in list_open_transactions(cluster, partitions, broker_id)
         if now_ms - each.producer.last_timestamp > older_than_ms
     ]
     if not candidates:
@@ -209,7 +218,7 @@ def find_hanging(
     return [each for each in candidates if each.partition not in known.get(each.producer.producer_id, ())]
 
 
-def _partitions_of(cluster: Cluster, transactional_id: str) -> list[TopicPartition]:
+def _partitions_of(cluster: ClusterClient, transactional_id: str) -> list[TopicPartition]:
     try:
         return describe_transaction(cluster, transactional_id).partitions
     except KafkaError as error:

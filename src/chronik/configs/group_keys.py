@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.configs.checks import INT_MAX, Check, boolean, choice, whole
-from chronik.configs.kept_keys import KEPT_KEYS, NO_EFFECT
+from chronik.configs.ignored_keys import IGNORED_KEY_DOC, IGNORED_KEYS
 from chronik.configs.keys import ConfigKey, ConfigType
+from chronik.configs.validators import INT_MAX, Validator, integer_in_range, one_of, validate_boolean
 
 _NUMBERS: Final = {
     "consumer.session.timeout.ms": (1, INT_MAX),
@@ -28,22 +28,30 @@ _NUMBERS: Final = {
     "streams.initial.rebalance.delay.ms": (0, INT_MAX),
 }
 
-KINDS: Final = ("consumer", "share", "streams")
+GROUP_TYPES: Final = ("consumer", "share", "streams")
 """The group types of Kafka that have configs."""
 
 
 def _reset(value: str) -> str | None:
-    named = choice("latest", "earliest")
+    named = one_of("latest", "earliest")
     return None if value.startswith("by_duration:") else named(value) and f"{named(value)}, by_duration:…"
 
 
 def _number(name: str, low: int, high: int) -> ConfigKey:
     synonym = f"group.{name}"
-    return ConfigKey(name, ConfigType.INT, KEPT_KEYS[synonym].default, NO_EFFECT, whole(low, high), synonym, kept=True)
+    return ConfigKey(
+        name,
+        ConfigType.INT,
+        IGNORED_KEYS[synonym].default,
+        IGNORED_KEY_DOC,
+        integer_in_range(low, high),
+        synonym,
+        kept=True,
+    )
 
 
-def _other(name: str, kind: ConfigType, default: str, check: Check) -> ConfigKey:
-    return ConfigKey(name, kind, default, NO_EFFECT, check, kept=True)
+def _other(name: str, kind: ConfigType, default: str, check: Validator) -> ConfigKey:
+    return ConfigKey(name, kind, default, IGNORED_KEY_DOC, check, kept=True)
 
 
 GROUP_KEYS: Final = {
@@ -55,15 +63,15 @@ GROUP_KEYS: Final = {
             "share.isolation.level",
             ConfigType.STRING,
             "read_uncommitted",
-            choice("read_committed", "read_uncommitted"),
+            one_of("read_committed", "read_uncommitted"),
         ),
-        _other("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", boolean),
+        _other("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", validate_boolean),
     )
 }
 """The group configs by name."""
 
 
-def bounds_of(key: ConfigKey) -> tuple[ConfigKey | None, ConfigKey | None]:
+def find_bounds(key: ConfigKey) -> tuple[ConfigKey | None, ConfigKey | None]:
     """Return the broker configs that define the minimum and maximum of a group config, or None for each."""
     kind, _, rest = key.name.partition(".")
-    return KEPT_KEYS.get(f"group.{kind}.min.{rest}"), KEPT_KEYS.get(f"group.{kind}.max.{rest}")
+    return IGNORED_KEYS.get(f"group.{kind}.min.{rest}"), IGNORED_KEYS.get(f"group.{kind}.max.{rest}")

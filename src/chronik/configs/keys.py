@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from chronik.configs.checks import (
+from chronik.configs.key_types import ConfigKey as ConfigKey
+from chronik.configs.key_types import ConfigType as ConfigType
+from chronik.configs.key_types import UnitFallback as UnitFallback
+from chronik.configs.key_types import UpdateMode as UpdateMode
+from chronik.configs.key_types import boolean_key as _flag
+from chronik.configs.key_types import int_key as _int
+from chronik.configs.key_types import list_key as _list
+from chronik.configs.key_types import long_key as _long
+from chronik.configs.key_types import string_key as _text
+from chronik.configs.sasl_keys import SASL_KEYS
+from chronik.configs.validators import (
     INT_MAX,
     LONG_MAX,
-    choice,
-    choice_or_none,
-    choices,
-    connections_by_address,
-    number,
-    principals,
-    throttled_replicas,
-    unlimited_or,
-    whole,
+    integer_in_range,
+    integer_or_unlimited,
+    list_of,
+    number_in_range,
+    one_of,
+    one_of_or_empty,
+    validate_address_counts,
+    validate_principals,
+    validate_throttled_replicas,
 )
-from chronik.configs.kinds import ConfigKey as ConfigKey
-from chronik.configs.kinds import ConfigType as ConfigType
-from chronik.configs.kinds import Fallback as Fallback
-from chronik.configs.kinds import Scope as Scope
-from chronik.configs.kinds import flag as _flag
-from chronik.configs.kinds import int_ as _int
-from chronik.configs.kinds import list_ as _list
-from chronik.configs.kinds import long as _long
-from chronik.configs.kinds import text as _text
-from chronik.configs.sasl_keys import SASL_KEYS
 
 
 def _by_name(*keys: ConfigKey) -> dict[str, ConfigKey]:
@@ -87,26 +87,26 @@ TOPIC_KEYS = _topic_keys(
         "cleanup.policy",
         "delete",
         "Whether old segments are deleted, compacted, both or neither.",
-        choices("delete", "compact"),
+        list_of("delete", "compact"),
     ),
     _flag("columnar.enabled", False, "Whether pipelines without a list of topics land this topic in a table."),
     _text(
         "columnar.format",
         "",
         'Whether the table has bytes ("raw") or JSON fields ("json"); empty for the default of the pipeline.',
-        choice_or_none("raw", "json"),
+        one_of_or_empty("raw", "json"),
     ),
     _text(
         "columnar.partition.by",
         "",
         "How the table is partitioned; empty for the default of the pipeline.",
-        choice_or_none("date", "hour", "none"),
+        one_of_or_empty("date", "hour", "none"),
     ),
     _text(
         "compression.type",
         "producer",
         'The compression of stored batches; "producer" keeps that of the producer.',
-        choice(*COMPRESSION_TYPES),
+        one_of(*COMPRESSION_TYPES),
     ),
     _int("compression.gzip.level", -1, "The gzip level if the broker compresses.", -1, 9),
     _int("compression.lz4.level", 9, "The lz4 level if the broker compresses.", 1, 17),
@@ -124,14 +124,14 @@ TOPIC_KEYS = _topic_keys(
         "message.timestamp.type",
         "CreateTime",
         "Whether records keep the producer's timestamp or get the broker's.",
-        choice(*TIMESTAMP_TYPES),
+        one_of(*TIMESTAMP_TYPES),
     ),
     ConfigKey(
         "min.cleanable.dirty.ratio",
         ConfigType.DOUBLE,
         "0.5",
         "The uncompacted fraction of the log that triggers compaction.",
-        number(0, 1),
+        number_in_range(0, 1),
     ),
     _long("min.compaction.lag.ms", 0, "The minimum time a record stays uncompacted."),
     _int("min.insync.replicas", 1, "The number of in-sync replicas required for acks=all.", 1),
@@ -145,7 +145,7 @@ TOPIC_KEYS = _topic_keys(
         ConfigType.BOOLEAN,
         "false",
         "Always false; there is no tiered storage.",
-        choice("false"),
+        one_of("false"),
         kept=True,
     ),
     _long(
@@ -158,7 +158,7 @@ TOPIC_KEYS = _topic_keys(
         ConfigType.INT,
         None,
         "The maximum size of a segment file, without a lower bound: for tests.",
-        whole(1, INT_MAX),
+        integer_in_range(1, INT_MAX),
         internal=True,
     ),
     _int("segment.index.bytes", 10_485_760, "The maximum size of an index file.", 4),
@@ -168,13 +168,13 @@ TOPIC_KEYS = _topic_keys(
         "leader.replication.throttled.replicas",
         "",
         "Replicas whose replication the leader throttles: PARTITION:BROKER, or * for all.",
-        throttled_replicas,
+        validate_throttled_replicas,
     ),
     _list(
         "follower.replication.throttled.replicas",
         "",
         "Replicas whose replication the follower throttles: PARTITION:BROKER, or * for all.",
-        throttled_replicas,
+        validate_throttled_replicas,
     ),
     _flag(
         "unclean.leader.election.enable",
@@ -188,10 +188,13 @@ MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 
 FALLBACKS = {
-    "log.retention.ms": (Fallback("log.retention.minutes", MINUTE_MS), Fallback("log.retention.hours", HOUR_MS)),
-    "log.roll.ms": (Fallback("log.roll.hours", HOUR_MS),),
-    "log.roll.jitter.ms": (Fallback("log.roll.jitter.hours", HOUR_MS),),
-    "log.flush.interval.ms": (Fallback("log.flush.scheduler.interval.ms", 1),),
+    "log.retention.ms": (
+        UnitFallback("log.retention.minutes", MINUTE_MS),
+        UnitFallback("log.retention.hours", HOUR_MS),
+    ),
+    "log.roll.ms": (UnitFallback("log.roll.hours", HOUR_MS),),
+    "log.roll.jitter.ms": (UnitFallback("log.roll.jitter.hours", HOUR_MS),),
+    "log.flush.interval.ms": (UnitFallback("log.flush.scheduler.interval.ms", 1),),
 }
 """Keys in other units by precedence, as in Kafka: milliseconds before minutes before hours."""
 
@@ -204,7 +207,7 @@ def _topic_default_key(name: str, key: ConfigKey) -> ConfigKey:
     fallbacks = FALLBACKS.get(name, ())
     default = None if fallbacks else key.default
     return ConfigKey(
-        name, key.type, default, key.doc, key.check, scope=Scope.CLUSTER_WIDE, fallbacks=fallbacks, kept=key.kept
+        name, key.type, default, key.doc, key.check, scope=UpdateMode.CLUSTER_WIDE, fallbacks=fallbacks, kept=key.kept
     )
 
 
@@ -215,14 +218,14 @@ BROKER_KEYS = _by_name(
         ConfigType.INT,
         None,
         "log.retention.ms in minutes, if that is not set.",
-        unlimited_or(1, INT_MAX),
+        integer_or_unlimited(1, INT_MAX),
     ),
     ConfigKey(
         "log.retention.hours",
         ConfigType.INT,
         "168",
         "log.retention.ms in hours, if the minutes are not set either.",
-        unlimited_or(1, INT_MAX),
+        integer_or_unlimited(1, INT_MAX),
     ),
     _int("log.roll.hours", 168, "log.roll.ms in hours, if that is not set.", 1),
     _int("log.roll.jitter.hours", 0, "log.roll.jitter.ms in hours, if that is not set.", kept=True),
@@ -270,14 +273,14 @@ BROKER_KEYS = _by_name(
         LONG_MAX,
         "The replication quota of throttled leader replicas in bytes per second.",
         0,
-        scope=Scope.CLUSTER_WIDE,
+        scope=UpdateMode.CLUSTER_WIDE,
     ),
     _long(
         "follower.replication.throttled.rate",
         LONG_MAX,
         "The replication quota of throttled follower replicas in bytes per second.",
         0,
-        scope=Scope.CLUSTER_WIDE,
+        scope=UpdateMode.CLUSTER_WIDE,
     ),
     _int("group.min.session.timeout.ms", 6_000, "The minimum session timeout of group members."),
     _int("group.max.session.timeout.ms", 1_800_000, "The maximum session timeout of group members."),
@@ -299,14 +302,14 @@ BROKER_KEYS = _by_name(
         ConfigType.SHORT,
         "1",
         "The replication factor of __consumer_offsets; set as `replication_factor` in a cluster.",
-        whole(1, 32767),
+        integer_in_range(1, 32767),
     ),
     _int(
         "producer.id.expiration.ms",
         86_400_000,
         "How long the state of an inactive idempotent producer is retained.",
         1,
-        scope=Scope.CLUSTER_WIDE,
+        scope=UpdateMode.CLUSTER_WIDE,
     ),
     _int("transaction.max.timeout.ms", 900_000, "The maximum transaction timeout of producers.", 1),
     _int("transactional.id.expiration.ms", 604_800_000, "How long an unused transactional id is retained.", 1),
@@ -317,27 +320,27 @@ BROKER_KEYS = _by_name(
         1,
     ),
     _long("connections.max.idle.ms", 600_000, "The time after which an idle connection is closed.", 1),
-    _int("max.connections", 10_000, "The maximum number of open connections.", 1, scope=Scope.CLUSTER_WIDE),
+    _int("max.connections", 10_000, "The maximum number of open connections.", 1, scope=UpdateMode.CLUSTER_WIDE),
     _int(
         "max.connections.per.ip",
         INT_MAX,
         "The maximum number of open connections per client address.",
         0,
-        scope=Scope.CLUSTER_WIDE,
+        scope=UpdateMode.CLUSTER_WIDE,
     ),
     _text(
         "max.connections.per.ip.overrides",
         "",
         "The maximum number of open connections for specific addresses: ADDRESS:COUNT, ADDRESS:COUNT.",
-        connections_by_address,
-        scope=Scope.CLUSTER_WIDE,
+        validate_address_counts,
+        scope=UpdateMode.CLUSTER_WIDE,
     ),
     _int(
         "max.connection.creation.rate",
         INT_MAX,
         "The maximum number of new connections per second.",
         0,
-        scope=Scope.CLUSTER_WIDE,
+        scope=UpdateMode.CLUSTER_WIDE,
     ),
     _int("socket.request.max.bytes", 104_857_600, "The maximum size of a request.", 1),
     _int("fetch.max.bytes", 57_671_680, "The maximum size of a fetch response.", 1024),
@@ -346,17 +349,20 @@ BROKER_KEYS = _by_name(
         "authorizer.class.name",
         "",
         'The authorizer: "standard", or Kafka\'s class name of it; empty to allow everything.',
-        choice_or_none("standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        one_of_or_empty("standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ),
     _text(
-        "super.users", "", "Principals that are allowed everything regardless of ACLs: User:NAME;User:NAME.", principals
+        "super.users",
+        "",
+        "Principals that are allowed everything regardless of ACLs: User:NAME;User:NAME.",
+        validate_principals,
     ),
     _flag("allow.everyone.if.no.acl.found", False, "Whether everyone may access resources without ACLs."),
     _int(
         "chronik.metrics.series.max",
         20_000,
         "The maximum number of series in /metrics; the smallest topics and groups are aggregated.",
-        scope=Scope.CLUSTER_WIDE,
+        scope=UpdateMode.CLUSTER_WIDE,
     ),
     _long("replica.lag.time.max.ms", 10_000, "The time after which a lagging follower is removed from the ISR.", 1),
     _long(
@@ -370,6 +376,6 @@ BROKER_KEYS = _by_name(
         "log.cleaner.backoff.ms",
         15_000,
         "The pause of the log cleaner after it found nothing to compact.",
-        scope=Scope.CLUSTER_WIDE,
+        scope=UpdateMode.CLUSTER_WIDE,
     ),
 )

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from chronik.configs.keys import ConfigKey, Scope
-from chronik.configs.known import all_broker_keys
+from chronik.configs.broker_key_lookup import all_broker_keys
+from chronik.configs.keys import ConfigKey, UpdateMode
 
 PAGE: Final = Path("docs", "broker-configs.md")
 """The path of the page relative to the root of the repository."""
@@ -37,10 +37,14 @@ they request something that Chronik does not support: `security.inter.broker.pro
 the config file: see [security.md](security.md).
 """
 
-CHANGED_BY = {Scope.READ_ONLY: "a restart", Scope.PER_BROKER: "a broker", Scope.CLUSTER_WIDE: "the cluster"}
+CHANGED_BY = {
+    UpdateMode.READ_ONLY: "a restart",
+    UpdateMode.PER_BROKER: "a broker",
+    UpdateMode.CLUSTER_WIDE: "the cluster",
+}
 
 
-def page() -> str:
+def render_page() -> str:
     """Return the Markdown text of the page."""
     keys = sorted(all_broker_keys(), key=lambda key: key.name)
     effective = _rows((key for key in keys if not key.kept), described=True)
@@ -66,4 +70,4 @@ def _default(key: ConfigKey) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(render_page(), encoding="utf-8")

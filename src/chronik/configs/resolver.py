@@ -8,17 +8,17 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
-from chronik.configs.checking import check_group_config, check_static
-from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, Scope
-from chronik.configs.known import all_broker_keys, broker_key, stranger
-from chronik.errors import invariant
+from chronik.configs.broker_key_lookup import all_broker_keys, find_broker_key, unknown_key
+from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, UpdateMode
+from chronik.configs.validation import validate_group_config, validate_static_config
+from chronik.errors import check_invariant
 from chronik.metadata.commands.brokers import CLUSTER_DEFAULT
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
-DERIVED_KEPT_MAX: Final = 1024
+DERIVED_CACHE_SIZE: Final = 1024
 """The maximum number of cached objects derived from topic configs. Most clusters need a handful.
 
 Beyond the limit, the cache is cleared.
@@ -38,7 +38,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP = 8
 
 
-class Synonym(msgspec.Struct, frozen=True):
+class ConfigSynonym(msgspec.Struct, frozen=True):
     """A config that supplies the value of a key, with its source."""
 
     name: str
@@ -48,7 +48,7 @@ class Synonym(msgspec.Struct, frozen=True):
     """The factor that converts the value to the unit of the key."""
 
     @property
-    def in_units_of_the_key(self) -> str:
+    def converted_value(self) -> str:
         """Return the value in the unit of the key."""
         if self.unit == 1:
             return self.value
@@ -63,7 +63,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
     value: str | None
     source: ConfigSource
     read_only: bool
-    synonyms: list[Synonym] = msgspec.field(default_factory=list)
+    synonyms: list[ConfigSynonym] = msgspec.field(default_factory=list)
     """All sources that supply a value, in order of precedence."""
 
 
@@ -90,16 +90,16 @@ class ConfigResolver:
         self._static = static
         self._cache = _ResolvedCache(None, None)
         for name, value in static.items():
-            check_static(name, value)
+            validate_static_config(name, value)
 
     # --- values ---
 
-    def broker(self, name: str) -> str:
+    def broker_value(self, name: str) -> str:
         """Return the value of a broker config on this node."""
-        known = self._known().broker
+        known = self._current_cache().broker
         value = known.get(name)
         if value is None:
-            value = known[name] = next(self._broker_values(BROKER_KEYS[name], self._node_id)).in_units_of_the_key
+            value = known[name] = next(self._broker_values(BROKER_KEYS[name], self._node_id)).converted_value
         return value
 
     def broker_text(self, name: str) -> str | None:
@@ -107,58 +107,58 @@ class ConfigResolver:
         return next((each.value for each in self._broker_values(BROKER_KEYS[name], self._node_id)), None)
 
     def broker_int(self, name: str) -> int:
-        return int(self.broker(name))
+        return int(self.broker_value(name))
 
     def broker_flag(self, name: str) -> bool:
-        return self.broker(name).strip().lower() == "true"
+        return self.broker_value(name).strip().lower() == "true"
 
-    def list_of_broker(self, key: ConfigKey, broker_id: int) -> str:
+    def broker_list(self, key: ConfigKey, broker_id: int) -> str:
         """Return the current value of a list config, for one broker or for all (CLUSTER_DEFAULT)."""
         return next((synonym.value for synonym in self._broker_values(key, broker_id)), "")
 
-    def topic(self, configs: Mapping[str, str], name: str) -> str:
+    def topic_value(self, configs: Mapping[str, str], name: str) -> str:
         """Return the value of a topic config for a topic with these configs of its own."""
         own = configs.get(name)
         if own is not None:
             return own
         key = TOPIC_KEYS[name]
         if key.synonym is not None:
-            return self.broker(key.synonym)
-        invariant(key.default is not None, f"{name} has no default")
+            return self.broker_value(key.synonym)
+        check_invariant(key.default is not None, f"{name} has no default")
         return cast(str, key.default)
 
     def topic_values(self, configs: Mapping[str, str]) -> Mapping[str, str]:
         """Return the values of all topic configs for a topic with these configs of its own."""
-        defaults = self._known().topic
+        defaults = self._current_cache().topic
         if not defaults:
-            defaults.update((name, self.topic({}, name)) for name, key in TOPIC_KEYS.items() if not key.internal)
+            defaults.update((name, self.topic_value({}, name)) for name, key in TOPIC_KEYS.items() if not key.internal)
         return {**defaults, **configs}
 
-    def derived(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
+    def get_derived(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
         """Return `make(resolver, configs)`, cached for all topics with equal configs.
 
         Thousands of topics may change in one event-loop iteration. The result is shared and must not be modified.
         `make` must be a plain function.
         """
-        derived = self._known().derived
+        derived = self._current_cache().derived
         key = make, frozenset(configs.items())
         if key not in derived:
-            if len(derived) >= DERIVED_KEPT_MAX:
+            if len(derived) >= DERIVED_CACHE_SIZE:
                 derived.clear()
             derived[key] = make(self, configs)
         return cast(T, derived[key])
 
-    def _known(self) -> _ResolvedCache:
+    def _current_cache(self) -> _ResolvedCache:
         dynamic = self._store.image.broker_configs
         own, shared = dynamic.get(self._node_id), dynamic.get(CLUSTER_DEFAULT)
         if self._cache.own is not own or self._cache.shared is not shared:
             self._cache = _ResolvedCache(own, shared)
         return self._cache
 
-    def check_together(self, configs: Mapping[str, str]) -> None:
+    def check_topic_consistency(self, configs: Mapping[str, str]) -> None:
         """Raise INVALID_CONFIG if topic configs that are valid individually contradict each other."""
         names = "min.compaction.lag.ms", "max.compaction.lag.ms"
-        shortest, longest = (int(self.topic(configs, name)) for name in names)
+        shortest, longest = (int(self.topic_value(configs, name)) for name in names)
         if shortest > longest:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{names[0]} = {shortest} must not exceed {names[1]} = {longest}"
@@ -182,16 +182,16 @@ class ConfigResolver:
             other_names.discard(key.name)
             synonyms = list(self._broker_values(key, broker_id))
             if not key.internal or any(synonym.source is not ConfigSource.DEFAULT for synonym in synonyms):
-                yield _entry(key, synonyms, read_only=key.scope is Scope.READ_ONLY)
+                yield _entry(key, synonyms, read_only=key.scope is UpdateMode.READ_ONLY)
         for name in sorted(other_names):
-            key = broker_key(name) or stranger(name)
-            yield _entry(key, list(self._broker_values(key, broker_id)), read_only=key.scope is Scope.READ_ONLY)
+            key = find_broker_key(name) or unknown_key(name)
+            yield _entry(key, list(self._broker_values(key, broker_id)), read_only=key.scope is UpdateMode.READ_ONLY)
 
     def describe_cluster_default(self) -> Iterator[ConfigEntry]:
         """Yield the dynamic configs that apply to all brokers."""
         for name, value in sorted(self._store.image.broker_configs.get(CLUSTER_DEFAULT, {}).items()):
-            key = broker_key(name) or stranger(name)
-            synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            key = find_broker_key(name) or unknown_key(name)
+            synonym = ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
             yield _entry(key, [synonym], read_only=key.type is ConfigType.UNKNOWN)
 
     def describe_group(self, group_id: str) -> Iterator[ConfigEntry]:
@@ -204,14 +204,14 @@ class ConfigResolver:
 
     def check_group_configs(self, configs: Mapping[str, str]) -> None:
         """Raise INVALID_CONFIG if the resulting configs of a group are invalid or exceed the brokers' bounds."""
-        from chronik.configs.group_keys import GROUP_KEYS, KINDS, bounds_of
+        from chronik.configs.group_keys import GROUP_KEYS, GROUP_TYPES, find_bounds
 
         for name, value in configs.items():
-            check_group_config(name, value)
-            for bound, sign in zip(bounds_of(GROUP_KEYS[name]), (1, -1), strict=True):
+            validate_group_config(name, value)
+            for bound, sign in zip(find_bounds(GROUP_KEYS[name]), (1, -1), strict=True):
                 if bound is not None and sign * int(value) < sign * int(self._broker_value(bound)):
                     raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} = {value} exceeds the bound of {bound.name}")
-        for kind in KINDS:
+        for kind in GROUP_TYPES:
             names = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
             heartbeat, session = (int(next(self._group_values(GROUP_KEYS[name], configs)).value) for name in names)
             if heartbeat >= session:
@@ -220,43 +220,43 @@ class ConfigResolver:
     def _broker_value(self, key: ConfigKey) -> str:
         return next(self._broker_values(key, self._node_id)).value
 
-    def _group_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[Synonym]:
+    def _group_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[ConfigSynonym]:
         own = configs.get(key.name)
         if own is not None:
-            yield Synonym(key.name, own, ConfigSource.DYNAMIC_GROUP)
-        broker_default = broker_key(key.synonym) if key.synonym is not None else None
+            yield ConfigSynonym(key.name, own, ConfigSource.DYNAMIC_GROUP)
+        broker_default = find_broker_key(key.synonym) if key.synonym is not None else None
         if broker_default is not None:
             yield from self._broker_values(broker_default, self._node_id)
         elif key.default is not None:
-            yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
+            yield ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT)
 
-    def _topic_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[Synonym]:
+    def _topic_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[ConfigSynonym]:
         own = configs.get(key.name)
         if own is not None:
-            yield Synonym(key.name, own, ConfigSource.DYNAMIC_TOPIC)
+            yield ConfigSynonym(key.name, own, ConfigSource.DYNAMIC_TOPIC)
         if key.synonym is not None:
             yield from self._broker_values(BROKER_KEYS[key.synonym], self._node_id)
         elif key.default is not None:
-            yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
+            yield ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT)
 
-    def _broker_values(self, key: ConfigKey, broker_id: int, unit: int = 1) -> Iterator[Synonym]:
+    def _broker_values(self, key: ConfigKey, broker_id: int, unit: int = 1) -> Iterator[ConfigSynonym]:
         """Yield the sources of a broker config's value. The config file is known for this node only."""
         dynamic = self._store.image.broker_configs
         own = dynamic.get(broker_id, {}).get(key.name)
         if own is not None:
-            yield Synonym(key.name, own, ConfigSource.DYNAMIC_BROKER, unit)
+            yield ConfigSynonym(key.name, own, ConfigSource.DYNAMIC_BROKER, unit)
         shared = dynamic.get(CLUSTER_DEFAULT, {}).get(key.name)
         if shared is not None:
-            yield Synonym(key.name, shared, ConfigSource.DYNAMIC_DEFAULT_BROKER, unit)
+            yield ConfigSynonym(key.name, shared, ConfigSource.DYNAMIC_DEFAULT_BROKER, unit)
         if broker_id == self._node_id and key.name in self._static:
-            yield Synonym(key.name, self._static[key.name], ConfigSource.STATIC_BROKER, unit)
+            yield ConfigSynonym(key.name, self._static[key.name], ConfigSource.STATIC_BROKER, unit)
         for fallback in key.fallbacks:
             yield from self._broker_values(BROKER_KEYS[fallback.name], broker_id, fallback.unit)
         if key.default is not None:
-            yield Synonym(key.name, key.default, ConfigSource.DEFAULT, unit)
+            yield ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT, unit)
 
 
-def _entry(key: ConfigKey, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
+def _entry(key: ConfigKey, synonyms: list[ConfigSynonym], *, read_only: bool) -> ConfigEntry:
     if not synonyms:
         return ConfigEntry(key, None, ConfigSource.DEFAULT, read_only)
-    return ConfigEntry(key, synonyms[0].in_units_of_the_key, synonyms[0].source, read_only, synonyms)
+    return ConfigEntry(key, synonyms[0].converted_value, synonyms[0].source, read_only, synonyms)

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
-class OverBudget(Exception):
+class BodyBudgetExceeded(Exception):
     """The body budget is exhausted, and the requesting account already uses the most memory."""
 
 
@@ -33,7 +33,7 @@ class BodyBudget(Generic[T]):
         """The total number of reserved bytes."""
         return sum(self._by_account.values())
 
-    def hold(self, connection: T, account: Hashable, count: int) -> list[T]:
+    def reserve(self, connection: T, account: Hashable, count: int) -> list[T]:
         """Reserve memory for the bytes of a request body that a connection has received so far.
 
         Returns:
@@ -48,7 +48,7 @@ class BodyBudget(Generic[T]):
         while self.bytes + count > self._max:
             largest_account = max(self._by_account, key=self._by_account.__getitem__, default=account)
             if self._by_account.get(largest_account, 0) <= self._by_account.get(account, 0) + count:
-                raise OverBudget
+                raise BodyBudgetExceeded
             largest = max(
                 (each for each, held in self._held.items() if held.account == largest_account),
                 key=lambda each: self._held[each].bytes,

@@ -15,32 +15,32 @@ from typing import Final, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from chronik.addresses import network_of, normalized
-from chronik.console.body_budget import BodyBudget, OverBudget
-from chronik.console.door import OPEN_TO_ALL, Door
+from chronik.console.body_budget import BodyBudget, BodyBudgetExceeded
 from chronik.console.http import (
-    CONTINUE,
+    BODYLESS_METHODS,
+    CONTINUE_RESPONSE,
     HEAD_BYTES_MAX,
     HEAD_END,
-    WITHOUT_BODY,
-    BadRequest,
+    HttpError,
     HttpRequest,
     HttpResponse,
-    chunk,
+    encode_chunk,
     encode_response,
-    names_this_machine,
+    is_loopback_host,
     parse_head,
 )
-from chronik.console.pages import Pages, error_page, in_one_piece
-from chronik.exchange import account_key
+from chronik.console.page_authorization import PUBLIC_PATHS, PageAuthorizer
+from chronik.console.status_pages import StatusPages, error_page, join_chunks
+from chronik.ip_addresses import client_network, normalize_host
 from chronik.limits import KIB, MIB
 from chronik.principals import ANONYMOUS, Principal
-from chronik.scheduler import Account, Callback, Scheduler, timed, working_for
+from chronik.request_reply import account_key
+from chronik.scheduler import Account, Callback, Scheduler, measure_loop_time, on_behalf_of
 
 logger = logging.getLogger("chronik.console")
 
 
-CONNECTIONS_SHARE_OF_ACCOUNT: Final = 4
+ACCOUNT_CONNECTIONS_DIVISOR: Final = 4
 """The fraction of the connections, one in this many, that an account may have."""
 
 
@@ -53,7 +53,7 @@ class HttpLimits(msgspec.Struct, frozen=True):
     several connections, one of those is closed for a new one (see `slots`), so a single connection is kept."""
     handshakes: int = 256
     """Maximum number of TLS handshakes in progress. Each takes up to 100 kB."""
-    silence_seconds: float = 90.0
+    idle_seconds_max: float = 90.0
     """Maximum idle time between requests, and maximum time to receive or send one. Scrapers poll every 15 to 60 s."""
     linger_seconds: float = 1.0
     """Time for the client to read the last response, after a request was rejected or when the node stops."""
@@ -66,10 +66,10 @@ class HttpLimits(msgspec.Struct, frozen=True):
     @property
     def connections_per_account(self) -> int:
         """Return how many connections one account may have."""
-        return max(2, self.connections // CONNECTIONS_SHARE_OF_ACCOUNT)
+        return max(2, self.connections // ACCOUNT_CONNECTIONS_DIVISOR)
 
 
-class Caller(msgspec.Struct, frozen=True):
+class ClientInfo(msgspec.Struct, frozen=True):
     """The client of a connection: its address and TLS status."""
 
     host: str
@@ -79,7 +79,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class ShowsCertificate(Protocol):
+class TlsConnection(Protocol):
     """A TLS transport. See `chronik.tls.transport`, which is imported only when TLS is configured."""
 
     @property
@@ -87,32 +87,32 @@ class ShowsCertificate(Protocol):
         """The verified client certificate, or None."""
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedRequest(msgspec.Struct, frozen=True):
     """A request that was routed and authenticated. Its body may not have been read yet."""
 
     principal: Principal | None
     """None for an unauthenticated request."""
     response: HttpResponse | None = None
     """The response, if it does not depend on the request body."""
-    answer: Callable[[bytes], Awaitable[HttpResponse]] | None = None
+    respond: Callable[[bytes], Awaitable[HttpResponse]] | None = None
     """Return the response for a given request body. Set if `response` is None; never raises."""
 
 
-class Viewer(msgspec.Struct, frozen=True):
+class PageViewer(msgspec.Struct, frozen=True):
     """A client that is authorized to see a status page."""
 
     principal: Principal
-    is_allowed: Callable[[], bool]
+    is_authorized: Callable[[], bool]
     """Return whether the client is still authorized; called while a long page is being sent."""
 
 
-class Application(Protocol):
+class HttpApplication(Protocol):
     """The handler of all paths that are not status pages. See `chronik.console.rest.application`."""
 
-    async def prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
+    async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
         """Route and authenticate a request before its body is read. Never raises."""
 
-    async def check_looking(self, request: HttpRequest, caller: Caller) -> Viewer:
+    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
         """Authenticate a client that requests a status page without a token or certificate.
 
         Raises:
@@ -124,30 +124,30 @@ class ConnectionOwner(Protocol):
     """The interface through which a connection uses its listener."""
 
     limits: HttpLimits
-    local_only: bool
-    door: Door
-    pages: Pages
-    scratch: memoryview
+    is_loopback_only: bool
+    page_authorizer: PageAuthorizer
+    pages: StatusPages
+    read_buffer: memoryview
     """A read buffer that all connections share. Reads on one event loop never overlap."""
-    bodies: BodyBudget[HttpConnection]
+    body_budget: BodyBudget[HttpConnection]
     scheduler: Scheduler
-    application: Application | None
+    application: HttpApplication | None
     """The handler of requests that are not for a status page, if there is one."""
 
-    def opened(self, connection: HttpConnection) -> None:
+    def on_connection_opened(self, connection: HttpConnection) -> None:
         """Register a new connection."""
 
-    def identified(self, connection: HttpConnection) -> None:
+    def on_connection_identified(self, connection: HttpConnection) -> None:
         """Assign a connection to the account of its latest request."""
 
-    def heard_of(self, connection: HttpConnection) -> None:
+    def on_connection_active(self, connection: HttpConnection) -> None:
         """Mark a connection as the most recently active."""
 
-    def closed(self, connection: HttpConnection) -> None:
+    def on_connection_closed(self, connection: HttpConnection) -> None:
         """Unregister a closed connection."""
 
 
-BODIES_FULL: Final = "too many large requests are being received: try again later"
+BODY_BUDGET_MESSAGE: Final = "too many large requests are being received: try again later"
 
 
 class _Rejected(Exception):
@@ -165,11 +165,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._caller = Caller("")
+        self._caller = ClientInfo("")
         self._received = bytearray()
         self._request: HttpRequest | None = None
         """The request whose body is being received."""
-        self._prepared: Prepared | None = None
+        self._prepared: PreparedRequest | None = None
         """The same request, if it was authenticated before its large body was read."""
         self.network = ""
         """The client's IPv4 address or IPv6 /64 network."""
@@ -177,7 +177,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """The account of the latest request; None until one is authenticated."""
         self._chunks: Iterator[bytes] | None = None
         """The remaining chunks of the page being sent."""
-        self._viewer: Viewer | None = None
+        self._viewer: PageViewer | None = None
         """The logged-in client that the page is sent to."""
         self._task: asyncio.Task[None] | None = None
         """The task that produces the response, if it is asynchronous."""
@@ -205,22 +205,22 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close the connection immediately."""
-        self._listener.closed(self)
+        self._listener.on_connection_closed(self)
         self._transport.abort()
 
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        is_encrypted = isinstance(transport, ShowsCertificate)
-        has_certificate = isinstance(transport, ShowsCertificate) and transport.peer_certificate is not None
+        is_encrypted = isinstance(transport, TlsConnection)
+        has_certificate = isinstance(transport, TlsConnection) and transport.peer_certificate is not None
         address = transport.get_extra_info("peername")
-        host = normalized(address[0]) if isinstance(address, tuple) else ""
-        self._caller = Caller(host, is_encrypted, has_certificate)
-        self.network = network_of(host)
+        host = normalize_host(address[0]) if isinstance(address, tuple) else ""
+        self._caller = ClientInfo(host, is_encrypted, has_certificate)
+        self.network = client_network(host)
         self.loop_account = self._listener.scheduler.open_account(self.network, is_authenticated=False)
-        self._listener.opened(self)
-        self._abort_after(self._listener.limits.silence_seconds)
+        self._listener.on_connection_opened(self)
+        self._abort_after(self._listener.limits.idle_seconds_max)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._idle_timer is not None:
@@ -230,16 +230,16 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._chunks = None
         self._listener.scheduler.withdraw(self.loop_account, self._callback)
         self._listener.scheduler.close_account(self.loop_account)
-        self._listener.bodies.release(self)
-        self._listener.closed(self)
+        self._listener.body_budget.release(self)
+        self._listener.on_connection_closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._listener.scratch
+        return self._listener.read_buffer
 
     def buffer_updated(self, count: int) -> None:
         if self._is_rejected:
             return
-        self._received += self._listener.scratch[:count]
+        self._received += self._listener.read_buffer[:count]
         self._schedule()
 
     def pause_writing(self) -> None:
@@ -289,7 +289,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             if self._request is None and not self._parse_request_head():
                 return False
             return self._task is None and self._process_body()
-        except BadRequest as error:
+        except HttpError as error:
             self._reject(error)
             return False
 
@@ -299,15 +299,15 @@ class HttpConnection(asyncio.BufferedProtocol):
         size = len(self._received) if end < 0 else end
         if size > self._listener.limits.head_bytes:
             reason = f"the request headers exceed {self._listener.limits.head_bytes} bytes"
-            raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
+            raise HttpError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
         if end < 0:
             return False
         head = bytes(self._received[:end])
         del self._received[: end + len(HEAD_END)]
         request = parse_head(head)
         self._check_host(request)
-        if not self._is_for_application(request) and request.method not in WITHOUT_BODY:
-            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method} is not supported for this page")
+        if not self._is_for_application(request) and request.method not in BODYLESS_METHODS:
+            raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method} is not supported for this page")
         self._request = request
         application = self._listener.application
         if self._is_large(request) and application is not None:
@@ -321,9 +321,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _send_continue(self, request: HttpRequest) -> None:
         if b"expect" in request.headers and len(self._received) < request.body_bytes:
-            self._transport.write(CONTINUE)
+            self._transport.write(CONTINUE_RESPONSE)
 
-    async def _prepare_large(self, application: Application, request: HttpRequest) -> None:
+    async def _prepare_large(self, application: HttpApplication, request: HttpRequest) -> None:
         """Authenticate a request before its large body is read. Raise HttpError or _Rejected to reject it."""
         prepared = await application.prepare(request, self._caller)
         self._identify(prepared.principal)
@@ -331,7 +331,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             raise _Rejected(prepared.response)
         if prepared.principal is None:
             reason = f"bodies over {self._listener.limits.unauthenticated_body_bytes} bytes require a login"
-            raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+            raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
         self._prepared = prepared
         self._send_continue(request)
 
@@ -351,29 +351,29 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _reserve_body_memory(self, size: int) -> None:
         """Reserve memory for the received part of the body. Raise HttpError if the budget is exhausted."""
         try:
-            dropped = self._listener.bodies.hold(self, self.account or self.network, size)
-        except OverBudget:
-            raise BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, BODIES_FULL) from None
+            dropped = self._listener.body_budget.reserve(self, self.account or self.network, size)
+        except BodyBudgetExceeded:
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, BODY_BUDGET_MESSAGE) from None
         for each in dropped:
             each.drop_body()
 
     def drop_body(self) -> None:
         """Reject the request whose body is being received, because its account uses the most memory."""
         if self._task is None:
-            self._reject(BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, BODIES_FULL))
+            self._reject(HttpError(HTTPStatus.SERVICE_UNAVAILABLE, BODY_BUDGET_MESSAGE))
         else:
             self.abort()
 
     # Responses
 
     def _is_for_application(self, request: HttpRequest) -> bool:
-        return not self._listener.pages.knows(request.path) and self._listener.application is not None
+        return not self._listener.pages.has_page(request.path) and self._listener.application is not None
 
     def _identify(self, principal: Principal | None) -> None:
         """Record the principal of the current request. The request's account is decided nowhere else."""
         self.account = None if principal is None else account_key(principal, self._caller.host)
         self._change_loop_account()
-        self._listener.identified(self)
+        self._listener.on_connection_identified(self)
 
     def _change_loop_account(self) -> None:
         scheduler, before = self._listener.scheduler, self.loop_account
@@ -387,59 +387,61 @@ class HttpConnection(asyncio.BufferedProtocol):
         if was_queued:
             scheduler.submit(self.loop_account, self._callback)
 
-    def _respond(self, request: HttpRequest, body: bytes, prepared: Prepared | None) -> None:
+    def _respond(self, request: HttpRequest, body: bytes, prepared: PreparedRequest | None) -> None:
         """Respond to a complete request. Raise HttpError if it is rejected."""
         listener = self._listener
         self._viewer = None
-        listener.heard_of(self)
-        self._abort_after(listener.limits.silence_seconds)
+        listener.on_connection_active(self)
+        self._abort_after(listener.limits.idle_seconds_max)
         application = listener.application
-        if application is not None and not listener.pages.knows(request.path):
+        if application is not None and not listener.pages.has_page(request.path):
             self._respond_in_task(self._respond_with(application, request, body, prepared))
             return
         try:
-            listener.door.check(request.path, request.authorization, has_certificate=self._caller.has_certificate)
-        except BadRequest:
+            listener.page_authorizer.check_access(
+                request.path, request.authorization, has_certificate=self._caller.has_certificate
+            )
+        except HttpError:
             if application is None:
                 raise
             self._respond_in_task(self._respond_to_viewer(application, request))
             return
-        if request.path not in OPEN_TO_ALL:
+        if request.path not in PUBLIC_PATHS:
             self._identify(ANONYMOUS)
-        self._start_response(request, listener.pages.answer(request.path))
+        self._start_response(request, listener.pages.render(request.path))
 
     async def _respond_with(
-        self, application: Application, request: HttpRequest, body: bytes, prepared: Prepared | None
+        self, application: HttpApplication, request: HttpRequest, body: bytes, prepared: PreparedRequest | None
     ) -> None:
         if prepared is None:
             prepared = await application.prepare(request, self._caller)
             self._identify(prepared.principal)
         response = prepared.response
         if response is None:
-            assert prepared.answer is not None
-            response = await prepared.answer(body)
-        self._listener.bodies.release(self)
+            assert prepared.respond is not None
+            response = await prepared.respond(body)
+        self._listener.body_budget.release(self)
         if response.events is None or request.method == "HEAD":
             self._start_response(request, response)
         else:
             await self._stream(request, response)
 
-    async def _respond_to_viewer(self, application: Application, request: HttpRequest) -> None:
+    async def _respond_to_viewer(self, application: HttpApplication, request: HttpRequest) -> None:
         try:
-            self._viewer = await application.check_looking(request, self._caller)
+            self._viewer = await application.authorize_viewer(request, self._caller)
             self._identify(self._viewer.principal)
-        except BadRequest:
+        except HttpError:
             self._identify(None)
             raise
-        self._start_response(request, self._listener.pages.answer(request.path))
+        self._start_response(request, self._listener.pages.render(request.path))
 
     def _respond_in_task(self, answering: Coroutine[None, None, None]) -> None:
         """Produce a response in a task. The idle timeout does not apply meanwhile."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         scheduler = self._listener.scheduler
-        with working_for(scheduler, self.loop_account):
-            self._task = self._loop.create_task(timed(answering, self._charge))
+        with on_behalf_of(scheduler, self.loop_account):
+            self._task = self._loop.create_task(measure_loop_time(answering, self._charge))
         self._task.add_done_callback(self._on_response_done)
 
     def _charge(self, seconds: float) -> None:
@@ -451,9 +453,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             if not task.cancelled():
                 task.exception()  # Retrieve the exception: the client is gone and asyncio would log it.
             return
-        self._abort_after(self._listener.limits.silence_seconds)
+        self._abort_after(self._listener.limits.idle_seconds_max)
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, BadRequest):
+        if isinstance(error, HttpError):
             self._reject(error)
         elif isinstance(error, _Rejected):
             self._reject_with(error.response)
@@ -466,34 +468,34 @@ class HttpConnection(asyncio.BufferedProtocol):
     async def _stream(self, request: HttpRequest, response: HttpResponse) -> None:
         """Send the events of a stream until it ends or the client disconnects."""
         assert response.events is not None
-        if not request.takes_chunks:
-            raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "event streams require HTTP/1.1")
+        if not request.accepts_chunked:
+            raise HttpError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "event streams require HTTP/1.1")
         self._keeps_alive = request.keep_alive
         self._transport.write(encode_response(response, keep_alive=request.keep_alive))
         async with aclosing(response.events) as pieces:
             async for data in pieces:
-                self._listener.heard_of(self)
-                self._transport.write(chunk(data))
+                self._listener.on_connection_active(self)
+                self._transport.write(encode_chunk(data))
                 if self._is_write_paused:
-                    async with asyncio.timeout(self._listener.limits.silence_seconds):
+                    async with asyncio.timeout(self._listener.limits.idle_seconds_max):
                         await self._write_resumed.wait()
-        self._transport.write(chunk(b""))
+        self._transport.write(encode_chunk(b""))
         self._finish_response()
 
     def _start_response(self, request: HttpRequest, response: HttpResponse) -> None:
         self._keeps_alive = request.keep_alive
-        if not request.takes_chunks:
-            response = in_one_piece(response)
+        if not request.accepts_chunked:
+            response = join_chunks(response)
         with_body = request.method != "HEAD"
         self._transport.write(encode_response(response, with_body=with_body, keep_alive=request.keep_alive))
-        if with_body and response.pieces is not None:
-            self._chunks = response.pieces
+        if with_body and response.chunks is not None:
+            self._chunks = response.chunks
         else:
             self._finish_response()
 
     def _send_chunk(self) -> bool:
         assert self._chunks is not None
-        if self._viewer is not None and not self._viewer.is_allowed():
+        if self._viewer is not None and not self._viewer.is_authorized():
             logger.debug("http page aborted: %s is no longer authorized", self._viewer.principal)
             self.abort()
             return False
@@ -503,7 +505,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             logger.exception("http page aborted: rendering failed; closing the connection")
             self.abort()
             return False
-        self._transport.write(chunk(data))
+        self._transport.write(encode_chunk(data))
         if not data:
             self._chunks = None
             self._finish_response()
@@ -514,10 +516,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.close()
 
     def _check_host(self, request: HttpRequest) -> None:
-        if self._listener.local_only and request.host and not names_this_machine(request.host):
-            raise BadRequest(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {request.host!r}")
+        if self._listener.is_loopback_only and request.host and not is_loopback_host(request.host):
+            raise HttpError(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {request.host!r}")
 
-    def _reject(self, error: BadRequest) -> None:
+    def _reject(self, error: HttpError) -> None:
         """Send an error response. The rest of the client's data is read and discarded: closing immediately would reset
         the connection, and the client might not receive the response."""
         logger.debug("http request rejected: %s", error)
@@ -526,7 +528,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _reject_with(self, response: HttpResponse) -> None:
         self._is_rejected = True
         self._received.clear()
-        self._listener.bodies.release(self)
+        self._listener.body_budget.release(self)
         self._transport.write(encode_response(response))
         self._adjust_reading()
         if self._transport.can_write_eof():

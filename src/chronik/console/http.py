@@ -26,17 +26,17 @@ BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 """Maximum size of a request body: a 1 MiB message in base64 with its headers, or in JSON with many escapes."""
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-WITHOUT_BODY: Final = ("GET", "HEAD")
-LOOKING: Final = "GET, HEAD"
+BODYLESS_METHODS: Final = ("GET", "HEAD")
+READ_METHODS: Final = "GET, HEAD"
 
-COMPLAINT_CHARACTERS_MAX: Final = 100
+PARSE_ERROR_CHARACTERS_MAX: Final = 100
 """Maximum length of an h11 error message in a response. The messages quote the request."""
 
 _TEXT: Final = bytes([ord("\t"), *range(0x20, 0x7F), *range(0x80, 0x100)])
 _LOCAL_NAMES: Final = ("localhost", "localhost.localdomain")
 
 
-class BadRequest(Exception):
+class HttpError(Exception):
     """A request that is rejected with `status`, after which the connection is closed."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
@@ -52,7 +52,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     """The percent-decoded path, without the query."""
     host: str
     keep_alive: bool
-    takes_chunks: bool = True
+    accepts_chunked: bool = True
     """Whether the client accepts chunked responses (HTTP/1.1)."""
     authorization: str = ""
     target: str = ""
@@ -75,7 +75,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
     status: HTTPStatus
     content_type: str
     body: bytes = b""
-    pieces: Iterator[bytes] | None = None
+    chunks: Iterator[bytes] | None = None
     """The chunks of a long page, instead of a body. Each is produced when the client has read the previous ones."""
     events: AsyncGenerator[bytes, None] | None = None
     """The chunks of an open-ended stream, instead of a body. The generator is closed when the client disconnects. No
@@ -95,7 +95,7 @@ def parse_head(head: bytes) -> HttpRequest:
     headers = {name: value.decode("latin-1") for name, value in request.headers}
     method = request.method.decode("ascii")
     if method not in METHODS:
-        raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"method {_shorten(method)} is not supported")
+        raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"method {_shorten(method)} is not supported")
     target, _, query = _split_target(request.target.decode("ascii"))
     is_http_1_1 = request.http_version == b"1.1"
     return HttpRequest(
@@ -114,14 +114,14 @@ def parse_head(head: bytes) -> HttpRequest:
 
 def _parse_body_size(method: str, headers: Mapping[bytes, str]) -> int:
     if b"transfer-encoding" in headers:
-        raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "chunked request bodies are not supported: send a Content-Length")
+        raise HttpError(HTTPStatus.LENGTH_REQUIRED, "chunked request bodies are not supported: send a Content-Length")
     if headers.get(b"expect", "100-continue").lower() != "100-continue":
-        raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "unsupported Expect header: expected 100-continue")
+        raise HttpError(HTTPStatus.EXPECTATION_FAILED, "unsupported Expect header: expected 100-continue")
     size = int(headers.get(b"content-length", "0"))  # h11 has validated the number
-    if size and method in WITHOUT_BODY:
-        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a {method} request must not have a body")
+    if size and method in BODYLESS_METHODS:
+        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a {method} request must not have a body")
     if size > BODY_BYTES_MAX:
-        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {BODY_BYTES_MAX} bytes")
+        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {BODY_BYTES_MAX} bytes")
     return size
 
 
@@ -132,9 +132,9 @@ def _check_bytes(head: bytes) -> None:
     characters, any head of this size takes at most 4 ms.
     """
     if head.translate(None, _TEXT) != b"\r\n" * head.count(b"\r\n"):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "control character in the headers")
+        raise HttpError(HTTPStatus.BAD_REQUEST, "control character in the headers")
     if b"\n " in head or b"\n\t" in head:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "folded headers are not supported")
+        raise HttpError(HTTPStatus.BAD_REQUEST, "folded headers are not supported")
 
 
 def _parse_with_h11(head: bytes) -> h11.Request:
@@ -143,19 +143,19 @@ def _parse_with_h11(head: bytes) -> h11.Request:
     try:
         request = connection.next_event()
     except h11.RemoteProtocolError as error:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, f"not a valid HTTP/1.1 request: {_shorten(str(error))}") from None
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"not a valid HTTP/1.1 request: {_shorten(str(error))}") from None
     if not isinstance(request, h11.Request) or request.http_version not in (b"1.0", b"1.1"):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "expected METHOD PATH HTTP/1.1")
+        raise HttpError(HTTPStatus.BAD_REQUEST, "expected METHOD PATH HTTP/1.1")
     return request
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= COMPLAINT_CHARACTERS_MAX else f"{text[:COMPLAINT_CHARACTERS_MAX]}…"
+    return text if len(text) <= PARSE_ERROR_CHARACTERS_MAX else f"{text[:PARSE_ERROR_CHARACTERS_MAX]}…"
 
 
 def _split_target(target: str) -> tuple[str, str, str]:
     if not target.startswith("/"):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "the path does not start with a slash")
+        raise HttpError(HTTPStatus.BAD_REQUEST, "the path does not start with a slash")
     return target.partition("?")
 
 
@@ -167,7 +167,7 @@ def _keeps_alive(headers: dict[bytes, str]) -> bool:
 def encode_response(response: HttpResponse, *, with_body: bool = True, keep_alive: bool = False) -> bytes:
     """Encode a response. For a chunked response, encode only the head; `encode_chunk` encodes the rest."""
     status = response.status
-    chunked = response.pieces is not None or response.events is not None
+    chunked = response.chunks is not None or response.events is not None
     headers = {
         "Content-Type": response.content_type,
         "Cache-Control": "no-store",
@@ -178,7 +178,7 @@ def encode_response(response: HttpResponse, *, with_body: bool = True, keep_aliv
     elif status is not HTTPStatus.NOT_MODIFIED:
         headers["Content-Length"] = str(len(response.body))
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = LOOKING
+        headers["Allow"] = READ_METHODS
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     if not keep_alive:
@@ -189,16 +189,16 @@ def encode_response(response: HttpResponse, *, with_body: bool = True, keep_aliv
     return head + response.body if with_body else head
 
 
-CONTINUE: Final = b"HTTP/1.1 100 Continue" + HEAD_END
+CONTINUE_RESPONSE: Final = b"HTTP/1.1 100 Continue" + HEAD_END
 """The interim response to a request with `Expect: 100-continue`."""
 
 
-def chunk(piece: bytes) -> bytes:
+def encode_chunk(piece: bytes) -> bytes:
     """Encode one chunk. An empty chunk terminates the response."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
-def names_this_machine(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
     """Return whether a Host header names the loopback interface: 127.0.0.1, [::1] or localhost.
 
     This check prevents DNS rebinding: a web site can make a name of its own resolve to 127.0.0.1 and let the user's

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Final
 
 from chronik.config import Address
 from chronik.console.body_budget import BodyBudget
-from chronik.console.connection import Application, HttpConnection, HttpLimits
-from chronik.console.door import Door
-from chronik.console.http import names_this_machine
-from chronik.console.pages import Pages
-from chronik.console.slots import Slots
-from chronik.console.source import StatusSource
+from chronik.console.connection import HttpApplication, HttpConnection, HttpLimits
+from chronik.console.connection_slots import ConnectionSlots
+from chronik.console.http import is_loopback_host
+from chronik.console.page_authorization import PageAuthorizer
+from chronik.console.status_pages import StatusPages
+from chronik.console.status_source import StatusSource
 from chronik.limits import KIB
-from chronik.listeners import naming
+from chronik.listeners import explain_bind_error
 from chronik.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from chronik.console.securing import HttpAcceptor, HttpTls
+    from chronik.console.https import HttpAcceptor, HttpTls
 
 logger = logging.getLogger("chronik.console")
 
-SCRATCH_BYTES: Final = 16 * KIB
+READ_BUFFER_BYTES: Final = 16 * KIB
 """Size of the read buffer that all connections share: twice the maximum size of a request's headers."""
 
 
@@ -42,9 +42,9 @@ class HttpListener:
         limits: HttpLimits | None = None,
         token: str | None = None,
         tls: HttpTls | None = None,
-        application: Application | None = None,
+        application: HttpApplication | None = None,
         *,
-        asks_who: bool = False,
+        requires_login: bool = False,
         scheduler: Scheduler | None = None,
     ) -> None:
         """Create a listener that is not bound yet.
@@ -61,19 +61,23 @@ class HttpListener:
         """
         self._address = address
         self.limits = limits or HttpLimits()
-        self.pages = Pages(source)
-        self.local_only = names_this_machine(str(address))
-        requires_credentials = bool(token) or asks_who or (tls is not None and tls.knows_certificates)
-        self.door = Door(token, is_open=self.local_only and not requires_credentials)
+        self.pages = StatusPages(source)
+        self.is_loopback_only = is_loopback_host(str(address))
+        requires_credentials = bool(token) or requires_login or (tls is not None and tls.verifies_clients)
+        self.page_authorizer = PageAuthorizer(
+            token, allows_anonymous=self.is_loopback_only and not requires_credentials
+        )
         self.application = application
-        self.bodies: BodyBudget[HttpConnection] = BodyBudget(self.limits.bodies_bytes)
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.body_budget: BodyBudget[HttpConnection] = BodyBudget(self.limits.bodies_bytes)
+        self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.scheduler = scheduler or Scheduler()
         self.scheme: Final = "http" if tls is None else "https"
         self._tls = tls
         self._acceptor: HttpAcceptor | None = None
         self._server: asyncio.Server | None = None
-        self._slots: Slots[HttpConnection] = Slots(self.limits.connections, self.limits.connections_per_account)
+        self._slots: ConnectionSlots[HttpConnection] = ConnectionSlots(
+            self.limits.connections, self.limits.connections_per_account
+        )
         self._all_closed = asyncio.Event()
 
     async def bind(self, listening: socket.socket | None = None) -> Address:
@@ -86,12 +90,12 @@ class HttpListener:
         """
         loop = asyncio.get_running_loop()
         if self._tls is not None:
-            self._acceptor = self._tls.acceptor(
+            self._acceptor = self._tls.create_acceptor(
                 min(self.limits.connections, self.limits.handshakes), self._new_connection, self.scheduler
             )
         accept = self._new_connection if self._acceptor is None else self._acceptor.accept
         host, port = self._address
-        with naming(f"{self.scheme}://{self._address}"):
+        with explain_bind_error(f"{self.scheme}://{self._address}"):
             if listening is not None:
                 self._server = await loop.create_server(accept, sock=listening, start_serving=False)
             else:
@@ -137,21 +141,21 @@ class HttpListener:
 
     # Callbacks of connections
 
-    def opened(self, connection: HttpConnection) -> None:
+    def on_connection_opened(self, connection: HttpConnection) -> None:
         """Assign a slot to a new connection, and close another one if all slots are taken."""
         self._close(self._slots.open(connection, connection.network))
         if self._server is None:
             connection.abort()
 
-    def identified(self, connection: HttpConnection) -> None:
+    def on_connection_identified(self, connection: HttpConnection) -> None:
         """Assign a connection to the account of its latest request."""
-        self._close(self._slots.identify(connection, connection.account))
+        self._close(self._slots.assign_account(connection, connection.account))
 
-    def heard_of(self, connection: HttpConnection) -> None:
+    def on_connection_active(self, connection: HttpConnection) -> None:
         """Mark a connection as the most recently active."""
-        self._slots.use(connection)
+        self._slots.mark_active(connection)
 
-    def closed(self, connection: HttpConnection) -> None:
+    def on_connection_closed(self, connection: HttpConnection) -> None:
         """Release the slot of a closed connection."""
         self._slots.close(connection)
         if not len(self._slots):

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final
 
-from chronik.console.source import Metric
-from chronik.errors import invariant
-from chronik.meters import Histogram
+from chronik.console.status_source import Metric
+from chronik.errors import check_invariant
+from chronik.histogram import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-KINDS: Final = ("counter", "gauge", "histogram")
+METRIC_TYPES: Final = ("counter", "gauge", "histogram")
 
-LINES_PER_PIECE: Final = 250
+LINES_PER_CHUNK: Final = 250
 """Lines that are encoded in one event-loop iteration. Each takes 1 to 3 µs."""
 
-NOTHING: Final = b"\n"
+EMPTY_CHUNK: Final = b"\n"
 """A chunk without content. Prometheus ignores empty lines."""
 
 _METRIC_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -31,12 +31,12 @@ _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
-def exposition(metrics: Iterable[Metric | None]) -> str:
+def format_exposition(metrics: Iterable[Metric | None]) -> str:
     """Return the text of all metric families. The samples of a family are contiguous; empty families are omitted."""
     return "".join(line + "\n" for metric in metrics if metric is not None for line in _format_family(metric))
 
 
-def exposition_pieces(metrics: Iterable[Metric | None]) -> Iterator[bytes]:
+def iter_exposition_chunks(metrics: Iterable[Metric | None]) -> Iterator[bytes]:
     """Yield the text of all metric families in chunks that are quick to encode. A None in `metrics` ends a chunk."""
     lines: list[str] = []
     for metric in metrics:
@@ -46,20 +46,22 @@ def exposition_pieces(metrics: Iterable[Metric | None]) -> Iterator[bytes]:
             continue
         for line in _format_family(metric):
             lines.append(line)
-            if len(lines) >= LINES_PER_PIECE:
+            if len(lines) >= LINES_PER_CHUNK:
                 yield _encode_chunk(lines)
                 lines.clear()
     yield _encode_chunk(lines)
 
 
 def _encode_chunk(lines: list[str]) -> bytes:
-    return ("\n".join(lines) + "\n").encode(errors="replace") if lines else NOTHING
+    return ("\n".join(lines) + "\n").encode(errors="replace") if lines else EMPTY_CHUNK
 
 
 def _format_family(metric: Metric) -> Iterator[str]:
     name = metric.name
-    invariant(_METRIC_NAME.fullmatch(name) is not None, f"{name!r} is not a valid metric name")
-    invariant(metric.kind in KINDS, f"{name} has the type {metric.kind!r}; expected one of {', '.join(KINDS)}")
+    check_invariant(_METRIC_NAME.fullmatch(name) is not None, f"{name!r} is not a valid metric name")
+    check_invariant(
+        metric.kind in METRIC_TYPES, f"{name} has the type {metric.kind!r}; expected one of {', '.join(METRIC_TYPES)}"
+    )
     has_header = False
     for sample in metric.samples:
         if not has_header:
@@ -68,10 +70,10 @@ def _format_family(metric: Metric) -> Iterator[str]:
             has_header = True
         value = sample.value
         if isinstance(value, Histogram):
-            invariant(metric.kind == "histogram", f"{name} is a {metric.kind} but its sample is a histogram")
+            check_invariant(metric.kind == "histogram", f"{name} is a {metric.kind} but its sample is a histogram")
             yield from _format_histogram(name, sample.labels, value)
         else:
-            invariant(metric.kind != "histogram", f"{name} is a histogram but its sample is a number")
+            check_invariant(metric.kind != "histogram", f"{name} is a histogram but its sample is a number")
             yield f"{name}{_format_labels(sample.labels)} {_format_number(value)}"
 
 
@@ -81,7 +83,7 @@ def _format_histogram(name: str, labels: Mapping[str, str], histogram: Histogram
     for bound, own in zip((*histogram.bounds, math.inf), histogram.counts, strict=True):
         count += own
         yield f"{name}_bucket{_format_labels({**labels, 'le': _format_number(bound)})} {count}"
-    yield f"{name}_sum{_format_labels(labels)} {_format_number(histogram.seconds)}"
+    yield f"{name}_sum{_format_labels(labels)} {_format_number(histogram.total_seconds)}"
     yield f"{name}_count{_format_labels(labels)} {count}"
 
 
@@ -95,7 +97,7 @@ def _format_labels(labels: Mapping[str, str]) -> str:
 @cache
 def _check_label(label: str) -> str:
     """Return a label name after checking it. The cache holds the few names that exist."""
-    invariant(_LABEL_NAME.fullmatch(label) is not None, f"{label!r} is not a valid label name")
+    check_invariant(_LABEL_NAME.fullmatch(label) is not None, f"{label!r} is not a valid label name")
     return label
 
 

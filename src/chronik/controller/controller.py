@@ -13,25 +13,25 @@ from typing import Final
 from chronik.clock import Clock
 from chronik.config import Address
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.confirming import Confirming
-from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer
-from chronik.controller.liveness import GONE_SECONDS, Liveness
-from chronik.controller.membership import Admissions, names_its_nodes, unnoted_members
-from chronik.controller.system_topics import system_topic_changes, system_topics
-from chronik.controller.upkeep import PartitionUpkeep
+from chronik.controller.heartbeat_confirmation import HeartbeatConfirmation
+from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatResponse
+from chronik.controller.liveness import DOWN_SECONDS, BrokerLiveness
+from chronik.controller.membership import NodeAdmission, has_node_records, members_without_node_record
+from chronik.controller.partition_maintenance import PartitionMaintenance
+from chronik.controller.system_topics import create_system_topics, repair_system_topics
 from chronik.ids import format_id, new_id
 from chronik.metadata import levels
 from chronik.metadata.commands.cluster import AddNode, CreateCluster, SetFeatureLevel
 from chronik.metadata.commands.topics import CreateTopics
 from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.metadata.stores.raft_store import RaftStore
-from chronik.metadata.stores.store import StoreClosed
-from chronik.news import News
+from chronik.metadata.stores.store import StoreClosedError
+from chronik.notifier import Notifier
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver
-from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
-from chronik.raft.events import Status
-from chronik.raft.membership import NOBODY
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRejected, ReadTimedOut
+from chronik.raft.events import RaftStatus
+from chronik.raft.membership import NO_NODE
 from chronik.raft.roles import Role
 
 logger = logging.getLogger("chronik.controller")
@@ -64,50 +64,50 @@ class Controller:
         self._raft_addresses = raft_addresses
         self._session_seconds = session_seconds
         self._replication_factor = replication_factor
-        self._liveness = Liveness(session_seconds)
+        self._liveness = BrokerLiveness(session_seconds)
         self._is_leader = False
         self._leader_since = 0.0
         self._last_check = 0.0
-        self._predecessor = NOBODY
-        self._changes = News()
-        self._partition_maintenance = PartitionUpkeep(store, configs, clock)
-        self._heartbeat_confirmation = Confirming(lambda: driver.read_index(session_seconds))
-        self.admissions: Final = Admissions(store, driver)
+        self._predecessor = NO_NODE
+        self._changes = Notifier()
+        self._partition_maintenance = PartitionMaintenance(store, configs, clock)
+        self._heartbeat_confirmation = HeartbeatConfirmation(lambda: driver.read_index(session_seconds))
+        self.admissions: Final = NodeAdmission(store, driver)
         HEARTBEAT.serve(driver.transport.calls, self.heartbeat)
 
-    def status_changed(self, status: Status) -> None:
+    def on_status_changed(self, status: RaftStatus) -> None:
         leads = status.role is Role.LEADER
         if leads and not self._is_leader:
             self._leader_since = self._last_check = self._clock.monotonic()
-            self._liveness.begin(self._leader_since, self._predecessor)
-            self._partition_maintenance.begin()
+            self._liveness.reset(self._leader_since, self._predecessor)
+            self._partition_maintenance.start()
         self._is_leader = leads
-        if status.leader != NOBODY:
+        if status.leader != NO_NODE:
             self._predecessor = status.leader
-        self._changes.tell()
+        self._changes.notify()
 
-    async def heartbeat(self, peer: int, heartbeat_request: BrokerHeartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, peer: int, heartbeat_request: BrokerHeartbeat) -> BrokerHeartbeatResponse:
         """Respond to a broker's heartbeat after a majority has confirmed this leader."""
         arrived_at = self._clock.monotonic()
         if not self._is_leader:
-            return HeartbeatAnswer(is_leader=False)
+            return BrokerHeartbeatResponse(is_leader=False)
         try:
-            await self._heartbeat_confirmation.confirmed(len(self._store.image.brokers))
-        except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown, DriverStopped):
-            return HeartbeatAnswer(is_leader=False)
+            await self._heartbeat_confirmation.wait_confirmed(len(self._store.image.brokers))
+        except (NotLeader, ReadTimedOut, ProposalRejected, OutcomeUnknown, DriverStopped):
+            return BrokerHeartbeatResponse(is_leader=False)
         broker = self._store.image.brokers.get(heartbeat_request.broker_id)
         is_known = broker is not None and broker.epoch == heartbeat_request.broker_epoch
         if is_known:
-            self._liveness.heard(
+            self._liveness.record_heartbeat(
                 heartbeat_request.broker_id, heartbeat_request.broker_epoch, arrived_at, heartbeat_request.answered_at
             )
-            if broker is not None and broker.fenced:
-                self._changes.tell()
-        return HeartbeatAnswer(True, is_known, self._store.image.applied_index, arrived_at)
+            if broker is not None and broker.is_fenced:
+                self._changes.notify()
+        return BrokerHeartbeatResponse(True, is_known, self._store.image.applied_index, arrived_at)
 
     async def run(self) -> None:
         while True:
-            seen_changes = self._changes.count
+            seen_changes = self._changes.generation
             if self._is_leader:
                 try:
                     await self._confirm_leadership()
@@ -115,12 +115,12 @@ class Controller:
                     await self._update_broker_statuses()
                     await self.admissions.reconcile()
                     await self._repair_system_topics()
-                    await self._partition_maintenance.look()
+                    await self._partition_maintenance.check()
                 except KafkaError as error:
                     logger.info("controller: decision postponed: %s; retrying", error)
-                except StoreClosed:
+                except StoreClosedError:
                     return
-            await self._changes.since(seen_changes, self._seconds_until_next_check())
+            await self._changes.wait(seen_changes, self._seconds_until_next_check())
 
     async def _confirm_leadership(self) -> None:
         """Confirm the leadership and apply all earlier leaders' decisions.
@@ -132,56 +132,60 @@ class Controller:
         try:
             index = await self._driver.read_index(self._session_seconds)
             await self._driver.wait_applied(index, self._session_seconds)
-        except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown) as error:
+        except (NotLeader, ReadTimedOut, ProposalRejected, OutcomeUnknown) as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"Leadership could not be confirmed: {error}") from error
         except DriverStopped as error:
-            raise StoreClosed(str(error)) from error
+            raise StoreClosedError(str(error)) from error
         self._reset_liveness_after_pause()
 
     def _reset_liveness_after_pause(self) -> None:
         now = self._clock.monotonic()
         if now - self._last_check > self._session_seconds:
-            self._liveness.begin(now)
+            self._liveness.reset(now)
         self._last_check = now
 
     def _seconds_until_next_check(self) -> float:
         """Return the time until the next check, short enough to detect stopped brokers as soon as possible."""
         until_certain = [
-            GONE_SECONDS - gone for gone in self._broker_down_seconds().values() if 0 < gone < GONE_SECONDS
+            DOWN_SECONDS - gone for gone in self._broker_down_seconds().values() if 0 < gone < DOWN_SECONDS
         ]
-        return min([self._session_seconds / CHECKS_PER_SESSION, GONE_SECONDS, *until_certain])
+        return min([self._session_seconds / CHECKS_PER_SESSION, DOWN_SECONDS, *until_certain])
 
     def _broker_down_seconds(self) -> dict[int, float]:
-        gone_seconds = self._driver.transport.gone_seconds
+        gone_seconds = self._driver.transport.down_seconds
         return {broker_id: gone_seconds(broker_id) for broker_id in self._store.image.brokers}
 
     async def _update_broker_statuses(self) -> None:
         brokers = self._store.image.brokers
-        for change in self._liveness.changes(brokers, self._clock.monotonic(), self._broker_down_seconds()):
-            result = await self._store.propose(change, only_here=True)
+        for change in self._liveness.status_changes(brokers, self._clock.monotonic(), self._broker_down_seconds()):
+            result = await self._store.propose(change, local_only=True)
             broker = self._store.image.brokers.get(change.broker_id)
             status = broker.status if broker is not None else change.status
-            logger.info("broker %d: status=%s %s", change.broker_id, status.value, self._store.position(result.index))
+            logger.info(
+                "broker %d: status=%s %s", change.broker_id, status.value, self._store.format_position(result.index)
+            )
 
     async def _ensure_cluster(self) -> None:
         image = self._store.image
         if not image.cluster_id:
-            level = levels.founding_level(image.brokers)
-            if level > levels.level_of(image.features):
-                await self._store.propose(SetFeatureLevel(levels.FEATURE, level), only_here=True)
+            level = levels.bootstrap_level(image.brokers)
+            if level > levels.cluster_level(image.features):
+                await self._store.propose(SetFeatureLevel(levels.FEATURE_NAME, level), local_only=True)
             await self._add_missing_nodes()
             created = CreateCluster(format_id(new_id()), self._clock.now_ms())
-            result = await self._store.propose(created, only_here=True)
-            logger.info("cluster created: id=%s %s", created.cluster_id, self._store.position(result.index))
+            result = await self._store.propose(created, local_only=True)
+            logger.info("cluster created: id=%s %s", created.cluster_id, self._store.format_position(result.index))
         else:
             await self._add_missing_nodes()
         missing = [name for name in SYSTEM_TOPICS if name not in image.topics]
         candidates = self._replica_candidates() if missing else ()
         if missing and self._can_place(candidates):
-            commands = system_topics(image, missing, candidates, self._replication_factor, self._clock.now_ms(), new_id)
-            result = await self._store.propose(CreateTopics(commands), only_here=True)
+            commands = create_system_topics(
+                image, missing, candidates, self._replication_factor, self._clock.now_ms(), new_id
+            )
+            result = await self._store.propose(CreateTopics(commands), local_only=True)
             failed = {failure.item: failure.message for failure in result.failures}
-            position = self._store.position(result.index)
+            position = self._store.format_position(result.index)
             for item, command in enumerate(commands):
                 if item in failed:
                     logger.warning("system topic %s: creation failed: %s; %s", command.name, failed[item], position)
@@ -194,24 +198,24 @@ class Controller:
         The cluster id is created after all members have a record. From then on, at feature level 3, a member without a
         record is removed.
         """
-        for member in unnoted_members(self._store.image, self._driver.status.membership):
+        for member in members_without_node_record(self._store.image, self._driver.status.membership):
             address = self._raft_addresses.get(member.node_id)
             if address is not None:
                 command = AddNode(member.node_id, address.host, address.port, member.is_voter)
-                await self._store.propose(command, only_here=True)
+                await self._store.propose(command, local_only=True)
 
     async def _repair_system_topics(self) -> None:
         image = self._store.image
-        for command in system_topic_changes(image, self._driver.node_id):
-            await self._store.propose(command, only_here=True)
+        for command in repair_system_topics(image, self._driver.node_id):
+            await self._store.propose(command, local_only=True)
 
     def _replica_candidates(self) -> tuple[int, ...]:
         """Return the nodes that may have replicas of the system topics: all nodes that are not drained."""
-        if not names_its_nodes(self._store.image):
+        if not has_node_records(self._store.image):
             return self._driver.status.membership.voters
         return tuple(node.id for node in self._store.image.nodes.values() if not node.draining)
 
     def _can_place(self, candidates: tuple[int, ...]) -> bool:
-        online = [broker.id for broker in self._store.image.brokers.values() if broker.online]
+        online = [broker.id for broker in self._store.image.brokers.values() if broker.is_online]
         waited = self._clock.monotonic() - self._leader_since
         return bool(online) and (set(candidates) <= set(online) or waited > SYSTEM_TOPICS_WAIT_SECONDS)

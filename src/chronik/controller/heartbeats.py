@@ -9,7 +9,7 @@ import msgspec
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.calls import TypedCall
 
-NOT_ANSWERED: Final = 0.0
+NO_RESPONSE: Final = 0.0
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
@@ -24,7 +24,7 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
     itself, so it must not count as healthy."""
 
 
-class HeartbeatAnswer(msgspec.Struct, frozen=True, array_like=True):
+class BrokerHeartbeatResponse(msgspec.Struct, frozen=True, array_like=True):
     """The controller's response, sent only after a majority has confirmed the leader."""
 
     is_leader: bool
@@ -36,4 +36,4 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, array_like=True):
     """Arrival time of the heartbeat on the leader's clock, which the broker sends back."""
 
 
-HEARTBEAT: Final = TypedCall(CallKind.HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer)
+HEARTBEAT: Final = TypedCall(CallKind.HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatResponse)

@@ -16,7 +16,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.names import META_TOPIC
 
 
-def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[PartitionKey]:
+def find_unbalanced_partitions(image: Image, imbalance_percent: int) -> list[PartitionKey]:
     """Return the partitions to move back to their preferred leaders.
 
     A broker qualifies if it does not lead more than `imbalance_percent` of the partitions that prefer it. Partitions
@@ -24,7 +24,7 @@ def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[Part
     """
     preferred: Counter[int] = Counter()
     not_leading: dict[int, list[tuple[PartitionKey, bool]]] = defaultdict(list)
-    for topic in image.held_topics.values():
+    for topic in image.all_topics_by_id.values():
         if topic.name == META_TOPIC:
             continue
         for index, partition in enumerate(topic.partitions):
@@ -42,14 +42,16 @@ def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[Part
     ]
 
 
-def leaders_to_relieve(image: Image, count_max: int) -> list[SetPartitionLeader]:
+def replace_drained_leaders(image: Image, count_max: int) -> list[SetPartitionLeader]:
     """Return new leaders for partitions that a drained broker still leads although another replica is in sync.
 
     When a broker is drained, it keeps the partitions for which no other replica is in sync at that time.
     """
     found: list[SetPartitionLeader] = []
     drained = {broker.id for broker in image.brokers.values() if broker.status is BrokerStatus.MAINTENANCE}
-    for topic in {topic.id: topic for broker_id in sorted(drained) for topic in image.topics_on(broker_id)}.values():
+    for topic in {
+        topic.id: topic for broker_id in sorted(drained) for topic in image.topics_on_broker(broker_id)
+    }.values():
         for index, partition in enumerate(topic.partitions):
             if partition.leader in drained and len(found) < count_max:
                 leader = elect(partition, partition.isr, image.brokers)
@@ -60,4 +62,4 @@ def leaders_to_relieve(image: Image, count_max: int) -> list[SetPartitionLeader]
 
 def _is_online(image: Image, broker_id: int) -> bool:
     broker = image.brokers.get(broker_id)
-    return broker is not None and broker.online
+    return broker is not None and broker.is_online

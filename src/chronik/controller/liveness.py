@@ -20,43 +20,43 @@ from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Broker
 
-GONE_SECONDS: Final = 0.5
+DOWN_SECONDS: Final = 0.5
 """Time for which a broker's port must refuse connections, and the broker be silent, before it is fenced early.
 
 This covers several dials. A restarting listener is back by then, and clients have not yet retried twice."""
 
-DEAF_SESSIONS: Final = 2
+UNANSWERED_SESSIONS_MAX: Final = 2
 """Number of sessions for which a broker may send heartbeats without receiving responses.
 
 More than one, because on a slow network the confirmation of a response itself takes most of a session."""
 
-LEADER_GONE_SECONDS_MAX: Final = 2.0
+LEADER_DOWN_SECONDS_MAX: Final = 2.0
 """Maximum time within which a stopped leader is succeeded."""
 
-Life = tuple[int, int]
+BrokerEpoch = tuple[int, int]
 """A broker id and epoch."""
 
 
-class Liveness:
+class BrokerLiveness:
     """The liveness of all registered brokers."""
 
     def __init__(self, session_seconds: float) -> None:
         self._session_seconds = session_seconds
         self._started_at = float("-inf")
         self._predecessor = NO_LEADER
-        self._heard: dict[Life, float] = {}
-        self._grace_start: dict[Life, float] = {}
+        self._heard: dict[BrokerEpoch, float] = {}
+        self._grace_start: dict[BrokerEpoch, float] = {}
         """Time from which a broker's silence counts: its registration, or the start of this leadership."""
-        self._present: set[Life] = set()
+        self._present: set[BrokerEpoch] = set()
         """Brokers that were alive at the last check."""
-        self._answered: dict[Life, float] = {}
+        self._answered: dict[BrokerEpoch, float] = {}
         """Arrival time of each broker's last heartbeat whose response was received, or of its first heartbeat."""
-        self._fenced: set[Life] = set()
+        self._fenced: set[BrokerEpoch] = set()
         """Brokers that this controller has decided to fence."""
-        self._shut_down_at: dict[Life, float] = {}
+        self._shut_down_at: dict[BrokerEpoch, float] = {}
         """Times at which brokers were seen to have shut down."""
 
-    def begin(self, now: float = float("-inf"), predecessor: int = NO_LEADER) -> None:
+    def reset(self, now: float = float("-inf"), predecessor: int = NO_LEADER) -> None:
         """Reset all state at the start of a leadership.
 
         The previous leader may have received heartbeats until now, so no broker is fenced early before DOWN_SECONDS
@@ -71,7 +71,7 @@ class Liveness:
         self._fenced.clear()
         self._shut_down_at.clear()
 
-    def heard(self, broker_id: int, broker_epoch: int, now: float, answered_at: float | None = None) -> None:
+    def record_heartbeat(self, broker_id: int, broker_epoch: int, now: float, answered_at: float | None = None) -> None:
         """Record a heartbeat. `answered_at` is the arrival time of the last answered heartbeat, or None if unknown."""
         broker_and_epoch = broker_id, broker_epoch
         if now - self._shut_down_at.get(broker_and_epoch, float("-inf")) <= self._session_seconds:
@@ -82,7 +82,7 @@ class Liveness:
         else:
             self._answered[broker_and_epoch] = min(now, max(answered_at, self._answered.get(broker_and_epoch, now)))
 
-    def changes(
+    def status_changes(
         self, brokers: Mapping[int, Broker], now: float, gone_seconds: Mapping[int, float]
     ) -> list[UpdateBrokerStatus]:
         """Return the status changes: silent brokers go offline, and brokers that send heartbeats again come back.
@@ -110,7 +110,7 @@ class Liveness:
         self._fenced &= broker_epochs.keys()
         updates, present = [], set()
         for broker_and_epoch, broker in sorted(broker_epochs.items()):
-            if not broker.fenced:
+            if not broker.is_fenced:
                 self._grace_start.setdefault(broker_and_epoch, now)
             if self._has_shut_down(broker_and_epoch, broker):
                 self._forget(broker_and_epoch)
@@ -130,7 +130,7 @@ class Liveness:
         self._present = present
         return updates
 
-    def _has_shut_down(self, broker_and_epoch: Life, broker: Broker) -> bool:
+    def _has_shut_down(self, broker_and_epoch: BrokerEpoch, broker: Broker) -> bool:
         """Return whether the broker has shut down since the last check.
 
         A recent or delayed heartbeat must not bring it back. A broker that this controller fenced does not count.
@@ -138,21 +138,23 @@ class Liveness:
         went_offline = broker_and_epoch in self._present and broker.status is BrokerStatus.OFFLINE
         return went_offline and broker_and_epoch not in self._fenced
 
-    def _is_alive(self, broker_and_epoch: Life, now: float) -> bool:
-        lacks_responses = now - self._answered.get(broker_and_epoch, now) > DEAF_SESSIONS * self._session_seconds
+    def _is_alive(self, broker_and_epoch: BrokerEpoch, now: float) -> bool:
+        lacks_responses = (
+            now - self._answered.get(broker_and_epoch, now) > UNANSWERED_SESSIONS_MAX * self._session_seconds
+        )
         return now - self._last_contact(broker_and_epoch) <= self._session_seconds and not lacks_responses
 
-    def _is_gone(self, broker_and_epoch: Life, now: float, gone_seconds: float) -> bool:
-        caused_election = broker_and_epoch[0] == self._predecessor and gone_seconds < LEADER_GONE_SECONDS_MAX
+    def _is_gone(self, broker_and_epoch: BrokerEpoch, now: float, gone_seconds: float) -> bool:
+        caused_election = broker_and_epoch[0] == self._predecessor and gone_seconds < LEADER_DOWN_SECONDS_MAX
         started_at = float("-inf") if caused_election else self._started_at
         silent_seconds = now - max(self._heard.get(broker_and_epoch, float("-inf")), started_at)
-        return gone_seconds >= GONE_SECONDS and silent_seconds >= GONE_SECONDS
+        return gone_seconds >= DOWN_SECONDS and silent_seconds >= DOWN_SECONDS
 
-    def _forget(self, broker_and_epoch: Life) -> None:
+    def _forget(self, broker_and_epoch: BrokerEpoch) -> None:
         self._heard.pop(broker_and_epoch, None)
         self._grace_start.pop(broker_and_epoch, None)
 
-    def _last_contact(self, broker_and_epoch: Life) -> float:
+    def _last_contact(self, broker_and_epoch: BrokerEpoch) -> float:
         return max(
             self._heard.get(broker_and_epoch, float("-inf")), self._grace_start.get(broker_and_epoch, float("-inf"))
         )

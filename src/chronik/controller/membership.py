@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.controller.reconciling import HandOver, Seen, Step, next_step
+from chronik.controller.reconciliation import MembershipView, ReconciliationStep, TransferLeader, next_step
 from chronik.metadata import levels
 from chronik.metadata.commands.cluster import UpdateNode
 from chronik.metadata.image import Image
@@ -23,17 +23,17 @@ from chronik.peers.call_kinds import CallKind
 from chronik.peers.calls import TypedCall
 from chronik.protocol.errors import KafkaError
 from chronik.quorum.driver import RaftDriver
-from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalLost, ProposalRejected
 from chronik.quorum.settings import DriverStatus
 from chronik.raft.membership import (
-    UNBOUND,
+    UNBOUND_DIRECTORY,
     AddLearner,
-    Change,
     DemoteVoter,
-    Member,
     Membership,
+    MembershipChange,
     PromoteLearner,
-    RemoveNode,
+    RaftMember,
+    RemoveMember,
 )
 from chronik.raft.roles import Role
 
@@ -45,11 +45,11 @@ CHANGE_SECONDS: Final = 2.0
 ACTIVE_SECONDS: Final = 2.0
 """Maximum time since a member's last message for it to count as active: many heartbeats."""
 
-STEPS_AT_ONCE_MAX: Final = 8
+CHANGES_PER_CHECK_MAX: Final = 8
 """Maximum number of consecutive membership changes before the controller continues with other work."""
 
 
-class JoinRequest(msgspec.Struct, frozen=True, array_like=True):
+class AdmissionRequest(msgspec.Struct, frozen=True, array_like=True):
     """A request for admission by a node without a leader, with its data directory and address.
 
     The connection authenticates the node id.
@@ -63,13 +63,13 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True):
     """Address at which peers reach the node; empty from a node of an earlier version."""
 
 
-class JoinAnswer(msgspec.Struct, frozen=True, array_like=True):
+class AdmissionResponse(msgspec.Struct, frozen=True, array_like=True):
     """The response to a request for admission."""
 
     knows_cluster: bool
     """Whether a cluster exists: a node with an empty disk must then not bootstrap another one."""
     cluster_id: str = ""
-    leads: bool = False
+    is_leader: bool = False
     """Whether the responding node believes that it is the leader."""
     is_expected: bool = True
     """Whether the requesting node belongs to the cluster, as far as the responding node knows."""
@@ -77,96 +77,96 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True):
     """Nodes of the cluster with host and port; empty before the cluster has node records."""
 
 
-def are_strangers(cluster_id: str, other_id: str) -> bool:
+def are_different_clusters(cluster_id: str, other_id: str) -> bool:
     return bool(cluster_id and other_id) and cluster_id != other_id
 
 
-def names_its_nodes(image: Image) -> bool:
+def has_node_records(image: Image) -> bool:
     """Return whether the image has a record of every node of the cluster."""
     is_bootstrapped = bool(image.cluster_id and image.nodes)
-    return is_bootstrapped and levels.level_of(image.features) >= levels.GROWTH
+    return is_bootstrapped and levels.cluster_level(image.features) >= levels.DYNAMIC_MEMBERSHIP_LEVEL
 
 
-def unnoted_members(image: Image, membership: Membership) -> list[Member]:
+def members_without_node_record(image: Image, membership: Membership) -> list[RaftMember]:
     """Return the members without a node record that must get one instead of being removed.
 
     These are all members below feature level 3 and during bootstrap, and later those that are registered brokers.
     """
     missing = [member for member in membership.members if member.node_id not in image.nodes]
-    return [member for member in missing if not names_its_nodes(image) or member.node_id in image.brokers]
+    return [member for member in missing if not has_node_records(image) or member.node_id in image.brokers]
 
 
-JOIN: Final = TypedCall(CallKind.JOIN, JoinRequest, JoinAnswer)
+JOIN: Final = TypedCall(CallKind.JOIN, AdmissionRequest, AdmissionResponse)
 
 
-class Admissions:
+class NodeAdmission:
     """Admission of nodes to the cluster. Create it before the driver is started."""
 
     def __init__(self, store: RaftStore, driver: RaftDriver) -> None:
         self._store = store
         self._driver = driver
-        self.has_heard_of_cluster = False
+        self.has_seen_cluster = False
         """Whether a peer has reported a cluster id. It is passed on to other nodes with empty disks."""
-        self.when_asked: Callable[[int, str, int], None] = lambda peer, host, port: None
+        self.on_admission_request: Callable[[int, str, int], None] = lambda peer, host, port: None
         """Callback with the id, host and port of each node that requests admission."""
-        JOIN.serve(driver.transport.calls, self.answer)
+        JOIN.serve(driver.transport.calls, self.handle_request)
 
     @property
-    def holds_log(self) -> bool:
+    def has_log(self) -> bool:
         """Whether the local disk contains any part of a cluster's log, committed or not."""
         return self._driver.status.last_index > 0
 
     # -- admission of nodes
 
-    async def answer(self, peer: int, request: JoinRequest) -> JoinAnswer:
+    async def handle_request(self, peer: int, request: AdmissionRequest) -> AdmissionResponse:
         """Respond to a request for admission, and admit the node if this node is the leader."""
         status, image = self._driver.status, self._store.image
         leads = status.role is Role.LEADER
-        if are_strangers(image.cluster_id, request.cluster_id):
+        if are_different_clusters(image.cluster_id, request.cluster_id):
             # If the node were admitted, this cluster's log would replace its own.
-            return JoinAnswer(True, image.cluster_id, leads)
+            return AdmissionResponse(True, image.cluster_id, leads)
         if request.host:
-            self.when_asked(peer, request.host, request.port)
-        is_expected = peer in image.nodes or not names_its_nodes(image)
+            self.on_admission_request(peer, request.host, request.port)
+        is_expected = peer in image.nodes or not has_node_records(image)
         if leads and is_expected:
             await self._admit(peer, request, status)
-        knows_cluster = self.holds_log or self.has_heard_of_cluster
+        knows_cluster = self.has_log or self.has_seen_cluster
         # Below level 3, addresses come from the configuration files and are not maintained in the image.
-        known = image.nodes.values() if names_its_nodes(image) else ()
+        known = image.nodes.values() if has_node_records(image) else ()
         nodes = tuple((node.id, node.host, node.port) for node in known)
-        return JoinAnswer(knows_cluster, image.cluster_id, leads, is_expected, nodes)
+        return AdmissionResponse(knows_cluster, image.cluster_id, leads, is_expected, nodes)
 
-    async def _admit(self, peer: int, request: JoinRequest, status: DriverStatus) -> None:
+    async def _admit(self, peer: int, request: AdmissionRequest, status: DriverStatus) -> None:
         member = status.membership.get(peer)
         if member is None:
             # The image is committed, so every node that has the membership can know the address, too.
-            if peer in self._store.image.nodes and names_its_nodes(self._store.image):
+            if peer in self._store.image.nodes and has_node_records(self._store.image):
                 await self._change(AddLearner(peer, request.directory_id), "node %d: admitted as a learner")
         elif self._can_replace_directory(member, request.directory_id):
             message = "node %d: returned with another data directory; added again as a learner"
             await self._change(AddLearner(peer, request.directory_id), message, logging.WARNING)
-        if member is None or member.directory_id in (UNBOUND, request.directory_id):
-            await self.note_move(peer, request.host, request.port)
+        if member is None or member.directory_id in (UNBOUND_DIRECTORY, request.directory_id):
+            await self.record_address(peer, request.host, request.port)
 
-    def _can_replace_directory(self, member: Member, directory_id: bytes) -> bool:
+    def _can_replace_directory(self, member: RaftMember, directory_id: bytes) -> bool:
         """Return whether the member's directory may be replaced by this one.
 
         Raft itself binds an unbound member. A directory that is still in use is not replaced, because a second process
         may run under the same id.
         """
-        if member.directory_id in (UNBOUND, directory_id):
+        if member.directory_id in (UNBOUND_DIRECTORY, directory_id):
             return False
         broker = self._store.image.brokers.get(member.node_id)
-        return broker is None or broker.fenced or broker.directory_id != member.directory_id
+        return broker is None or broker.is_fenced or broker.directory_id != member.directory_id
 
-    async def note_move(self, node_id: int, host: str, port: int) -> None:
+    async def record_address(self, node_id: int, host: str, port: int) -> None:
         """Record a node's new address if it differs from the one in the image."""
         image = self._store.image
         node = image.nodes.get(node_id)
-        if not names_its_nodes(image) or node is None or not host or (node.host, node.port) == (host, port):
+        if not has_node_records(image) or node is None or not host or (node.host, node.port) == (host, port):
             return
         try:
-            await self._store.propose(UpdateNode(node_id, host, port), only_here=True)
+            await self._store.propose(UpdateNode(node_id, host, port), local_only=True)
         except KafkaError as error:
             logger.info("node %d: address %s:%d not recorded: %s; retrying", node_id, host, port, error)
         else:
@@ -177,25 +177,25 @@ class Admissions:
     async def reconcile(self) -> None:
         """Execute the next membership changes if this node is the leader."""
         image = self._store.image
-        if not names_its_nodes(image):
+        if not has_node_records(image):
             await self._promote_learners()
             return
-        if unnoted_members(image, self._driver.status.membership):
+        if members_without_node_record(image, self._driver.status.membership):
             return  # the controller adds their node records first
-        for _ in range(STEPS_AT_ONCE_MAX):
+        for _ in range(CHANGES_PER_CHECK_MAX):
             step = next_step(self._cluster_view())
             if step is None or not await self._execute(step):
                 return
 
-    def _cluster_view(self) -> Seen:
+    def _cluster_view(self) -> MembershipView:
         status = self._driver.status
-        return Seen(
+        return MembershipView(
             leader=self._driver.node_id,
             nodes=self._store.image.nodes,
             membership=status.membership,
             membership_index=status.membership_index,
-            matches=status.matches,
-            heard=self._active_nodes(status),
+            match_indexes=status.match_indexes,
+            active=self._active_nodes(status),
         )
 
     def _active_nodes(self, status: DriverStatus) -> set[int]:
@@ -203,35 +203,37 @@ class Admissions:
 
         Nodes whose ports refuse connections are not active.
         """
-        active = {peer for peer, times in status.peer_times.items() if status.now - times.heard <= ACTIVE_SECONDS}
+        active = {
+            peer for peer, times in status.peer_activity.items() if status.now - times.last_contact <= ACTIVE_SECONDS
+        }
         non_members = {peer for peer in status.connected if status.membership.get(peer) is None}
-        down_seconds = self._driver.transport.gone_seconds
+        down_seconds = self._driver.transport.down_seconds
         return {self._driver.node_id, *(peer for peer in active | non_members if not down_seconds(peer))}
 
-    async def _execute(self, step: Step) -> bool:
+    async def _execute(self, step: ReconciliationStep) -> bool:
         match step:
-            case HandOver(successor):
+            case TransferLeader(successor):
                 return await self._transfer_leadership(successor)
             case PromoteLearner():
                 return await self._change(step, "node %d: caught up; promoted to voter")
             case DemoteVoter():
                 return await self._change(step, "node %d: demoted to learner")
-            case RemoveNode():
+            case RemoveMember():
                 return await self._change(step, "node %d: removed from the Raft membership")
 
     async def _promote_learners(self) -> None:
         """Promote all learners that have caught up: below level 3, every member is a voter."""
         status = self._driver.status
         for member in status.membership.members:
-            has_caught_up = status.matches.get(member.node_id, 0) >= status.membership_index
+            has_caught_up = status.match_indexes.get(member.node_id, 0) >= status.membership_index
             if not member.is_voter and has_caught_up:
                 await self._change(PromoteLearner(member.node_id), "node %d: caught up; promoted to voter")
 
-    async def _change(self, change: Change, message: str, level: int = logging.INFO) -> bool:
+    async def _change(self, change: MembershipChange, message: str, level: int = logging.INFO) -> bool:
         """Propose a membership change; return whether it was committed. If unknown, the next check finds out."""
         try:
             await self._driver.change_membership(change, CHANGE_SECONDS)
-        except (NotLeader, ProposalRefused, ProposalLost, OutcomeUnknown, DriverStopped) as error:
+        except (NotLeader, ProposalRejected, ProposalLost, OutcomeUnknown, DriverStopped) as error:
             logger.info("%s of node %d failed: %s; retrying", type(change).__name__, change.node_id, error)
             return False
         logger.log(level, message, change.node_id)
@@ -241,7 +243,7 @@ class Admissions:
         """Transfer the leadership to the successor and return False, because the successor does the rest."""
         try:
             await self._driver.transfer_leadership(successor, CHANGE_SECONDS)
-        except (NotLeader, ProposalRefused, OutcomeUnknown, DriverStopped) as error:
+        except (NotLeader, ProposalRejected, OutcomeUnknown, DriverStopped) as error:
             logger.info("leadership transfer to node %d failed: %s; retrying", successor, error)
         else:
             logger.info("leadership transferred to node %d: this node is leaving or drained", successor)

@@ -25,7 +25,7 @@ class QuorumMember(msgspec.Struct, frozen=True, array_like=True):
     is_voter: bool
     log_end_offset: int
     """Log end offset known to the leader, or OFFSET_UNKNOWN."""
-    heard_ms_ago: int = TIME_UNKNOWN
+    last_contact_ms_ago: int = TIME_UNKNOWN
     """Milliseconds since the leader last received a message from the member; 0 for the leader itself."""
     caught_up_ms_ago: int = TIME_UNKNOWN
     """Milliseconds since the member last had the whole log."""
@@ -41,7 +41,7 @@ class Quorum(msgspec.Struct, frozen=True, array_like=True):
 
 
 @runtime_checkable
-class KnowsItsQuorum(Protocol):
+class ReplicatedStore(Protocol):
     """A metadata store that is replicated to other nodes."""
 
     async def quorum(self) -> Quorum:
@@ -50,12 +50,12 @@ class KnowsItsQuorum(Protocol):
 
 async def describe_quorum(store: MetadataStore, node_id: int) -> Quorum:
     """Return the quorum behind a node's store. Raise KafkaError if no leader is reachable."""
-    if isinstance(store, KnowsItsQuorum):
+    if isinstance(store, ReplicatedStore):
         return await store.quorum()
-    return quorum_of_one(store.image, node_id)
+    return standalone_quorum(store.image, node_id)
 
 
-def quorum_of_one(image: Image, node_id: int) -> Quorum:
+def standalone_quorum(image: Image, node_id: int) -> Quorum:
     """Return the quorum of a standalone node, which is its only member and leader."""
     end = image.applied_index + 1
     broker = image.brokers.get(node_id)

@@ -12,19 +12,19 @@ import msgspec
 from chronik.controller.quorum import OFFSET_UNKNOWN, TIME_UNKNOWN, Quorum, QuorumMember
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.peers.call_kinds import CallKind
-from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.peers.calls import CallRejected, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver
-from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
-from chronik.quorum.peer_times import NEVER
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRejected, ReadTimedOut
+from chronik.quorum.peer_activity import NEVER
 from chronik.quorum.settings import DriverStatus
-from chronik.raft.membership import NOBODY
+from chronik.raft.membership import NO_NODE
 from chronik.raft.roles import Role
 
-CONFIRM_SECONDS: Final = 1.0
+CONFIRMATION_TIMEOUT_SECONDS: Final = 1.0
 """Timeout for the leader to be confirmed by a majority."""
 
-ASK_SECONDS: Final = 2.0
+CALL_TIMEOUT_SECONDS: Final = 2.0
 """Timeout of the call to the leader, which includes the confirmation."""
 
 
@@ -35,9 +35,9 @@ class QuorumRequest(msgspec.Struct, frozen=True, array_like=True):
 QUORUM: Final = TypedCall(CallKind.QUORUM, QuorumRequest, Quorum)
 
 
-def quorum_of(status: DriverStatus) -> Quorum:
+def build_quorum(status: DriverStatus) -> Quorum:
     """Return the quorum described by the leader's driver status."""
-    last_indexes = {node_id: match for node_id, match in status.matches.items() if match} | {
+    last_indexes = {node_id: match for node_id, match in status.match_indexes.items() if match} | {
         status.leader: status.last_index
     }
     members = tuple(
@@ -56,10 +56,10 @@ def quorum_of(status: DriverStatus) -> Quorum:
 def _contact_times(node_id: int, status: DriverStatus) -> tuple[int, int]:
     if node_id == status.leader:
         return 0, 0
-    times = status.peer_times.get(node_id)
+    times = status.peer_activity.get(node_id)
     if times is None:
         return TIME_UNKNOWN, TIME_UNKNOWN
-    return _ms_ago(times.heard, status.now), _ms_ago(times.caught_up, status.now)
+    return _ms_ago(times.last_contact, status.now), _ms_ago(times.last_caught_up, status.now)
 
 
 def _ms_ago(past: float, now: float) -> int:
@@ -77,12 +77,12 @@ class QuorumStore(RaftStore):
         """Return the quorum as the leader sees it. Raise KafkaError if no leader is reachable."""
         leader = self._driver.leader
         try:
-            if leader == NOBODY:
-                raise CallRefused("no leader is known")
+            if leader == NO_NODE:
+                raise CallRejected("no leader is known")
             if leader == self._driver.node_id:
                 return await self._describe_own()
-            return await QUORUM.ask(self._driver.transport.calls, leader, QuorumRequest(), ASK_SECONDS)
-        except (CallRefused, CallTimedOut, PeerUnavailable) as error:
+            return await QUORUM.call(self._driver.transport.calls, leader, QuorumRequest(), CALL_TIMEOUT_SECONDS)
+        except (CallRejected, CallTimedOut, PeerUnavailable) as error:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The quorum cannot be described: {error}") from error
 
     async def _serve(self, peer: int, request: QuorumRequest) -> Quorum:
@@ -90,10 +90,10 @@ class QuorumStore(RaftStore):
 
     async def _describe_own(self) -> Quorum:
         try:
-            await self._driver.read_index(CONFIRM_SECONDS)
-        except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown, DriverStopped) as error:
-            raise CallRefused(f"leadership of node {self._driver.node_id} was not confirmed: {error}") from error
+            await self._driver.read_index(CONFIRMATION_TIMEOUT_SECONDS)
+        except (NotLeader, ReadTimedOut, ProposalRejected, OutcomeUnknown, DriverStopped) as error:
+            raise CallRejected(f"leadership of node {self._driver.node_id} was not confirmed: {error}") from error
         status = self._driver.status
         if status.role is not Role.LEADER:
-            raise CallRefused(f"node {self._driver.node_id} is not the leader")
-        return quorum_of(status)
+            raise CallRejected(f"node {self._driver.node_id} is not the leader")
+        return build_quorum(status)

@@ -11,10 +11,10 @@ from typing import Final
 
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import NO_LEADER, CreateTopic, PartitionAssignment
-from chronik.metadata.elections import elect_uncleanly
+from chronik.metadata.elections import elect_unclean_leader
 from chronik.metadata.image import Image
 from chronik.metadata.names import META_TOPIC, OFFSETS_TOPIC, SYSTEM_TOPICS, TRANSACTIONS_TOPIC
-from chronik.planning.placement import Place, place_replicas
+from chronik.planning.placement import PlacementCandidate, place_replicas
 
 PARTITIONS: Final = {OFFSETS_TOPIC: 50, TRANSACTIONS_TOPIC: 50, META_TOPIC: 1}
 
@@ -27,7 +27,7 @@ CONFIGS: Final = {
 }
 
 
-def system_topics(
+def create_system_topics(
     image: Image,
     names: Sequence[str],
     nodes: Sequence[int],
@@ -36,7 +36,9 @@ def system_topics(
     make_id: Callable[[], bytes],
 ) -> tuple[CreateTopic, ...]:
     """Return the commands that create system topics with replicas on all given nodes, whether online or not."""
-    candidates = [Place(node, image.brokers[node].rack if node in image.brokers else None) for node in nodes]
+    candidates = [
+        PlacementCandidate(node, image.brokers[node].rack if node in image.brokers else None) for node in nodes
+    ]
     factor = min(replication_factor, len(nodes))
     topics = []
     for name in names:
@@ -51,7 +53,7 @@ def _assignment(image: Image, replicas: tuple[int, ...]) -> PartitionAssignment:
     return PartitionAssignment(replicas, online, online[0] if online else NO_LEADER)
 
 
-def system_topic_changes(image: Image, raft_leader: int) -> Iterator[SetPartitionLeader]:
+def repair_system_topics(image: Image, raft_leader: int) -> Iterator[SetPartitionLeader]:
     """Yield the leader changes after which every partition with an online replica has a leader.
 
     The leader of `__meta` is the Raft leader. The partition leaders maintain the ISR, as for any topic.
@@ -64,10 +66,10 @@ def system_topic_changes(image: Image, raft_leader: int) -> Iterator[SetPartitio
             online = [replica for replica in partition.replicas if _is_online(image, replica)]
             leader = raft_leader if name == META_TOPIC and raft_leader in online else partition.leader
             if leader == NO_LEADER:
-                leader = online[0] if online else elect_uncleanly(partition, image.brokers)
+                leader = online[0] if online else elect_unclean_leader(partition, image.brokers)
             if leader != partition.leader:
                 yield SetPartitionLeader(topic.id, index, leader, partition.leader_epoch, leader not in partition.isr)
 
 
 def _is_online(image: Image, broker_id: int) -> bool:
-    return broker_id in image.brokers and image.brokers[broker_id].online
+    return broker_id in image.brokers and image.brokers[broker_id].is_online

@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Final, Generic
 
 from chronik.clock import Clock
-from chronik.coordination.custody import Custody
-from chronik.coordination.machine import Kind, MachineT
-from chronik.coordination.proposals import ImageStore, Proposals
-from chronik.coordination.tenure import Tenure, changes_terms
-from chronik.errors import InvariantBroken, reason_of, unexpected
+from chronik.coordination.host import StateMachineHost
+from chronik.coordination.machine import MachineKind, MachineT
+from chronik.coordination.proposals import CoordinatorStore, ProposalQueue
+from chronik.coordination.terms import CoordinatorTerm, has_term_changes
+from chronik.errors import InvariantError, exc_info_if_unexpected, root_cause
 from chronik.metadata.delta import Delta
 from chronik.protocol.errors import ErrorCode
 from chronik.scheduler import run_in_slices
@@ -28,16 +28,16 @@ FENCING_CHECK_SECONDS: Final = 0.5
 """Interval at which the coordinator checks whether the node is fenced: a fraction of the shortest client session."""
 
 
-class Coordinator(Generic[MachineT]):
+class MachineCoordinator(Generic[MachineT]):
     """A coordinator of all state machines of one kind whose keys belong to this node."""
 
     def __init__(
         self,
-        kind: Kind[MachineT],
+        kind: MachineKind[MachineT],
         topic: str,
-        store: ImageStore,
+        store: CoordinatorStore,
         clock: Clock,
-        owns: Callable[[str], Tenure | None],
+        owns: Callable[[str], CoordinatorTerm | None],
         is_fenced: Callable[[], bool],
         on_fatal: Callable[[BaseException], None] | None,
     ) -> None:
@@ -50,8 +50,10 @@ class Coordinator(Generic[MachineT]):
         self._kind = kind
         self._topic = topic
         self._on_fatal = on_fatal
-        self._proposals = Proposals(store)
-        self._custody = Custody(kind, clock, self._proposals, owns, is_fenced, self._fail, self.act)
+        self._proposals = ProposalQueue(store)
+        self._host = StateMachineHost(
+            kind, clock, self._proposals, owns, is_fenced, self._fail, self.execute_instruction
+        )
         self._terms_changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -59,25 +61,25 @@ class Coordinator(Generic[MachineT]):
 
     async def start(self) -> None:
         """Start to load the machines that the previous coordinator stored."""
-        self._custody.is_open = True
+        self._host.is_open = True
         self._terms_changed.set()
         self._tasks = [asyncio.create_task(job, name=f"{self._kind.name} coordinator") for job in self.jobs()]
         for task in self._tasks:
-            task.add_done_callback(self._task_ended)
+            task.add_done_callback(self._on_task_done)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
         """Return the background jobs, the proposals first. Subclasses may add jobs."""
         return [self._proposals.run(), self._process_term_changes(), self._check_fencing_periodically()]
 
-    def act(self, machine: MachineT, what: object) -> None:
+    def execute_instruction(self, machine: MachineT, what: object) -> None:
         """Execute an `Act` instruction of a machine; overridden by the kinds of machines that use it."""
-        raise InvariantBroken(f"{self._kind.name} coordinator: unknown instruction {what!r}")
+        raise InvariantError(f"{self._kind.name} coordinator: unknown instruction {what!r}")
 
     async def close(self) -> None:
         """Unload all machines, reply to all waiters, and complete the pending proposals."""
         if not self._tasks:
             return
-        self._custody.is_open = False
+        self._host.is_open = False
         proposals_task, *others = self._tasks
         self._tasks = []
         for task in others:
@@ -86,16 +88,18 @@ class Coordinator(Generic[MachineT]):
         self._proposals.close()
         await asyncio.wait([proposals_task, *others])
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         """Stop serving after a failure and reject all waiters."""
-        log.critical("%s coordinator stopped: %s", self._kind.name, reason_of(error), exc_info=unexpected(error))
+        log.critical(
+            "%s coordinator stopped: %s", self._kind.name, root_cause(error), exc_info=exc_info_if_unexpected(error)
+        )
         try:
-            self._custody.is_open = False
+            self._host.is_open = False
             for _ in self._unload_all():
                 pass
         finally:
@@ -104,30 +108,30 @@ class Coordinator(Generic[MachineT]):
 
     # --- terms ---
 
-    def follow(self, delta: Delta) -> None:
+    def on_delta(self, delta: Delta) -> None:
         """Process a metadata change, which may start or end coordinator terms."""
-        if changes_terms(delta, self._topic):
+        if has_term_changes(delta, self._topic):
             self._terms_changed.set()
 
-    def look_again(self) -> None:
+    def schedule_check(self) -> None:
         """Load machines with pending timers, in slices, and check the hosted machines for expired deadlines."""
         self._terms_changed.set()
 
-    def look(self) -> None:
+    def check_fencing(self) -> None:
         """Check whether this node is fenced, which is not part of the image."""
-        host = self._custody
+        host = self._host
         if not host.is_open:
             return
         if not host.is_serving:
-            host.given_up.update(dict.fromkeys(host))
-            host.has_left_some = True
-        if host.has_left_some:
+            host.machines_to_unload.update(dict.fromkeys(host))
+            host.has_machines_to_load = True
+        if host.has_machines_to_load:
             self._terms_changed.set()
 
     async def _check_fencing_periodically(self) -> None:
         while True:
             await asyncio.sleep(FENCING_CHECK_SECONDS)
-            self.look()
+            self.check_fencing()
 
     async def _process_term_changes(self) -> None:
         while True:
@@ -137,33 +141,33 @@ class Coordinator(Generic[MachineT]):
             await run_in_slices(self._load_owned())
 
     def _unload_all(self) -> Generator[None, None, None]:
-        for machine in self._custody:
-            self._custody.let_go(machine)
+        for machine in self._host:
+            self._host.unload(machine)
             yield
 
     def _unload_lost(self) -> Generator[None, None, None]:
-        host = self._custody
-        while host.given_up:
-            host.let_go(next(iter(host.given_up)))
+        host = self._host
+        while host.machines_to_unload:
+            host.unload(next(iter(host.machines_to_unload)))
             yield
         for machine in host:
-            if not host.holds(machine):
-                host.let_go(machine)
+            if not host.is_term_running(machine):
+                host.unload(machine)
             yield
 
     def _load_owned(self) -> Generator[None, None, None]:
         """Load the machines that may have timers; the others are loaded on the first request."""
-        host = self._custody
-        host.has_left_some = False
-        for key in list(self._kind.stored):
+        host = self._host
+        host.has_machines_to_load = False
+        for key in list(self._kind.stored_keys):
             if not host.is_serving:
-                host.has_left_some = True
+                host.has_machines_to_load = True
                 return
-            if self._kind.acts_by_itself(key):
-                term = host.claim(key)
+            if self._kind.may_have_timers(key):
+                term = host.check_ownership(key)
                 machine = None if isinstance(term, ErrorCode) else host.get(key, term)
                 if machine is not None:
                     host.wake(machine)
                 elif term is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                    host.has_left_some = True
+                    host.has_machines_to_load = True
             yield

@@ -17,78 +17,78 @@ from chronik.metadata.commands.envelope import Command
 from chronik.protocol.errors import ErrorCode
 
 
-class Event(msgspec.Struct, frozen=True):
+class MachineEvent(msgspec.Struct, frozen=True):
     """An event with its monotonic time in milliseconds, so that machines need no clock."""
 
     now_ms: int
 
 
-class Question(Event, frozen=True):
+class MachineRequest(MachineEvent, frozen=True):
     """A request to a machine, which replies to the `waiter`, a number chosen by the host."""
 
     waiter: int
 
 
-class TimePassed(Event, frozen=True):
+class TimePassed(MachineEvent, frozen=True):
     """An event: a deadline may have expired."""
 
 
-class Stored(Event, frozen=True):
+class StateStored(MachineEvent, frozen=True):
     """An event: the command of the `Store` instruction with this ticket was applied."""
 
     ticket: int
 
 
-class StoreFailed(Event, frozen=True):
+class StoreFailed(MachineEvent, frozen=True):
     """An event: the command of the `Store` instruction with this ticket failed."""
 
     ticket: int
     error: ErrorCode
 
 
-class Dropped(Event, frozen=True):
+class StateDeleted(MachineEvent, frozen=True):
     """An event: the stored state was deleted or has expired."""
 
 
-class TakenOver(Event, frozen=True):
+class CoordinatorChanged(MachineEvent, frozen=True):
     """An event: this node stops serving the key. The machine replies to all waiters and returns `Unload`."""
 
 
-class Storable(Protocol):
+class StoredChange(Protocol):
     """A change of a machine's stored state."""
 
-    def as_command(self, epoch: int, time_ms: int) -> Command:
+    def to_command(self, epoch: int, time_ms: int) -> Command:
         """Return the command for the coordinator term `epoch` and the wall-clock time `time_ms`."""
 
 
-class Store(msgspec.Struct, frozen=True):
+class StoreState(msgspec.Struct, frozen=True):
     """An instruction to store a change of the machine's state."""
 
     ticket: int
-    what: Storable
+    change: StoredChange
 
 
-class Reply(msgspec.Struct, frozen=True):
+class MachineReply(msgspec.Struct, frozen=True):
     """An instruction to reply to a waiting request."""
 
     waiter: int
-    answer: object
+    reply: object
 
 
-class Forget(msgspec.Struct, frozen=True):
+class Unload(msgspec.Struct, frozen=True):
     """An instruction to remove the machine from memory."""
 
 
-class Act(msgspec.Struct, frozen=True):
+class ExecuteAction(msgspec.Struct, frozen=True):
     """An instruction that is specific to the kind of machine, executed by `Coordinator.act`."""
 
-    what: object
+    action: object
 
 
-Instruction = Store | Reply | Forget | Act
+Instruction = StoreState | MachineReply | Unload | ExecuteAction
 
 
-class Machine(Protocol):
+class CoordinatedStateMachine(Protocol):
     """A state machine for one key."""
 
     @property
@@ -110,15 +110,15 @@ class Machine(Protocol):
     def is_idle(self) -> bool:
         """Whether the machine has no clients and no pending store commands, so that it may be unloaded."""
 
-    def handle(self, event: Event) -> Sequence[Instruction]:
+    def handle(self, event: MachineEvent) -> Sequence[Instruction]:
         """Process an event, the only way to change the machine. Raise InvariantBroken if its state is inconsistent."""
 
 
-MachineT = TypeVar("MachineT", bound=Machine)
-MachineT_co = TypeVar("MachineT_co", bound=Machine, covariant=True)
+MachineT = TypeVar("MachineT", bound=CoordinatedStateMachine)
+MachineT_co = TypeVar("MachineT_co", bound=CoordinatedStateMachine, covariant=True)
 
 
-class Kind(Protocol[MachineT_co]):
+class MachineKind(Protocol[MachineT_co]):
     """A kind of state machine and its storage."""
 
     @property
@@ -126,11 +126,11 @@ class Kind(Protocol[MachineT_co]):
         """Name for messages, such as "group"."""
 
     @property
-    def stored(self) -> Collection[str]:
+    def stored_keys(self) -> Collection[str]:
         """Keys of all stored machines."""
 
     def load(self, key: str, epoch: int, now_ms: int) -> MachineT_co | None:
         """Load a machine from its stored state, or return None if nothing is stored under the key."""
 
-    def acts_by_itself(self, key: str) -> bool:
+    def may_have_timers(self, key: str) -> bool:
         """Return whether the machine may have deadlines, so that it must be loaded before the first request."""

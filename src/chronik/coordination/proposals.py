@@ -15,37 +15,37 @@ from typing import Final, Protocol
 
 import msgspec
 
-from chronik.errors import StorageFailed
+from chronik.errors import StorageError
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
-from chronik.metadata.stores.store import Acks, StoreClosed
+from chronik.metadata.records import ApplyResult
+from chronik.metadata.stores.store import Acks, StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-WAVE_ENTRIES_MAX: Final = 1_000
+BATCH_ENTRIES_MAX: Final = 1_000
 """Maximum number of proposals in flight: a quarter of what a store accepts from one node, which has other commands."""
 
-CROWD_KEYS: Final = 10
+PAUSE_KEYS_MIN: Final = 10
 """Minimum number of active keys for a pause after a batch. Fewer keys would only wait longer."""
 
-REST_OF_WAVE: Final = 0.5
+PAUSE_FRACTION: Final = 0.5
 """Maximum pause as a fraction of the batch's duration. It ends early when all active keys have queued a proposal."""
 
 PAUSE_STEP_SECONDS: Final = 0.001
 
-REST_SECONDS_MAX: Final = 0.02
+PAUSE_SECONDS_MAX: Final = 0.02
 """Maximum pause, for batches that were slow for another reason, such as an election."""
 
-WhenDone = Callable[[ErrorCode | None], None]
+OutcomeCallback = Callable[[ErrorCode | None], None]
 
 
-class ImageStore(Protocol):
+class CoordinatorStore(Protocol):
     """The part of the metadata store that a coordinator uses."""
 
     @property
     def image(self) -> Image: ...
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         """Propose a command and wait until it is applied on this node.
 
         Raises KafkaError if the command was rejected or its outcome is unknown, and StorageFailed or StoreClosed if the
@@ -53,7 +53,7 @@ class ImageStore(Protocol):
         """
 
 
-class Entry(Protocol):
+class ProposalEntry(Protocol):
     """An entry of the queue, which becomes one command and receives its outcome."""
 
     @property
@@ -63,9 +63,9 @@ class Entry(Protocol):
     @property
     def acks(self) -> Acks: ...
 
-    def as_command(self) -> Command: ...
+    def to_command(self) -> Command: ...
 
-    def finish(self, outcome: Result | ErrorCode) -> None: ...
+    def complete(self, outcome: ApplyResult | ErrorCode) -> None: ...
 
 
 class _SingleEntry(msgspec.Struct):
@@ -73,14 +73,14 @@ class _SingleEntry(msgspec.Struct):
 
     keys: frozenset[str]
     command: Command
-    when_done: WhenDone
+    when_done: OutcomeCallback
     acks: Acks = Acks.ALL
     """The state of a machine always waits for a majority."""
 
-    def as_command(self) -> Command:
+    def to_command(self) -> Command:
         return self.command
 
-    def finish(self, outcome: Result | ErrorCode) -> None:
+    def complete(self, outcome: ApplyResult | ErrorCode) -> None:
         self.when_done(outcome if isinstance(outcome, ErrorCode) else None)
 
 
@@ -93,49 +93,49 @@ class _ItemizedEntry(msgspec.Struct):
     waiter: asyncio.Future[list[ErrorCode]]
     acks: Acks = Acks.ALL
 
-    def as_command(self) -> Command:
+    def to_command(self) -> Command:
         return self.command
 
-    def finish(self, outcome: Result | ErrorCode) -> None:
+    def complete(self, outcome: ApplyResult | ErrorCode) -> None:
         errors = [outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE] * self.items
-        if isinstance(outcome, Result):
+        if isinstance(outcome, ApplyResult):
             for failure in outcome.failures:
-                errors[failure.item] = told_as(failure.code)
+                errors[failure.item] = client_error(failure.code)
         if not self.waiter.done():
             self.waiter.set_result(errors)
 
 
-class Proposals:
+class ProposalQueue:
     """The queue of a coordinator's proposals."""
 
-    def __init__(self, store: ImageStore) -> None:
+    def __init__(self, store: CoordinatorStore) -> None:
         self._store = store
-        self._queue: list[Entry] = []
+        self._queue: list[ProposalEntry] = []
         self._wakeup = asyncio.Event()
         self._closing = False
 
-    def submit(self, key: str, command: Command, when_done: WhenDone) -> None:
+    def submit(self, key: str, command: Command, when_done: OutcomeCallback) -> None:
         """Queue a command. `when_done` is called with None, or with the error code for the client."""
         self.put(_SingleEntry(frozenset((key,)), command, when_done))
 
-    async def outcome(self, key: str, command: Command) -> ErrorCode | None:
+    async def propose(self, key: str, command: Command) -> ErrorCode | None:
         """Propose a command and return None or the error code for the client."""
         waiter: asyncio.Future[ErrorCode | None] = asyncio.get_running_loop().create_future()
         self.submit(key, command, lambda error: None if waiter.done() else waiter.set_result(error))
         return await waiter
 
-    async def outcomes(self, key: str, command: Command, items: int) -> list[ErrorCode]:
+    async def propose_items(self, key: str, command: Command, items: int) -> list[ErrorCode]:
         """Propose a command with items and return the error code of each item."""
         entry = _ItemizedEntry(frozenset((key,)), command, items, asyncio.get_running_loop().create_future())
         self.put(entry)
         return await entry.waiter
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: ProposalEntry) -> None:
         self._queue.append(entry)
         self._wakeup.set()
 
     @property
-    def last(self) -> Entry | None:
+    def last_queued(self) -> ProposalEntry | None:
         """Last queued entry, or None if all entries are in flight."""
         return self._queue[-1] if self._queue else None
 
@@ -156,19 +156,19 @@ class Proposals:
                     if self._closing and not is_responding:
                         return  # the whole cluster seems to stop: further batches would only wait for the timeout
                     active_keys = _count_keys(batch) + _count_keys(self._queue)
-                    if active_keys >= CROWD_KEYS:
-                        await self._pause(active_keys, REST_OF_WAVE * (time.monotonic() - started))
+                    if active_keys >= PAUSE_KEYS_MIN:
+                        await self._pause(active_keys, PAUSE_FRACTION * (time.monotonic() - started))
         finally:
             for entry in self._queue:
-                entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                entry.complete(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def _pause(self, active_keys: int, seconds: float) -> None:
-        for _ in range(int(min(seconds, REST_SECONDS_MAX) / PAUSE_STEP_SECONDS)):
+        for _ in range(int(min(seconds, PAUSE_SECONDS_MAX) / PAUSE_STEP_SECONDS)):
             if self._closing or _count_keys(self._queue) >= active_keys:
                 return
             await asyncio.sleep(PAUSE_STEP_SECONDS)
 
-    async def _propose_all(self, batch: list[Entry]) -> bool:
+    async def _propose_all(self, batch: list[ProposalEntry]) -> bool:
         """Propose a batch and return whether any outcome is known."""
         # A single proposal, the common case, is not wrapped in a task, which would take two event-loop iterations.
         pending = [self._propose(entry) for entry in batch]
@@ -179,20 +179,20 @@ class Proposals:
                 raise bug
         return not all(map(_is_outcome_unknown, outcomes))
 
-    async def _propose(self, entry: Entry) -> Result | Exception:
+    async def _propose(self, entry: ProposalEntry) -> ApplyResult | Exception:
         try:
-            return await self._store.propose(entry.as_command(), acks=entry.acks)
+            return await self._store.propose(entry.to_command(), acks=entry.acks)
         except Exception as error:
             return error
 
-    def _next_batch(self) -> list[Entry]:
+    def _next_batch(self) -> list[ProposalEntry]:
         """Remove and return the first entries of the queue, no two of them with the same key.
 
         Proposals in flight together may be committed in any order after retries.
         """
         batch_keys: set[str] = set()
         count = 0
-        for entry in self._queue[:WAVE_ENTRIES_MAX]:
+        for entry in self._queue[:BATCH_ENTRIES_MAX]:
             keys = entry.keys
             if not keys.isdisjoint(batch_keys):
                 break
@@ -202,31 +202,31 @@ class Proposals:
         return batch
 
 
-def _count_keys(entries: list[Entry]) -> int:
+def _count_keys(entries: list[ProposalEntry]) -> int:
     return sum(len(entry.keys) for entry in entries)
 
 
-def _finish(entry: Entry, outcome: Result | Exception) -> Exception | None:
+def _finish(entry: ProposalEntry, outcome: ApplyResult | Exception) -> Exception | None:
     """Report the outcome to the entry; return an unexpected error, which is raised after all entries are finished."""
     try:
         match outcome:
-            case Result():
-                entry.finish(outcome)
+            case ApplyResult():
+                entry.complete(outcome)
             case KafkaError():
-                entry.finish(told_as(outcome.code))
+                entry.complete(client_error(outcome.code))
             case _:
-                entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                entry.complete(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except Exception as bug:
         return bug
     # A store that stops reports that itself.
-    return None if isinstance(outcome, Result | KafkaError | StorageFailed | StoreClosed) else outcome
+    return None if isinstance(outcome, ApplyResult | KafkaError | StorageError | StoreClosedError) else outcome
 
 
-def _is_outcome_unknown(outcome: Result | Exception) -> bool:
+def _is_outcome_unknown(outcome: ApplyResult | Exception) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
 
 
-def told_as(error: ErrorCode) -> ErrorCode:
+def client_error(error: ErrorCode) -> ErrorCode:
     """Return the client's error code for an error code of the store, as Kafka maps them."""
     match error:
         case (

@@ -1,29 +1,29 @@
 """The file system interface that the logs use, and its implementation on disk. `tests/files` has a simulated disk."""
 
 from chronik.files.cache import OPEN_FILES_MAX_DEFAULT, FileCache
+from chronik.files.disk import DiskFileSystem
 from chronik.files.interface import (
     Buffer,
     File,
+    FileLock,
     FileSystem,
-    Lock,
-    folder_of,
-    folders_above,
+    parent_directories,
+    parent_directory,
     read_file,
     remove_tree,
     write_atomically,
 )
-from chronik.files.real import RealFiles
 
 __all__ = [
     "OPEN_FILES_MAX_DEFAULT",
     "Buffer",
+    "DiskFileSystem",
     "File",
     "FileCache",
+    "FileLock",
     "FileSystem",
-    "Lock",
-    "RealFiles",
-    "folder_of",
-    "folders_above",
+    "parent_directories",
+    "parent_directory",
     "read_file",
     "remove_tree",
     "write_atomically",

@@ -14,7 +14,7 @@ from chronik.files.interface import File, FileSystem
 OPEN_FILES_MAX_DEFAULT = 512
 
 # Unsynced files that an eviction skips before it lets the cache exceed its limit, so that opening a file stays cheap.
-EVICTION_TRIES_MAX = 16
+EVICTION_ATTEMPTS_MAX = 16
 
 
 class FileCache:
@@ -43,12 +43,12 @@ class FileCache:
             return file
         return self._add(self.files.open(path))
 
-    def create(self, path: str, *, expendable: bool = False) -> File:
+    def create(self, path: str, *, is_expendable: bool = False) -> File:
         """Open the file, creating an empty one if necessary.
 
         An expendable file may be closed with unsynced writes, because it can be rebuilt and is never synced.
         """
-        if expendable:
+        if is_expendable:
             self._expendable.add(path)
         file = self._open.get(path)
         if file is not None:
@@ -70,37 +70,37 @@ class FileCache:
             self._closing.remove(file)
             file.close()
 
-    def forget(self, path: str) -> None:
+    def close_file(self, path: str) -> None:
         """Close the file if it is open. Call this before the file is renamed or deleted."""
         self._expendable.discard(path)
         file = self._open.pop(path, None)
         if file is not None:
             self._close(file)
 
-    def forget_folder(self, directory: str) -> None:
+    def close_directory(self, directory: str) -> None:
         """Close all open files below a directory. Call this before the directory is renamed or deleted."""
         for path in [path for path in self._open if path.startswith(directory + "/")]:
-            self.forget(path)
+            self.close_file(path)
 
     def close(self) -> None:
         """Close all files."""
         for path in list(self._open):
-            self.forget(path)
+            self.close_file(path)
 
     def _add(self, file: File) -> File:
         self._open[file.path] = file
         if len(self._open) > self._open_files_max:
             self._evict(self._open_files_max)
-        if self.files.is_short_of_descriptors:
-            self._evict(len(self._open) - EVICTION_TRIES_MAX)
-            self.files.replenish_descriptors()
+        if self.files.is_descriptor_reserve_depleted:
+            self._evict(len(self._open) - EVICTION_ATTEMPTS_MAX)
+            self.files.refill_descriptor_reserve()
         return file
 
     def _evict(self, left: int) -> None:
         """Close idle files until at most `left` are open, within a limited number of attempts."""
-        for _ in range(min(EVICTION_TRIES_MAX, len(self._open) - 1)):
+        for _ in range(min(EVICTION_ATTEMPTS_MAX, len(self._open) - 1)):
             path, file = self._open.popitem(last=False)
-            if file not in self._pins and (not file.unsynced or path in self._expendable):
+            if file not in self._pins and (not file.has_unsynced_writes or path in self._expendable):
                 self._expendable.discard(path)
                 file.close()
                 if len(self._open) <= left:

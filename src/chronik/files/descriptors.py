@@ -15,28 +15,28 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-SPARE_DESCRIPTORS: Final = 32
+RESERVED_DESCRIPTORS: Final = 32
 """Descriptors in the reserve: more than are opened in the time that it takes to close other files."""
 
-EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
+DESCRIPTORS_EXHAUSTED_ERRNOS: Final = (errno.EMFILE, errno.ENFILE)
 """Errors that mean that the process or the system has no file descriptors left."""
 
 
-class SpareDescriptors:
+class DescriptorReserve:
     """A thread-safe reserve of file descriptors."""
 
-    def __init__(self, count: int = SPARE_DESCRIPTORS) -> None:
+    def __init__(self, count: int = RESERVED_DESCRIPTORS) -> None:
         self._count = count
         self._held: list[int] = []
         self._lock = threading.Lock()
         self.replenish()
 
     @property
-    def is_short(self) -> bool:
+    def is_depleted(self) -> bool:
         """Whether some of the reserved descriptors are in use."""
         return len(self._held) < self._count
 
-    def opening(self, opens: Callable[[], T]) -> T:
+    def open_with_reserve(self, opens: Callable[[], T]) -> T:
         """Call `opens` and return its result. If no descriptors are left, release a reserved one and retry.
 
         Raises:
@@ -46,7 +46,7 @@ class SpareDescriptors:
             try:
                 return opens()
             except OSError as error:
-                if error.errno not in EXHAUSTED or not self._release_one():
+                if error.errno not in DESCRIPTORS_EXHAUSTED_ERRNOS or not self._release_one():
                     raise
 
     def replenish(self) -> None:

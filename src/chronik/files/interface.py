@@ -23,7 +23,7 @@ class File(Protocol):
     size: int
 
     @property
-    def unsynced(self) -> bool:
+    def has_unsynced_writes(self) -> bool:
         """Whether the file has writes that no successful `fdatasync` has covered."""
 
     def append(self, data: Buffer) -> int:
@@ -38,7 +38,7 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
-    def reserve(self, size: int) -> None:
+    def preallocate(self, size: int) -> None:
         """Extend the file with zeros to `size`, if the file system can do that without writing them.
 
         Later syncs are then cheaper, because the file's length stays the same. Failures are ignored: if the disk is
@@ -48,7 +48,7 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-class Lock(Protocol):
+class FileLock(Protocol):
     """A held file lock."""
 
     def close(self) -> None: ...
@@ -62,10 +62,10 @@ class FileSystem(Protocol):
         """The first storage failure, or None. After a failure nothing more is written."""
 
     @property
-    def is_short_of_descriptors(self) -> bool:
+    def is_descriptor_reserve_depleted(self) -> bool:
         """Whether files use descriptors of the reserve, so that other files should be closed."""
 
-    def replenish_descriptors(self) -> None:
+    def refill_descriptor_reserve(self) -> None:
         """Refill the reserve of file descriptors as far as possible."""
 
     def open(self, path: str) -> File:
@@ -100,22 +100,22 @@ class FileSystem(Protocol):
     def remove(self, path: str) -> None:
         """Delete the file if it exists."""
 
-    def make_folder(self, path: str) -> list[str]:
+    def make_directory(self, path: str) -> list[str]:
         """Create the directory and its missing parents, and return all parents, innermost first.
 
         The parents must be synced before anything in the directory is durable, even if it existed: they may have been
         created without a sync.
         """
 
-    def remove_folder(self, path: str) -> None:
+    def remove_directory(self, path: str) -> None:
         """Delete an empty directory if it exists."""
 
-    def list_folder(self, path: str) -> list[str]:
+    def list_directory(self, path: str) -> list[str]:
         """Return the sorted names in a directory; empty if the directory does not exist."""
 
-    def sync_folder(self, path: str) -> None: ...
+    def sync_directory(self, path: str) -> None: ...
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str) -> FileLock:
         """Lock a file until the lock is closed or the process exits.
 
         Raises:
@@ -137,7 +137,7 @@ def write_atomically(files: FileSystem, path: str, data: Buffer) -> None:
     finally:
         file.close()
     files.rename(temporary, path)
-    files.sync_folder(folder_of(path))
+    files.sync_directory(parent_directory(path))
 
 
 def read_file(files: FileSystem, path: str) -> bytes | None:
@@ -155,31 +155,31 @@ def read_file(files: FileSystem, path: str) -> bytes | None:
 def remove_tree(files: FileSystem, directory: str) -> None:
     """Durably delete a directory with its contents."""
     _remove_contents(files, directory)
-    files.remove_folder(directory)
-    files.sync_folder(folder_of(directory))
+    files.remove_directory(directory)
+    files.sync_directory(parent_directory(directory))
 
 
 def _remove_contents(files: FileSystem, directory: str) -> None:
-    for name in files.list_folder(directory):
+    for name in files.list_directory(directory):
         path = f"{directory}/{name}"
-        if files.list_folder(path):
+        if files.list_directory(path):
             _remove_contents(files, path)
-            files.remove_folder(path)
+            files.remove_directory(path)
         elif files.exists(path):
             files.remove(path)
         else:
-            files.remove_folder(path)
+            files.remove_directory(path)
 
 
-def folder_of(path: str) -> str:
+def parent_directory(path: str) -> str:
     """Return the parent directory of a path."""
     return path.rpartition("/")[0]
 
 
-def folders_above(path: str) -> list[str]:
+def parent_directories(path: str) -> list[str]:
     """Return all parent directories of a path, innermost first; the last one is the data directory itself."""
     directories = []
     while path:
-        path = folder_of(path)
+        path = parent_directory(path)
         directories.append(path)
     return directories

@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import Final
 
-from chronik.errors import StorageFailed
+from chronik.errors import StorageError
 from chronik.files import platform
-from chronik.files.interface import Buffer, folder_of, folders_above
-from chronik.files.real import RealLock
+from chronik.files.disk import DiskFileLock
+from chronik.files.interface import Buffer, parent_directories, parent_directory
 
 READ_FLAGS: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
-COPIED_BYTES_MAX: Final = 256 << 20
+IN_MEMORY_COPY_BYTES_MAX: Final = 256 << 20
 """The largest file that is copied to memory for a write. Recovery truncates large files but writes only to small ones.
 """
 
@@ -42,8 +42,8 @@ class _Content:
         self.modified_ms = _now_ms()
         if self.copy is None:
             assert self.real is not None
-            if self.kept > COPIED_BYTES_MAX:
-                raise StorageFailed(f"{self.real} is read-only and too large for an in-memory copy")
+            if self.kept > IN_MEMORY_COPY_BYTES_MAX:
+                raise StorageError(f"{self.real} is read-only and too large for an in-memory copy")
             with open(self.real, "rb") as file:
                 self.copy = bytearray(file.read(self.kept))
         return self.copy
@@ -57,11 +57,11 @@ class _Content:
         copy.extend(bytes(size - len(copy)))
 
 
-class OverlayFiles:
+class OverlayFileSystem:
     """A FileSystem over an existing directory that keeps all changes in memory."""
 
     failure: Final = None
-    is_short_of_descriptors: Final = False
+    is_descriptor_reserve_depleted: Final = False
 
     def __init__(self, root: str | Path) -> None:
         self.root = str(root)
@@ -69,7 +69,7 @@ class OverlayFiles:
         self._removed: set[str] = set()
         self._directories: set[str] = set()
 
-    def replenish_descriptors(self) -> None:
+    def refill_descriptor_reserve(self) -> None:
         """Do nothing: an overlay has no reserve of descriptors."""
 
     def open(self, path: str) -> OverlayFile:
@@ -99,16 +99,16 @@ class OverlayFiles:
         self._contents.pop(path, None)
         self._removed.add(path)
 
-    def make_folder(self, path: str) -> list[str]:
-        self._directories.update({path, *folders_above(path)})
-        self._removed.difference_update({path, *folders_above(path)})
-        return folders_above(path)
+    def make_directory(self, path: str) -> list[str]:
+        self._directories.update({path, *parent_directories(path)})
+        self._removed.difference_update({path, *parent_directories(path)})
+        return parent_directories(path)
 
-    def remove_folder(self, path: str) -> None:
+    def remove_directory(self, path: str) -> None:
         self._directories.discard(path)
         self._removed.add(path)
 
-    def list_folder(self, path: str) -> list[str]:
+    def list_directory(self, path: str) -> list[str]:
         prefix = f"{path}/" if path else ""
         try:
             names = {name for name in os.listdir(self._full(path)) if prefix + name not in self._removed}
@@ -117,12 +117,12 @@ class OverlayFiles:
         if path in self._removed:
             names = set()
         made = (*self._contents, *self._directories)
-        return sorted(names | {each[len(prefix) :] for each in made if each and folder_of(each) == path})
+        return sorted(names | {each[len(prefix) :] for each in made if each and parent_directory(each) == path})
 
-    def sync_folder(self, path: str) -> None:
+    def sync_directory(self, path: str) -> None:
         """Do nothing: changes are never durable."""
 
-    def lock(self, path: str) -> RealLock:
+    def lock(self, path: str) -> DiskFileLock:
         """Lock an existing file.
 
         Raises:
@@ -131,11 +131,11 @@ class OverlayFiles:
         """
         fd = os.open(self._full(path), READ_FLAGS)
         try:
-            platform.lock_exclusively(fd, self._full(path))
+            platform.lock_exclusive(fd, self._full(path))
         except BaseException:
             os.close(fd)
             raise
-        return RealLock(fd)
+        return DiskFileLock(fd)
 
     def _content(self, path: str) -> _Content:
         content = self._contents.get(path)
@@ -169,7 +169,7 @@ class OverlayFile:
         self._content.truncate(size)
 
     @property
-    def unsynced(self) -> bool:
+    def has_unsynced_writes(self) -> bool:
         return self._is_unsynced
 
     def append(self, data: Buffer) -> int:
@@ -206,7 +206,7 @@ class OverlayFile:
         self._is_unsynced = True
         self._content.truncate(size)
 
-    def reserve(self, size: int) -> None:
+    def preallocate(self, size: int) -> None:
         self._is_unsynced = True
         if size > self.size:
             self._content.truncate(size)

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from chronik.errors import DataFolderInUse
+from chronik.errors import DataDirectoryInUse
 
 
 class DiskSpace(NamedTuple):
@@ -37,23 +37,23 @@ if sys.platform == "win32":
 
     sync_data = os.fsync
 
-    def reserve(fd: int, size: int) -> None:
+    def preallocate(fd: int, size: int) -> None:
         """Do nothing: Windows has no such call for file descriptors."""
 
-    def sync_folder(path: str) -> None:
+    def sync_directory(path: str) -> None:
         """Do nothing: NTFS journals names itself, and directories cannot be opened for syncing."""
 
-    def disk_space(directory: str) -> DiskSpace:
+    def get_disk_space(directory: str) -> DiskSpace:
         import shutil
 
         usage = shutil.disk_usage(directory)
         return DiskSpace(usage.total, usage.free)
 
-    def lock_exclusively(fd: int, path: str) -> None:
+    def lock_exclusive(fd: int, path: str) -> None:
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         except OSError as error:
-            raise DataFolderInUse(f"{path} is locked by another process") from error
+            raise DataDirectoryInUse(f"{path} is locked by another process") from error
 
 else:
     import fcntl
@@ -62,7 +62,7 @@ else:
     pread = os.pread
     pwrite = os.pwrite
 
-    def disk_space(directory: str) -> DiskSpace:
+    def get_disk_space(directory: str) -> DiskSpace:
         """Return the disk space as `shutil.disk_usage` does, without importing its archive codecs."""
         disk = os.statvfs(directory)
         return DiskSpace(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
@@ -73,13 +73,13 @@ else:
             """Sync with F_FULLFSYNC, because fsync on macOS does not flush the drive's cache."""
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
 
-        def reserve(fd: int, size: int) -> None:
+        def preallocate(fd: int, size: int) -> None:
             """Do nothing: macOS preallocates blocks without extending the file, so syncs do not get cheaper."""
 
     else:
         sync_data = os.fdatasync
 
-        def reserve(fd: int, size: int) -> None:
+        def preallocate(fd: int, size: int) -> None:
             """Extend the file with zeros to `size`.
 
             Raises:
@@ -87,7 +87,7 @@ else:
             """
             os.posix_fallocate(fd, 0, size)
 
-    def sync_folder(path: str) -> None:
+    def sync_directory(path: str) -> None:
         """Sync a directory, which makes the names in it durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -95,7 +95,7 @@ else:
         finally:
             os.close(fd)
 
-    def lock_exclusively(fd: int, path: str) -> None:
+    def lock_exclusive(fd: int, path: str) -> None:
         """Lock a file without waiting.
 
         Raises:
@@ -104,4 +104,4 @@ else:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise DataFolderInUse(f"{path} is locked by another process") from error
+            raise DataDirectoryInUse(f"{path} is locked by another process") from error

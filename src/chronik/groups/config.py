@@ -28,7 +28,7 @@ GROUPS_MAX: Final = 100_000
 GROUPS_BYTES_MAX: Final = 32 << 20
 """Size of the protocols, assignments and names of all members on a node. A typical member has a few hundred bytes."""
 
-SMALL_BYTES_MAX: Final = 64 << 10
+SMALL_MEMBER_BYTES_MAX: Final = 64 << 10
 """A member up to this size may exceed `GROUPS_BYTES_MAX` twofold, so that large members do not exclude small ones."""
 
 GROUP_OFFSETS_BYTES_MAX: Final = 32 << 20
@@ -43,17 +43,17 @@ OFFSETS_METADATA_BYTES_MAX: Final = 64 << 20
 STAGED_OFFSETS_MAX: Final = 500_000
 """Offsets of all groups that wait for the end of their transactions, about 300 bytes each on every node."""
 
-STATIC_ROUND_DELAY_MS_MIN: Final = 1_000
+STATIC_REBALANCE_DELAY_MS_MIN: Final = 1_000
 """Minimum delay before a rebalance that no static member joined is retried, as a rebalance timeout of 0 is legal."""
 
 SYNC_TIMEOUT_MS_MIN: Final = 3_000
 """Minimum time for a joined member to send SyncGroup. Some clients send a rebalance timeout of 0 and would be removed
 before their SyncGroup request can arrive."""
 
-NEW_ID_DELAY_MS: Final = 100
+MEMBER_ID_CHECK_DELAY_MS: Final = 100
 """Delay before a rebalance checks again whether the new member ids of static members are stored."""
 
-EMPTINESS_RETRY_DELAY_MS: Final = 10_000
+EMPTY_GROUP_RETRY_DELAY_MS: Final = 10_000
 """Delay before the write of an empty group is retried. Its offsets cannot expire before it is stored."""
 
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 20

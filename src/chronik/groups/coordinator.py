@@ -10,18 +10,18 @@ import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 
 from chronik.clock import Clock
-from chronik.coordination.coordinator import Coordinator
-from chronik.coordination.proposals import ImageStore
-from chronik.coordination.tenure import ALONE, Tenure
+from chronik.coordination.coordinator import MachineCoordinator
+from chronik.coordination.proposals import CoordinatorStore
+from chronik.coordination.terms import STANDALONE_TERM, CoordinatorTerm
 from chronik.groups import events
-from chronik.groups.classic.joining import refusal_of_join, size_of_join
+from chronik.groups.classic.join_group import join_request_error, join_request_size
 from chronik.groups.classic.machine import ClassicGroup
 from chronik.groups.classic.transitions import GroupState
-from chronik.groups.config import GROUPS_BYTES_MAX, SMALL_BYTES_MAX, GroupConfig
-from chronik.groups.machines import GroupMachine, StoredGroups, is_full
-from chronik.groups.offsets import Offsets
+from chronik.groups.config import GROUPS_BYTES_MAX, SMALL_MEMBER_BYTES_MAX, GroupConfig
+from chronik.groups.group_machine import GroupMachine, GroupMachineKind, is_group_limit_reached
+from chronik.groups.offsets import OffsetManager
 from chronik.groups.requests import (
-    UNKNOWN_MEMBER,
+    UNKNOWN_MEMBER_ID,
     DescribedGroup,
     JoinRequest,
     JoinResult,
@@ -41,24 +41,24 @@ from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode
 
 
-class GroupCoordinator(Coordinator[GroupMachine]):
+class GroupCoordinator(MachineCoordinator[GroupMachine]):
     """The group coordinator of a node."""
 
     def __init__(
         self,
-        store: ImageStore,
+        store: CoordinatorStore,
         clock: Clock,
         config: GroupConfig | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
-        owns: Callable[[str], Tenure | None] = lambda group_id: ALONE,
+        owns: Callable[[str], CoordinatorTerm | None] = lambda group_id: STANDALONE_TERM,
         offset_acks: Acks = Acks.ALL,
         is_fenced: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._config = config or GroupConfig()
-        self._groups = StoredGroups(store, self._config)
+        self._groups = GroupMachineKind(store, self._config)
         super().__init__(self._groups, OFFSETS_TOPIC, store, clock, owns, is_fenced, on_fatal)
-        self.offsets = Offsets(store, clock, self._config, self._custody, self._proposals, offset_acks)
+        self.offsets = OffsetManager(store, clock, self._config, self._host, self._proposals, offset_acks)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
         return [*super().jobs(), self.offsets.expire_forever()]
@@ -67,24 +67,24 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
     async def join(self, request: JoinRequest) -> JoinResult:
         """Handle a JoinGroup request. A join of a new group creates its state machine."""
-        term = self._custody.claim(request.group_id)
+        term = self._host.check_ownership(request.group_id)
         if isinstance(term, ErrorCode):
             return JoinResult(term, request.member_id)
-        error_code = refusal_of_join(request, self._config)
+        error_code = join_request_error(request, self._config)
         if error_code is not None:
             return JoinResult(error_code, request.member_id)
-        group = self._custody.get(request.group_id, term)
+        group = self._host.get(request.group_id, term)
         if group is None and len(request.group_id) > GROUP_ID_CHARACTERS_MAX:
             return JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id)
-        if group is None and request.member_id != UNKNOWN_MEMBER:
+        if group is None and request.member_id != UNKNOWN_MEMBER_ID:
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-        growth = size_of_join(request) if group is None else group.growth_of_join(request)
-        if not self._has_capacity(growth) or (group is None and is_full(self._custody, self._store.image)):
+        growth = join_request_size(request) if group is None else group.join_growth_bytes(request)
+        if not self._has_capacity(growth) or (group is None and is_group_limit_reached(self._host, self._store.image)):
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         if group is None:
             group = ClassicGroup(request.group_id, self._config, term.epoch)
-            self._custody.add(group)
-        return await self._custody.ask(group, JoinResult, events.JoinAsked, request, str(uuid.uuid4()))
+            self._host.add(group)
+        return await self._host.request(group, JoinResult, events.JoinRequested, request, str(uuid.uuid4()))
 
     async def sync(self, request: SyncRequest) -> SyncResult:
         """Handle a SyncGroup request."""
@@ -93,9 +93,9 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             # As in Kafka: some clients cannot handle "loading" in a SyncGroup response. They rejoin and wait there.
             is_loading = group is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else group)
-        if not self._has_capacity(group.growth_of_sync(request)):
+        if not self._has_capacity(group.sync_growth_bytes(request)):
             return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return await self._custody.ask(group, SyncResult, events.SyncAsked, request)
+        return await self._host.request(group, SyncResult, events.SyncRequested, request)
 
     async def heartbeat(
         self, group_id: str, generation: int, member_id: str, group_instance_id: str | None = None
@@ -105,15 +105,15 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         if isinstance(group, ErrorCode):
             # As in Kafka: the heartbeat succeeds, and a later one returns the state of the loaded group.
             return ErrorCode.NONE if group is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else group
-        return await self._custody.ask(
-            group, ErrorCode, events.HeartbeatAsked, generation, member_id, group_instance_id
+        return await self._host.request(
+            group, ErrorCode, events.HeartbeatRequested, generation, member_id, group_instance_id
         )
 
     async def leave(self, request: LeaveRequest) -> LeaveResult:
         """Handle a LeaveGroup request."""
         group = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if not isinstance(group, ErrorCode):
-            return await self._custody.ask(group, LeaveResult, events.LeaveAsked, request)
+            return await self._host.request(group, LeaveResult, events.LeaveRequested, request)
         if group is not ErrorCode.UNKNOWN_MEMBER_ID:
             return LeaveResult(group)
         left = tuple(LeftMember(leaving.member_id, leaving.group_instance_id, group) for leaving in request.members)
@@ -121,17 +121,17 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
     def _has_capacity(self, growth: int) -> bool:
         """Return whether the members of all groups may use `growth` more bytes."""
-        bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_BYTES_MAX else 1)
-        return growth <= 0 or self._custody.memory_bytes + growth <= bytes_max
+        bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_MEMBER_BYTES_MAX else 1)
+        return growth <= 0 or self._host.memory_bytes + growth <= bytes_max
 
     def _find(self, group_id: str, missing: ErrorCode) -> GroupMachine | ErrorCode:
         """Return the group's state machine, or `missing` if there is none, or why this node cannot serve the group."""
-        term = self._custody.claim(group_id)
+        term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return term
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
-        return self._custody.get(group_id, term) or missing
+        return self._host.get(group_id, term) or missing
 
     # --- administration ---
 
@@ -144,11 +144,11 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             return group
         if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return ErrorCode.NON_EMPTY_GROUP
-        subscribed = group.subscribed_among(topic for topic, _ in partitions)
+        subscribed = group.filter_subscribed(topic for topic, _ in partitions)
         committed = self._store.image.offsets(group_id)
         keys = [OffsetKey(*key) for key in partitions if key[0] not in subscribed and key in committed]
         if keys:
-            error = await self._proposals.outcome(group_id, DeleteOffsets(group_id, tuple(keys), group.epoch))
+            error = await self._proposals.propose(group_id, DeleteOffsets(group_id, tuple(keys), group.epoch))
             if error is not None:
                 return error
         subscribed_error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -159,13 +159,13 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
         The empty group id is legal here and in `delete`, as in Kafka: offsets may have been committed under it.
         """
-        term = self._custody.claim(group_id)
-        found = term if isinstance(term, ErrorCode) else self._custody.get(group_id, term)
+        term = self._host.check_ownership(group_id)
+        found = term if isinstance(term, ErrorCode) else self._host.get(group_id, term)
         if found is None or isinstance(found, ErrorCode):
             return DescribedGroup(group_id, GroupState.DEAD, "", "", (), found or ErrorCode.GROUP_ID_NOT_FOUND)
         return found.describe()
 
-    def list_in_steps(self, states: Collection[str], types: Collection[str]) -> Iterator[ListedGroup | None]:
+    def iterate_groups(self, states: Collection[str], types: Collection[str]) -> Iterator[ListedGroup | None]:
         """Yield the groups that this node coordinates.
 
         Filters ignore case; an empty filter matches all groups. Yields None for a group that does not match, so that
@@ -173,7 +173,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         """
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in types}
-        for found in self._custody.all_ours():
+        for found in self._host.iterate_owned():
             entry = self._to_listing(found)
             is_wanted = entry is not None and (
                 (not wanted_states or entry.state.lower() in wanted_states)
@@ -184,7 +184,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
     def _to_listing(self, found: GroupMachine | str | None) -> ListedGroup | None:
         if found is None:
             return None
-        return self._groups.list_entry(found) if isinstance(found, str) else found.list_entry()
+        return self._groups.to_listing(found) if isinstance(found, str) else found.to_listing()
 
     async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
         """Delete groups and return an error code for each of them."""
@@ -196,12 +196,12 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         return {key: group if isinstance(group, ErrorCode) else errors[key] for key, group in found.items()}
 
     def _find_for_deletion(self, group_id: str) -> GroupMachine | ErrorCode:
-        term = self._custody.claim(group_id)
+        term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return term
-        if self._custody.forget_if_gone(group_id):
+        if self._host.unload_if_deleted(group_id):
             return ErrorCode.NONE  # an earlier request, whose response was lost, has deleted the group
-        return self._custody.get(group_id, term) or ErrorCode.GROUP_ID_NOT_FOUND
+        return self._host.get(group_id, term) or ErrorCode.GROUP_ID_NOT_FOUND
 
     async def _delete(self, group: GroupMachine) -> ErrorCode:
-        return await self._custody.ask(group, ErrorCode, events.DeletionAsked)
+        return await self._host.request(group, ErrorCode, events.DeletionRequested)

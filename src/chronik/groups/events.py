@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from chronik.coordination.machine import Event, Question
+from chronik.coordination.machine import MachineEvent, MachineRequest
 from chronik.groups.requests import JoinRequest, LeaveRequest, SyncRequest
 
 
-class JoinAsked(Question, frozen=True):
+class JoinRequested(MachineRequest, frozen=True):
     """A client sent JoinGroup."""
 
     request: JoinRequest
-    unique: str
+    random_suffix: str
     """Random suffix for a new member id. State machines are deterministic and draw no random numbers."""
 
 
-class SyncAsked(Question, frozen=True):
+class SyncRequested(MachineRequest, frozen=True):
     """A client sent SyncGroup."""
 
     request: SyncRequest
 
 
-class LeaveAsked(Question, frozen=True):
+class LeaveRequested(MachineRequest, frozen=True):
     """A client sent LeaveGroup."""
 
     request: LeaveRequest
 
 
-class HeartbeatAsked(Question, frozen=True):
+class HeartbeatRequested(MachineRequest, frozen=True):
     """A client sent Heartbeat."""
 
     generation: int
@@ -34,7 +34,7 @@ class HeartbeatAsked(Question, frozen=True):
     group_instance_id: str | None
 
 
-class CommitAsked(Question, frozen=True):
+class CommitCheckRequested(MachineRequest, frozen=True):
     """A client wants to commit offsets. The group only checks whether the client is a valid member."""
 
     generation: int
@@ -44,9 +44,9 @@ class CommitAsked(Question, frozen=True):
     """Whether the offsets belong to a transaction. Older clients do not name their member id in that case."""
 
 
-class DeletionAsked(Question, frozen=True):
+class DeletionRequested(MachineRequest, frozen=True):
     """An administrator sent DeleteGroups."""
 
 
-class OffsetsStored(Event, frozen=True):
+class OffsetsStored(MachineEvent, frozen=True):
     """Offsets of the group were committed, which creates the group in the store even if it has no members."""

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from chronik.clock import Clock
-from chronik.coordination.custody import Custody
-from chronik.coordination.machine import Dropped
-from chronik.coordination.proposals import ImageStore, Proposals, told_as
-from chronik.coordination.tenure import Tenure
-from chronik.errors import invariant
+from chronik.coordination.host import StateMachineHost
+from chronik.coordination.machine import StateDeleted
+from chronik.coordination.proposals import CoordinatorStore, ProposalQueue, client_error
+from chronik.coordination.terms import CoordinatorTerm
+from chronik.errors import check_invariant
 from chronik.groups.config import (
     COMMIT_BATCH_BYTES_MAX,
     GROUP_OFFSETS_BYTES_MAX,
@@ -28,9 +28,9 @@ from chronik.groups.config import (
     STAGED_OFFSETS_MAX,
     GroupConfig,
 )
-from chronik.groups.events import CommitAsked, OffsetsStored
-from chronik.groups.machines import GroupMachine, is_full
-from chronik.groups.requests import NO_GENERATION, UNKNOWN_MEMBER, TopicPartition
+from chronik.groups.events import CommitCheckRequested, OffsetsStored
+from chronik.groups.group_machine import GroupMachine, is_group_limit_reached
+from chronik.groups.requests import NO_GENERATION, UNKNOWN_MEMBER_ID, TopicPartition
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.limits import GROUP_ID_CHARACTERS_MAX
 from chronik.metadata.commands.base import NO_EPOCH
@@ -44,7 +44,7 @@ from chronik.metadata.commands.groups import (
 from chronik.metadata.commands.transactions import StageOffsets
 from chronik.metadata.image import Image
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes
-from chronik.metadata.records import CommittedOffset, Group, Result
+from chronik.metadata.records import ApplyResult, CommittedOffset, Group
 from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode
 from chronik.scheduler import run_in_slices
@@ -53,35 +53,35 @@ log = logging.getLogger("chronik.groups.coordinator")
 
 TIME_MS_MAX: Final = 2**63 - 1
 
-READ_PER_STEP: Final = 100
+OFFSETS_PER_STEP: Final = 100
 """Offsets that `read_committed_offsets` reads in one step."""
 
-UNSTABLE: Final = CommittedOffset(-1, NO_EPOCH, None, commit_time_ms=-1)
+UNSTABLE_OFFSET: Final = CommittedOffset(-1, NO_EPOCH, None, commit_time_ms=-1)
 """A placeholder for an offset that an open transaction may replace. Compare it by identity."""
 
-EXPIRED_PER_COMMAND_MAX: Final = 10_000
+EXPIRED_OFFSETS_PER_COMMAND_MAX: Final = 10_000
 """Offsets that one command expires. With names of any length the command fits into the log and takes about 50 ms."""
 
 OFFSET_OVERHEAD_BYTES: Final = 32
 """Approximate size of the numbers and framing of one offset in a command."""
 
 
-class Offsets:
+class OffsetManager:
     """The offset operations of the group coordinator."""
 
     def __init__(
         self,
-        store: ImageStore,
+        store: CoordinatorStore,
         clock: Clock,
         config: GroupConfig,
-        host: Custody[GroupMachine],
-        proposals: Proposals,
+        host: StateMachineHost[GroupMachine],
+        proposals: ProposalQueue,
         acks: Acks,
     ) -> None:
         self._store = store
         self._clock = clock
         self._config = config
-        self._custody = host
+        self._host = host
         self._proposals = proposals
         self._acks = acks
 
@@ -90,7 +90,7 @@ class Offsets:
         group_id: str,
         offsets: Sequence[OffsetToCommit],
         generation: int = NO_GENERATION,
-        member_id: str = UNKNOWN_MEMBER,
+        member_id: str = UNKNOWN_MEMBER_ID,
         group_instance_id: str | None = None,
         retention_time_ms: int = -1,
     ) -> list[ErrorCode]:
@@ -99,17 +99,17 @@ class Offsets:
         The empty group id is legal here, as in Kafka. With a `retention_time_ms` of -1, `offsets.retention.minutes`
         applies.
         """
-        term = self._custody.claim(group_id)
+        term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return [term] * len(offsets)
         error_code = await self._commit_error(group_id, term, generation, member_id, group_instance_id)
-        error_code = error_code or refusal_of_growth(self._store.image, group_id, offsets)
+        error_code = error_code or offset_quota_error(self._store.image, group_id, offsets)
         if error_code:
             return [error_code] * len(offsets)
-        errors = [refusal_of_offset(offset, self._config) for offset in offsets]
+        errors = [offset_error(offset, self._config) for offset in offsets]
         accepted = [offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE]
         # The commit carries the epoch of the term that accepted it: later terms reject it.
-        commands = commands_of_commit(group_id, accepted, self._clock.now_ms(), retention_time_ms, term.epoch)
+        commands = build_commit_commands(group_id, accepted, self._clock.now_ms(), retention_time_ms, term.epoch)
         waiters = [self._propose(command, size_bytes) for command, size_bytes in commands]
         outcomes = iter([error for waiter in waiters for error in await waiter])
         return [error or next(outcomes) for error in errors]
@@ -121,7 +121,7 @@ class Offsets:
         began_index: int,
         offsets: Sequence[OffsetToCommit],
         generation: int = NO_GENERATION,
-        member_id: str = UNKNOWN_MEMBER,
+        member_id: str = UNKNOWN_MEMBER_ID,
         group_instance_id: str | None = None,
     ) -> list[ErrorCode]:
         """Store offsets that become committed when the transaction commits (TxnOffsetCommit).
@@ -129,59 +129,59 @@ class Offsets:
         `began_index` is the index of the metadata log at which the transaction started. Returns an error code for each
         offset, in order.
         """
-        term = self._custody.claim(group_id)
+        term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return [term] * len(offsets)
         error_code = await self._commit_error(
             group_id, term, generation, member_id, group_instance_id, is_transactional=True
-        ) or refusal_of_growth(self._store.image, group_id, offsets)
+        ) or offset_quota_error(self._store.image, group_id, offsets)
         if not error_code and self._store.image.staged_count + len(offsets) > STAGED_OFFSETS_MAX:
             error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error_code:
             return [error_code] * len(offsets)
-        errors = [refusal_of_offset(offset, self._config) for offset in offsets]
+        errors = [offset_error(offset, self._config) for offset in offsets]
         accepted = tuple(offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE)
         if not accepted:
             return errors
         command = StageOffsets(group_id, transactional_id, began_index, accepted, self._clock.now_ms(), term.epoch)
-        outcomes = iter(await self._proposals.outcomes(group_id, command, len(accepted)))
+        outcomes = iter(await self._proposals.propose_items(group_id, command, len(accepted)))
         return [error or next(outcomes) for error in errors]
 
     async def _commit_error(
         self,
         group_id: str,
-        term: Tenure,
+        term: CoordinatorTerm,
         generation: int,
         member_id: str,
         group_instance_id: str | None,
         *,
         is_transactional: bool = False,
     ) -> ErrorCode | None:
-        host = self._custody
+        host = self._host
         group = host.get(group_id, term)
         if group is not None:
-            return await host.ask(
-                group, ErrorCode, CommitAsked, generation, member_id, group_instance_id, is_transactional
+            return await host.request(
+                group, ErrorCode, CommitCheckRequested, generation, member_id, group_instance_id, is_transactional
             )
         if generation >= 0:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if len(group_id) > GROUP_ID_CHARACTERS_MAX:
             return ErrorCode.INVALID_GROUP_ID
         # The commit creates a group without members.
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_full(host, self._store.image) else None
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_group_limit_reached(host, self._store.image) else None
 
     def _propose(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
         """Add a commit to the batch that waits to be proposed, or start a new batch."""
-        last = self._proposals.last
-        if not isinstance(last, CommitBatch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
-            last = CommitBatch(self._acks, self._on_offsets_stored)
+        last = self._proposals.last_queued
+        if not isinstance(last, OffsetCommitBatch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
+            last = OffsetCommitBatch(self._acks, self._on_offsets_stored)
             self._proposals.put(last)
         return last.add(commit, size_bytes)
 
     def _on_offsets_stored(self, group_id: str) -> None:
-        group = self._custody.in_hand(group_id)
+        group = self._host.get_hosted(group_id)
         if group is not None and not group.is_stored and group_id in self._store.image.groups:
-            self._custody.feed(group, OffsetsStored(self._custody.now_ms()))
+            self._host.handle_event(group, OffsetsStored(self._host.now_ms()))
 
     async def expire_forever(self) -> None:
         """Expire offsets at the interval of `offsets.retention.check.interval.ms`."""
@@ -195,34 +195,34 @@ class Offsets:
             await asyncio.sleep(0)  # there may be 100,000 groups, and most of them have nothing to expire
             while await self._expire_batch(group_id):
                 pass
-        await run_in_slices(self._custody.forget_what_is_gone())
+        await run_in_slices(self._host.unload_deleted())
 
     async def _expire_batch(self, group_id: str) -> bool:
         """Expire one batch of a group's offsets. Return whether there may be more."""
         stored = self._store.image.groups.get(group_id)
-        term = self._custody.claim(group_id)
+        term = self._host.check_ownership(group_id)
         if stored is None or isinstance(term, ErrorCode):
             return False
-        group_machine = self._custody.peek(group_id, term)
+        group_machine = self._host.peek(group_id, term)
         assert group_machine is not None, "a stored group can be loaded"
         image = self._store.image
-        stays = bool(image.staged(group_id))
+        stays = bool(image.staged_offsets(group_id))
         offsets = image.offsets(group_id)
-        command = plan_expiry(group_machine, stored, offsets, self._clock.now_ms(), self._config, stays=stays)
+        command = plan_expiry(group_machine, stored, offsets, self._clock.now_ms(), self._config, keep_group=stays)
         if command is None:
             return False
-        error = await self._proposals.outcome(group_id, command)
+        error = await self._proposals.propose(group_id, command)
         if error is not None:
             log.warning("group %r: offset expiry failed: error=%s; retrying at the next check", group_id, error.name)
             return False
         if group_id in self._store.image.groups:
             return True
-        if (group := self._custody.in_hand(group_id)) is not None:
-            self._custody.feed(group, Dropped(self._custody.now_ms()))
+        if (group := self._host.get_hosted(group_id)) is not None:
+            self._host.handle_event(group, StateDeleted(self._host.now_ms()))
         return False
 
 
-class CommitBatch(msgspec.Struct):
+class OffsetCommitBatch(msgspec.Struct):
     """Offset commits of many groups that are proposed as one command."""
 
     acks: Acks
@@ -244,27 +244,27 @@ class CommitBatch(msgspec.Struct):
             waiter.set_result([ErrorCode.NONE] * len(commit.offsets))
         return waiter
 
-    def as_command(self) -> CommitOffsetBatch:
+    def to_command(self) -> CommitOffsetBatch:
         return CommitOffsetBatch(tuple(self.commits))
 
-    def finish(self, outcome: Result | ErrorCode) -> None:
+    def complete(self, outcome: ApplyResult | ErrorCode) -> None:
         """Complete all waiting commits. If the proposal failed, all of them fail; otherwise some offsets may fail."""
         batch_error = outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
         errors = [[batch_error] * len(commit.offsets) for commit in self.commits]
-        if isinstance(outcome, Result):
+        if isinstance(outcome, ApplyResult):
             for failure in outcome.failures:
                 parts = range(len(errors[failure.item])) if failure.part < 0 else (failure.part,)
                 for part in parts:
-                    errors[failure.item][part] = told_as(failure.code)
+                    errors[failure.item][part] = client_error(failure.code)
         for waiter, commit_errors in zip(self.waiters, errors, strict=True):
             if not waiter.done():  # the client may have disconnected, which does not undo the commit
                 waiter.set_result(commit_errors)
-        if isinstance(outcome, Result):
+        if isinstance(outcome, ApplyResult):
             for commit in self.commits:
                 self.on_stored(commit.group_id)
 
 
-def refusal_of_offset(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
+def offset_error(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
     """Return the error of an offset that is invalid by itself, or NONE."""
     exceeds_metadata_limit = (
         offset.metadata is not None and len(offset.metadata) > config.offset_metadata_characters_max
@@ -272,7 +272,7 @@ def refusal_of_offset(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
     return ErrorCode.OFFSET_METADATA_TOO_LARGE if exceeds_metadata_limit else ErrorCode.NONE
 
 
-def refusal_of_growth(image: Image, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
+def offset_quota_error(image: Image, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
     """Return the error of a commit that exceeds the memory quotas of offsets, or None.
 
     A commit that replaces offsets and needs no more memory is always accepted.
@@ -300,7 +300,7 @@ def _quota_error(sizes: OffsetSizes, growth: int, metadata_growth: int) -> Error
     return None
 
 
-def commands_of_commit(
+def build_commit_commands(
     group_id: str, offsets: Iterable[OffsetToCommit], now_ms: int, retention_time_ms: int = -1, epoch: int = NO_EPOCH
 ) -> Iterator[tuple[CommitOffset, int]]:
     """Split offsets into commands of bounded size (usually one) and yield each command with its size.
@@ -311,7 +311,7 @@ def commands_of_commit(
     part: list[OffsetToCommit] = []
     part_bytes = 0
     for offset in offsets:
-        invariant(offset.partition >= 0 and offset.leader_epoch >= NO_EPOCH, "a commit that the log can hold")
+        check_invariant(offset.partition >= 0 and offset.leader_epoch >= NO_EPOCH, "a commit that the log can hold")
         offset_bytes = OFFSET_OVERHEAD_BYTES + len(offset.topic) + len((offset.metadata or "").encode())
         if part and part_bytes + offset_bytes > COMMIT_BATCH_BYTES_MAX:
             yield CommitOffset(group_id, tuple(part), now_ms, expire_time_ms, epoch), part_bytes
@@ -322,8 +322,8 @@ def commands_of_commit(
         yield CommitOffset(group_id, tuple(part), now_ms, expire_time_ms, epoch), part_bytes
 
 
-def all_committed(
-    image: Image, group_id: str, wanted: Iterable[TopicPartition] | None, *, stable: bool = False
+def read_committed_offsets(
+    image: Image, group_id: str, wanted: Iterable[TopicPartition] | None, *, require_stable: bool = False
 ) -> Generator[None, None, dict[TopicPartition, CommittedOffset | None]]:
     """Return a group's committed offsets for the wanted partitions, or for all partitions if `wanted` is None.
 
@@ -333,12 +333,12 @@ def all_committed(
     # An immutable snapshot: a list of all keys would take more memory than the offsets, for every waiting request.
     keys = iter(image.frozen_offsets(group_id) if wanted is None else wanted)
     found: dict[TopicPartition, CommittedOffset | None] = {}
-    while chunk := list(islice(keys, READ_PER_STEP)):
+    while chunk := list(islice(keys, OFFSETS_PER_STEP)):
         offsets = image.offsets(group_id)
         found.update((key, offsets.get(key)) for key in chunk)
         # Check in the same event-loop iteration: when the transaction ends, the offsets change.
-        if stable and image.staged(group_id):
-            found.update((key, UNSTABLE) for key in chunk if image.is_staged(group_id, *key))
+        if require_stable and image.staged_offsets(group_id):
+            found.update((key, UNSTABLE_OFFSET) for key in chunk if image.has_staged_offset(group_id, *key))
         yield
     return found
 
@@ -350,7 +350,7 @@ def plan_expiry(
     now_ms: int,
     config: GroupConfig,
     *,
-    stays: bool = False,
+    keep_group: bool = False,
 ) -> ExpireOffsets | None:
     """Return a command that expires the group's offsets past `offsets.retention.minutes` (KIP-211), or None.
 
@@ -366,14 +366,14 @@ def plan_expiry(
     if not is_empty and not (group_machine.is_stable and group_machine.protocol_type == CONSUMER_PROTOCOL_TYPE):
         return None
     empty_since_ms = stored.time_ms if is_empty and stored.protocol_type else 0
-    subscribed = frozenset() if is_empty else group_machine.subscribed_among(topic for topic, _ in offsets)
+    subscribed = frozenset() if is_empty else group_machine.filter_subscribed(topic for topic, _ in offsets)
     expired_offsets = (
         ExpiredOffset(topic, partition, committed.commit_time_ms)
         for (topic, partition), committed in offsets.items()
         if topic not in subscribed and _is_expired(committed, empty_since_ms, now_ms, config.offsets_retention_ms)
     )
-    expired = tuple(islice(expired_offsets, EXPIRED_PER_COMMAND_MAX))
-    deletes_group = is_empty and group_machine.is_idle and not stays and len(expired) == len(offsets)
+    expired = tuple(islice(expired_offsets, EXPIRED_OFFSETS_PER_COMMAND_MAX))
+    deletes_group = is_empty and group_machine.is_idle and not keep_group and len(expired) == len(offsets)
     if not expired and not deletes_group:
         return None
     return ExpireOffsets(group_machine.key, expired, stored.time_ms if deletes_group else -1, group_machine.epoch)

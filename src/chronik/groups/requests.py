@@ -8,13 +8,13 @@ import msgspec
 
 from chronik.protocol.errors import ErrorCode
 
-UNKNOWN_MEMBER: Final = ""
+UNKNOWN_MEMBER_ID: Final = ""
 """The member id of a client that has none yet."""
 
 NO_GENERATION: Final = -1
 """The generation in error responses, and in commits of clients without group management."""
 
-Protocols = tuple[tuple[str, bytes], ...]
+MemberProtocols = tuple[tuple[str, bytes], ...]
 """The protocols of a member as (name, metadata) pairs, in order of preference."""
 
 TopicPartition = tuple[str, int]
@@ -31,7 +31,7 @@ class JoinRequest(msgspec.Struct, frozen=True):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
-    protocols: Protocols
+    protocols: MemberProtocols
     require_known_member_id: bool = True
     """Whether a client without member id receives one and must rejoin with it (JoinGroup version 4 and later)."""
     supports_skip_assignment: bool = True

@@ -19,26 +19,26 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from chronik.files import FileCache, FileSystem
-from chronik.log.aborted import Aborted
-from chronik.log.cleaned import Cleaned, CleanedSegment
+from chronik.log.aborted_transactions import AbortedTransactions
+from chronik.log.cleaned_segment import CleanedSegmentWriter, SegmentReplacement
+from chronik.log.cleaned_transactions import CleanedTransactions
 from chronik.log.config import LogConfig
-from chronik.log.epochs import EpochHistory
 from chronik.log.files import names
-from chronik.log.leftovers import Leftovers
-from chronik.log.producers import ProducerStates
-from chronik.log.segment import Piece, Segment
+from chronik.log.leader_epochs import LeaderEpochHistory
+from chronik.log.producer_state import ProducerStateManager
+from chronik.log.segment import LogSegment, ScannedBatch
 from chronik.protocol.batch import BatchHeader
-from chronik.protocol.budget import Budget
-from chronik.protocol.control_records import marker_within
-from chronik.protocol.rewrite import retain, with_delete_horizon
-from chronik.protocol.skim import NO_KEY, open_within, skim
+from chronik.protocol.batch_rewrite import filter_batch, set_delete_horizon
+from chronik.protocol.budget import DecompressionBudget
+from chronik.protocol.control_records import parse_marker_batch
+from chronik.protocol.record_scan import NO_KEY, decompress_within_budget, scan_records
 from chronik.protocol.varint import INT32_MAX
 
 # Longer keys are stored as a 128-bit digest. Kafka does this with all keys.
 KEY_BYTES_MAX = 16
 
 # Memory per key of the offset map: the bytes object, its dict entry, and the offset.
-KEY_COST_BYTES = 200
+BYTES_PER_KEY = 200
 
 # Files that a compaction keeps open: the segment it reads, the segment it writes, and their indexes.
 OPEN_FILES_MAX = 4
@@ -48,33 +48,33 @@ class Compaction(msgspec.Struct, eq=False):
     """A planned or completed compaction of a partition's closed segments."""
 
     files: FileSystem
-    folder: str
+    directory: str
     config: LogConfig
-    epochs: EpochHistory
-    producer_ends: dict[int, int]
+    epochs: LeaderEpochHistory
+    last_producer_offsets: dict[int, int]
     """The last offset of each producer. Compaction keeps that batch, if necessary empty, to preserve its sequence."""
-    marker_epochs: dict[int, int]
+    producer_epochs_without_batches: dict[int, int]
     """The epoch of each producer that has written no batch in it. Compaction keeps the marker that started the epoch.
     """
-    aborted: Aborted
-    markers_end: int
+    aborted: AbortedTransactions
+    removable_markers_end: int
     """Only transaction markers below this offset are removed. The log is durably compacted up to here, so recovery does
     not use an older producer snapshot in which a transaction is open whose marker may be removed."""
-    clean: list[Segment]
-    dirty: list[Segment]
+    clean_segments: list[LogSegment]
+    dirty_segments: list[LogSegment]
     now_ms: int
     truncations: int
     compacted_offset: int
     """The offset below which the log is compacted: before the run as it is, after the run once the segments are
     replaced."""
     _cache: FileCache
-    _leftovers: Leftovers
+    _leftovers: CleanedTransactions
     _tombstones_end: int
     """Tombstones below this offset may be removed: a durable compaction has removed all records that they delete. After
     a power failure, a later tombstone could be lost while the records that it deletes come back."""
-    results: list[Cleaned] = msgspec.field(default_factory=list)
-    cleaned_end: int = 0
-    aborted_left: Aborted | None = None
+    results: list[SegmentReplacement] = msgspec.field(default_factory=list)
+    cleaned_end_offset: int = 0
+    remaining_aborted: AbortedTransactions | None = None
     """The aborted transactions that ended below `cleaned_end_offset` and still have batches. None when damaged segments
     were skipped."""
     _offset_map: dict[bytes, int] = msgspec.field(default_factory=dict)
@@ -100,18 +100,18 @@ class Compaction(msgspec.Struct, eq=False):
             FileNotFoundError: A source segment was deleted during the compaction.
         """
         try:
-            sources = list(self.clean)
-            for segment in self.dirty:
+            sources = list(self.clean_segments)
+            for segment in self.dirty_segments:
                 sources.append(segment)
                 yield from self._add_segment_keys(segment)
                 if self._is_map_full:
                     break
-            self._leftovers = Leftovers(self.aborted, sources[0].base_offset)
+            self._leftovers = CleanedTransactions(self.aborted, sources[0].base_offset)
             for group in self._group_segments(sources):
                 yield from self._clean_group(group)
-            self.cleaned_end = sources[-1].end_offset
+            self.cleaned_end_offset = sources[-1].end_offset
             if not self._is_damaged:
-                self.aborted_left = self._leftovers.aborted_before(self.cleaned_end)
+                self.remaining_aborted = self._leftovers.remaining_aborted(self.cleaned_end_offset)
         finally:
             self._cache.close()
 
@@ -119,13 +119,13 @@ class Compaction(msgspec.Struct, eq=False):
 
     @property
     def _keys_max(self) -> int:
-        return self.config.compaction_keys_bytes_max // KEY_COST_BYTES + 1
+        return self.config.compaction_keys_bytes_max // BYTES_PER_KEY + 1
 
     @property
     def _is_map_full(self) -> bool:
         return len(self._offset_map) >= self._keys_max
 
-    def _add_segment_keys(self, segment: Segment) -> Iterator[None]:
+    def _add_segment_keys(self, segment: LogSegment) -> Iterator[None]:
         """Add the segment's keys to the offset map, until the map is full. Later records are newer and are kept."""
         for piece in self._scan(segment):
             if piece.next_offset <= self.compacted_offset:
@@ -139,9 +139,9 @@ class Compaction(msgspec.Struct, eq=False):
 
     def _add_batch_keys(self, batch: memoryview) -> None:
         """Add a batch's keys to the offset map. The map may become full within the batch, which may have many keys."""
-        header, body = open_within(batch, 0, Budget.for_stored(len(batch)))
+        header, body = decompress_within_budget(batch, 0, DecompressionBudget.for_stored_batch(len(batch)))
         view, last_offsets, keys_max = memoryview(body), self._offset_map, self._keys_max
-        for offset, _, key_start, key_length, _, _, _ in skim(header, body):
+        for offset, _, key_start, key_length, _, _, _ in scan_records(header, body):
             if key_length != NO_KEY and offset >= self.compacted_offset:
                 last_offsets[_key_digest(view[key_start : key_start + key_length])] = offset
                 if len(last_offsets) >= keys_max:
@@ -156,9 +156,9 @@ class Compaction(msgspec.Struct, eq=False):
 
     # -- cleaning -----------------------------------------------------------------------------------------------------
 
-    def _group_segments(self, segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    def _group_segments(self, segments: Sequence[LogSegment]) -> Iterator[list[LogSegment]]:
         """Yield groups of adjacent segments that fit into one segment together."""
-        group: list[Segment] = []
+        group: list[LogSegment] = []
         for segment in segments:
             size = sum(member.size for member in group)
             if group and (
@@ -172,8 +172,8 @@ class Compaction(msgspec.Struct, eq=False):
         if group:
             yield group
 
-    def _clean_group(self, group: list[Segment]) -> Iterator[None]:
-        output = CleanedSegment(self._cache, self.folder, group[0].base_offset, self.epochs, self.config)
+    def _clean_group(self, group: list[LogSegment]) -> Iterator[None]:
+        output = CleanedSegmentWriter(self._cache, self.directory, group[0].base_offset, self.epochs, self.config)
         changed = len(group) > 1
         for segment in group:
             for piece in self._scan(segment):
@@ -186,20 +186,20 @@ class Compaction(msgspec.Struct, eq=False):
                 changed = changed or kept is not piece.batch
                 yield
         if changed:
-            self.results.append(Cleaned(group, output.finish(group[-1].end_offset)))
+            self.results.append(SegmentReplacement(group, output.finish(group[-1].end_offset)))
         else:
             output.discard()
 
-    def _skip_damaged(self, damaged: list[Segment]) -> None:
+    def _skip_damaged(self, damaged: list[LogSegment]) -> None:
         """Skip damaged segments, and keep all tombstones and markers after them.
 
         Compaction must not remove damaged records, so it must not remove what deletes them either.
         """
         self._is_damaged = True
         self._tombstones_end = min(self._tombstones_end, damaged[0].base_offset)
-        self.markers_end = min(self.markers_end, damaged[0].base_offset)
+        self.removable_markers_end = min(self.removable_markers_end, damaged[0].base_offset)
 
-    def _clean_batch(self, piece: Piece) -> memoryview | bytes | None:
+    def _clean_batch(self, piece: ScannedBatch) -> memoryview | bytes | None:
         """Return what compaction keeps of a batch: the same object if nothing changes, None if nothing is kept."""
         assert piece.batch is not None
         header = piece.header
@@ -218,41 +218,41 @@ class Compaction(msgspec.Struct, eq=False):
                 return False
             return self._is_latest(offset, key) and not (is_tombstone and offset < expired_end)
 
-        kept = retain(
+        kept = filter_batch(
             piece.batch,
             0,
             keep,
-            Budget.for_stored(len(piece.batch)),
-            keep_empty=self.producer_ends.get(header.producer_id) == header.last_offset,
+            DecompressionBudget.for_stored_batch(len(piece.batch)),
+            keep_empty=self.last_producer_offsets.get(header.producer_id) == header.last_offset,
             delete_horizon_ms=self.now_ms + self.config.delete_retention_ms,
         )
         assert not isinstance(kept, bytearray)
         return kept
 
     def _clean_control_batch(self, batch: memoryview, header: BatchHeader) -> memoryview | bytes | None:
-        if marker_within(batch) is None or not self._leftovers.is_last(header):
+        if parse_marker_batch(batch) is None or not self._leftovers.is_marker_removable(header):
             return batch
         if header.base_offset >= self.compacted_offset:
             return batch
-        if self.marker_epochs.get(header.producer_id) == header.producer_epoch:
+        if self.producer_epochs_without_batches.get(header.producer_id) == header.producer_epoch:
             return batch
         horizon = header.delete_horizon_ms
         if horizon is None:
-            return with_delete_horizon(batch, 0, self.now_ms + self.config.delete_retention_ms)
-        return None if self.now_ms > horizon and header.base_offset < self.markers_end else batch
+            return set_delete_horizon(batch, 0, self.now_ms + self.config.delete_retention_ms)
+        return None if self.now_ms > horizon and header.base_offset < self.removable_markers_end else batch
 
-    def _scan(self, segment: Segment) -> Iterator[Piece]:
-        own = Segment.existing(self._cache, self.folder, segment.base_offset, segment.end_offset)
-        return own.walk(0, own.base_offset, self.epochs)
+    def _scan(self, segment: LogSegment) -> Iterator[ScannedBatch]:
+        own = LogSegment.open_existing(self._cache, self.directory, segment.base_offset, segment.end_offset)
+        return own.scan(0, own.base_offset, self.epochs)
 
 
 def plan_compaction(
     files: FileSystem,
     directory: str,
     config: LogConfig,
-    epochs: EpochHistory,
-    producers: ProducerStates,
-    segments: Sequence[Segment],
+    epochs: LeaderEpochHistory,
+    producers: ProducerStateManager,
+    segments: Sequence[LogSegment],
     dirty_offset: int,
     markers_end: int,
     now_ms: int,
@@ -263,9 +263,9 @@ def plan_compaction(
     Args:
         segments: The closed segments below the last stable offset.
     """
-    cleanable: list[Segment] = []
+    cleanable: list[LogSegment] = []
     for segment in segments:
-        segment.check_index(epochs)
+        segment.ensure_index(epochs)
         if segment.max_timestamp > now_ms - config.min_compaction_lag_ms and config.min_compaction_lag_ms > 0:
             break
         cleanable.append(segment)
@@ -300,7 +300,7 @@ def plan_compaction(
         truncations,
         dirty_offset,
         FileCache(files, OPEN_FILES_MAX),
-        Leftovers(aborted, dirty_offset),
+        CleanedTransactions(aborted, dirty_offset),
         dirty_offset,
     )
 

@@ -31,9 +31,9 @@ class LogConfig(msgspec.Struct, frozen=True):
     """Memory for the offset map of one compaction. Keys that do not fit are left for the next compaction."""
 
     @property
-    def compacts(self) -> bool:
+    def is_compaction_enabled(self) -> bool:
         return "compact" in self.cleanup_policy
 
     @property
-    def deletes(self) -> bool:
+    def is_retention_enabled(self) -> bool:
         return "delete" in self.cleanup_policy

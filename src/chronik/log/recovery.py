@@ -11,14 +11,14 @@ from bisect import bisect_right
 
 import msgspec
 
-from chronik.files import FileCache, FileSystem, folders_above, read_file
+from chronik.files import FileCache, FileSystem, parent_directories, read_file
 from chronik.log.config import LONG_MAX
-from chronik.log.epochs import EpochHistory
 from chronik.log.files import names
-from chronik.log.files.damage import SEARCH_BYTES_MAX
-from chronik.log.files.offset_file import OffsetFile
-from chronik.log.files.scan import batch_at
-from chronik.log.segment import Piece, Segment
+from chronik.log.files.batch_scan import validate_batch
+from chronik.log.files.checkpoints import OffsetCheckpointFile
+from chronik.log.files.damage_search import SEARCH_BYTES_MAX
+from chronik.log.leader_epochs import LeaderEpochHistory
+from chronik.log.segment import LogSegment, ScannedBatch
 from chronik.protocol.batch import HEADER_BYTES
 
 _OFFSET = struct.Struct(">q")
@@ -26,40 +26,40 @@ _EPOCH = struct.Struct(">i")
 _EPOCH_POSITION = 12
 
 
-class Recovered(msgspec.Struct):
+class RecoveredLog(msgspec.Struct):
     """The state of a log after recovery."""
 
-    segments: list[Segment]
+    segments: list[LogSegment]
     log_start_offset: int
     log_end_offset: int
-    epochs: EpochHistory
-    start_file: OffsetFile
-    names: set[str]
+    epochs: LeaderEpochHistory
+    start_checkpoint: OffsetCheckpointFile
+    file_names: set[str]
     """The names of the files found in the directory."""
-    missing_from: int | None = None
+    missing_start_offset: int | None = None
     """The offset where the remaining log ends, if synced records after it are missing."""
 
 
-def recover(
+def recover_log(
     files: FileSystem, cache: FileCache, directory: str, synced_offset: int, index_interval_bytes: int
-) -> Recovered:
+) -> RecoveredLog:
     """Recover a log except for its producer state. Everything that is kept is synced on return."""
     present = _complete_interrupted_changes(files, directory)
-    epochs = EpochHistory(cache, f"{directory}/{names.LEADER_EPOCHS}")
-    start_file = OffsetFile(files, f"{directory}/{names.LOG_START}")
+    epochs = LeaderEpochHistory(cache, f"{directory}/{names.LEADER_EPOCHS}")
+    start_file = OffsetCheckpointFile(files, f"{directory}/{names.LOG_START}")
     if not present:
         # Nothing was ever written, or synced records are lost; their offsets must not be assigned again.
         missing_from = 0 if synced_offset > 0 else None
-        return Recovered([], synced_offset, synced_offset, epochs, start_file, present, missing_from)
+        return RecoveredLog([], synced_offset, synced_offset, epochs, start_file, present, missing_from)
         # A process that was killed between a rename and its sync left names that a power failure could revert.
-    files.sync_folder(directory)
+    files.sync_directory(directory)
     stored_start = start_file.load()
-    bases = names.offsets_of(present, names.LOG)
+    bases = names.parse_offsets(present, names.LOG)
     if stored_start is not None:
         bases = _delete_below_start(files, directory, bases, stored_start)
     is_start_known = stored_start is not None or names.LOG_START not in present
     ends = [*bases[1:], max(synced_offset, bases[-1])] if bases else []
-    segments = [Segment.existing(cache, directory, base, end) for base, end in zip(bases, ends, strict=True)]
+    segments = [LogSegment.open_existing(cache, directory, base, end) for base, end in zip(bases, ends, strict=True)]
     tail = _TailRecovery(files, cache, directory, epochs, synced_offset, index_interval_bytes)
     if bases and is_start_known and bases[0] > max(stored_start or 0, synced_offset):
         # The log start offset is stored in its checkpoint, so this is an unsynced rest whose first segment is lost.
@@ -83,11 +83,11 @@ def recover(
     if missing_from is not None:
         # Synced or deleted records are missing. Their offsets must not be assigned again: start a new segment.
         log_end = max(synced_offset, log_start)
-        segments.append(Segment(cache, directory, log_end))
-    if epochs.drop_from(log_end):
+        segments.append(LogSegment(cache, directory, log_end))
+    if epochs.truncate_from_end(log_end):
         epochs.rewrite()
-    epochs.forget_before(log_start)
-    return Recovered(segments, log_start, log_end, epochs, start_file, present, missing_from)
+    epochs.truncate_from_start(log_start)
+    return RecoveredLog(segments, log_start, log_end, epochs, start_file, present, missing_from)
 
 
 class _EpochHistoryIncomplete(Exception):
@@ -102,7 +102,7 @@ class _TailRecovery:
         files: FileSystem,
         cache: FileCache,
         directory: str,
-        epochs: EpochHistory,
+        epochs: LeaderEpochHistory,
         synced_offset: int,
         index_interval_bytes: int,
     ) -> None:
@@ -113,7 +113,7 @@ class _TailRecovery:
         self._synced_offset = synced_offset
         self._interval = index_interval_bytes
 
-    def recover(self, segments: list[Segment]) -> int:
+    def recover(self, segments: list[LogSegment]) -> int:
         """Return the log end offset, and remove segments that do not continue the log from `segments`."""
         if not segments:
             return 0
@@ -133,9 +133,9 @@ class _TailRecovery:
                 break
         return log_end
 
-    def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
+    def _recover_segment(self, segment: LogSegment) -> tuple[int, bool]:
         """Return the end offset of the segment, and whether the file was truncated there."""
-        position, offset = segment.trusted_start(self._synced_offset, self._epochs)
+        position, offset = segment.truncate_index(self._synced_offset, self._epochs)
         while True:
             position, offset, damaged = self._scan_segment(segment, position, offset)
             if not damaged or offset >= self._synced_offset:
@@ -153,7 +153,7 @@ class _TailRecovery:
         segment.index.flush()
         return offset, cut
 
-    def _sync_length(self, segment: Segment) -> None:
+    def _sync_length(self, segment: LogSegment) -> None:
         """Sync the segment's file, whose last changes a killed process may have left unsynced.
 
         The process may have trimmed preallocated space after its last sync. If a power failure brought it back, batches
@@ -161,41 +161,41 @@ class _TailRecovery:
         """
         segment.file.fdatasync()
 
-    def _scan_segment(self, segment: Segment, position: int, offset: int) -> tuple[int, int, bool]:
+    def _scan_segment(self, segment: LogSegment, position: int, offset: int) -> tuple[int, int, bool]:
         """Return (position, offset) of the end of the valid batches, and whether damage ends them."""
-        for piece in segment.walk(position, offset, self._epochs, self._synced_offset):
+        for piece in segment.scan(position, offset, self._epochs, self._synced_offset):
             if piece.batch is None:
                 if piece.base_offset < self._synced_offset and _is_history_incomplete(segment, piece, self._epochs):
                     raise _EpochHistoryIncomplete
                 if piece.base_offset >= self._synced_offset or piece.next_position >= segment.size:
                     return piece.position, piece.base_offset, True
             else:
-                segment.note(piece.position, piece.base_offset, piece.header, self._interval)
+                segment.index_batch(piece.position, piece.base_offset, piece.header, self._interval)
             position, offset = piece.next_position, piece.next_offset
         return position, offset, False
 
-    def _find_synced_end(self, segment: Segment, position: int) -> int | None:
+    def _find_synced_end(self, segment: LogSegment, position: int) -> int | None:
         """Return the position of the first unsynced batch when the batch before it is damaged, or None."""
         size = min(segment.size - position, SEARCH_BYTES_MAX)
         data = segment.file.pread(size, position)
         wanted = _OFFSET.pack(self._synced_offset)
         found = data.find(wanted, 1)
         while found >= 0:
-            epoch = self._epochs.range_at(self._synced_offset)[0]
-            if batch_at(memoryview(data), found, self._synced_offset, epoch) is not None:
+            epoch = self._epochs.epoch_at(self._synced_offset)[0]
+            if validate_batch(memoryview(data), found, self._synced_offset, epoch) is not None:
                 return position + found
             found = data.find(wanted, found + 1)
         return None
 
-    def remove(self, segments: list[Segment], first: int) -> None:
+    def remove(self, segments: list[LogSegment], first: int) -> None:
         """Delete the segments from index `first` on, and their files."""
         for segment in segments[first:]:
-            self._cache.forget(segment.log_path)
-            self._cache.forget(segment.index.path)
+            self._cache.close_file(segment.log_path)
+            self._cache.close_file(segment.index.path)
             self._files.remove(segment.log_path)
             self._files.remove(segment.index.path)
         if segments[first:]:
-            self._files.sync_folder(self._directory)
+            self._files.sync_directory(self._directory)
         del segments[first:]
 
 
@@ -206,19 +206,19 @@ def _sync_metadata(files: FileSystem, directory: str) -> None:
         file = files.open(path)
         file.fdatasync()
         file.close()
-    for each in (directory, *folders_above(directory)):
-        files.sync_folder(each)
+    for each in (directory, *parent_directories(directory)):
+        files.sync_directory(each)
 
 
 def _complete_interrupted_changes(files: FileSystem, directory: str) -> set[str]:
     """Delete unfinished files, complete interrupted segment swaps, and return the remaining file names."""
-    present = set(files.list_folder(directory))
+    present = set(files.list_directory(directory))
     for name in sorted(present):
         if name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
             files.remove(f"{directory}/{name}")
             present.discard(name)
     for name in sorted(present):
-        swap = names.parse_swap_name(name)
+        swap = names.parse_swap_file_name(name)
         if swap is not None:
             present = _finish_swap(files, directory, present, name, *swap)
     return present
@@ -228,14 +228,14 @@ def _finish_swap(
     files: FileSystem, directory: str, present: set[str], name: str, first_offset: int, end_offset: int
 ) -> set[str]:
     for old in sorted(present):
-        parsed = names.parse_offset_name(old)
+        parsed = names.parse_offset_file_name(old)
         if parsed and first_offset <= parsed[0] < end_offset and parsed[1] in (names.LOG, names.INDEX):
             files.remove(f"{directory}/{old}")
             present = present - {old}
-    files.sync_folder(directory)
-    final = names.offset_name(first_offset, names.LOG)
+    files.sync_directory(directory)
+    final = names.offset_file_name(first_offset, names.LOG)
     files.rename(f"{directory}/{name}", f"{directory}/{final}")
-    files.sync_folder(directory)
+    files.sync_directory(directory)
     return present - {name} | {final}
 
 
@@ -243,23 +243,23 @@ def _delete_below_start(files: FileSystem, directory: str, bases: list[int], log
     """Delete segments below the log start offset. The last segment is kept because it holds the log end offset."""
     kept = max(0, min(bisect_right(bases, log_start) - 1, len(bases) - 1))
     for base in bases[:kept]:
-        files.remove(f"{directory}/{names.offset_name(base, names.LOG)}")
-        files.remove(f"{directory}/{names.offset_name(base, names.INDEX)}")
+        files.remove(f"{directory}/{names.offset_file_name(base, names.LOG)}")
+        files.remove(f"{directory}/{names.offset_file_name(base, names.INDEX)}")
     return bases[kept:]
 
 
-def _load_epochs(files: FileSystem, epochs: EpochHistory, path: str, segments: list[Segment]) -> bool:
+def _load_epochs(files: FileSystem, epochs: LeaderEpochHistory, path: str, segments: list[LogSegment]) -> bool:
     """Load the leader epoch history. Return False if it is missing or damaged although batches exist."""
     data = read_file(files, path)
     return epochs.load(data or b"") and (bool(data) or not segments)
 
 
-def _rebuild_epochs(epochs: EpochHistory, segments: list[Segment]) -> None:
+def _rebuild_epochs(epochs: LeaderEpochHistory, segments: list[LogSegment]) -> None:
     """Rebuild the leader epoch history from the batches of the whole log, as long as epochs do not descend."""
     for segment in segments:
         position, offset = 0, segment.base_offset
         while position < segment.size:
-            for piece in segment.walk(position, offset, epochs):
+            for piece in segment.scan(position, offset, epochs):
                 position, offset = piece.next_position, piece.next_offset
                 if piece.batch is None:
                     epoch = _find_unknown_epoch(segment, piece, epochs)
@@ -271,26 +271,26 @@ def _rebuild_epochs(epochs: EpochHistory, segments: list[Segment]) -> None:
         epochs.rewrite()
 
 
-def _is_history_incomplete(segment: Segment, damage: Piece, epochs: EpochHistory) -> bool:
+def _is_history_incomplete(segment: LogSegment, damage: ScannedBatch, epochs: LeaderEpochHistory) -> bool:
     """Return whether two consecutive batches have an epoch that the history lacks; a single one may be damaged."""
     epoch = _find_unknown_epoch(segment, damage, epochs)
     if epoch is None:
         return False
-    batch = batch_at(segment.view_of_batch(damage.position), 0, damage.base_offset, epoch)
+    batch = validate_batch(segment.read_batch_bytes(damage.position), 0, damage.base_offset, epoch)
     if batch is None:
         return False
     size, next_offset = batch
-    return batch_at(segment.view_of_batch(damage.position + size), 0, next_offset, epoch) is not None
+    return validate_batch(segment.read_batch_bytes(damage.position + size), 0, next_offset, epoch) is not None
 
 
-def _find_unknown_epoch(segment: Segment, damage: Piece, epochs: EpochHistory) -> int | None:
+def _find_unknown_epoch(segment: LogSegment, damage: ScannedBatch, epochs: LeaderEpochHistory) -> int | None:
     """Return the epoch of a batch that is valid except that the history lacks its epoch, or None."""
     offset = damage.base_offset
-    epoch, epoch_end = epochs.range_at(offset)
+    epoch, epoch_end = epochs.epoch_at(offset)
     if epoch_end != LONG_MAX:
         return None
-    view = segment.view_of_batch(damage.position)
+    view = segment.read_batch_bytes(damage.position)
     if len(view) < HEADER_BYTES:
         return None
     found: int = _EPOCH.unpack_from(view, _EPOCH_POSITION)[0]
-    return found if found > epoch and batch_at(view, 0, offset, found) is not None else None
+    return found if found > epoch and validate_batch(view, 0, offset, found) is not None else None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chronik.log.config import LogConfig
-from chronik.log.epochs import EpochHistory
-from chronik.log.segment import Segment
+from chronik.log.leader_epochs import LeaderEpochHistory
+from chronik.log.segment import LogSegment
 
 
-def deletable(
-    segments: Sequence[Segment], config: LogConfig, epochs: EpochHistory, now_ms: int, up_to_offset: int
-) -> list[Segment]:
+def find_deletable_segments(
+    segments: Sequence[LogSegment], config: LogConfig, epochs: LeaderEpochHistory, now_ms: int, up_to_offset: int
+) -> list[LogSegment]:
     """Return the leading segments that retention deletes, including the active one if all of its records expired."""
     total_bytes = sum(segment.size for segment in segments)
     excess_bytes = total_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
@@ -27,10 +27,10 @@ def deletable(
     return result
 
 
-def _is_expired(segment: Segment, config: LogConfig, epochs: EpochHistory, now_ms: int) -> bool:
+def _is_expired(segment: LogSegment, config: LogConfig, epochs: LeaderEpochHistory, now_ms: int) -> bool:
     if config.retention_ms < 0:
         return False
-    segment.check_index(epochs)
+    segment.ensure_index(epochs)
     # Records without a timestamp, which only old clients send, get the age of the file.
     newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms()
     return now_ms - newest > config.retention_ms

@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 from chronik.files import Buffer, File, FileCache
 from chronik.limits import FRAME_BYTES_MAX
-from chronik.log.epochs import EpochHistory
 from chronik.log.files import names
-from chronik.log.files.damage import next_good_after
-from chronik.log.files.index import IndexDamaged, IndexEntry, SegmentIndex
-from chronik.log.files.room import Room
-from chronik.log.files.scan import batch_at, claimed_size
+from chronik.log.files.batch_scan import declared_batch_size, validate_batch
+from chronik.log.files.damage_search import find_valid_batch_after
+from chronik.log.files.index import CorruptIndexError, IndexEntry, SegmentIndex
+from chronik.log.files.preallocation import Preallocation
+from chronik.log.leader_epochs import LeaderEpochHistory
 from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_header
 from chronik.protocol.errors import CorruptRecords
 
 # Chunk size of scans over many batches.
-WALK_BYTES = 1 << 20
+SCAN_CHUNK_BYTES = 1 << 20
 
 # Read positions that are remembered, so that consumers that continue a read need no index lookup.
-HINTS_MAX = 64
+READ_POSITIONS_MAX = 64
 
 # Extra bytes per read, because the index may point to a batch somewhat before the requested offset.
 READ_AHEAD_BYTES = 8192
@@ -36,7 +36,7 @@ _TIMESTAMP = struct.Struct(">q")
 MAX_TIMESTAMP_POSITION = 35
 
 
-class Piece(NamedTuple):
+class ScannedBatch(NamedTuple):
     """A valid batch found by a segment scan, or a damaged range (`batch` is None) up to the next valid batch."""
 
     position: int
@@ -51,7 +51,7 @@ class Piece(NamedTuple):
         return parse_header(self.batch)
 
 
-class Segment:
+class LogSegment:
     """A log segment: a file of batches, and its index."""
 
     __slots__ = (
@@ -61,9 +61,9 @@ class Segment:
         "_read_positions",
         "_unindexed_bytes",
         "base_offset",
+        "directory",
         "end_offset",
         "first_timestamp",
-        "folder",
         "index",
         "log_path",
         "max_timestamp",
@@ -73,13 +73,13 @@ class Segment:
 
     def __init__(self, cache: FileCache, directory: str, base_offset: int, *, log_name: str | None = None) -> None:
         """Create a segment without a file; the first append creates the file."""
-        self.folder = directory
+        self.directory = directory
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.size = 0
-        self.log_path = f"{directory}/{log_name or names.offset_name(base_offset, names.LOG)}"
+        self.log_path = f"{directory}/{log_name or names.offset_file_name(base_offset, names.LOG)}"
         self.index = SegmentIndex(
-            cache, f"{directory}/{names.offset_name(base_offset, names.INDEX)}", base_offset, is_new=True
+            cache, f"{directory}/{names.offset_file_name(base_offset, names.INDEX)}", base_offset, is_new=True
         )
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
@@ -87,11 +87,11 @@ class Segment:
         self._cache = cache
         self._unindexed_bytes = 0
         self._index_checked = True
-        self._preallocation = Room()
+        self._preallocation = Preallocation()
         self._read_positions: dict[int, int] = {}
 
     @classmethod
-    def existing(cls, cache: FileCache, directory: str, base_offset: int, end_offset: int) -> Segment:
+    def open_existing(cls, cache: FileCache, directory: str, base_offset: int, end_offset: int) -> LogSegment:
         """Return a segment whose file exists. Its index is loaded when first needed."""
         segment = cls(cache, directory, base_offset)
         segment.size = cache.files.size(segment.log_path)
@@ -110,10 +110,10 @@ class Segment:
     def modified_ms(self) -> int:
         return self._cache.files.modified_ms(self.log_path)
 
-    def adopt(self, cache: FileCache) -> None:
+    def set_cache(self, cache: FileCache) -> None:
         """Use the log's file cache for a segment that a compaction has written through its own."""
         self._cache = cache
-        self.index.adopt(cache)
+        self.index.set_cache(cache)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -123,13 +123,13 @@ class Segment:
         position, offset = self.size, self.end_offset
         file.pwrite(buffer, position)  # preallocated space may follow, so the file's length is not the position
         for header in headers:
-            self.note(position, offset, header, index_interval_bytes)
+            self.index_batch(position, offset, header, index_interval_bytes)
             position += header.batch_length + LENGTH_END
             offset += header.last_offset_delta + 1
         self.size, self.end_offset = position, offset
         return file
 
-    def note(self, position: int, offset: int, header: BatchHeader, index_interval_bytes: int) -> None:
+    def index_batch(self, position: int, offset: int, header: BatchHeader, index_interval_bytes: int) -> None:
         """Update the timestamps for the batch at `position`, and add an index entry if one is due."""
         if self._unindexed_bytes > index_interval_bytes:
             self.index.append(IndexEntry(offset, position, self.max_timestamp, self.max_timestamp_offset))
@@ -147,25 +147,25 @@ class Segment:
         self.index.flush()
         self._read_positions.clear()
 
-    def reserve_room(self, size_max: int) -> File | None:
+    def preallocate(self, size_max: int) -> File | None:
         """Preallocate space before a sync of the active segment. Return the file if its length changed."""
-        end = self._preallocation.extended(self.size, size_max)
+        end = self._preallocation.next_length(self.size, size_max)
         if end is None:
             return None
         file = self.file
-        file.reserve(end)
+        file.preallocate(end)
         return file
 
-    def release_room(self) -> File | None:
+    def trim(self) -> File | None:
         """Truncate the file to the end of its batches. Return the file if it has to be synced."""
-        if not self._preallocation.reaches_beyond(self.size):
+        if not self._preallocation.extends_beyond(self.size):
             return None
         file = self.file
         file.truncate(self.size)
-        self._preallocation.cut(self.size)
+        self._preallocation.record_truncation(self.size)
         return file
 
-    def truncate(self, position: int, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> File:
+    def truncate(self, position: int, offset: int, epochs: LeaderEpochHistory, index_interval_bytes: int) -> File:
         """Truncate the file at `position`, the start of the batch at `offset`.
 
         Return the file, which has to be synced.
@@ -173,15 +173,15 @@ class Segment:
         file = self.file
         file.truncate(position)
         self.size, self.end_offset = position, offset
-        self._preallocation.cut(position)
+        self._preallocation.record_truncation(position)
         self._read_positions.clear()
-        self.reload_index(offset, epochs, index_interval_bytes)
+        self.reindex_tail(offset, epochs, index_interval_bytes)
         return file
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(
-        self, offset: int, max_bytes: int, up_to_offset: int, epochs: EpochHistory, *, min_one_batch: bool
+        self, offset: int, max_bytes: int, up_to_offset: int, epochs: LeaderEpochHistory, *, min_one_batch: bool
     ) -> memoryview:
         """Return complete batches, starting with the batch that contains `offset`.
 
@@ -190,15 +190,15 @@ class Segment:
         Raises:
             CorruptRecords: The batch that contains `offset` is damaged.
         """
-        position, at = self.start_for(offset, epochs)
+        position, at = self.find_indexed_batch(offset, epochs)
         ahead = 0 if at == offset else READ_AHEAD_BYTES
-        view = self.view(position, max_bytes + ahead)
+        view = self.read_bytes(position, max_bytes + ahead)
         local, start = 0, -1
-        epoch, epoch_end = epochs.range_at(at)
+        epoch, epoch_end = epochs.epoch_at(at)
         while at < up_to_offset:
             if at >= epoch_end:
-                epoch, epoch_end = epochs.range_at(at)
-            batch = batch_at(view, local, at, epoch)
+                epoch, epoch_end = epochs.epoch_at(at)
+            batch = validate_batch(view, local, at, epoch)
             if batch is None:
                 if start >= 0:
                     break  # the rest is incomplete or damaged: the next read will find out
@@ -207,11 +207,11 @@ class Segment:
                 if whole is not None:
                     view = whole
                     continue
-                position, at = next_good_after(self, position, at, epochs, self.end_offset)
+                position, at = find_valid_batch_after(self, position, at, epochs, self.end_offset)
                 if at > offset:
                     raise CorruptRecords(f"the batch at offset {offset} in {self.log_path} is damaged")
-                view = self.view(position, max_bytes + READ_AHEAD_BYTES)
-                epoch, epoch_end = epochs.range_at(at)
+                view = self.read_bytes(position, max_bytes + READ_AHEAD_BYTES)
+                epoch, epoch_end = epochs.epoch_at(at)
                 continue
             size, next_offset = batch
             if next_offset > up_to_offset:
@@ -230,7 +230,9 @@ class Segment:
         self._remember_position(at, position + local)
         return view[start:local]
 
-    def walk(self, position: int, offset: int, epochs: EpochHistory, end_offset: int | None = None) -> Iterator[Piece]:
+    def scan(
+        self, position: int, offset: int, epochs: LeaderEpochHistory, end_offset: int | None = None
+    ) -> Iterator[ScannedBatch]:
         """Yield the batches and damaged ranges from `position` on, where `offset` is expected.
 
         `end_offset`, the known end of the valid batches, helps to find the next valid batch after damage.
@@ -239,43 +241,43 @@ class Segment:
         local = 0
         while position < self.size:
             if local >= len(view):
-                view, local = self.view(position, WALK_BYTES), 0
-            batch = batch_at(view, local, offset, epochs.range_at(offset)[0])
+                view, local = self.read_bytes(position, SCAN_CHUNK_BYTES), 0
+            batch = validate_batch(view, local, offset, epochs.epoch_at(offset)[0])
             if batch is not None:
                 size, next_offset = batch
-                yield Piece(position, offset, position + size, next_offset, view[local : local + size])
+                yield ScannedBatch(position, offset, position + size, next_offset, view[local : local + size])
                 local += size
                 position, offset = position + size, next_offset
                 continue
             if local and position + len(view) - local < self.size:
-                view, local = self.view(position, WALK_BYTES), 0
+                view, local = self.read_bytes(position, SCAN_CHUNK_BYTES), 0
                 continue
             whole = self._extend_view(view[local:], position)
             if whole is not None:
                 view, local = whole, 0
                 continue
             end = self.end_offset if end_offset is None else end_offset
-            good = next_good_after(self, position, offset, epochs, end)
-            yield Piece(position, offset, *good, None)
+            good = find_valid_batch_after(self, position, offset, epochs, end)
+            yield ScannedBatch(position, offset, *good, None)
             (position, offset), view, local = good, memoryview(b""), 0
 
-    def walk_from(self, offset: int, epochs: EpochHistory) -> Iterator[Piece]:
+    def scan_from_offset(self, offset: int, epochs: LeaderEpochHistory) -> Iterator[ScannedBatch]:
         """Scan from an indexed batch at or before `offset`."""
-        return self.walk(*self.start_for(offset, epochs), epochs)
+        return self.scan(*self.find_indexed_batch(offset, epochs), epochs)
 
-    def walk_from_time(self, timestamp: int, epochs: EpochHistory) -> Iterator[Piece]:
+    def scan_from_timestamp(self, timestamp: int, epochs: LeaderEpochHistory) -> Iterator[ScannedBatch]:
         """Scan from a batch before which all batches are older than `timestamp`."""
-        entry = self._find_entry(lambda: self.index.floor_time(timestamp), epochs)
-        return self.walk(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
+        entry = self._find_entry(lambda: self.index.find_entry_by_timestamp(timestamp), epochs)
+        return self.scan(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
 
-    def offset_before(self, position: int, epochs: EpochHistory) -> int:
+    def indexed_offset_before(self, position: int, epochs: LeaderEpochHistory) -> int:
         """Return the offset of the last indexed batch at or before `position`."""
-        entry = self._find_entry(lambda: self.index.floor_position(position), epochs)
+        entry = self._find_entry(lambda: self.index.find_entry_by_position(position), epochs)
         return self.base_offset if entry is None else entry.offset
 
-    def batch_containing(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
+    def find_batch(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, int]:
         """Return (position, base offset) of the batch that contains `offset`, or the end of the segment."""
-        for piece in self.walk_from(offset, epochs):
+        for piece in self.scan_from_offset(offset, epochs):
             is_rest = piece.batch is None and piece.base_offset >= offset  # an incomplete batch
             if piece.next_offset > offset or is_rest:
                 return piece.position, piece.base_offset
@@ -283,13 +285,13 @@ class Segment:
 
     # -- the index ----------------------------------------------------------------------------------------------------
 
-    def check_index(self, epochs: EpochHistory) -> None:
+    def ensure_index(self, epochs: LeaderEpochHistory) -> None:
         """Load the largest timestamp of a closed segment from its index; rebuild the index unless it is complete."""
         if self._index_checked:
             return
         try:
-            seal = self.index.last()
-        except IndexDamaged:
+            seal = self.index.last_entry()
+        except CorruptIndexError:
             seal = None
         if seal is None or (seal.offset, seal.position) != (self.end_offset, self.size):
             self.rebuild_index(epochs)
@@ -297,91 +299,91 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = seal.max_timestamp, seal.max_timestamp_offset
         self._index_checked = True
 
-    def rebuild_index(self, epochs: EpochHistory, index_interval_bytes: int = 4096) -> None:
+    def rebuild_index(self, epochs: LeaderEpochHistory, index_interval_bytes: int = 4096) -> None:
         """Rebuild the index of a closed segment by scanning the segment."""
         self._index_checked = True
         self._reset_index(0)
-        for piece in self.walk(0, self.base_offset, epochs):
+        for piece in self.scan(0, self.base_offset, epochs):
             if piece.batch is not None:
-                self.note(piece.position, piece.base_offset, piece.header, index_interval_bytes)
+                self.index_batch(piece.position, piece.base_offset, piece.header, index_interval_bytes)
         self.seal()
 
-    def reload_index(self, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> None:
+    def reindex_tail(self, offset: int, epochs: LeaderEpochHistory, index_interval_bytes: int) -> None:
         """Truncate the active segment's index to `offset`, and index the batches after its last entry."""
-        position, at = self.trusted_start(offset, epochs)
-        for piece in self.walk(position, at, epochs, self.end_offset):
+        position, at = self.truncate_index(offset, epochs)
+        for piece in self.scan(position, at, epochs, self.end_offset):
             if piece.batch is not None:
-                self.note(piece.position, piece.base_offset, piece.header, index_interval_bytes)
+                self.index_batch(piece.position, piece.base_offset, piece.header, index_interval_bytes)
 
-    def trusted_start(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
+    def truncate_index(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, int]:
         """Remove index entries from `offset` on, and return (position, offset) of the last indexed valid batch."""
         self._index_checked = True
         number, entry = self._last_valid_entry(offset - 1, epochs)
         self._reset_index(number + 1)
         if entry is None:
             return 0, self.base_offset
-        self.first_timestamp = _TIMESTAMP.unpack_from(self.view(0, HEADER_BYTES), MAX_TIMESTAMP_POSITION)[0]
+        self.first_timestamp = _TIMESTAMP.unpack_from(self.read_bytes(0, HEADER_BYTES), MAX_TIMESTAMP_POSITION)[0]
         self.max_timestamp, self.max_timestamp_offset = entry.max_timestamp, entry.max_timestamp_offset
         return entry.position, entry.offset
 
-    def _last_valid_entry(self, offset: int, epochs: EpochHistory) -> tuple[int, IndexEntry | None]:
+    def _last_valid_entry(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, IndexEntry | None]:
         """Return the last index entry not above `offset` whose batch is valid, and its number; (-1, None) if none."""
         try:
-            number = self.index.floor_offset(offset)
+            number = self.index.find_entry_by_offset(offset)
             while number >= 0:
                 entry = self.index.entry(number)
-                view = self.view_of_batch(entry.position)
-                if batch_at(view, 0, entry.offset, epochs.range_at(entry.offset)[0]) is not None:
+                view = self.read_batch_bytes(entry.position)
+                if validate_batch(view, 0, entry.offset, epochs.epoch_at(entry.offset)[0]) is not None:
                     return number, entry
                 number -= 1
-        except IndexDamaged:
+        except CorruptIndexError:
             pass
         return -1, None
 
     def _reset_index(self, entries_kept: int) -> None:
-        self.index.keep(entries_kept)
+        self.index.truncate_to_entries(entries_kept)
         self._unindexed_bytes = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
 
-    def start_for(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
+    def find_indexed_batch(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, int]:
         """Return (position, offset) of an indexed batch at or before `offset`."""
         position = self._read_positions.get(offset)
         if position is not None:
             return position, offset
-        entry = self._find_entry(lambda: self.index.floor_offset(offset), epochs)
+        entry = self._find_entry(lambda: self.index.find_entry_by_offset(offset), epochs)
         return (entry.position, entry.offset) if entry is not None else (0, self.base_offset)
 
-    def _find_entry(self, find: Callable[[], int], epochs: EpochHistory) -> IndexEntry | None:
-        self.check_index(epochs)
+    def _find_entry(self, find: Callable[[], int], epochs: LeaderEpochHistory) -> IndexEntry | None:
+        self.ensure_index(epochs)
         try:
             number = find()
             return self.index.entry(number) if number >= 0 else None
-        except IndexDamaged:
+        except CorruptIndexError:
             self.rebuild_index(epochs)
             number = find()
             return self.index.entry(number) if number >= 0 else None
 
     def _remember_position(self, offset: int, position: int) -> None:
-        if len(self._read_positions) >= HINTS_MAX:
+        if len(self._read_positions) >= READ_POSITIONS_MAX:
             self._read_positions.clear()
         self._read_positions[offset] = position
 
     # -- bytes --------------------------------------------------------------------------------------------------------
 
-    def view(self, position: int, size: int) -> memoryview:
+    def read_bytes(self, position: int, size: int) -> memoryview:
         """Return up to `size` bytes of the segment from `position` on."""
         return memoryview(self.file.pread(max(0, min(size, self.size - position)), position))
 
     def _extend_view(self, view: memoryview, position: int) -> memoryview | None:
         """Return a longer view from `position` on if the batch there exceeds `view`, otherwise None."""
         left = self.size - position
-        size = max(claimed_size(view, 0), min(READ_AHEAD_BYTES, left))
+        size = max(declared_batch_size(view, 0), min(READ_AHEAD_BYTES, left))
         if len(view) < size <= min(left, FRAME_BYTES_MAX):
-            longer = self.view(position, size)
+            longer = self.read_bytes(position, size)
             return longer if len(longer) > len(view) else None  # the file may have been truncated externally
         return None
 
-    def view_of_batch(self, position: int) -> memoryview:
+    def read_batch_bytes(self, position: int) -> memoryview:
         """Return the bytes from `position` on, at least up to the declared size of the batch if the file has them."""
-        view = self.view(position, READ_AHEAD_BYTES)
+        view = self.read_bytes(position, READ_AHEAD_BYTES)
         return self._extend_view(view, position) or view

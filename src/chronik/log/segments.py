@@ -5,26 +5,26 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.files import FileCache
 from chronik.log.compaction import Compaction
 from chronik.log.config import LogConfig
 from chronik.log.files.index import ENTRY_BYTES
-from chronik.log.segment import Segment
-from chronik.log.swaps import Swaps
-from chronik.log.sync import Unsynced
+from chronik.log.segment import LogSegment
+from chronik.log.segment_swaps import SegmentSwaps
+from chronik.log.sync import PendingSync
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.varint import INT32_MAX
 
 
-class Segments:
+class LogSegments:
     """The segments of a log in order. The last one is the active segment, to which batches are appended."""
 
     __slots__ = ("_cache", "_directory", "_unsynced", "all", "swaps")
 
-    def __init__(self, cache: FileCache, directory: str, unsynced: Unsynced, segments: list[Segment]) -> None:
+    def __init__(self, cache: FileCache, directory: str, unsynced: PendingSync, segments: list[LogSegment]) -> None:
         self.all = segments
-        self.swaps = Swaps(cache, directory, unsynced)
+        self.swaps = SegmentSwaps(cache, directory, unsynced)
         self._cache = cache
         self._directory = directory
         self._unsynced = unsynced
@@ -33,20 +33,20 @@ class Segments:
     def size(self) -> int:
         return sum(segment.size for segment in self.all)
 
-    def number_of(self, offset: int) -> int:
+    def index_of(self, offset: int) -> int:
         """Return the index of the segment that contains `offset`, if any does."""
         return max(0, bisect_right(self.all, offset, key=_base_offset) - 1)
 
-    def start(self, base_offset: int) -> Segment:
+    def create_active(self, base_offset: int) -> LogSegment:
         """Create a new active segment. Its first append creates the file."""
         if not self.all:
-            for parent in self._cache.files.make_folder(self._directory):
-                self._unsynced.add_folder(parent)
-        segment = Segment(self._cache, self._directory, base_offset)
+            for parent in self._cache.files.make_directory(self._directory):
+                self._unsynced.add_directory(parent)
+        segment = LogSegment(self._cache, self._directory, base_offset)
         self.all.append(segment)
         return segment
 
-    def is_full(self, config: LogConfig, size: int, headers: Sequence[BatchHeader], end_offset: int) -> bool:
+    def should_roll(self, config: LogConfig, size: int, headers: Sequence[BatchHeader], end_offset: int) -> bool:
         """Return whether an append of this size, up to `end_offset`, must roll the active segment."""
         active = self.all[-1]
         return active.size > 0 and (
@@ -56,66 +56,66 @@ class Segments:
             or len(active.index) * ENTRY_BYTES >= config.segment_index_bytes
         )
 
-    def reserve_room(self, segment_bytes: int) -> None:
+    def preallocate_active(self, segment_bytes: int) -> None:
         """Preallocate space in the active segment's file before a sync. Not called before the last sync."""
-        lengthened = self.all[-1].reserve_room(segment_bytes) if self.all else None
+        lengthened = self.all[-1].preallocate(segment_bytes) if self.all else None
         if lengthened is not None:
             self._unsynced.add_file(lengthened)
 
-    def release_room(self) -> None:
+    def trim_active(self) -> None:
         """Trim the preallocated space of an active segment that is being closed.
 
         Recovery trusts the length of closed segments, so it must be durable before later records are acknowledged.
         """
-        cut = self.all[-1].release_room()
+        cut = self.all[-1].trim()
         if cut is not None:
             self._unsynced.add_file(cut)
 
-    def drop_before(self, start_offset: int, delete_delay_ms: int) -> None:
+    def delete_before(self, start_offset: int, delete_delay_ms: int) -> None:
         """Delete the segments that end at or below the log start offset, except for the active one."""
         number = 0
         while number < len(self.all) - 1 and self.all[number].end_offset <= start_offset:
             number += 1
         if number and self.swaps:
-            self.swaps.settle(delete_delay_ms)
+            self.swaps.complete_all(delete_delay_ms)
         self._schedule_deletion(self.all[:number], delete_delay_ms)
         del self.all[:number]
 
-    def drop_from(self, number: int, delete_delay_ms: int) -> None:
+    def delete_from(self, number: int, delete_delay_ms: int) -> None:
         """Delete the segment with this index and all after it."""
         self._schedule_deletion(self.all[number:], delete_delay_ms)
         del self.all[number:]
 
-    def exchange(self, compaction: Compaction) -> bool:
+    def replace_compacted(self, compaction: Compaction) -> bool:
         """Replace segments with their compacted versions. Return False if some source segments were deleted since."""
         for cleaned in compaction.results:
-            first = self.number_of(cleaned.segment.base_offset)
+            first = self.index_of(cleaned.segment.base_offset)
             last = first + len(cleaned.sources)
             if self.all[first:last] != cleaned.sources:
                 return False
-            self.swaps.begin(cleaned.segment, cleaned.sources)
+            self.swaps.start(cleaned.segment, cleaned.sources)
             self.all[first:last] = [cleaned.segment]
         return True
 
     def close(self) -> None:
         for segment in self.all:
-            self._cache.forget(segment.log_path)
-            self._cache.forget(segment.index.path)
+            self._cache.close_file(segment.log_path)
+            self._cache.close_file(segment.index.path)
 
-    def _schedule_deletion(self, segments: list[Segment], delete_delay_ms: int) -> None:
-        invariant(not segments or not self.swaps, "segments must not be deleted during a segment swap")
+    def _schedule_deletion(self, segments: list[LogSegment], delete_delay_ms: int) -> None:
+        check_invariant(not segments or not self.swaps, "segments must not be deleted during a segment swap")
         for segment in segments:
-            self._unsynced.doom(self._directory, segment.log_path, delete_delay_ms)
-            self._unsynced.doom(self._directory, segment.index.path, delete_delay_ms)
+            self._unsynced.schedule_deletion(self._directory, segment.log_path, delete_delay_ms)
+            self._unsynced.schedule_deletion(self._directory, segment.index.path, delete_delay_ms)
 
 
-def _is_expired(active: Segment, config: LogConfig, headers: Sequence[BatchHeader]) -> bool:
+def _is_expired(active: LogSegment, config: LogConfig, headers: Sequence[BatchHeader]) -> bool:
     """Return whether the segment is older than `segment.ms`, measured by record timestamps as in Kafka."""
     if active.first_timestamp < 0:
         return False
     age_ms = max(header.max_timestamp for header in headers) - active.first_timestamp
-    return age_ms > config.segment_ms or (config.compacts and age_ms > config.max_compaction_lag_ms)
+    return age_ms > config.segment_ms or (config.is_compaction_enabled and age_ms > config.max_compaction_lag_ms)
 
 
-def _base_offset(segment: Segment) -> int:
+def _base_offset(segment: LogSegment) -> int:
     return segment.base_offset

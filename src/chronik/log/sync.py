@@ -7,24 +7,24 @@ import msgspec
 from chronik.clock import Clock
 from chronik.files import File, FileCache, FileSystem
 from chronik.log.files import names
-from chronik.log.files.offset_file import OffsetFile
+from chronik.log.files.checkpoints import OffsetCheckpointFile
 
 
-class SyncTicket(msgspec.Struct, eq=False):
+class SyncTask(msgspec.Struct, eq=False):
     """A task that makes all changes of a log durable that were made before the task was created."""
 
     storage: FileSystem
     end_offset: int
     files: list[File]
-    folders: list[str]
-    doomed: list[str]
-    offsets: list[tuple[OffsetFile, int]]
+    directories: list[str]
+    deletable_paths: list[str]
+    checkpoints: list[tuple[OffsetCheckpointFile, int]]
     """Checkpoints to write. They are written last because they refer to data that must be durable before."""
 
     @property
-    def is_plain(self) -> bool:
+    def is_single_file(self) -> bool:
         """Whether the task only syncs one file."""
-        return len(self.files) == 1 and not (self.folders or self.offsets or self.doomed)
+        return len(self.files) == 1 and not (self.directories or self.checkpoints or self.deletable_paths)
 
     def run(self) -> None:
         """Sync the files and directories, write the checkpoints and delete files. Blocks on the disk.
@@ -34,15 +34,15 @@ class SyncTicket(msgspec.Struct, eq=False):
         """
         for unsynced in self.files:
             unsynced.fdatasync()
-        for directory in self.folders:
-            self.storage.sync_folder(directory)
-        for file, offset in self.offsets:
+        for directory in self.directories:
+            self.storage.sync_directory(directory)
+        for file, offset in self.checkpoints:
             file.write(offset)
-        for path in self.doomed:
+        for path in self.deletable_paths:
             self.storage.remove(path)
 
 
-class Unsynced:
+class PendingSync:
     """The files and directories that the next sync task syncs, and the files that it deletes."""
 
     __slots__ = ("_cache", "_clock", "_directories", "_doomed", "_files")
@@ -62,33 +62,33 @@ class Unsynced:
     def add_file(self, file: File) -> None:
         self._files[file] = None
 
-    def add_folder(self, directory: str) -> None:
+    def add_directory(self, directory: str) -> None:
         self._directories[directory] = None
 
-    def forget(self, path: str) -> None:
+    def discard_file(self, path: str) -> None:
         """Close a file that is about to be renamed or deleted and needs no sync any more."""
-        self._cache.forget(path)
+        self._cache.close_file(path)
         self._files = {file: None for file in self._files if file.path != path}
 
-    def doom(self, directory: str, path: str, delay_ms: int) -> None:
+    def schedule_deletion(self, directory: str, path: str, delay_ms: int) -> None:
         """Rename a file to `….deleted`, and let a later sync task delete it.
 
         Deleting a large file can take long.
         """
-        self.forget(path)
+        self.discard_file(path)
         if self._cache.files.exists(path):
             self._cache.files.rename(path, path + names.DELETED)
-            self.add_folder(directory)
+            self.add_directory(directory)
             self._doomed.append((self._clock.now_ms() + delay_ms, path + names.DELETED))
 
-    def begin(self, end_offset: int, offsets: list[tuple[OffsetFile, int]]) -> SyncTicket:
+    def create_task(self, end_offset: int, offsets: list[tuple[OffsetCheckpointFile, int]]) -> SyncTask:
         """Return a sync task for all pending changes."""
         now_ms = self._clock.now_ms()
-        ticket = SyncTicket(
+        ticket = SyncTask(
             self._cache.files,
             end_offset,
             # Files that a truncation has synced since are skipped; they may be closed by now.
-            [file for file in self._files if file.unsynced],
+            [file for file in self._files if file.has_unsynced_writes],
             list(self._directories),
             [path for due_ms, path in self._doomed if due_ms <= now_ms],
             offsets,
@@ -100,9 +100,9 @@ class Unsynced:
         self._doomed = [doomed for doomed in self._doomed if doomed[0] > now_ms]
         return ticket
 
-    def complete(self, ticket: SyncTicket) -> None:
+    def complete_task(self, ticket: SyncTask) -> None:
         """Record that a sync task has run."""
         for file in ticket.files:
             self._cache.unpin(file)
-        for offset_file, offset in ticket.offsets:
-            offset_file.stored = offset
+        for offset_file, offset in ticket.checkpoints:
+            offset_file.stored_offset = offset

@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.metadata.commands.envelope import Command, Envelope
 from chronik.metadata.delta import Delta
+from chronik.metadata.errors import CommandRejectedError
 from chronik.metadata.handlers import (
     acls,
     brokers,
@@ -27,9 +28,8 @@ from chronik.metadata.handlers import (
     users,
 )
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
-from chronik.metadata.rejection import Rejected
-from chronik.metadata.sessions import answer_known
+from chronik.metadata.records import ApplyResult
+from chronik.metadata.sessions import find_known_result
 from chronik.metadata.writer import ImageWriter
 
 HANDLERS: Final = (
@@ -47,37 +47,37 @@ HANDLERS: Final = (
 )
 
 
-class Applied(NamedTuple):
+class AppliedCommand(NamedTuple):
     """The result of a command and the delta that it produced."""
 
-    result: Result
+    result: ApplyResult
     delta: Delta
 
 
-def apply(image: Image, envelope: Envelope, index: int) -> Applied:
+def apply(image: Image, envelope: Envelope, index: int) -> AppliedCommand:
     """Apply the command at `index` of the metadata log.
 
     A command that was applied before returns its first result again.
     """
-    invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
+    check_invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
     writer = ImageWriter(image)
     session = image.session(envelope.node_id)
-    result = answer_known(session, envelope.incarnation, envelope.sequence)
+    result = find_known_result(session, envelope.incarnation, envelope.sequence)
     if result is None:
         result = _handle(writer, envelope.command, index)
-        writer.remember(envelope.node_id, envelope.incarnation, envelope.sequence, envelope.answered, result)
-    return Applied(result, writer.finish(index))
+        writer.store_result(envelope.node_id, envelope.incarnation, envelope.sequence, envelope.answered, result)
+    return AppliedCommand(result, writer.finish(index))
 
 
-def skip(image: Image, index: int) -> None:
+def skip_entry(image: Image, index: int) -> None:
     """Skip a log entry without a command, such as the empty entry at the start of a Raft term."""
-    invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
+    check_invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
     ImageWriter(image).finish(index)
 
 
-def _handle(writer: ImageWriter, command: Command, index: int) -> Result:
+def _handle(writer: ImageWriter, command: Command, index: int) -> ApplyResult:
     try:
         return replace(HANDLERS[type(command)](writer, command, index), index=index)
-    except Rejected as rejected:
-        invariant(not writer.touched, f"{type(command).__name__} was rejected after it had changed the image")
-        return Result(rejected.code, rejected.message, index=index)
+    except CommandRejectedError as rejected:
+        check_invariant(not writer.has_changes, f"{type(command).__name__} was rejected after it had changed the image")
+        return ApplyResult(rejected.code, rejected.message, index=index)

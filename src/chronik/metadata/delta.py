@@ -22,7 +22,7 @@ STEP_RECORDS: Final = 100
 """The number of records compared between two yields: 1 to 2 µs each, well below a slice of the event loop."""
 
 
-class Change(NamedTuple, Generic[T]):
+class RecordChange(NamedTuple, Generic[T]):
     """A record before and after a change. `old` is None for a created record, `new` is None for a deleted one."""
 
     old: T | None
@@ -45,10 +45,10 @@ class Delta(msgspec.Struct, frozen=True):
     """
 
     index: int
-    topics: tuple[Change[Topic], ...] = ()
-    brokers: tuple[Change[Broker], ...] = ()
-    nodes: tuple[Change[Node], ...] = ()
-    groups: tuple[Change[Group], ...] = ()
+    topics: tuple[RecordChange[Topic], ...] = ()
+    brokers: tuple[RecordChange[Broker], ...] = ()
+    nodes: tuple[RecordChange[Node], ...] = ()
+    groups: tuple[RecordChange[Group], ...] = ()
     broker_configs: tuple[int, ...] = ()
     """Ids of brokers (or CLUSTER_DEFAULT) whose dynamic configs changed."""
     group_configs: tuple[str, ...] = ()
@@ -58,8 +58,8 @@ class Delta(msgspec.Struct, frozen=True):
     checkpoints: tuple[str, ...] = ()
     """Names of topics in which only high watermarks and log start offsets changed."""
     features: tuple[str, ...] = ()
-    transactions: tuple[Change[Transaction], ...] = ()
-    acls: tuple[Change[Acl], ...] = ()
+    transactions: tuple[RecordChange[Transaction], ...] = ()
+    acls: tuple[RecordChange[Acl], ...] = ()
     quotas: tuple[Entity, ...] = ()
     users: tuple[str, ...] = ()
     """Names of users whose credentials changed."""
@@ -82,9 +82,9 @@ class Delta(msgspec.Struct, frozen=True):
         )
 
 
-def difference(old: Image, new: Image) -> Delta:
+def diff_images(old: Image, new: Image) -> Delta:
     """Return the delta between two images. At start-up, `old` is an empty image."""
-    steps = difference_in_steps(old, new)
+    steps = diff_images_in_steps(old, new)
     while True:
         try:
             next(steps)
@@ -93,16 +93,16 @@ def difference(old: Image, new: Image) -> Delta:
             return delta
 
 
-def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
+def diff_images_in_steps(old: Image, new: Image) -> Steps[Delta]:
     """Return the delta between two images, yielding regularly. The images must not change in the meantime."""
-    topics = yield from _changes(old.held_topics, new.held_topics)
+    topics = yield from _changes(old.all_topics_by_id, new.all_topics_by_id)
     brokers = yield from _changes(old.brokers, new.brokers)
     nodes = yield from _changes(old.nodes, new.nodes)
     groups = yield from _changes(old.groups, new.groups)
     transactions = yield from _changes(old.transactions, new.transactions)
     return Delta(
         index=new.applied_index,
-        topics=in_order(topics),
+        topics=sort_topic_changes(topics),
         brokers=tuple(brokers),
         nodes=tuple(nodes),
         groups=tuple(groups),
@@ -117,12 +117,12 @@ def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
     )
 
 
-def in_order(changes: Iterable[Change[Topic]]) -> tuple[Change[Topic], ...]:
+def sort_topic_changes(changes: Iterable[RecordChange[Topic]]) -> tuple[RecordChange[Topic], ...]:
     """Sort topic changes by name, deletions first, so that a name is free before a new topic uses it."""
     return tuple(sorted(changes, key=_deletions_then_names))
 
 
-def _deletions_then_names(change: Change[Topic]) -> tuple[bool, str]:
+def _deletions_then_names(change: RecordChange[Topic]) -> tuple[bool, str]:
     topic = change.new or change.old
     assert topic is not None
     return (not change.deleted, topic.name)
@@ -139,17 +139,17 @@ def _changed_keys(old: Mapping[K, object], new: Mapping[K, object]) -> Steps[tup
     return tuple(sorted(changed))
 
 
-def _changes(old: Mapping[K, T], new: Mapping[K, T]) -> Steps[list[Change[T]]]:
+def _changes(old: Mapping[K, T], new: Mapping[K, T]) -> Steps[list[RecordChange[T]]]:
     keys = yield from _changed_keys(old, new)
-    return [Change(old.get(key), new.get(key)) for key in keys]
+    return [RecordChange(old.get(key), new.get(key)) for key in keys]
 
 
-def _changed_acls(old: Image, new: Image) -> Steps[tuple[Change[Acl], ...]]:
+def _changed_acls(old: Image, new: Image) -> Steps[tuple[RecordChange[Acl], ...]]:
     changes = []
     for before, after in ((old.acls, new.acls), (new.acls, old.acls)):
         for count, acl in enumerate(before):
             if acl not in after:
-                changes.append(Change(acl, None) if after is new.acls else Change(None, acl))
+                changes.append(RecordChange(acl, None) if after is new.acls else RecordChange(None, acl))
             if count % STEP_RECORDS == 0:
                 yield
     return tuple(changes)

@@ -28,12 +28,12 @@ def elect(partition: Partition, isr: tuple[int, ...], brokers: Brokers) -> int:
     return NO_LEADER
 
 
-def elect_uncleanly(partition: Partition, brokers: Brokers) -> int:
+def elect_unclean_leader(partition: Partition, brokers: Brokers) -> int:
     """Return any online replica, or NO_LEADER.
 
     A replica that is still being added is the last choice: it has the fewest records.
     """
-    leader = elect(partition, partition.original, brokers)
+    leader = elect(partition, partition.original_replicas, brokers)
     return leader if leader != NO_LEADER else elect(partition, partition.replicas, brokers)
 
 
@@ -57,7 +57,7 @@ def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Par
     """Return the partition after a restart of `broker_id`, which may have lost unsynced records."""
     if broker_id not in partition.isr:
         return partition
-    isr = without(partition.isr, broker_id) or partition.isr
+    isr = remove_member(partition.isr, broker_id) or partition.isr
     if partition.leader in (broker_id, NO_LEADER):
         return with_leader(partition, isr, elect(partition, isr, brokers))
     return with_isr(partition, isr)
@@ -83,7 +83,7 @@ def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> P
     """
     if broker_id not in partition.isr:
         return partition
-    isr = without(partition.isr, broker_id)
+    isr = remove_member(partition.isr, broker_id)
     if partition.leader == broker_id:
         return with_leader(partition, isr, elect(partition, isr, brokers))
     return with_isr(partition, isr)
@@ -93,7 +93,7 @@ def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Par
     """Return the partition after `broker_id` was fenced: it leads nothing and stays only as the last ISR member."""
     if broker_id not in partition.isr:
         return partition
-    isr = without(partition.isr, broker_id) or partition.isr
+    isr = remove_member(partition.isr, broker_id) or partition.isr
     if partition.leader == broker_id:
         return with_leader(partition, isr, elect(partition, isr, brokers))
     return partition if isr == partition.isr else with_isr(partition, isr)
@@ -107,7 +107,7 @@ def after_return(partition: Partition, broker_id: int, brokers: Brokers) -> Part
     return partition if leader == NO_LEADER else with_leader(partition, partition.isr, leader)
 
 
-def after_maintenance_began(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
+def after_maintenance_start(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
     """Return the partition after `broker_id` entered maintenance: another ISR member takes over if possible."""
     if partition.leader != broker_id:
         return after_return(partition, broker_id, brokers)
@@ -115,6 +115,6 @@ def after_maintenance_began(partition: Partition, broker_id: int, brokers: Broke
     return partition if leader in (broker_id, NO_LEADER) else with_leader(partition, partition.isr, leader)
 
 
-def without(members: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
+def remove_member(members: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
     """Return `members` without `broker_id`."""
     return tuple(member for member in members if member != broker_id)

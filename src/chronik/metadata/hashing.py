@@ -12,18 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
-from chronik.metadata.levels import written
+from chronik.metadata.levels import omit_default_fields
 from chronik.metadata.records import (
+    ApplyResult,
     Broker,
     CommittedOffset,
     Node,
     Partition,
-    Result,
     Topic,
     Transaction,
     TransactionPartition,
 )
-from chronik.metadata.sessions import Session, SessionRecord
+from chronik.metadata.sessions import CommandSession, SessionRecord
 
 HASH_BITS: Final = 128
 HASH_MASK: Final = (1 << HASH_BITS) - 1
@@ -43,17 +43,17 @@ def record_hash(*key_and_value: Any) -> int:
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
 
 
-def offset_digest(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> bytes:
+def committed_offset_digest(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> bytes:
     """Return the hash of a committed offset as little-endian bytes, the form in which the offset table stores it."""
     return blake2b(_encode((OFFSET, group_id, topic, partition, committed)), digest_size=HASH_BITS // 8).digest()
 
 
 def node_hash(node: Node) -> int:
-    return record_hash(NODE, written(node))
+    return record_hash(NODE, omit_default_fields(node))
 
 
 def broker_hash(broker: Broker) -> int:
-    return record_hash(BROKER, written(broker))
+    return record_hash(BROKER, omit_default_fields(broker))
 
 
 def topic_hash(topic: Topic) -> int:
@@ -89,9 +89,9 @@ def transaction_partitions_hash(transactional_id: str, partitions: Iterable[Tran
     return sum(record_hash(TRANSACTION_PARTITION, transactional_id, partition) for partition in partitions)
 
 
-def session_hash(session: Session | SessionRecord) -> int:
+def session_hash(session: CommandSession | SessionRecord) -> int:
     return record_hash(SESSION, session.node_id, session.incarnation, session.floor, session.past)
 
 
-def results_hash(node_id: int, results: Iterable[tuple[int, Result]]) -> int:
+def results_hash(node_id: int, results: Iterable[tuple[int, ApplyResult]]) -> int:
     return sum(record_hash(SESSION_RESULT, node_id, sequence, result) for sequence, result in results)

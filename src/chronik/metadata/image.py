@@ -12,13 +12,12 @@ from typing import Final, NamedTuple
 
 from chronik.metadata.names import coordinator_partition
 from chronik.metadata.offsets import FrozenOffsets, GroupOffsets, OffsetSizes, OffsetTable
-from chronik.metadata.partition_index import PartitionIndex
 from chronik.metadata.records import (
     Acl,
     Broker,
     CommittedOffset,
     Group,
-    Import,
+    ImportState,
     Node,
     Partition,
     SaltSecret,
@@ -27,10 +26,11 @@ from chronik.metadata.records import (
     Topic,
     Transaction,
 )
-from chronik.metadata.security.quotas import Entity, Values
+from chronik.metadata.replica_index import ReplicaIndex
+from chronik.metadata.security.quotas import Entity, QuotaValues
 from chronik.metadata.security.users import UserTable
-from chronik.metadata.sessions import Session, SessionRecord
-from chronik.metadata.transactions import Staged, StagedOffsets, TransactionTable
+from chronik.metadata.sessions import CommandSession, SessionRecord
+from chronik.metadata.transactions import StagedByPartition, StagedOffsetTable, TransactionTable
 
 HASHES_KEPT: Final = 1024
 """The number of recent (index, state hash) pairs kept, to compare nodes whose applied indexes differ."""
@@ -51,21 +51,21 @@ class Image:
         self._topics: dict[str, Topic] = {}
         self._held_topics: dict[bytes, Topic] = {}
         self._topics_by_id = self._held_topics  # a separate dict only during an import
-        self._partition_index = PartitionIndex()
+        self._partition_index = ReplicaIndex()
         self._importing: dict[str, Topic] = {}
-        self._import: Import | None = None
+        self._import: ImportState | None = None
         self._names_by_metric: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
         self._group_configs: dict[str, dict[str, str]] = {}
         self._offsets = OffsetTable()
         self._transactions = TransactionTable()
-        self._staged = StagedOffsets()
+        self._staged = StagedOffsetTable()
         self._commits_hold = 0
         self._users = UserTable()
         self._salt_secret = b""
         self._acls: dict[Acl, None] = {}
-        self._quotas: dict[Entity, Values] = {}
-        self._sessions: dict[int, Session] = {}
+        self._quotas: dict[Entity, QuotaValues] = {}
+        self._sessions: dict[int, CommandSession] = {}
         self._hashes: deque[tuple[int, int]] = deque(maxlen=HASHES_KEPT)
 
     @property
@@ -114,13 +114,13 @@ class Image:
         return self._topics_by_id
 
     @property
-    def held_topics(self) -> Mapping[bytes, Topic]:
+    def all_topics_by_id(self) -> Mapping[bytes, Topic]:
         """Return all topics by id, including those of an unfinished import."""
         return self._held_topics
 
-    def topics_on(self, broker_id: int) -> list[Topic]:
+    def topics_on_broker(self, broker_id: int) -> list[Topic]:
         """Return the topics with a replica on the broker, including those of an unfinished import."""
-        return [self._held_topics[topic_id] for topic_id in self._partition_index.topics_on(broker_id)]
+        return [self._held_topics[topic_id] for topic_id in self._partition_index.topics_on_broker(broker_id)]
 
     def replica_count(self, broker_id: int) -> int:
         """Return the number of replicas assigned to the broker."""
@@ -131,16 +131,16 @@ class Image:
         return [self._held_topics[topic_id] for topic_id in self._partition_index.leaderless_topics()]
 
     @property
-    def importing(self) -> Mapping[str, Topic]:
+    def importing_topics(self) -> Mapping[str, Topic]:
         """Return the topics of the unfinished import by name. Clients cannot see them."""
         return self._importing
 
     @property
-    def imported(self) -> Import | None:
+    def latest_import(self) -> ImportState | None:
         """Return the current or latest import."""
         return self._import
 
-    def coordinating_partition(self, topic: str, key: str) -> Partition | None:
+    def find_coordinator_partition(self, topic: str, key: str) -> Partition | None:
         """Return the system topic's partition whose leader coordinates `key`, or None if the topic does not exist."""
         found = self._topics.get(topic)
         return None if found is None else found.partitions[coordinator_partition(key, len(found.partitions))]
@@ -174,20 +174,20 @@ class Image:
         """Return an iterator over the groups that have committed offsets."""
         return self._offsets.group_ids()
 
-    def groups_with_offsets_of(self, topic: str) -> list[str]:
+    def groups_with_offsets_of_topic(self, topic: str) -> list[str]:
         """Return the groups that have committed offsets of the topic."""
-        return self._offsets.group_ids_of(topic)
+        return self._offsets.group_ids_with_topic(topic)
 
     @property
     def transactions(self) -> Mapping[str, Transaction]:
         """Return the records of all transactional ids, with or without an open transaction."""
         return self._transactions.by_id
 
-    def transaction_of(self, producer_id: int) -> Transaction | None:
+    def transaction_by_producer(self, producer_id: int) -> Transaction | None:
         """Return the record of the transactional id that currently owns the producer id, or None."""
-        return self._transactions.of_producer(producer_id)
+        return self._transactions.by_producer(producer_id)
 
-    def transactions_with(self, topic_id: bytes) -> list[Transaction]:
+    def transactions_with_topic(self, topic_id: bytes) -> list[Transaction]:
         """Return the transactions that contain partitions of the topic."""
         return self._transactions.with_topic(topic_id)
 
@@ -200,16 +200,16 @@ class Image:
         """Return the number of partitions in all transactions together."""
         return self._transactions.partition_count
 
-    def staged(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
+    def staged_offsets(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
         """Return the group's offsets in open transactions, by producer id."""
         return self._staged.group(group_id)
 
-    def is_staged(self, group_id: str, topic: str, partition: int) -> bool:
+    def has_staged_offset(self, group_id: str, topic: str, partition: int) -> bool:
         """Return whether an open transaction may change the committed offset of the partition (an unstable offset)."""
         return any((topic, partition) in offsets for offsets in self._staged.group(group_id).values())
 
     @property
-    def commits_hold(self) -> int:
+    def commit_hold_index(self) -> int:
         """Return the log index of the active hold on transaction commits, or 0."""
         return self._commits_hold
 
@@ -219,7 +219,7 @@ class Image:
         return self._acls
 
     @property
-    def quotas(self) -> Mapping[Entity, Values]:
+    def quotas(self) -> Mapping[Entity, QuotaValues]:
         """Return the quotas by entity."""
         return self._quotas
 
@@ -241,11 +241,11 @@ class Image:
         """Return the secret from which salts for unknown users are derived; empty until the first user is created."""
         return self._salt_secret
 
-    def name_with_metric(self, metric: str) -> str | None:
+    def topic_with_metric_name(self, metric: str) -> str | None:
         """Return the topic whose name equals `metric` when '.' and '_' are not distinguished."""
         return self._names_by_metric.get(metric)
 
-    def session(self, node_id: int) -> Session | None:
+    def session(self, node_id: int) -> CommandSession | None:
         """Return the command session of a node, or None."""
         return self._sessions.get(node_id)
 
@@ -275,15 +275,15 @@ class Image:
             transactions=dict(self._transactions.by_id),
             staged=self._staged.copy(),
             commits_hold=self._commits_hold,
-            users=(*map(SaltSecret, filter(None, [self._salt_secret])), *self._users.all()),
+            users=(*map(SaltSecret, filter(None, [self._salt_secret])), *self._users.all_credentials()),
             acls=tuple(self._acls),
             quotas=dict(self._quotas),
-            sessions=tuple(SessionRecord.of(self._sessions[node_id]) for node_id in sorted(self._sessions)),
+            sessions=tuple(SessionRecord.from_session(self._sessions[node_id]) for node_id in sorted(self._sessions)),
         )
 
-    def parts(self) -> list[object]:
+    def releasable_parts(self) -> list[object]:
         """Return the objects that hold most of the image's memory, so that they can be freed one by one."""
-        return [*self._held_topics.values(), *self._groups.values(), *self._offsets.parts()]
+        return [*self._held_topics.values(), *self._groups.values(), *self._offsets.releasable_parts()]
 
 
 class FrozenImage(NamedTuple):
@@ -299,14 +299,14 @@ class FrozenImage(NamedTuple):
     features: Mapping[str, int]
     topics: Mapping[str, Topic]
     """All topics by name, including those of an unfinished import."""
-    imported: Import | None
+    imported: ImportState | None
     groups: Mapping[str, Group]
     group_configs: Mapping[str, Mapping[str, str]]
     offsets: FrozenOffsets
     transactions: Mapping[str, Transaction]
-    staged: list[tuple[str, int, Staged]]
+    staged: list[tuple[str, int, StagedByPartition]]
     commits_hold: int
     users: tuple[SaltSecret | ScramCredential, ...]
     acls: tuple[Acl, ...]
-    quotas: Mapping[Entity, Values]
+    quotas: Mapping[Entity, QuotaValues]
     sessions: tuple[SessionRecord, ...]

@@ -22,22 +22,22 @@ import msgspec
 from chronik.errors import ChronikError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-FEATURE: Final = "chronik.version"
+FEATURE_NAME: Final = "chronik.version"
 """The name of the feature whose level is the cluster's level."""
 
-FIRST: Final = 1
+FIRST_LEVEL: Final = 1
 """The level of an image without a feature level."""
 
-TRANSACTIONS: Final = 2
+TRANSACTIONS_LEVEL: Final = 2
 """The first level with transactions."""
 
-GROWTH: Final = 3
+DYNAMIC_MEMBERSHIP_LEVEL: Final = 3
 """The first level at which the image defines the intended members and voters of the cluster."""
 
-SECURITY: Final = 4
+SECURITY_LEVEL: Final = 4
 """The first level with users, ACLs and quotas."""
 
-IMPORTED_GROUPS: Final = 5
+IMPORTED_GROUPS_LEVEL: Final = 5
 """The first level at which an import transfers groups and committed offsets in several commands."""
 
 LOWEST: int = 1
@@ -77,46 +77,46 @@ def added_fields(**field_levels: int) -> Callable[[AnyClass], AnyClass]:
     return declare
 
 
-class HasLevels(Protocol):
+class HasSupportedLevels(Protocol):
     """A broker with the range of feature levels that it supports."""
 
     @property
     def levels(self) -> tuple[int, int]: ...
 
 
-class LevelNotSupported(ChronikError):
+class UnsupportedLevelError(ChronikError):
     """The metadata requires a feature level that this version does not support. The node must stop."""
 
 
-def level_of(features: Mapping[str, int]) -> int:
+def cluster_level(features: Mapping[str, int]) -> int:
     """Return the feature level of the cluster."""
-    return features.get(FEATURE, FIRST)
+    return features.get(FEATURE_NAME, FIRST_LEVEL)
 
 
-def time_if_kept(features: Mapping[str, int], now_ms: int) -> int:
+def timestamp_if_supported(features: Mapping[str, int], now_ms: int) -> int:
     """Return the current time for a command field that exists from level 3 on, or -1 below that level."""
-    return now_ms if level_of(features) >= GROWTH else -1
+    return now_ms if cluster_level(features) >= DYNAMIC_MEMBERSHIP_LEVEL else -1
 
 
 # --- encoding -------------------------------------------------------------------------------------------------------
 
 
-def written(value: Any) -> Any:
+def omit_default_fields(value: Any) -> Any:
     """Return the value to encode for a struct: without trailing added fields that have their defaults."""
     if isinstance(value, tuple):
-        return [written(each) for each in value]
+        return [omit_default_fields(each) for each in value]
     added = FIELD_LEVELS.get(type(value))
     if added is None:
         return value
     names = list(value.__struct_fields__)
     while names[-1] in added and _has_default(value, names[-1]):
         names.pop()
-    fields = [written(getattr(value, name)) for name in names]
+    fields = [omit_default_fields(getattr(value, name)) for name in names]
     tag = value.__struct_config__.tag
     return fields if tag is None else [tag, *fields]
 
 
-def refuse_above(command: Any, level: int) -> None:
+def check_command_level(command: Any, level: int) -> None:
     """Check that a cluster at this feature level may accept the command.
 
     Raises:
@@ -126,7 +126,7 @@ def refuse_above(command: Any, level: int) -> None:
     if needed > level:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"{type(command).__name__} needs {FEATURE} {needed}, and the cluster is at {level}: once all nodes run a "
+            f"{type(command).__name__} needs {FEATURE_NAME} {needed}, and the cluster is at {level}: once all nodes run a "
             "version of Chronik that supports it, raise it with chronik cluster upgrade",
         )
 
@@ -134,8 +134,8 @@ def refuse_above(command: Any, level: int) -> None:
 def _needed(value: Any) -> int:
     """Return the lowest feature level that allows the value."""
     if isinstance(value, tuple):
-        return max(map(_needed, value), default=FIRST)
-    added, needed = FIELD_LEVELS.get(type(value)), CLASS_LEVELS.get(type(value), FIRST)
+        return max(map(_needed, value), default=FIRST_LEVEL)
+    added, needed = FIELD_LEVELS.get(type(value)), CLASS_LEVELS.get(type(value), FIRST_LEVEL)
     if added is None:
         return needed
     own = [level for field, level in added.items() if not _has_default(value, field)]
@@ -150,7 +150,7 @@ def _has_default(value: Any, field: str) -> bool:
 # --- supported levels -----------------------------------------------------------------------------------------------
 
 
-def founding_level(brokers: Mapping[int, HasLevels]) -> int:
+def bootstrap_level(brokers: Mapping[int, HasSupportedLevels]) -> int:
     """Return the highest level that this node and all registered brokers support, for a new cluster.
 
     Raises:
@@ -161,21 +161,25 @@ def founding_level(brokers: Mapping[int, HasLevels]) -> int:
     if level < max(low for low, _ in supported):
         names = ["this node", *brokers]
         ranges = ", ".join(f"{each} ({low} to {high})" for each, (low, high) in zip(names, supported, strict=True))
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"no {FEATURE} level is supported by all brokers: {ranges}")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"no {FEATURE_NAME} level is supported by all brokers: {ranges}"
+        )
     return level
 
 
-def not_updated(feature: str, level: int, fault: str) -> str:
+def format_update_error(feature: str, level: int, fault: str) -> str:
     """Return the error message of a rejected feature update in the format of Kafka's tools."""
     return f"Invalid update version {level} for feature {feature}. {fault}"
 
 
-def why_not_raised(features: Mapping[str, int], brokers: Mapping[int, HasLevels], level: int) -> str | None:
+def find_upgrade_obstacle(
+    features: Mapping[str, int], brokers: Mapping[int, HasSupportedLevels], level: int
+) -> str | None:
     """Return why the cluster's level cannot be raised to `level`, or None if it can.
 
     The message becomes part of command results and thus of the state hash: its wording must not change.
     """
-    current = level_of(features)
+    current = cluster_level(features)
     if level < current:
         return f"It is at {current} and is never lowered: what was written at that level could not be read any more."
     supported = [(broker_id, *brokers[broker_id].levels) for broker_id in sorted(brokers)]
@@ -187,43 +191,43 @@ def why_not_raised(features: Mapping[str, int], brokers: Mapping[int, HasLevels]
     )
 
 
-def why_not_registered(features: Mapping[str, int], broker_id: int, supported: tuple[int, int]) -> str | None:
+def find_registration_obstacle(features: Mapping[str, int], broker_id: int, supported: tuple[int, int]) -> str | None:
     """Return why a broker with this range of levels cannot register, or None if it can.
 
     The message becomes part of command results and thus of the state hash: its wording must not change.
     """
-    level = level_of(features)
+    level = cluster_level(features)
     if supported[0] <= level <= supported[1]:
         return None
     version = "a newer" if level > supported[1] else "an older"
     return (
-        f"broker {broker_id} supports {FEATURE} {supported[0]} to {supported[1]}, and the cluster is at {level}: "
+        f"broker {broker_id} supports {FEATURE_NAME} {supported[0]} to {supported[1]}, and the cluster is at {level}: "
         f"start it with {version} version of Chronik"
     )
 
 
-def refuse_unsupported(level: int, where: str) -> None:
+def check_level_supported(level: int, where: str) -> None:
     """Check that this version supports the feature level of `where`.
 
     Raises:
         UnsupportedLevelError: The level is too high.
     """
     if level > HIGHEST:
-        raise LevelNotSupported(
-            f"{where} is at {FEATURE} {level}, and this version of Chronik supports {HIGHEST} at most: "
+        raise UnsupportedLevelError(
+            f"{where} is at {FEATURE_NAME} {level}, and this version of Chronik supports {HIGHEST} at most: "
             "start the node with the newer version"
         )
 
 
-def level_told_by(data: bytes | memoryview, tag: int) -> int:
+def peek_level(data: bytes | memoryview, tag: int) -> int:
     """Return the feature level that a command or snapshot chunk sets, even if the rest of it cannot be decoded.
 
     `tag` is the tag of the entries that set a feature level.
     """
-    if FEATURE.encode() not in bytes(data):
-        return FIRST
+    if FEATURE_NAME.encode() not in bytes(data):
+        return FIRST_LEVEL
     try:
         entries = [each for each in msgspec.msgpack.decode(data, type=list) if isinstance(each, list)]
     except msgspec.DecodeError:  # reported when it is fully decoded
-        return FIRST
-    return max((each[2] for each in entries if each[:2] == [tag, FEATURE]), default=FIRST)
+        return FIRST_LEVEL
+    return max((each[2] for each in entries if each[:2] == [tag, FEATURE_NAME]), default=FIRST_LEVEL)

@@ -35,7 +35,7 @@ The cache takes a few megabytes at most; longer keys are not cached.
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-def name_fault(name: str) -> str | None:
+def find_name_error(name: str) -> str | None:
     """Return why `name` is not a valid topic name, or None if it is valid.
 
     The message becomes part of command results and thus of the state hash: its wording must not change.
@@ -51,7 +51,7 @@ def name_fault(name: str) -> str | None:
     return None
 
 
-def metric_name(name: str) -> str:
+def topic_metric_name(name: str) -> str:
     """Return the topic's name in metrics.
 
     Topics that differ only in '.' and '_' share it, so Kafka rejects the second one.

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.metadata.records import CommittedOffset
 
 OFFSET_BYTES: Final = 200
@@ -310,7 +310,7 @@ class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
         for name in sorted(ranges):
             yield name, _read(ranges[name])
 
-    def of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
+    def offsets_of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
         """Yield a topic's partitions and their offsets, sorted by partition."""
         number = self._topics.numbers.get(topic)
         return iter(()) if number is None else _read(_ranges(self._group, *_keys_of(number)))
@@ -370,7 +370,7 @@ class OffsetTable:
     def group_ids(self) -> Iterator[str]:
         return iter(self._groups)
 
-    def group_ids_of(self, topic: str) -> list[str]:
+    def group_ids_with_topic(self, topic: str) -> list[str]:
         """Return the groups that have committed offsets of the topic, by searching all groups."""
         found: list[str] = []
         number = self._topics.numbers.get(topic)
@@ -396,7 +396,7 @@ class OffsetTable:
         number = self._topics.numbers.get(topic)
         return None if group is None or number is None else _get(group, number << PARTITION_BITS | partition)
 
-    def parts(self) -> list[object]:
+    def releasable_parts(self) -> list[object]:
         """Return the objects that hold most of the table's memory."""
         return [chunk for group in self._groups.values() for chunk in _all(group)]
 
@@ -512,7 +512,9 @@ class OffsetTable:
         chunk_index = -1 if isinstance(group, _Chunk) else bisect_right(group.separators, key)
         keys = group.keys if isinstance(group, _Chunk) else group.chunks[chunk_index].keys
         index = bisect_left(keys, key)
-        invariant(index < len(keys) and keys[index] == key, f"group {group_id} has no offset of {topic}-{partition}")
+        check_invariant(
+            index < len(keys) and keys[index] == key, f"group {group_id} has no offset of {topic}-{partition}"
+        )
         if len(keys) == 1:
             return self._remove(group_id, key, key + 1)
         group = self._writable(group_id)

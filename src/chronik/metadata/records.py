@@ -16,21 +16,21 @@ from chronik.metadata.commands.acls import Acl
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint
 from chronik.metadata.commands.groups import GroupMember
 from chronik.metadata.commands.topics import NO_LEADER
-from chronik.metadata.commands.transactions import NO_PRODUCER, TransactionPartition
-from chronik.metadata.levels import FIRST, GROWTH, SECURITY, added_fields, since_level
+from chronik.metadata.commands.transactions import NO_PRODUCER_ID, TransactionPartition
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FIRST_LEVEL, SECURITY_LEVEL, added_fields, since_level
 from chronik.protocol.errors import ErrorCode
 
 __all__ = [
     "Acl",
+    "ApplyResult",
     "Broker",
     "CommittedOffset",
-    "Failure",
     "Group",
     "GroupMember",
-    "Import",
+    "ImportState",
+    "ItemFailure",
     "Node",
     "Partition",
-    "Result",
     "SaltSecret",
     "ScramCredential",
     "StagedOffset",
@@ -41,15 +41,15 @@ __all__ = [
 ]
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+class ImageRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """The base class of image records.
 
     Encoded as an array; a field may only be appended, with a default and a level.
     """
 
 
-@added_fields(draining=GROWTH)
-class Node(Record, frozen=True):
+@added_fields(draining=DYNAMIC_MEMBERSHIP_LEVEL)
+class Node(ImageRecord, frozen=True):
     """A node of the cluster with its peer address and its intended voter status.
 
     From level 3 on, the controller changes the membership of the metadata log to match these records.
@@ -63,7 +63,7 @@ class Node(Record, frozen=True):
     draining: bool = False
 
 
-class Place(Protocol):
+class HostPort(Protocol):
     """An object with a host and a port to connect to."""
 
     @property
@@ -73,8 +73,13 @@ class Place(Protocol):
     def port(self) -> int: ...
 
 
-@added_fields(listeners=FIRST, levels=FIRST, first_registered_ms=GROWTH, registered_ms=GROWTH)
-class Broker(Record, frozen=True):
+@added_fields(
+    listeners=FIRST_LEVEL,
+    levels=FIRST_LEVEL,
+    first_registered_ms=DYNAMIC_MEMBERSHIP_LEVEL,
+    registered_ms=DYNAMIC_MEMBERSHIP_LEVEL,
+)
+class Broker(ImageRecord, frozen=True):
     """A registered broker incarnation.
 
     `epoch` is the log index of its registration; see `RegisterBroker` for the other fields.
@@ -100,22 +105,22 @@ class Broker(Record, frozen=True):
         """Return the endpoints of all listeners, the main listener first."""
         return self.listeners or (Endpoint(PLAINTEXT, self.host, self.port),)
 
-    def place(self, listener: str) -> Place | None:
+    def listener_address(self, listener: str) -> HostPort | None:
         """Return the advertised address of the named listener, or None if the broker has no such listener."""
         if not self.listeners:
             return self if listener == PLAINTEXT else None
         return next((each for each in self.listeners if each.listener == listener), None)
 
     @property
-    def online(self) -> bool:
+    def is_online(self) -> bool:
         return self.status is BrokerStatus.ONLINE
 
     @property
-    def fenced(self) -> bool:
+    def is_fenced(self) -> bool:
         return self.status is BrokerStatus.OFFLINE
 
 
-class Partition(Record, frozen=True):
+class Partition(ImageRecord, frozen=True):
     """The replicas, ISR, leader and epochs of a partition.
 
     `partition_epoch` counts every change of replicas, ISR or leader; `leader_epoch` counts leadership terms. During a
@@ -138,12 +143,12 @@ class Partition(Record, frozen=True):
         return bool(self.adding or self.removing)
 
     @property
-    def target(self) -> tuple[int, ...]:
+    def target_replicas(self) -> tuple[int, ...]:
         """Return the replicas after the current reassignment, or the current replicas if there is none."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
-    def original(self) -> tuple[int, ...]:
+    def original_replicas(self) -> tuple[int, ...]:
         """Return the replicas to which a cancelled reassignment returns."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
@@ -152,8 +157,8 @@ NO_CONFIGS: Final[dict[str, str]] = {}
 """The shared empty configs of all topics without configs. Must not be modified."""
 
 
-@added_fields(changed_ms=GROWTH, importing=GROWTH)
-class Topic(Record, frozen=True):
+@added_fields(changed_ms=DYNAMIC_MEMBERSHIP_LEVEL, importing=DYNAMIC_MEMBERSHIP_LEVEL)
+class Topic(ImageRecord, frozen=True):
     """A topic with its partitions and configs."""
 
     id: bytes
@@ -175,7 +180,7 @@ class Topic(Record, frozen=True):
         return len(self.partitions[0].replicas)
 
 
-class Import(Record, frozen=True):
+class ImportState(ImageRecord, frozen=True):
     """The current or latest import. `first_producer_id` is added to every producer id in the imported batches."""
 
     id: bytes
@@ -186,7 +191,7 @@ class Import(Record, frozen=True):
     is_finished: bool = False
 
 
-class Group(Record, frozen=True):
+class Group(ImageRecord, frozen=True):
     """A consumer group as last stored by its coordinator."""
 
     group_id: str
@@ -199,7 +204,7 @@ class Group(Record, frozen=True):
     time_ms: int
 
 
-class CommittedOffset(Record, frozen=True):
+class CommittedOffset(ImageRecord, frozen=True):
     """A committed offset of a group. `expire_time_ms` is -1 unless the client requested its own retention time."""
 
     offset: int
@@ -209,7 +214,7 @@ class CommittedOffset(Record, frozen=True):
     expire_time_ms: int = -1
 
 
-class StagedOffset(Record, frozen=True):
+class StagedOffset(ImageRecord, frozen=True):
     """An offset that waits for the end of its transaction. `index` is the log index of its StageOffsets command."""
 
     offset: int
@@ -235,21 +240,21 @@ class TransactionState(IntEnum):
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether no transaction is open or being completed."""
         return self is not TransactionState.ONGOING and not self.is_prepared
 
     @property
-    def commits(self) -> bool:
+    def is_commit(self) -> bool:
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     @property
-    def label(self) -> str:
+    def kafka_name(self) -> str:
         """Return Kafka's name of the state, such as "PrepareCommit"."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-class Transaction(Record, frozen=True):
+class Transaction(ImageRecord, frozen=True):
     """The producer id, epoch and current transaction of a transactional id.
 
     `last_producer_id` and `last_epoch` are the previous ones; the producer may still use them if the response with new
@@ -268,35 +273,35 @@ class Transaction(Record, frozen=True):
     began_index: int = -1
     """The log index at which the current or latest transaction started."""
     began_ms: int = -1
-    last_producer_id: int = NO_PRODUCER
-    last_epoch: int = NO_PRODUCER
-    next_producer_id: int = NO_PRODUCER
+    last_producer_id: int = NO_PRODUCER_ID
+    last_epoch: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
     groups: tuple[str, ...] = ()
     partitions: tuple[TransactionPartition, ...] = ()
 
-    def completed(self) -> Transaction:
+    def with_markers_written(self) -> Transaction:
         """Return the record as of when all transaction markers are written."""
-        producer_id, producer_epoch = self.given
-        state = TransactionState.COMPLETE_COMMIT if self.state.commits else TransactionState.COMPLETE_ABORT
+        producer_id, producer_epoch = self.next_producer
+        state = TransactionState.COMPLETE_COMMIT if self.state.is_commit else TransactionState.COMPLETE_ABORT
         return msgspec.structs.replace(
             self,
             state=state,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            next_producer_id=NO_PRODUCER,
+            next_producer_id=NO_PRODUCER_ID,
             partitions=(),
         )
 
     @property
-    def given(self) -> tuple[int, int]:
+    def next_producer(self) -> tuple[int, int]:
         """Return the producer id and epoch that the producer uses after this transaction."""
-        if self.next_producer_id != NO_PRODUCER:
+        if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
 
-@since_level(SECURITY)
-class ScramCredential(Record, frozen=True, tag=20):
+@since_level(SECURITY_LEVEL)
+class ScramCredential(ImageRecord, frozen=True, tag=20):
     """A user's SCRAM credential for one mechanism (see `ScramKeys`). Also a snapshot entry."""
 
     name: str
@@ -310,8 +315,8 @@ class ScramCredential(Record, frozen=True, tag=20):
         return f"ScramCredential(name={self.name!r}, mechanism={self.mechanism}, …)"
 
 
-@since_level(SECURITY)
-class SaltSecret(Record, frozen=True, tag=21):
+@since_level(SECURITY_LEVEL)
+class SaltSecret(ImageRecord, frozen=True, tag=21):
     """The secret from which salts for unknown users are derived. Also a snapshot entry."""
 
     secret: bytes
@@ -320,7 +325,7 @@ class SaltSecret(Record, frozen=True, tag=21):
         return "SaltSecret(…)"
 
 
-class Failure(Record, frozen=True):
+class ItemFailure(ImageRecord, frozen=True):
     """The failure of one item of a command that succeeded for other items.
 
     `part` is a part of the item, -1 the whole item.
@@ -332,12 +337,12 @@ class Failure(Record, frozen=True):
     part: int = -1
 
 
-class Result(Record, frozen=True):
+class ApplyResult(ImageRecord, frozen=True):
     """The outcome of a command. A command whose `code` is not NONE has changed nothing."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str = ""
     value: int = -1
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[ItemFailure, ...] = ()
     index: int = -1
     """The log index at which the command was applied; for a retried command, the first time."""

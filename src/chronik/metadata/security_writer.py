@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.metadata import hashing
 from chronik.metadata.hashing import record_hash
 from chronik.metadata.image import Image
 from chronik.metadata.records import Acl, SaltSecret, ScramCredential
-from chronik.metadata.security.quotas import Entity, Values
+from chronik.metadata.security.quotas import Entity, QuotaValues
 
 
 class SecurityWriter:
@@ -34,7 +34,7 @@ class SecurityWriter:
         self._hash_change -= record_hash(hashing.USER, self.image._users.remove(name, mechanism))
 
     def set_salt_secret(self, secret: bytes) -> None:
-        invariant(not self.image._salt_secret, "the cluster has a secret already")
+        check_invariant(not self.image._salt_secret, "the cluster has a secret already")
         self.image._salt_secret = secret
         self._hash_change += record_hash(hashing.SALT_SECRET, SaltSecret(secret))
 
@@ -52,7 +52,7 @@ class SecurityWriter:
 
     # --- quotas ---
 
-    def set_quotas(self, entity: Entity, values: Values) -> None:
+    def set_quotas(self, entity: Entity, values: QuotaValues) -> None:
         """Replace the quotas of an entity. Empty values remove them."""
         for each, sign in ((self.image._quotas.pop(entity, None), -1), (values, 1)):
             if each:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.metadata.records import Record, Result
+from chronik.metadata.records import ApplyResult, ImageRecord
 from chronik.protocol.errors import ErrorCode
 
 RESULTS_KEPT_MAX: Final = 4096
@@ -26,7 +26,7 @@ INCARNATIONS_REMEMBERED_MAX: Final = 16
 """The number of past incarnations kept per node, to recognize their delayed commands."""
 
 
-class Session(msgspec.Struct):
+class CommandSession(msgspec.Struct):
     """The command results of one node.
 
     `results` holds the results above `floor` by sequence; `past` are the previous incarnations, the latest first.
@@ -36,49 +36,51 @@ class Session(msgspec.Struct):
     incarnation: bytes
     floor: int = 0
     past: tuple[bytes, ...] = ()
-    results: dict[int, Result] = msgspec.field(default_factory=dict)
+    results: dict[int, ApplyResult] = msgspec.field(default_factory=dict)
 
 
-class SessionRecord(Record, frozen=True):
+class SessionRecord(ImageRecord, frozen=True):
     """A session in a snapshot."""
 
     node_id: int
     incarnation: bytes
     floor: int
     past: tuple[bytes, ...]
-    results: tuple[tuple[int, Result], ...]
+    results: tuple[tuple[int, ApplyResult], ...]
 
     @classmethod
-    def of(cls, session: Session) -> SessionRecord:
+    def from_session(cls, session: CommandSession) -> SessionRecord:
         """Return the snapshot record of a session."""
         results = tuple(sorted(session.results.items()))
         return cls(session.node_id, session.incarnation, session.floor, session.past, results)
 
 
-OUTCOME_FORGOTTEN: Final = Result(
+RESULT_DROPPED: Final = ApplyResult(
     ErrorCode.REQUEST_TIMED_OUT, "the command was retried after its result had been dropped: its outcome is unknown"
 )
-EARLIER_LIFE: Final = Result(ErrorCode.STALE_BROKER_EPOCH, "the command was sent by an earlier incarnation of its node")
+STALE_INCARNATION: Final = ApplyResult(
+    ErrorCode.STALE_BROKER_EPOCH, "the command was sent by an earlier incarnation of its node"
+)
 
 
-LIFE_ENDED: Final = Result(
+INCARNATION_ENDED: Final = ApplyResult(
     ErrorCode.REQUEST_TIMED_OUT, "another incarnation of the node ended this one: the outcome of the command is unknown"
 )
 """The result of a node's pending commands when its incarnation has been ended by another one."""
 
 
-def is_over(session: Session | None, incarnation: bytes) -> bool:
+def has_incarnation_ended(session: CommandSession | None, incarnation: bytes) -> bool:
     """Return whether a newer incarnation of the node has ended this one."""
     return session is not None and session.incarnation != incarnation and incarnation in session.past
 
 
-def answer_known(session: Session | None, incarnation: bytes, sequence: int) -> Result | None:
+def find_known_result(session: CommandSession | None, incarnation: bytes, sequence: int) -> ApplyResult | None:
     """Return the result of a command that must not be applied again, or None if it must be applied."""
     if session is None:
         return None
     if incarnation != session.incarnation:
-        return EARLIER_LIFE if is_over(session, incarnation) else None
+        return STALE_INCARNATION if has_incarnation_ended(session, incarnation) else None
     known = session.results.get(sequence)
     if known is not None:
         return known
-    return OUTCOME_FORGOTTEN if sequence <= session.floor else None
+    return RESULT_DROPPED if sequence <= session.floor else None

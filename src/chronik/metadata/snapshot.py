@@ -13,30 +13,8 @@ from typing import Final
 
 import msgspec
 
-from chronik.errors import DataDamaged, invariant
+from chronik.errors import DamagedDataError, check_invariant
 from chronik.metadata import hashing
-from chronik.metadata.entries import (
-    FEATURE_TAG,
-    FORMAT,
-    AclEntry,
-    BrokerConfigEntry,
-    BrokerEntry,
-    Entry,
-    FeatureEntry,
-    GroupConfigEntry,
-    GroupEntry,
-    Head,
-    HoldEntry,
-    ImportEntry,
-    NodeEntry,
-    OffsetsEntry,
-    PartitionsEntry,
-    SessionEntry,
-    StagedEntry,
-    TopicEntry,
-    TransactionEntry,
-    TransactionPartitionsEntry,
-)
 from chronik.metadata.hashing import (
     HASH_MASK,
     broker_hash,
@@ -50,7 +28,7 @@ from chronik.metadata.hashing import (
     transaction_partitions_hash,
 )
 from chronik.metadata.image import FrozenImage, Image
-from chronik.metadata.levels import level_told_by, refuse_unsupported, written
+from chronik.metadata.levels import check_level_supported, omit_default_fields, peek_level
 from chronik.metadata.records import (
     CommittedOffset,
     Group,
@@ -60,6 +38,28 @@ from chronik.metadata.records import (
     Transaction,
 )
 from chronik.metadata.security.quotas import QuotaEntry
+from chronik.metadata.snapshot_entries import (
+    FEATURE_TAG,
+    SNAPSHOT_FORMAT,
+    AclEntry,
+    BrokerConfigEntry,
+    BrokerEntry,
+    CommitHoldEntry,
+    FeatureEntry,
+    GroupConfigEntry,
+    GroupEntry,
+    ImportEntry,
+    NodeEntry,
+    OffsetsEntry,
+    PartitionsEntry,
+    SessionEntry,
+    SnapshotEntry,
+    SnapshotHeader,
+    StagedOffsetsEntry,
+    TopicEntry,
+    TransactionEntry,
+    TransactionPartitionsEntry,
+)
 from chronik.metadata.writer import ImageWriter
 
 CHUNK_RECORDS: Final = 1000
@@ -77,31 +77,33 @@ They take about as long to encode. The limit also keeps chunks well below the re
 PARTITION_INDEX_END: Final = 1 << 31
 
 
-Weighed = tuple[Entry, int]
+WeightedEntry = tuple[SnapshotEntry, int]
 """An entry and the number of records that it counts as."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 @cache
-def _decoder() -> msgspec.msgpack.Decoder[list[Entry]]:
+def _decoder() -> msgspec.msgpack.Decoder[list[SnapshotEntry]]:
     """Return the decoder, built when the first snapshot is read: building it takes milliseconds."""
-    return msgspec.msgpack.Decoder(list[Entry])
+    return msgspec.msgpack.Decoder(list[SnapshotEntry])
 
 
 def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
     """Yield the chunks of a snapshot. The caller may yield to the event loop between chunks."""
     total = 0
-    entries: list[Entry] = []
+    entries: list[SnapshotEntry] = []
     weight = 0
     for entry, entry_weight in _entries(frozen):
         if entries and weight + entry_weight > CHUNK_RECORDS:
             yield _encoder.encode(entries)
             entries, weight = [], 0
-        entries.append(written(entry))
+        entries.append(omit_default_fields(entry))
         total += _hash_of(entry)
         weight += entry_weight
-    invariant(total & HASH_MASK == frozen.state_hash, f"records at {frozen.applied_index} do not match the state hash")
+    check_invariant(
+        total & HASH_MASK == frozen.state_hash, f"records at {frozen.applied_index} do not match the state hash"
+    )
     yield _encoder.encode(entries)
 
 
@@ -110,7 +112,7 @@ class SnapshotLoader:
 
     def __init__(self) -> None:
         self._writer = ImageWriter(Image())
-        self._head: Head | None = None
+        self._head: SnapshotHeader | None = None
 
     def add(self, chunk: bytes) -> None:
         """Decode a chunk.
@@ -119,13 +121,13 @@ class SnapshotLoader:
             DamagedDataError: The chunk cannot be decoded.
             UnsupportedLevelError: A newer version has written the snapshot.
         """
-        refuse_unsupported(level_told_by(chunk, FEATURE_TAG), "the snapshot")
+        check_level_supported(peek_level(chunk, FEATURE_TAG), "the snapshot")
         try:
             entries = _decoder().decode(chunk)
         except msgspec.DecodeError as error:
-            raise DataDamaged(f"this version cannot decode the snapshot: {error}") from error
+            raise DamagedDataError(f"this version cannot decode the snapshot: {error}") from error
         for entry in entries:
-            if isinstance(entry, Head):
+            if isinstance(entry, SnapshotHeader):
                 self._head = entry
             _load(self._writer, entry)
 
@@ -136,11 +138,11 @@ class SnapshotLoader:
             DamagedDataError: The image does not match its state hash.
         """
         if self._head is None:
-            raise DataDamaged("the snapshot has no header")
+            raise DamagedDataError("the snapshot has no header")
         image = self._writer.image
-        self._writer.settle(self._head.applied_index)
+        self._writer.finish_load(self._head.applied_index)
         if image.state_hash.to_bytes(16, "little") != self._head.state_hash:
-            raise DataDamaged(f"the snapshot at index {self._head.applied_index} does not match its state hash")
+            raise DamagedDataError(f"the snapshot at index {self._head.applied_index} does not match its state hash")
         return image
 
 
@@ -152,9 +154,12 @@ def decode_snapshot(chunks: Iterable[bytes]) -> Image:
     return loader.finish()
 
 
-def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
+def _entries(frozen: FrozenImage) -> Iterator[WeightedEntry]:
     state_hash = frozen.state_hash.to_bytes(16, "little")
-    yield Head(FORMAT, frozen.applied_index, state_hash, frozen.cluster_id, frozen.next_producer_id), 1
+    yield (
+        SnapshotHeader(SNAPSHOT_FORMAT, frozen.applied_index, state_hash, frozen.cluster_id, frozen.next_producer_id),
+        1,
+    )
     # Features come first: a reader checks the level before it decodes entries that the level introduced.
     yield from ((FeatureEntry(name, level), 1) for name, level in frozen.features.items())
     yield from ((NodeEntry(node), 1) for node in frozen.nodes.values())
@@ -176,16 +181,16 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
     for group_id, producer_id, staged in frozen.staged:
         items = ((name, partition, offset) for (name, partition), offset in staged.items())
         while some := tuple(islice(items, CHUNK_RECORDS)):
-            yield StagedEntry(group_id, producer_id, some), len(some)
+            yield StagedOffsetsEntry(group_id, producer_id, some), len(some)
     if frozen.commits_hold:
-        yield HoldEntry(frozen.commits_hold), 1
+        yield CommitHoldEntry(frozen.commits_hold), 1
     yield from ((each, 1) for each in frozen.users)
     yield from ((AclEntry(acl), 1) for acl in frozen.acls)
     yield from ((QuotaEntry(entity, dict(values)), 2) for entity, values in frozen.quotas.items())
     yield from ((SessionEntry(session), 1 + len(session.results)) for session in frozen.sessions)
 
 
-def _topic_entries(topic: Topic) -> Iterator[Weighed]:
+def _topic_entries(topic: Topic) -> Iterator[WeightedEntry]:
     if len(topic.partitions) <= CHUNK_RECORDS:
         yield TopicEntry(topic), len(topic.partitions) + _weight_of_configs(topic)
         return
@@ -195,7 +200,7 @@ def _topic_entries(topic: Topic) -> Iterator[Weighed]:
         yield PartitionsEntry(topic.id, first, partitions), len(partitions)
 
 
-def _transaction_entries(transaction: Transaction) -> Iterator[Weighed]:
+def _transaction_entries(transaction: Transaction) -> Iterator[WeightedEntry]:
     partitions = transaction.partitions
     weight = 1 + sum(map(len, transaction.groups)) // CHARACTERS_PER_RECORD
     if len(partitions) <= CHUNK_RECORDS:
@@ -219,12 +224,14 @@ def _weight_of_group(group: Group) -> int:
     return 1 + len(group.members) + characters // CHARACTERS_PER_RECORD
 
 
-def _offset_entries(group_id: str, topic: str, offsets: Iterator[tuple[int, CommittedOffset]]) -> Iterator[Weighed]:
+def _offset_entries(
+    group_id: str, topic: str, offsets: Iterator[tuple[int, CommittedOffset]]
+) -> Iterator[WeightedEntry]:
     while some := tuple(islice(offsets, CHUNK_RECORDS)):
         yield OffsetsEntry(group_id, topic, some), len(some)
 
 
-def _hash_of(entry: Entry) -> int:
+def _hash_of(entry: SnapshotEntry) -> int:
     """Return the sum of the hashes of the records in an entry, as the writer added them incrementally."""
     match entry:
         case OffsetsEntry(group_id, topic_name, offsets):
@@ -250,11 +257,11 @@ def _hash_of(entry: Entry) -> int:
             return transaction_hash(transaction) + partitions_of_it
         case TransactionPartitionsEntry(transactional_id, parts):
             return transaction_partitions_hash(transactional_id, parts)
-        case StagedEntry(group_id, producer_id, staged):
+        case StagedOffsetsEntry(group_id, producer_id, staged):
             return sum(record_hash(hashing.STAGED_OFFSET, group_id, producer_id, *each) for each in staged)
         case ImportEntry(imported):
             return record_hash(hashing.IMPORT, imported)
-        case HoldEntry(commits_hold):
+        case CommitHoldEntry(commits_hold):
             return record_hash(hashing.HOLD, commits_hold)
         case SaltSecret():
             return record_hash(hashing.SALT_SECRET, entry)
@@ -266,17 +273,17 @@ def _hash_of(entry: Entry) -> int:
             return record_hash(hashing.QUOTA, entity, values)
         case SessionEntry(session):
             return session_hash(session) + results_hash(session.node_id, session.results)
-        case Head():
+        case SnapshotHeader():
             cluster = record_hash(hashing.CLUSTER, entry.cluster_id) if entry.cluster_id else 0
             next_id = entry.next_producer_id
             return cluster + (record_hash(hashing.PRODUCER_IDS, next_id) if next_id else 0)
 
 
-def _load(writer: ImageWriter, entry: Entry) -> None:
+def _load(writer: ImageWriter, entry: SnapshotEntry) -> None:
     match entry:
-        case Head():
-            if entry.format != FORMAT:
-                raise DataDamaged(f"the snapshot has format {entry.format}; this version reads {FORMAT}")
+        case SnapshotHeader():
+            if entry.format != SNAPSHOT_FORMAT:
+                raise DamagedDataError(f"the snapshot has format {entry.format}; this version reads {SNAPSHOT_FORMAT}")
             if entry.cluster_id:
                 writer.set_cluster_id(entry.cluster_id)
             writer.set_next_producer_id(entry.next_producer_id)
@@ -291,7 +298,7 @@ def _load(writer: ImageWriter, entry: Entry) -> None:
         case TopicEntry(topic):
             writer.add_topic(topic)
         case PartitionsEntry(topic_id, _, partitions):
-            known_topic = writer.image.held_topics[topic_id]
+            known_topic = writer.image.all_topics_by_id[topic_id]
             writer.add_partitions(known_topic, partitions, known_topic.changed_ms)
         case GroupEntry(group):
             writer.put_group(group)
@@ -300,7 +307,9 @@ def _load(writer: ImageWriter, entry: Entry) -> None:
         case OffsetsEntry(group_id, topic_name, offsets):
             for partition, _ in offsets:
                 if not 0 <= partition < PARTITION_INDEX_END:
-                    raise DataDamaged(f"the snapshot has an offset of {topic_name}-{partition}, which cannot exist")
+                    raise DamagedDataError(
+                        f"the snapshot has an offset of {topic_name}-{partition}, which cannot exist"
+                    )
             known_group = writer.image.groups.get(group_id)
             writer.put_offsets(group_id if known_group is None else known_group.group_id, topic_name, offsets)
         case TransactionEntry(transaction):
@@ -308,12 +317,12 @@ def _load(writer: ImageWriter, entry: Entry) -> None:
         case TransactionPartitionsEntry(transactional_id, parts):
             known = writer.image.transactions[transactional_id]
             writer.put_transaction(msgspec.structs.replace(known, partitions=(*known.partitions, *parts)))
-        case StagedEntry(group_id, producer_id, staged):
+        case StagedOffsetsEntry(group_id, producer_id, staged):
             for name, partition, offset in staged:
                 writer.put_staged(group_id, producer_id, name, partition, offset)
         case ImportEntry(imported):
             writer.set_import(imported)
-        case HoldEntry(commits_hold):
+        case CommitHoldEntry(commits_hold):
             writer.set_commits_hold(commits_hold)
         case SaltSecret(secret):
             writer.set_salt_secret(secret)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from chronik.metadata.records import StagedOffset, Transaction
 
-Staged = dict[tuple[str, int], StagedOffset]
+StagedByPartition = dict[tuple[str, int], StagedOffset]
 """Staged offsets by topic and partition."""
 
 
@@ -20,7 +20,7 @@ class TransactionTable:
         self.partition_count = 0
         """The number of partitions in all transactions together."""
 
-    def of_producer(self, producer_id: int) -> Transaction | None:
+    def by_producer(self, producer_id: int) -> Transaction | None:
         """Return the record that currently has the producer id, or None."""
         transactional_id = self._by_producer.get(producer_id)
         return None if transactional_id is None else self.by_id[transactional_id]
@@ -41,7 +41,7 @@ class TransactionTable:
         self.by_id[key] = transaction
         self._by_producer[transaction.producer_id] = key
         self.partition_count += len(transaction.partitions)
-        if not transaction.state.is_at_rest:
+        if not transaction.state.is_idle:
             self._unfinished[key] = None
 
     def remove(self, transactional_id: str) -> None:
@@ -52,17 +52,17 @@ class TransactionTable:
             self.partition_count -= len(old.partitions)
 
 
-class StagedOffsets:
+class StagedOffsetTable:
     """Offsets that wait for the end of their transaction, by group and producer id."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[int, Staged]] = {}
+        self._groups: dict[str, dict[int, StagedByPartition]] = {}
         self.count = 0
 
     def group(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
         return self._groups.get(group_id, {})
 
-    def groups_with(self, topic: str) -> list[str]:
+    def groups_with_topic(self, topic: str) -> list[str]:
         return [
             group_id
             for group_id, producers in self._groups.items()
@@ -87,7 +87,7 @@ class StagedOffsets:
         if not producers:
             del self._groups[group_id]
 
-    def copy(self) -> list[tuple[str, int, Staged]]:
+    def copy(self) -> list[tuple[str, int, StagedByPartition]]:
         """Return all staged offsets as of now."""
         return [
             (group_id, producer_id, dict(offsets))

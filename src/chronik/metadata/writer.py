@@ -8,14 +8,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.metadata import hashing
-from chronik.metadata.delta import Change, Delta, in_order
+from chronik.metadata.delta import Delta, RecordChange, sort_topic_changes
 from chronik.metadata.hashing import (
     HASH_MASK,
     broker_hash,
+    committed_offset_digest,
     node_hash,
-    offset_digest,
     partitions_hash,
     record_hash,
     results_hash,
@@ -25,23 +25,23 @@ from chronik.metadata.hashing import (
     transaction_partitions_hash,
 )
 from chronik.metadata.image import Image
-from chronik.metadata.names import metric_name
+from chronik.metadata.names import topic_metric_name
 from chronik.metadata.records import (
     NO_CONFIGS,
+    ApplyResult,
     Broker,
     CommittedOffset,
     Group,
-    Import,
+    ImportState,
     Node,
     Partition,
-    Result,
     StagedOffset,
     Topic,
     Transaction,
     TransactionPartition,
 )
 from chronik.metadata.security_writer import SecurityWriter
-from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, Session, SessionRecord
+from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, CommandSession, SessionRecord
 
 OFFSETS_APPENDED_MIN: Final = 8
 """The number of offsets from which on appending them together is faster than storing each."""
@@ -66,7 +66,7 @@ class ImageWriter(SecurityWriter):
     # --- cluster and nodes ---
 
     def set_cluster_id(self, cluster_id: str) -> None:
-        invariant(not self.image._cluster_id, "the cluster has an id already")
+        check_invariant(not self.image._cluster_id, "the cluster has an id already")
         self.image._cluster_id = cluster_id
         self._hash_change += record_hash(hashing.CLUSTER, cluster_id)
 
@@ -129,11 +129,11 @@ class ImageWriter(SecurityWriter):
     def add_topic(self, topic: Topic) -> None:
         image = self.image
         is_new = topic.name not in image._topics and topic.id not in image._held_topics
-        invariant(is_new and topic.name not in image._importing, f"{topic.name} exists")
+        check_invariant(is_new and topic.name not in image._importing, f"{topic.name} exists")
         self._old_topics.setdefault(topic.id, None)
         if not topic.configs and topic.configs is not NO_CONFIGS:
             topic = replace(topic, configs=NO_CONFIGS)
-        image._names_by_metric[metric_name(topic.name)] = topic.name
+        image._names_by_metric[topic_metric_name(topic.name)] = topic.name
         image._partition_index.add(topic.id, topic.partitions)
         self._store(topic)
         self._hash_change += topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
@@ -145,12 +145,12 @@ class ImageWriter(SecurityWriter):
             self._forget_importing(topic)
         else:
             del image._topics[topic.name]
-        del image._held_topics[topic.id], image._names_by_metric[metric_name(topic.name)]
+        del image._held_topics[topic.id], image._names_by_metric[topic_metric_name(topic.name)]
         image._topics_by_id.pop(topic.id, None)
         image._partition_index.remove(topic.id, topic.partitions)
         self._hash_change -= topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
 
-    def show_topic(self, topic: Topic) -> None:
+    def publish_imported_topic(self, topic: Topic) -> None:
         """Make an imported topic visible to clients."""
         new = replace(topic, importing=False)
         self._old_topics.setdefault(topic.id, topic)
@@ -158,7 +158,7 @@ class ImageWriter(SecurityWriter):
         self._store(new)
         self._forget_importing(topic)
 
-    def set_import(self, imported: Import | None) -> None:
+    def set_import(self, imported: ImportState | None) -> None:
         old = self.image._import
         if old is not None:
             self._hash_change -= record_hash(hashing.IMPORT, old)
@@ -190,7 +190,7 @@ class ImageWriter(SecurityWriter):
         for index, partition in changes.items():
             self._hash_change += hashing.partition_hash(topic.id, index, partition)
             self._hash_change -= hashing.partition_hash(topic.id, index, partitions[index])
-            self.image._partition_index.change(topic.id, partitions[index], partition)
+            self.image._partition_index.update(topic.id, partitions[index], partition)
             partitions[index] = partition
         self._store(replace(topic, partitions=tuple(partitions)))
 
@@ -237,7 +237,7 @@ class ImageWriter(SecurityWriter):
         self._hash_change -= record_hash(hashing.GROUP, old)
 
     def put_offset(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        digest = offset_digest(group_id, topic, partition, committed)
+        digest = committed_offset_digest(group_id, topic, partition, committed)
         replaced = self.image._offsets.put(group_id, topic, partition, committed, digest)
         self._hash_change += int.from_bytes(digest, "little")
         if replaced is not None:
@@ -247,7 +247,7 @@ class ImageWriter(SecurityWriter):
     def put_offsets(self, group_id: str, topic: str, offsets: Sequence[tuple[int, CommittedOffset]]) -> None:
         """Store the offsets of one topic, sorted by partition as in a snapshot."""
         if len(offsets) >= OFFSETS_APPENDED_MIN:
-            digests = [offset_digest(group_id, topic, *each) for each in offsets]
+            digests = [committed_offset_digest(group_id, topic, *each) for each in offsets]
             if self.image._offsets.append(group_id, topic, offsets, digests):
                 self._hash_change += sum(int.from_bytes(digest, "little") for digest in digests)
                 self._offset_groups[group_id] = None
@@ -314,21 +314,21 @@ class ImageWriter(SecurityWriter):
 
     def drop_staged_before(self, group_id: str, topic: str, partition: int, index: int) -> None:
         """Remove the offsets staged for a partition before `index`: a later commit overrides them."""
-        for producer_id, offsets in list(self.image.staged(group_id).items()):
+        for producer_id, offsets in list(self.image.staged_offsets(group_id).items()):
             staged = offsets.get((topic, partition))
             if staged is not None and staged.index < index:
                 self.remove_staged(group_id, producer_id, topic, partition)
 
-    def drop_staged_of(self, topic: str) -> None:
+    def drop_staged_of_topic(self, topic: str) -> None:
         """Remove the offsets staged for a topic."""
-        for group_id in self.image._staged.groups_with(topic):
-            for producer_id, offsets in list(self.image.staged(group_id).items()):
+        for group_id in self.image._staged.groups_with_topic(topic):
+            for producer_id, offsets in list(self.image.staged_offsets(group_id).items()):
                 for name, partition in [key for key in offsets if key[0] == topic]:
                     self.remove_staged(group_id, producer_id, name, partition)
 
     # --- sessions ---
 
-    def remember(self, node_id: int, incarnation: bytes, sequence: int, answered: int, result: Result) -> None:
+    def store_result(self, node_id: int, incarnation: bytes, sequence: int, answered: int, result: ApplyResult) -> None:
         """Store a command's result in the session, in case the command is retried."""
         session = self._session_of(node_id, incarnation)
         session.results[sequence] = result
@@ -339,11 +339,11 @@ class ImageWriter(SecurityWriter):
             self._raise_floor(session, answered)
 
     def restore_session(self, record: SessionRecord) -> None:
-        session = Session(record.node_id, record.incarnation, record.floor, record.past, dict(record.results))
+        session = CommandSession(record.node_id, record.incarnation, record.floor, record.past, dict(record.results))
         self.image._sessions[session.node_id] = session
         self._hash_change += session_hash(session) + results_hash(session.node_id, session.results.items())
 
-    def _session_of(self, node_id: int, incarnation: bytes) -> Session:
+    def _session_of(self, node_id: int, incarnation: bytes) -> CommandSession:
         known = self.image._sessions.get(node_id)
         if known is not None and known.incarnation == incarnation:
             return known
@@ -351,12 +351,12 @@ class ImageWriter(SecurityWriter):
         if known is not None:
             self._hash_change -= session_hash(known) + results_hash(node_id, known.results.items())
             past = (known.incarnation, *known.past)[:INCARNATIONS_REMEMBERED_MAX]
-        session = Session(node_id, incarnation, past=past)
+        session = CommandSession(node_id, incarnation, past=past)
         self.image._sessions[node_id] = session
         self._hash_change += session_hash(session)
         return session
 
-    def _raise_floor(self, session: Session, floor: int) -> None:
+    def _raise_floor(self, session: CommandSession, floor: int) -> None:
         """Drop the results up to sequence `floor`."""
         self._hash_change -= session_hash(session)
         for sequence in _dropped_sequences(session, floor):
@@ -368,11 +368,11 @@ class ImageWriter(SecurityWriter):
     # --- completion ---
 
     @property
-    def touched(self) -> bool:
+    def has_changes(self) -> bool:
         """Return whether the command has changed the image."""
         return self._hash_change != 0
 
-    def settle(self, index: int) -> None:
+    def finish_load(self, index: int) -> None:
         """Complete the load of a new image at `index`, without a delta."""
         image = self.image
         image._applied_index = index
@@ -381,23 +381,25 @@ class ImageWriter(SecurityWriter):
 
     def finish(self, index: int) -> Delta:
         """Complete a command and return the delta of its changes."""
-        self.settle(index)
+        self.finish_load(index)
         image = self.image
         return Delta(
             index=index,
-            topics=in_order(Change(old, image._held_topics.get(key)) for key, old in self._old_topics.items()),
-            brokers=tuple(Change(old, image._brokers.get(key)) for key, old in sorted(self._old_brokers.items())),
-            nodes=tuple(Change(old, image._nodes.get(key)) for key, old in sorted(self._old_nodes.items())),
-            groups=tuple(Change(old, image._groups.get(key)) for key, old in self._old_groups.items()),
+            topics=sort_topic_changes(
+                RecordChange(old, image._held_topics.get(key)) for key, old in self._old_topics.items()
+            ),
+            brokers=tuple(RecordChange(old, image._brokers.get(key)) for key, old in sorted(self._old_brokers.items())),
+            nodes=tuple(RecordChange(old, image._nodes.get(key)) for key, old in sorted(self._old_nodes.items())),
+            groups=tuple(RecordChange(old, image._groups.get(key)) for key, old in self._old_groups.items()),
             broker_configs=tuple(self._broker_configs),
             group_configs=tuple(self._group_configs),
             offsets=tuple(self._offset_groups),
             checkpoints=tuple(self._checkpoints),
             features=tuple(self._features),
             transactions=tuple(
-                Change(old, image._transactions.by_id.get(key)) for key, old in self._old_transactions.items()
+                RecordChange(old, image._transactions.by_id.get(key)) for key, old in self._old_transactions.items()
             ),
-            acls=tuple(Change(old, acl if acl in image._acls else None) for acl, old in self._old_acls.items()),
+            acls=tuple(RecordChange(old, acl if acl in image._acls else None) for acl, old in self._old_acls.items()),
             quotas=tuple(self._quotas),
             users=tuple(self._users),
         )
@@ -411,7 +413,7 @@ def _with_shared_strings(group: Group) -> Group:
     )
 
 
-def _dropped_sequences(session: Session, floor: int) -> list[int]:
+def _dropped_sequences(session: CommandSession, floor: int) -> list[int]:
     """Return the sequences of results up to a new floor.
 
     Mostly one or two out of thousands. Looking up the sequences between the floors is faster than scanning, unless they

@@ -13,23 +13,23 @@ logger = logging.getLogger("chronik.node")
 DESCRIPTORS_WANTED: Final = 1 << 20
 """Descriptor limit to request if the operating system sets no hard limit."""
 
-FILES_SHARE: Final = 4
+OPEN_FILES_DIVISOR: Final = 4
 """Divisor for segment files: where descriptors are scarce, they get a quarter."""
 
-FOR_OTHER_THINGS: Final = 160
+NON_FILE_DESCRIPTORS: Final = 160
 """Descriptors reserved for peers, the metadata log, snapshots, compaction, HTTP, spares, and the event loop."""
 
 HTTP_CONNECTIONS_MIN: Final = 64
 """Minimum of HTTP connections, which is included in FOR_OTHER_THINGS."""
 HTTP_CONNECTIONS_MAX: Final = 512
-HTTP_SHARE: Final = 16
+HTTP_CONNECTIONS_DIVISOR: Final = 16
 """Divisor for HTTP connections: a sixteenth of the descriptors, within the limits above."""
 
-CONNECTIONS_LEAST: Final = 16
+CONNECTIONS_MIN: Final = 16
 """Minimum of client connections: an operator can always connect."""
 
 
-class Descriptors(NamedTuple):
+class DescriptorLimits(NamedTuple):
     """The division of the process's file descriptors."""
 
     open_files: int
@@ -38,31 +38,31 @@ class Descriptors(NamedTuple):
     """Client connections."""
 
 
-def shared_out(limit: int) -> Descriptors:
+def divide_descriptors(limit: int) -> DescriptorLimits:
     """Divide a descriptor limit between segment files and client connections."""
-    open_files = min(OPEN_FILES_MAX, limit // FILES_SHARE)
-    others = FOR_OTHER_THINGS + _http_connections(limit) - HTTP_CONNECTIONS_MIN
-    return Descriptors(open_files, max(limit - open_files - others, CONNECTIONS_LEAST))
+    open_files = min(OPEN_FILES_MAX, limit // OPEN_FILES_DIVISOR)
+    others = NON_FILE_DESCRIPTORS + _http_connections(limit) - HTTP_CONNECTIONS_MIN
+    return DescriptorLimits(open_files, max(limit - open_files - others, CONNECTIONS_MIN))
 
 
 def _http_connections(limit: int) -> int:
-    return min(max(limit // HTTP_SHARE, HTTP_CONNECTIONS_MIN), HTTP_CONNECTIONS_MAX)
+    return min(max(limit // HTTP_CONNECTIONS_DIVISOR, HTTP_CONNECTIONS_MIN), HTTP_CONNECTIONS_MAX)
 
 
 if sys.platform == "win32":
 
-    def claim_descriptors() -> int:
+    def raise_descriptor_limit() -> int:
         """Return a large number: Windows has no common limit for sockets and files."""
         return DESCRIPTORS_WANTED
 
-    def http_connections() -> int:
+    def http_connections_max() -> int:
         """Return the maximum number of HTTP connections."""
         return HTTP_CONNECTIONS_MAX
 
 else:
     import resource
 
-    def claim_descriptors() -> int:
+    def raise_descriptor_limit() -> int:
         """Raise the process's descriptor limit as far as possible, and return it."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
@@ -75,7 +75,7 @@ else:
             return soft
         return wanted
 
-    def http_connections() -> int:
+    def http_connections_max() -> int:
         """Return the maximum number of HTTP connections."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return _http_connections(DESCRIPTORS_WANTED if soft == resource.RLIM_INFINITY else soft)

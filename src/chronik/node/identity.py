@@ -11,35 +11,35 @@ from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
-from chronik.errors import ConfigError, DataDamaged
+from chronik.errors import ConfigError, DamagedDataError
 from chronik.metadata import levels
 
 IDENTITY_FILE: Final = "node.json"
 
-FORMAT: Final = 2
+DIRECTORY_FORMAT: Final = 2
 """Format version of the data directory. In version 1, `node.json` has only the two ids."""
 
 
-class Mode(Enum):
+class DirectoryMode(Enum):
     """The mode in which a data directory is used."""
 
     STANDALONE = "standalone"
     CLUSTER = "cluster"
 
     @property
-    def other(self) -> Mode:
-        return Mode.CLUSTER if self is Mode.STANDALONE else Mode.STANDALONE
+    def other(self) -> DirectoryMode:
+        return DirectoryMode.CLUSTER if self is DirectoryMode.STANDALONE else DirectoryMode.STANDALONE
 
     @property
-    def owner(self) -> str:
+    def owner_description(self) -> str:
         """Return a description of the node that the directory belongs to."""
-        return "a standalone node" if self is Mode.STANDALONE else "a node of a cluster"
+        return "a standalone node" if self is DirectoryMode.STANDALONE else "a node of a cluster"
 
 
-METADATA_FOLDERS: Final = {Mode.STANDALONE: "__meta", Mode.CLUSTER: "__raft"}
+METADATA_DIRECTORIES: Final = {DirectoryMode.STANDALONE: "__meta", DirectoryMode.CLUSTER: "__raft"}
 
 
-class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
+class DirectoryIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     """The contents of `node.json`, written at the first start.
 
     The directory id distinguishes a replaced disk from the original one. Fields that newer versions of the same format
@@ -48,11 +48,11 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     node_id: int
     directory_id: str
-    mode: Mode | None = None
+    mode: DirectoryMode | None = None
     cluster_id: str | None = None
     """Cluster id; None until the cluster is bootstrapped."""
     format: int = 1
-    level: int = levels.FIRST
+    level: int = levels.FIRST_LEVEL
     """Highest feature level of all versions that have started here: the metadata may have that level, raised by other
     nodes even while an older version runs here."""
 
@@ -61,10 +61,10 @@ class _Format(msgspec.Struct):
     format: int = 1
 
 
-class Contents(NamedTuple):
+class DirectoryContents(NamedTuple):
     """The relevant contents of a data directory besides `node.json`."""
 
-    metadata: frozenset[Mode]
+    metadata: frozenset[DirectoryMode]
     """Modes of which there is metadata: both if an older version was once started in the wrong mode."""
     has_topics: bool
 
@@ -73,7 +73,7 @@ class Contents(NamedTuple):
         return not self.metadata and not self.has_topics
 
 
-def parse_identity(data: bytes, path: str) -> Identity:
+def parse_identity(data: bytes, path: str) -> DirectoryIdentity:
     """Decode `node.json`.
 
     Raises:
@@ -82,25 +82,25 @@ def parse_identity(data: bytes, path: str) -> Identity:
     """
     try:
         written = msgspec.json.decode(data, type=_Format).format
-        if written > FORMAT:
+        if written > DIRECTORY_FORMAT:
             raise ConfigError(
-                f"{path}: the data directory has format {written}, but this version of Chronik supports {FORMAT}: "
+                f"{path}: the data directory has format {written}, but this version of Chronik supports {DIRECTORY_FORMAT}: "
                 "start it with the newer version that wrote it"
             )
-        return msgspec.json.decode(data, type=Identity)
+        return msgspec.json.decode(data, type=DirectoryIdentity)
     except msgspec.DecodeError as error:
-        raise DataDamaged(f"{path}: {error}") from error
+        raise DamagedDataError(f"{path}: {error}") from error
 
 
-def refuse_newer_metadata(level: int, folder: str) -> None:
+def reject_newer_metadata(level: int, folder: str) -> None:
     """Raise ConfigError if the metadata has a feature level that this version does not support."""
     try:
-        levels.refuse_unsupported(level, f"the metadata in {folder}")
-    except levels.LevelNotSupported as error:
+        levels.check_level_supported(level, f"the metadata in {folder}")
+    except levels.UnsupportedLevelError as error:
         raise ConfigError(str(error)) from None
 
 
-def refuse_lost_identity(folder: str, contents: Contents) -> NoReturn:
+def reject_lost_identity(folder: str, contents: DirectoryContents) -> NoReturn:
     """Raise ConfigError: `node.json` is missing in a directory that is not new."""
     held = "topics" if contents.has_topics else "metadata"
     raise ConfigError(
@@ -109,51 +109,53 @@ def refuse_lost_identity(folder: str, contents: Contents) -> NoReturn:
     )
 
 
-def refuse_wrong_start(identity: Identity, node_id: int, mode: Mode, contents: Contents, folder: str) -> None:
+def reject_wrong_directory(
+    identity: DirectoryIdentity, node_id: int, mode: DirectoryMode, contents: DirectoryContents, folder: str
+) -> None:
     """Raise ConfigError if the directory belongs to another node or mode, or has lost its metadata."""
     if identity.node_id != node_id:
         raise ConfigError(f"node_id = {node_id}: the data directory {folder} belongs to node {identity.node_id}")
     own = identity.mode or _mode_from_contents(contents) or mode
     if own is not mode:
         raise ConfigError(
-            f"{folder} is the data directory of {own.owner}, but this node was started as {mode.owner}: "
+            f"{folder} is the data directory of {own.owner_description}, but this node was started as {mode.owner_description}: "
             f"{_how_to_start(own)}{_hint_for_both_modes(mode, contents)}"
         )
     if mode not in contents.metadata and (identity.cluster_id is not None or contents.has_topics):
-        raise ConfigError(f"{folder} has lost its metadata ({METADATA_FOLDERS[mode]}): {_how_to_repair(mode)}")
+        raise ConfigError(f"{folder} has lost its metadata ({METADATA_DIRECTORIES[mode]}): {_how_to_repair(mode)}")
 
 
-def _mode_from_contents(contents: Contents) -> Mode | None:
+def _mode_from_contents(contents: DirectoryContents) -> DirectoryMode | None:
     """Return the mode of a format 1 directory, or None if it does not have exactly one kind of metadata."""
     return next(iter(contents.metadata)) if len(contents.metadata) == 1 else None
 
 
-def _how_to_start(own: Mode) -> str:
-    if own is Mode.CLUSTER:
+def _how_to_start(own: DirectoryMode) -> str:
+    if own is DirectoryMode.CLUSTER:
         return "use the config file with its [[peers]], or another data directory"
     return "remove [[peers]] from the config, or use another data directory"
 
 
-def _hint_for_both_modes(mode: Mode, contents: Contents) -> str:
+def _hint_for_both_modes(mode: DirectoryMode, contents: DirectoryContents) -> str:
     """Return a hint for a directory with metadata of both modes, which an older version may have left."""
     if mode not in contents.metadata:
         return ""
     return f' (it contains metadata of both; if {IDENTITY_FILE} names the wrong mode, change it to "{mode.value}")'
 
 
-def _how_to_repair(mode: Mode) -> str:
-    if mode is Mode.STANDALONE:
+def _how_to_repair(mode: DirectoryMode) -> str:
+    if mode is DirectoryMode.STANDALONE:
         return "restore it from a backup; the topics in the directory are useless without it"
     return "restore it, or start with an empty data directory, which the other nodes fill"
 
 
-def refuse_other_cluster(identity: Identity, cluster_id: str, folder: str) -> None:
+def reject_other_cluster(identity: DirectoryIdentity, cluster_id: str, folder: str) -> None:
     """Raise ConfigError if the directory belongs to another cluster than the metadata."""
     if identity.cluster_id not in (None, cluster_id):
         raise ConfigError(f"{folder} belongs to cluster {identity.cluster_id}, but its metadata to {cluster_id}")
 
 
-def refuse_other_directory(identity: Identity, directory_id: str, folder: str) -> None:
+def reject_other_directory_id(identity: DirectoryIdentity, directory_id: str, folder: str) -> None:
     """Raise ConfigError if the metadata has another directory id for this broker than the directory itself."""
     if identity.directory_id != directory_id:
         raise ConfigError(

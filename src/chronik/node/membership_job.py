@@ -12,26 +12,33 @@ from collections.abc import Sequence
 from typing import Final
 
 from chronik.clock import Clock
-from chronik.config import Peer, first_voters
-from chronik.controller.membership import CHANGE_SECONDS, JOIN, Admissions, JoinAnswer, JoinRequest, are_strangers
+from chronik.config import PeerConfig, initial_voters
+from chronik.controller.membership import (
+    CHANGE_SECONDS,
+    JOIN,
+    AdmissionRequest,
+    AdmissionResponse,
+    NodeAdmission,
+    are_different_clusters,
+)
 from chronik.errors import ConfigError
-from chronik.node.addresses import Addresses
-from chronik.node.data_folder import DataFolder
-from chronik.node.founding import Founding, Gate
-from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
+from chronik.node.bootstrap import BootstrapGate, ClusterBootstrap
+from chronik.node.data_directory import DataDirectory
+from chronik.node.peer_addresses import PeerAddresses
+from chronik.peers.calls import CallRejected, CallTimedOut, PeerUnavailable
 from chronik.quorum.driver import RaftDriver
-from chronik.raft.membership import NOBODY
+from chronik.raft.membership import NO_NODE
 
 logger = logging.getLogger("chronik.node")
 
-LOOK_SECONDS: Final = 0.25
+CHECK_SECONDS: Final = 0.25
 """Seconds between checks for a leader: a fraction of the shortest election timeout, so that it does not delay the
 bootstrap."""
 
 UNEXPECTED_SECONDS: Final = 2.0
 """Seconds between join requests of a node that the leader does not expect."""
 
-ASK_SECONDS: Final = CHANGE_SECONDS + 1.0
+JOIN_TIMEOUT_SECONDS: Final = CHANGE_SECONDS + 1.0
 """Timeout of a join request: the leader may need all of its time to change the membership."""
 
 
@@ -41,12 +48,12 @@ class MembershipJob:
     def __init__(
         self,
         driver: RaftDriver,
-        gate: Gate,
-        admissions: Admissions,
+        gate: BootstrapGate,
+        admissions: NodeAdmission,
         clock: Clock,
-        folder: DataFolder,
-        addresses: Addresses,
-        peers: Sequence[Peer],
+        folder: DataDirectory,
+        addresses: PeerAddresses,
+        peers: Sequence[PeerConfig],
     ) -> None:
         """`peers` are the nodes that bootstrap the cluster if there is none."""
         self._driver = driver
@@ -61,42 +68,44 @@ class MembershipJob:
 
     async def run(self) -> None:
         node_ids = [peer.id for peer in self._peers]
-        founding = Founding(self._driver.node_id, node_ids, first_voters(self._peers), self._clock.monotonic())
+        founding = ClusterBootstrap(
+            self._driver.node_id, node_ids, initial_voters(self._peers), self._clock.monotonic()
+        )
         while True:
             self._addresses.refresh()
-            if self._driver.leader == NOBODY:
+            if self._driver.leader == NO_NODE:
                 await self._ask_all(founding)
                 self._update_gate(founding)
             elif self._addresses.has_moved:
                 await self._report_address()
-            await asyncio.sleep(UNEXPECTED_SECONDS if self._is_unexpected else LOOK_SECONDS)
+            await asyncio.sleep(UNEXPECTED_SECONDS if self._is_unexpected else CHECK_SECONDS)
 
     async def _report_address(self) -> None:
         if self._driver.leader == self._driver.node_id:
-            await self._admissions.note_move(self._driver.node_id, *self._addresses.own)
+            await self._admissions.record_address(self._driver.node_id, *self._addresses.own)
         else:
             await self._ask(self._driver.leader)
 
-    async def _ask_all(self, founding: Founding) -> None:
+    async def _ask_all(self, founding: ClusterBootstrap) -> None:
         others = [node_id for node_id in self._driver.transport.addresses if node_id != self._driver.node_id]
         answers = [answer for answer in await asyncio.gather(*map(self._ask, others)) if answer is not None]
         for node_id, answer in answers:
-            founding.answered(node_id, answer.knows_cluster)
+            founding.record_response(node_id, answer.knows_cluster)
         self._check_expected([answer for _, answer in answers])
 
-    async def _ask(self, node_id: int) -> tuple[int, JoinAnswer] | None:
-        request = JoinRequest(self._folder.directory_id, self._folder.cluster_id or "", *self._addresses.own)
+    async def _ask(self, node_id: int) -> tuple[int, AdmissionResponse] | None:
+        request = AdmissionRequest(self._folder.directory_id, self._folder.cluster_id or "", *self._addresses.own)
         try:
-            answer = await JOIN.ask(self._driver.transport.calls, node_id, request, ASK_SECONDS)
-        except (PeerUnavailable, CallTimedOut, CallRefused):
+            answer = await JOIN.call(self._driver.transport.calls, node_id, request, JOIN_TIMEOUT_SECONDS)
+        except (PeerUnavailable, CallTimedOut, CallRejected):
             return None
-        if are_strangers(request.cluster_id, answer.cluster_id):
+        if are_different_clusters(request.cluster_id, answer.cluster_id):
             self._handle_other_cluster(node_id, answer)
             return None
         self._addresses.learn(answer.nodes)
         return node_id, answer
 
-    def _handle_other_cluster(self, node_id: int, answer: JoinAnswer) -> None:
+    def _handle_other_cluster(self, node_id: int, answer: AdmissionResponse) -> None:
         """Handle a peer of another cluster.
 
         Raises:
@@ -106,15 +115,15 @@ class MembershipJob:
             f"this data directory belongs to cluster {self._folder.cluster_id}, "
             f"but node {node_id} to cluster {answer.cluster_id}"
         )
-        if answer.leads:
+        if answer.is_leader:
             raise ConfigError(f"{message}, which it leads: use another data directory or other [[peers]] for this node")
         if not self._has_logged_other_cluster:
             logger.error("%s; ignoring that node", message)
         self._has_logged_other_cluster = True
 
-    def _check_expected(self, answers: Sequence[JoinAnswer]) -> None:
+    def _check_expected(self, answers: Sequence[AdmissionResponse]) -> None:
         """Log whether the leader expects this node. Other nodes' responses are ignored: they may be outdated."""
-        leader_answers = [answer for answer in answers if answer.leads]
+        leader_answers = [answer for answer in answers if answer.is_leader]
         is_unexpected = any(not answer.is_expected for answer in leader_answers)
         if is_unexpected and not self._is_unexpected:
             logger.warning(
@@ -128,18 +137,18 @@ class MembershipJob:
         if leader_answers:
             self._is_unexpected = is_unexpected
 
-    def _update_gate(self, founding: Founding) -> None:
+    def _update_gate(self, founding: ClusterBootstrap) -> None:
         """Open or close the bootstrap gate. A node with a log has nothing to bootstrap; its voters know its disk."""
-        if self._admissions.holds_log:
-            self._gate.may_found = False
+        if self._admissions.has_log:
+            self._gate.is_open = False
             return
         may_found = founding.is_allowed(self._clock.monotonic())
-        if founding.is_forbidden and not self._admissions.has_heard_of_cluster:
+        if founding.is_forbidden and not self._admissions.has_seen_cluster:
             logger.warning("the disk is empty, but a cluster exists: waiting for admission")
-        elif may_found and not self._gate.may_found and founding.silent:
+        elif may_found and not self._gate.is_open and founding.missing_nodes:
             logger.warning(
                 "nodes %s do not respond: a cluster may be bootstrapped without them; if they have one, stop this node",
-                founding.silent,
+                founding.missing_nodes,
             )
-        self._admissions.has_heard_of_cluster = founding.is_forbidden
-        self._gate.may_found = may_found
+        self._admissions.has_seen_cluster = founding.is_forbidden
+        self._gate.is_open = may_found

@@ -14,79 +14,85 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from chronik.admin.topic_plans import TopicPlanner
+from chronik.admin.topic_planner import TopicPlanner
 from chronik.admin.topics import TopicAdmin
 from chronik.api.routing.router import Interceptor, Router
 from chronik.api.shared.context import Services
 from chronik.broker.flusher import Flusher
-from chronik.broker.housekeeping import Housekeeping
-from chronik.broker.partition_changes import PartitionChanges
-from chronik.broker.replicas import Replicas
-from chronik.broker.requests.fetch_sessions import FetchSessions
-from chronik.broker.requests.producer_ids import ProducerIds
-from chronik.broker.requests.refusals import RefusedBatches
+from chronik.broker.log_maintenance import LogMaintenance
+from chronik.broker.partition_counters import PartitionChangeCounters
+from chronik.broker.replica_manager import ReplicaManager
+from chronik.broker.requests.fetch_sessions import FetchSessionCache
+from chronik.broker.requests.producer_ids import ProducerIdAllocator
+from chronik.broker.requests.rejected_batches import RejectedBatches
 from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
-from chronik.coordination.tenure import Coordinators
-from chronik.errors import reason_of, unexpected
-from chronik.exchange import Dispatch
+from chronik.coordination.terms import CoordinatorTerms
+from chronik.errors import exc_info_if_unexpected, root_cause
 from chronik.files import FileCache
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.ids import new_id
-from chronik.listeners import WITH_SASL
-from chronik.log.files.synced import SyncedOffsets
+from chronik.listeners import SASL_PROTOCOLS
+from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.commands.users import AlterScramUser
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.stores.store import Acks
-from chronik.node.alone import Alone
-from chronik.node.data_folder import DataFolder
-from chronik.node.descriptors import Descriptors
-from chronik.node.http.port import HttpPort
-from chronik.node.identity import METADATA_FOLDERS, Mode
-from chronik.node.security.authorizing import authorizer_for
+from chronik.node.component_settings import (
+    divide_node_descriptors,
+    group_config,
+    listener_limits,
+    static_configs,
+    transaction_config,
+)
+from chronik.node.data_directory import DataDirectory
+from chronik.node.descriptors import DescriptorLimits
+from chronik.node.http.port import LazyHttpPort
+from chronik.node.identity import METADATA_DIRECTORIES, DirectoryMode
+from chronik.node.node_mode import NodeMode, advertised_endpoints
+from chronik.node.security.authorization import create_node_authorizer
 from chronik.node.security.first_user import add_first_user
-from chronik.node.security.securing import http_tls, listener_securing
-from chronik.node.settings import group_config, listener_limits, node_descriptors, static_configs, transaction_config
-from chronik.node.standing import Standing, endpoints_of
+from chronik.node.security.tls_setup import create_http_tls, create_tls_listeners
+from chronik.node.standalone_mode import StandaloneMode
+from chronik.request_reply import Dispatch
 from chronik.scheduler import Scheduler
-from chronik.security.quotas.connections import ConnectionLimits
-from chronik.security.quotas.limiter import Limiter
-from chronik.server.listener import ACCEPTED_PER_ITERATION, Listener
+from chronik.security.quotas.connection_limits import ConnectionLimits
+from chronik.security.quotas.limiter import QuotaLimiter
+from chronik.server.listener import ACCEPTS_PER_ITERATION, ClientListeners
+from chronik.transactions.components import TransactionComponents, build_transaction_components
 from chronik.transactions.coordinator import TransactionCoordinator
-from chronik.transactions.parts import TransactionParts, transaction_parts
 
 if TYPE_CHECKING:
-    from chronik.console.securing import HttpTls
-    from chronik.node.http.side import HttpSide
-    from chronik.node.status import NodeStatus
+    from chronik.console.https import HttpTls
+    from chronik.node.http.server import NodeHttpServer
+    from chronik.node.status import NodeStatusSource
 
 logger = logging.getLogger("chronik.node")
 
-STORES: Final = {Mode.STANDALONE: "write-ahead-log(%s)", Mode.CLUSTER: "raft(%s)"}
+METADATA_STORES: Final = {DirectoryMode.STANDALONE: "write-ahead-log(%s)", DirectoryMode.CLUSTER: "raft(%s)"}
 """Description of the metadata store of each mode, with its directory below `data_dir`."""
 
 
 STOP_SECONDS: Final = 2.0
 """Seconds in which a stopping node of a cluster transfers leadership and answers pending requests."""
 
-ANSWER_SECONDS_MIN: Final = 0.25
+RESPONSE_SECONDS_MIN: Final = 0.25
 """Minimum part of STOP_SECONDS for pending requests, however long the leadership transfer took."""
 
 
 class _Components(msgspec.Struct, frozen=True):
     """The components of a node."""
 
-    node_mode: Standing
+    node_mode: NodeMode
     services: Services
     flusher: Flusher
     cache: FileCache
     synced_offsets: SyncedOffsets
-    housekeeping: Housekeeping
-    changes: PartitionChanges
+    housekeeping: LogMaintenance
+    changes: PartitionChangeCounters
     router: Router
-    listener: Listener
+    listener: ClientListeners
     http_tls: HttpTls | None
 
 
@@ -114,8 +120,8 @@ class Node:
         self._cleanup: list[Callable[[], Awaitable[None]]] = []
         self.router: Router | None = None
         self.transactions: TransactionCoordinator | None = None
-        self.http: HttpPort | None = None
-        self._told: NodeStatus | None = None
+        self.http: LazyHttpPort | None = None
+        self._node_status: NodeStatusSource | None = None
         self._started_at = self._clock.monotonic()
         self._stops_at = float("inf")
 
@@ -160,17 +166,19 @@ class Node:
     # Creation of the components
 
     async def _start(self) -> Address:
-        mode = Mode.CLUSTER if self._config.peers else Mode.STANDALONE
-        folder = DataFolder(self._config.data_dir, self._config.node_id, mode, restore_identity=self._restore_identity)
+        mode = DirectoryMode.CLUSTER if self._config.peers else DirectoryMode.STANDALONE
+        folder = DataDirectory(
+            self._config.data_dir, self._config.node_id, mode, restore_identity=self._restore_identity
+        )
         self._cleanup.append(_as_coroutine(folder.close))
         folder.open()
-        store = STORES[mode] % METADATA_FOLDERS[mode]
+        store = METADATA_STORES[mode] % METADATA_DIRECTORIES[mode]
         starting = "node %d starting: mode=%s metadata_store=%s data_dir=%s"
         logger.info(starting, self._config.node_id, mode.value, store, self._config.data_dir)
         parts = self._create_components(folder)
         self.router = parts.router
         self.transactions = parts.services.transactions
-        parts.node_mode.serve_others(
+        parts.node_mode.serve_other_nodes(
             parts.router.dispatch, parts.services.scheduler, lambda: self._status(parts).status()
         )
         await self._open(parts)
@@ -179,34 +187,34 @@ class Node:
         self._cleanup.append(partial(self._stop_listener, parts.listener))
         self._cleanup.append(parts.services.groups.close)
         self._cleanup.append(parts.services.transactions.close)
-        self._cleanup.append(_as_coroutine(parts.services.stop_waiting))
-        self._cleanup.append(parts.node_mode.leave)
+        self._cleanup.append(_as_coroutine(parts.services.complete_waiting_requests))
+        self._cleanup.append(parts.node_mode.report_offline)
         await parts.listener.serve()
         if self._config.http is not None:
-            self.http = HttpPort(self._config, partial(self._create_http_server, parts))
+            self.http = LazyHttpPort(self._config, partial(self._create_http_server, parts))
             self._cleanup.append(self.http.stop)
             self._supervise([*await self.http.open(self._config.http)])
         self._cleanup.append(parts.node_mode.drain)
         config = self._config
-        bound = parts.services.bound
+        bound = parts.services.bound_addresses
         listening_on = ", ".join(
             str(address) if len(bound) == 1 else f"{name}://{address}" for name, address in bound.items()
         )
         logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, listening_on, config.data_dir)
         return next(iter(bound.values()))
 
-    def _create_components(self, folder: DataFolder) -> _Components:
+    def _create_components(self, folder: DataDirectory) -> _Components:
         """Create the components without starting them."""
         config = self._config
         node_mode = self._create_mode(folder)
         store = node_mode.store
         configs = ConfigResolver(store, config.node_id, static_configs(config))
-        coordinators = Coordinators(store, config.node_id, OFFSETS_TOPIC)
+        coordinators = CoordinatorTerms(store, config.node_id, OFFSETS_TOPIC)
         flusher = Flusher(self._fail)
-        descriptors = node_descriptors(configs)
+        descriptors = divide_node_descriptors(configs)
         cache = FileCache(folder.files, descriptors.open_files)
-        synced_offsets = folder.synced_offsets()
-        replicas = Replicas(
+        synced_offsets = folder.open_synced_offsets()
+        replicas = ReplicaManager(
             config.node_id,
             store,
             configs,
@@ -218,11 +226,11 @@ class Node:
             on_fatal=self._fail,
             # A standalone node never misses a deletion. A node of a cluster that has just learned the cluster id of its
             # directory cannot be sure that everything in it belongs to that cluster.
-            deletions_of=lambda: folder.was_of_cluster if config.peers else None,
+            find_deleting_cluster=lambda: folder.previous_cluster_id if config.peers else None,
         )
-        node_mode.keep_in_sync(replicas, configs)
-        producer_ids = ProducerIds(lambda count: _allocate_producer_ids(node_mode, config.node_id, count))
-        transaction_coordinators = Coordinators(store, config.node_id, TRANSACTIONS_TOPIC)
+        node_mode.start_replication(replicas, configs)
+        producer_ids = ProducerIdAllocator(lambda count: _allocate_producer_ids(node_mode, config.node_id, count))
+        transaction_coordinators = CoordinatorTerms(store, config.node_id, TRANSACTIONS_TOPIC)
         transactions = self._create_transactions(node_mode, configs, replicas, transaction_coordinators, producer_ids)
         planner = TopicPlanner(store, configs, self._clock, new_id, random.randrange)
         services = Services(
@@ -234,18 +242,18 @@ class Node:
             replicas=replicas,
             groups=self._create_group_coordinator(node_mode, configs, coordinators),
             transactions=transactions.coordinator,
-            joining=transactions.joining,
-            fetch_sessions=FetchSessions(configs.broker_int("max.incremental.fetch.session.cache.slots")),
+            transaction_joiner=transactions.joiner,
+            fetch_sessions=FetchSessionCache(configs.broker_int("max.incremental.fetch.session.cache.slots")),
             producer_ids=producer_ids,
             coordinators=coordinators,
             transaction_coordinators=transaction_coordinators,
             is_fenced=lambda: node_mode.is_fenced,
             may_be_replaced=lambda: node_mode.may_be_replaced,
             controller_id=lambda: node_mode.controller_id,
-            is_gone=node_mode.is_gone,
-            refused_batches=RefusedBatches(self._clock),
-            authorizer=authorizer_for(configs),
-            scheduler=Scheduler(accepted_max=ACCEPTED_PER_ITERATION),
+            is_unreachable=node_mode.is_recently_lost,
+            rejected_batches=RejectedBatches(self._clock),
+            authorizer=create_node_authorizer(configs),
+            scheduler=Scheduler(accepted_max=ACCEPTS_PER_ITERATION),
         )
         router, listener = self._create_listeners(services, descriptors)
         return _Components(
@@ -254,33 +262,33 @@ class Node:
             flusher,
             cache,
             synced_offsets,
-            Housekeeping(replicas, synced_offsets, configs, self._clock),
-            PartitionChanges(config.node_id, replicas.began.is_set),
+            LogMaintenance(replicas, synced_offsets, configs, self._clock),
+            PartitionChangeCounters(config.node_id, replicas.registered.is_set),
             router,
             listener,
-            http_tls(config),
+            create_http_tls(config),
         )
 
-    def _create_listeners(self, services: Services, descriptors: Descriptors) -> tuple[Router, Listener]:
+    def _create_listeners(self, services: Services, descriptors: DescriptorLimits) -> tuple[Router, ClientListeners]:
         """Create the client listeners and the router of their requests.
 
         Raises:
             ConfigError: A listener config is invalid.
         """
         config, configs, store = self._config, services.configs, services.store
-        gated = [listener.name for listener in config.listeners if listener.protocol in WITH_SASL]
-        limiter = Limiter(self._clock, lambda: store.image.quotas)
+        gated = [listener.name for listener in config.listeners if listener.protocol in SASL_PROTOCOLS]
+        limiter = QuotaLimiter(self._clock, lambda: store.image.quotas)
         router = Router(services, self._fail, self._interceptor, limiter)
         limits = listener_limits(configs)
-        listener = Listener(
+        listener = ClientListeners(
             {listener.name: listener.address for listener in config.listeners},
             self._dispatch(router, services, gated),
             limits,
             services.outbox,
             connections_max=lambda: min(configs.broker_int("max.connections"), descriptors.connections),
-            gated=gated,
-            by_address=ConnectionLimits(configs, lambda: limiter.policy),
-            securing=listener_securing(config, limits),
+            sasl_listeners=gated,
+            address_limits=ConnectionLimits(configs, lambda: limiter.policy),
+            tls_listeners=create_tls_listeners(config, limits),
             scheduler=services.scheduler,
         )
         return router, listener
@@ -289,43 +297,43 @@ class Node:
         """Return the dispatch function of the listeners, with SASL authentication where a listener requires it."""
         if not gated:
             return router.dispatch
-        from chronik.node.security.sasl import gate_of
+        from chronik.node.security.sasl import create_sasl_gate
 
-        gate = gate_of(services, router.dispatch, gated)
+        gate = create_sasl_gate(services, router.dispatch, gated)
         assert services.authenticator is not None
         self._cleanup.append(_as_coroutine(services.authenticator.close))
         return gate.dispatch
 
     def _create_group_coordinator(
-        self, node_mode: Standing, configs: ConfigResolver, coordinators: Coordinators
+        self, node_mode: NodeMode, configs: ConfigResolver, coordinators: CoordinatorTerms
     ) -> GroupCoordinator:
         return GroupCoordinator(
             node_mode.store,
             self._clock,
             group_config(configs),
             self._fail,
-            coordinators.owns,
+            coordinators.owned_term,
             Acks(self._config.offset_acks),
             is_fenced=lambda: node_mode.is_fenced,
         )
 
     def _create_transactions(
         self,
-        node_mode: Standing,
+        node_mode: NodeMode,
         configs: ConfigResolver,
-        replicas: Replicas,
-        coordinators: Coordinators,
-        producer_ids: ProducerIds,
-    ) -> TransactionParts:
-        parts = transaction_parts(
+        replicas: ReplicaManager,
+        coordinators: CoordinatorTerms,
+        producer_ids: ProducerIdAllocator,
+    ) -> TransactionComponents:
+        parts = build_transaction_components(
             self._config.node_id,
             node_mode.store,
             replicas,
             self._clock,
             coordinators,
             transaction_config(configs),
-            producer_ids.next,
-            node_mode.elsewhere,
+            producer_ids.allocate,
+            node_mode.transaction_peers,
             is_fenced=lambda: node_mode.is_fenced,
             on_fatal=self._fail,
         )
@@ -336,19 +344,19 @@ class Node:
         """Bind the ports and load the state from disk."""
         store, replicas = parts.services.store, parts.services.replicas
         self._cleanup.append(parts.listener.stop)
-        parts.services.bound.update(await parts.listener.bind())
+        parts.services.bound_addresses.update(await parts.listener.bind())
         await parts.node_mode.bind()
         self._cleanup.append(store.close)
         await store.start()
         self._cleanup.append(_as_coroutine(parts.synced_offsets.close))
         self._cleanup.append(_as_coroutine(parts.cache.close))
-        store.subscribe(lambda delta: parts.services.topic_bytes.follow(delta, store.image))
+        store.subscribe(lambda delta: parts.services.encoded_topics.apply_delta(delta, store.image))
         if parts.services.authorizer is not None:
-            store.subscribe(parts.services.authorizer.follow)
-        store.subscribe(parts.router.limiter.follow)
-        store.subscribe(replicas.apply)
-        store.subscribe(parts.changes.follow)
-        store.subscribe(parts.housekeeping.follow)
+            store.subscribe(parts.services.authorizer.apply_delta)
+        store.subscribe(parts.router.limiter.apply_delta)
+        store.subscribe(replicas.apply_delta)
+        store.subscribe(parts.changes.apply_delta)
+        store.subscribe(parts.housekeeping.apply_delta)
         self._cleanup.append(_as_coroutine(replicas.close))
         self._cleanup.append(_as_coroutine(parts.flusher.close))
         self._cleanup.append(parts.flusher.drain)
@@ -356,57 +364,61 @@ class Node:
     async def _join(self, parts: _Components) -> None:
         """Register the node, and start its background jobs."""
         replicas, node_mode = parts.services.replicas, parts.node_mode
-        await node_mode.join(endpoints_of(self._config, parts.services.bound))
+        await node_mode.join(advertised_endpoints(self._config, parts.services.bound_addresses))
         for coordinator in (parts.services.groups, parts.services.transactions):
             await coordinator.start()
             self._cleanup.append(coordinator.close)
-            parts.services.store.subscribe(coordinator.follow)
+            parts.services.store.subscribe(coordinator.on_delta)
         if node_mode.is_up_to_date:
-            replicas.begin()
-        jobs = [*parts.housekeeping.tasks(), *parts.listener.jobs(), *node_mode.jobs(replicas.begin)]
+            replicas.start()
+        jobs = [
+            *parts.housekeeping.background_tasks(),
+            *parts.listener.background_jobs(),
+            *node_mode.background_jobs(replicas.start),
+        ]
         if self._first_user is not None:
             add_user = partial(add_first_user, node_mode.store, self._first_user)
             await add_user() if node_mode.is_up_to_date else jobs.append(add_user)
         self._supervise(jobs)
         self._cleanup.append(self._cancel_tasks)
 
-    def _create_mode(self, folder: DataFolder) -> Standing:
+    def _create_mode(self, folder: DataDirectory) -> NodeMode:
         if not self._config.peers:
-            return Alone(self._config, folder, self._clock, self._fail)
+            return StandaloneMode(self._config, folder, self._clock, self._fail)
         # Imported on demand: Raft and its transport are a sixth of what a standalone node would load.
-        from chronik.node.clustered import Clustered
+        from chronik.node.cluster_mode import ClusterMode
 
-        return Clustered(self._config, folder, self._clock, self._fail)
+        return ClusterMode(self._config, folder, self._clock, self._fail)
 
-    def _status(self, parts: _Components) -> NodeStatus:
+    def _status(self, parts: _Components) -> NodeStatusSource:
         """Return the status source, created on first use because its import takes time that clients would wait for."""
-        if self._told is None:
-            from chronik.node.status import NodeStatus
+        if self._node_status is None:
+            from chronik.node.status import NodeStatusSource
 
-            self._told = NodeStatus(
+            self._node_status = NodeStatusSource(
                 parts.node_mode,
                 parts.services,
                 parts.router,
                 parts.listener,
-                parts.flusher.times,
+                parts.flusher.metrics,
                 parts.changes,
                 self._started_at,
             )
-        return self._told
+        return self._node_status
 
-    def _create_http_server(self, parts: _Components) -> HttpSide:
+    def _create_http_server(self, parts: _Components) -> NodeHttpServer:
         """Create the HTTP server; called when the Kafka listeners accept requests."""
-        from chronik.node.http.side import HttpSide
+        from chronik.node.http.server import NodeHttpServer
 
-        return HttpSide(parts.services, parts.router, parts.node_mode, self._status(parts), parts.http_tls)
+        return NodeHttpServer(parts.services, parts.router, parts.node_mode, self._status(parts), parts.http_tls)
 
-    async def _stop_listener(self, listener: Listener) -> None:
+    async def _stop_listener(self, listener: ClientListeners) -> None:
         """Stop the listeners after answering pending requests.
 
         In a cluster, only for the rest of STOP_SECONDS: clients retry on another node, and a node without a quorum
         could not answer them anyway.
         """
-        seconds_left = max(self._stops_at - self._clock.monotonic(), ANSWER_SECONDS_MIN)
+        seconds_left = max(self._stops_at - self._clock.monotonic(), RESPONSE_SECONDS_MIN)
         await listener.stop(seconds_left if self._config.peers else None)
 
     # Supervision
@@ -430,13 +442,13 @@ class Node:
     def _fail(self, error: BaseException) -> None:
         """Stop the node after a fatal error: its memory may no longer match what is on disk."""
         if self._failure is None:
-            self._failure = reason_of(error)
-            logger.critical("node is stopping: %s", self._failure, exc_info=unexpected(error))
+            self._failure = root_cause(error)
+            logger.critical("node is stopping: %s", self._failure, exc_info=exc_info_if_unexpected(error))
             if self._stopped is not None:
                 self._stopped.set()
 
 
-async def _allocate_producer_ids(node_mode: Standing, node_id: int, count: int) -> int:
+async def _allocate_producer_ids(node_mode: NodeMode, node_id: int, count: int) -> int:
     result = await node_mode.store.propose(AllocateProducerIds(node_id, node_mode.broker_epoch, count))
     return result.value
 

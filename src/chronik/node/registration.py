@@ -16,19 +16,19 @@ from msgspec.structs import replace
 
 from chronik.clock import Clock
 from chronik.controller.controller import Controller
-from chronik.controller.heartbeats import HEARTBEAT, NOT_ANSWERED, BrokerHeartbeat, HeartbeatAnswer
-from chronik.controller.liveness import GONE_SECONDS
+from chronik.controller.heartbeats import HEARTBEAT, NO_RESPONSE, BrokerHeartbeat, BrokerHeartbeatResponse
+from chronik.controller.liveness import DOWN_SECONDS
 from chronik.errors import ConfigError
 from chronik.metadata.commands.brokers import RegisterBroker
-from chronik.metadata.levels import time_if_kept
+from chronik.metadata.levels import timestamp_if_supported
 from chronik.metadata.stores.raft_store import RaftStore
-from chronik.metadata.stores.store import StoreClosed
-from chronik.news import News
-from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
+from chronik.metadata.stores.store import StoreClosedError
+from chronik.notifier import Notifier
+from chronik.peers.calls import CallRejected, CallTimedOut, PeerUnavailable
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver
-from chronik.quorum.outcomes import DriverStopped, OutcomeUnknown, ProposalRefused
-from chronik.raft.membership import NOBODY
+from chronik.quorum.outcomes import DriverStopped, OutcomeUnknown, ProposalRejected
+from chronik.raft.membership import NO_NODE
 
 logger = logging.getLogger("chronik.node")
 
@@ -36,20 +36,20 @@ HEARTBEATS_PER_SESSION: Final = 10
 """Heartbeats per session timeout: enough that a recent one is acknowledged even if a round trip takes 90 % of the
 timeout, or if some are lost."""
 
-HEARTBEAT_SECONDS_MAX: Final = GONE_SECONDS / 2
+HEARTBEAT_SECONDS_MAX: Final = DOWN_SECONDS / 2
 """Longest heartbeat interval, for long sessions: a broker not acknowledged for GONE_SECONDS must confirm its reads."""
 
-BEAT_SESSIONS_MAX: Final = 2
+HEARTBEAT_SESSIONS_MAX: Final = 2
 """Session timeouts after which a heartbeat is abandoned: one for its response, one until its index is applied here."""
 
-LOOKS_PER_SESSION: Final = 100
+LEASE_CHECKS_PER_SESSION: Final = 100
 """Maximum checks of a lease per session timeout."""
 
-LAST_BEATS_SECONDS: Final = 0.5
+LAST_HEARTBEATS_SECONDS: Final = 0.5
 """Seconds to wait for responses to the last heartbeats of a stopping broker: usually a few milliseconds."""
 
 
-class Registration:
+class BrokerRegistration:
     """The registration of this broker, with its lease and heartbeats."""
 
     def __init__(
@@ -70,10 +70,10 @@ class Registration:
         self._broker_id = command.broker_id
         self._session_seconds = session_seconds
         self._heartbeat_seconds = min(session_seconds / HEARTBEATS_PER_SESSION, HEARTBEAT_SECONDS_MAX)
-        self._heartbeats_in_flight_max = math.ceil(BEAT_SESSIONS_MAX * session_seconds / self._heartbeat_seconds)
+        self._heartbeats_in_flight_max = math.ceil(HEARTBEAT_SESSIONS_MAX * session_seconds / self._heartbeat_seconds)
         self._acknowledged_at = float("-inf")
         self.epoch = -1
-        self.when_fenced: list[Callable[[], None]] = []
+        self.fencing_callbacks: list[Callable[[], None]] = []
         """Callbacks for the expiry of the lease."""
         self.registered = asyncio.Event()
         self._is_leaving = False
@@ -81,17 +81,17 @@ class Registration:
         self._logged_rejection: str | None = None
         """Reason of the last rejection that was logged."""
         self._heartbeats: set[asyncio.Task[None]] = set()
-        self._heartbeat_due = News()
+        self._heartbeat_due = Notifier()
         """Notifies the heartbeat loop to send one immediately."""
-        self._last_response = (NOBODY, NOT_ANSWERED)
+        self._last_response = (NO_NODE, NO_RESPONSE)
         """Controller that responded last, and the arrival time of the heartbeat on its clock."""
 
-    def controller_reached(self, peer: int) -> None:
+    def on_peer_reached(self, peer: int) -> None:
         """Send a heartbeat immediately if the peer is the controller, so that the broker is unfenced sooner."""
-        if peer != NOBODY and peer == self._driver.leader:
-            self._heartbeat_due.tell()
+        if peer != NO_NODE and peer == self._driver.leader:
+            self._heartbeat_due.notify()
 
-    async def leave(self, seconds: float = LAST_BEATS_SECONDS) -> None:
+    async def stop_heartbeats(self, seconds: float = LAST_HEARTBEATS_SECONDS) -> None:
         """Stop sending heartbeats, and wait up to `seconds` for responses to those in flight.
 
         A heartbeat that arrives after the broker was reported offline would bring it back online.
@@ -112,7 +112,7 @@ class Registration:
 
         It replaces no broker that it heard within GONE_SECONDS, and a heartbeat is sent before it is heard.
         """
-        return self._clock.monotonic() - self._acknowledged_at >= GONE_SECONDS
+        return self._clock.monotonic() - self._acknowledged_at >= DOWN_SECONDS
 
     async def watch_lease(self) -> None:
         """Call `when_fenced` when the lease expires, so that requests which need a lease stop waiting.
@@ -127,10 +127,10 @@ class Registration:
                     "broker %d: controller lease expired; fencing itself until the next heartbeat succeeds",
                     self._broker_id,
                 )
-                for callback in self.when_fenced:
+                for callback in self.fencing_callbacks:
                     callback()
             was_expired = is_expired
-            await asyncio.sleep(max(self.lease_seconds, self._session_seconds / LOOKS_PER_SESSION))
+            await asyncio.sleep(max(self.lease_seconds, self._session_seconds / LEASE_CHECKS_PER_SESSION))
 
     @property
     def is_fenced(self) -> bool:
@@ -138,7 +138,7 @@ class Registration:
         if self.lease_seconds < 0:
             return True
         broker = self._store.image.brokers.get(self._broker_id)
-        return broker is None or broker.fenced or broker.epoch != self.epoch
+        return broker is None or broker.is_fenced or broker.epoch != self.epoch
 
     async def run(self) -> None:
         """Register the broker and send heartbeats until it leaves.
@@ -150,7 +150,7 @@ class Registration:
             try:
                 await self._register()
                 await self._send_heartbeats()
-            except StoreClosed:
+            except StoreClosedError:
                 return
 
     async def _register(self) -> None:
@@ -174,12 +174,12 @@ class Registration:
             self.epoch = result.value
             self._acknowledged_at = asked_at
             self.registered.set()
-            position = self._store.position(result.index)
+            position = self._store.format_position(result.index)
             logger.info("registered broker %d: epoch=%d %s", self._broker_id, self.epoch, position)
             return
 
     def _command_now(self) -> RegisterBroker:
-        time_ms = time_if_kept(self._store.image.features, self._clock.now_ms())
+        time_ms = timestamp_if_supported(self._store.image.features, self._clock.now_ms())
         return replace(self._command, incarnation=self._store.incarnation, time_ms=time_ms)
 
     async def _send_heartbeats(self) -> None:
@@ -190,10 +190,10 @@ class Registration:
         self._is_known = True
         try:
             while self._is_known and not self._is_leaving:
-                generation = self._heartbeat_due.count
+                generation = self._heartbeat_due.generation
                 if len(self._heartbeats) < self._heartbeats_in_flight_max:
                     self._heartbeats.add(asyncio.create_task(self._send_heartbeat(), name="heartbeat"))
-                await self._heartbeat_due.since(generation, self._heartbeat_seconds)
+                await self._heartbeat_due.wait(generation, self._heartbeat_seconds)
                 for ended in [heartbeat_task for heartbeat_task in self._heartbeats if heartbeat_task.done()]:
                     self._heartbeats.discard(ended)
                     ended.result()
@@ -224,18 +224,18 @@ class Registration:
         """Wait until the index is applied: a broker that was paused learns from new entries that it was fenced."""
         try:
             await self._driver.wait_applied(index, self._session_seconds)
-        except (OutcomeUnknown, ProposalRefused, DriverStopped):
+        except (OutcomeUnknown, ProposalRejected, DriverStopped):
             return False
         return True
 
-    async def _call_controller(self, leader: int) -> HeartbeatAnswer | None:
+    async def _call_controller(self, leader: int) -> BrokerHeartbeatResponse | None:
         answered_by, answered_at = self._last_response
-        heartbeat = BrokerHeartbeat(self._broker_id, self.epoch, answered_at if answered_by == leader else NOT_ANSWERED)
-        if leader == NOBODY:
+        heartbeat = BrokerHeartbeat(self._broker_id, self.epoch, answered_at if answered_by == leader else NO_RESPONSE)
+        if leader == NO_NODE:
             return None
         if leader == self._broker_id:
             return await self._controller.heartbeat(leader, heartbeat)
         try:
-            return await HEARTBEAT.ask(self._driver.transport.calls, leader, heartbeat, self._session_seconds)
-        except (PeerUnavailable, CallTimedOut, CallRefused):
+            return await HEARTBEAT.call(self._driver.transport.calls, leader, heartbeat, self._session_seconds)
+        except (PeerUnavailable, CallTimedOut, CallRejected):
             return None

@@ -10,37 +10,37 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from chronik.api.routing.handlers import import_the_rest
+from chronik.api.routing.handlers import preload_handlers
 from chronik.api.routing.router import Interceptor
 from chronik.config import Address, NodeConfig
-from chronik.errors import ChronikError, reason_of, unexpected
-from chronik.logs import configure_logging, say
+from chronik.errors import ChronikError, exc_info_if_unexpected, root_cause
+from chronik.log_output import configure_logging, print_notice
 from chronik.metadata.commands.users import AlterScramUser
-from chronik.node.garbage import keep_collections_short
-from chronik.node.memory import keep_freed_memory
+from chronik.node.gc_tuning import limit_collection_time
+from chronik.node.malloc_tuning import retain_freed_memory
 from chronik.node.node import Node
-from chronik.node.notifying import READY, STOPPING, notify
+from chronik.node.service_manager import READY, STOPPING, notify_service_manager
 
 logger = logging.getLogger("chronik.node")
 
-EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
+EXIT_OK, EXIT_FAILED, EXIT_NOT_STARTED = 0, 1, 2
 
 THREAD_SWITCH_SECONDS = 0.0005
 """Time for which a sync thread waits for the GIL of a busy event loop; Python's 5 ms would delay every
 acknowledgement."""
 
-REST_AFTER_SECONDS = 0.1
+DEFERRED_IMPORT_SECONDS = 0.1
 """Seconds after the start at which the remaining API handlers are imported. Waiting clients are served first: they use
 a few APIs and need not wait for the import of all others."""
 
-Ready = Callable[[Node, Address], None]
+ReadyCallback = Callable[[Node, Address], None]
 
 
 def run(
     config: NodeConfig,
     *,
     interceptor: Interceptor | None = None,
-    ready: Ready | None = None,
+    ready: ReadyCallback | None = None,
     restore_identity: bool = False,
     first_user: AlterScramUser | None = None,
 ) -> int:
@@ -48,17 +48,17 @@ def run(
     configure_logging(config.log_level, sys.stderr, config.log_format)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     if config.peers:
-        keep_freed_memory()
+        retain_freed_memory()
     node = Node(config, interceptor=interceptor, restore_identity=restore_identity, first_user=first_user)
     return _run_on_best_loop(_serve(node, ready, config.log_format))
 
 
-async def _serve(node: Node, ready: Ready | None, log_format: str) -> int:
+async def _serve(node: Node, ready: ReadyCallback | None, log_format: str) -> int:
     try:
         address = await node.start()
     except (ChronikError, OSError) as error:
-        say(str(error), log_format)
-        return EXIT_REFUSED
+        print_notice(str(error), log_format)
+        return EXIT_NOT_STARTED
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(report_loop_error)
@@ -69,21 +69,21 @@ async def _serve(node: Node, ready: Ready | None, log_format: str) -> int:
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))
     if ready is not None:
         ready(node, address)
-    notify(READY)
+    notify_service_manager(READY)
     stop_requested = asyncio.ensure_future(stopping.wait())
     stopped = asyncio.ensure_future(node.wait_until_stopped())
     early, _ = await asyncio.wait(
-        (stop_requested, stopped), timeout=REST_AFTER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        (stop_requested, stopped), timeout=DEFERRED_IMPORT_SECONDS, return_when=asyncio.FIRST_COMPLETED
     )
     if not early:
-        await import_the_rest()
+        await preload_handlers()
         # Now that everything is imported that stays until the end.
-        keep_collections_short()
+        limit_collection_time()
         await asyncio.wait((stop_requested, stopped), return_when=asyncio.FIRST_COMPLETED)
     stop_requested.cancel()
     if not stopped.done():
         logger.info("stopping")
-        notify(STOPPING)
+        notify_service_manager(STOPPING)
         await node.stop()
     try:
         await stopped
@@ -95,15 +95,15 @@ async def _serve(node: Node, ready: Ready | None, log_format: str) -> int:
 def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an error of the event loop: expected failures, such as a lack of file descriptors, in one line."""
     error = context.get("exception")
-    if error is None or unexpected(error) is not None:
+    if error is None or exc_info_if_unexpected(error) is not None:
         loop.default_exception_handler(context)
     else:
-        logger.error("event loop: %s: %s", context.get("message", "error"), reason_of(error))
+        logger.error("event loop: %s: %s", context.get("message", "error"), root_cause(error))
 
 
 def _fail_stop(error: Exception, log_format: str) -> NoReturn:
     """Exit immediately: no response or write may follow, and threads may be blocked by a broken disk."""
-    say(f"stopped: {error}", log_format)
+    print_notice(f"stopped: {error}", log_format)
     os._exit(EXIT_FAILED)
 
 

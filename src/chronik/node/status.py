@@ -10,35 +10,35 @@ from typing import TYPE_CHECKING, Any, Final
 import chronik
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
-from chronik.broker.partition_changes import PartitionChanges
-from chronik.broker.sync_times import SyncTimes
-from chronik.console.source import Metric
-from chronik.console.views import group_view, image_view
-from chronik.console.vitals import Vitals
+from chronik.broker.partition_counters import PartitionChangeCounters
+from chronik.broker.sync_metrics import SyncMetrics
+from chronik.console.image_views import describe_group, describe_image
+from chronik.console.node_stats import NodeStats
+from chronik.console.status_source import Metric
 from chronik.metadata import levels
-from chronik.node.standing import Standing
-from chronik.quorum.watchdog import LoopWatchdog
-from chronik.server.listener import Listener
+from chronik.node.node_mode import NodeMode
+from chronik.quorum.watchdog import EventLoopWatchdog
+from chronik.server.listener import ClientListeners
 
 if TYPE_CHECKING:
-    from chronik.console.metrics.made import Metrics
-    from chronik.console.metrics.survey import Steps, Survey
+    from chronik.console.metrics.collector import MetricsCollector
+    from chronik.console.metrics.partition_stats import CollectionSteps, PartitionStats
 
-DAMAGES_SHOWN_MAX: Final = 100
+REPORTED_DAMAGES_MAX: Final = 100
 """Damaged partitions that the status names."""
 
 
-class NodeStatus:
+class NodeStatusSource:
     """The status of a node (see `StatusSource`)."""
 
     def __init__(
         self,
-        node_mode: Standing,
+        node_mode: NodeMode,
         services: Services,
         router: Router,
-        listener: Listener,
-        sync_times: SyncTimes,
-        changes: PartitionChanges,
+        listener: ClientListeners,
+        sync_times: SyncMetrics,
+        changes: PartitionChangeCounters,
         began: float,
     ) -> None:
         self._config = services.config
@@ -48,10 +48,10 @@ class NodeStatus:
         self._listener = listener
         self._sync_times = sync_times
         self._changes = changes
-        self._watchdog = node_mode.watchdog or LoopWatchdog()
+        self._watchdog = node_mode.watchdog or EventLoopWatchdog()
         self._started_at = began
         self._started_at_seconds = services.clock.now_ms() / 1000 - (services.clock.monotonic() - began)
-        self._metrics: Metrics | None = None
+        self._metrics: MetricsCollector | None = None
 
     def start(self) -> None:
         """Start the event-loop watchdog, unless the mode has one that runs already."""
@@ -65,7 +65,7 @@ class NodeStatus:
 
     def status(self) -> dict[str, Any]:
         """Return the status as a JSON-compatible dict."""
-        damages = self._services.replicas.damages()
+        damages = self._services.replicas.iter_damaged()
         return {
             "node_id": self._config.node_id,
             "version": chronik.__version__,
@@ -76,17 +76,17 @@ class NodeStatus:
             "broker_epoch": self._node_mode.broker_epoch,
             "fenced": self._node_mode.is_fenced,
             "leader": self._node_mode.controller_id,
-            "syncs": self._sync_times.view(),
+            "syncs": self._sync_times.to_json(),
             **self._node_mode.status(),
-            "damaged": [f"{replica}: {damage}" for replica, damage in islice(damages, DAMAGES_SHOWN_MAX)],
-            **image_view(self._node_mode.store.image),
+            "damaged": [f"{replica}: {damage}" for replica, damage in islice(damages, REPORTED_DAMAGES_MAX)],
+            **describe_image(self._node_mode.store.image),
         }
 
     def group(self, group_id: str) -> dict[str, Any] | None:
         """Return a consumer group as a JSON-compatible dict, or None if it does not exist."""
-        return group_view(self._node_mode.store.image, group_id)
+        return describe_group(self._node_mode.store.image, group_id)
 
-    def ready(self) -> str | None:
+    def unready_reason(self) -> str | None:
         """Return why the node is not ready for clients, or None if it is."""
         if self._node_mode.is_draining:
             return "draining"
@@ -94,27 +94,27 @@ class NodeStatus:
 
     def metrics(self) -> Iterable[Metric | None]:
         """Return the metrics."""
-        return self._all_metrics().all()
+        return self._metrics_source().collect()
 
-    def survey(self) -> Steps[Survey]:
+    def survey(self) -> CollectionSteps[PartitionStats]:
         """Examine all partitions and offsets in steps, and return the totals."""
-        return self._all_metrics().survey()
+        return self._metrics_source().partition_stats()
 
-    def vitals(self) -> Vitals:
+    def node_stats(self) -> NodeStats:
         """Return the most important numbers of the node."""
-        from chronik.console.metrics.vital_signs import vitals_of
+        from chronik.console.metrics.node_stats import collect_node_stats
 
-        return vitals_of(self._router.meters, self._listener.connection_count)
+        return collect_node_stats(self._router.meters, self._listener.connection_count)
 
-    def _all_metrics(self) -> Metrics:
+    def _metrics_source(self) -> MetricsCollector:
         """Return the metrics source, imported on first use because many nodes are never scraped."""
         if self._metrics is None:
-            from chronik.console.metrics.made import Metrics
-            from chronik.console.metrics.plain import Metered
+            from chronik.console.metrics.collector import MetricsCollector
+            from chronik.console.metrics.counters import MetricSources
 
             node_mode = self._node_mode
-            self._metrics = Metrics(
-                Metered(
+            self._metrics = MetricsCollector(
+                MetricSources(
                     self._services,
                     self._router,
                     self._listener,
@@ -122,7 +122,7 @@ class NodeStatus:
                     self._sync_times,
                     lambda: node_mode.sync_times,
                     self._watchdog,
-                    node_mode.raft_meters,
+                    node_mode.raft_metrics,
                     self._started_at_seconds,
                 )
             )

@@ -15,22 +15,22 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from chronik.errors import BadMessage, ChronikError, invariant, reason_of, unexpected
+from chronik.errors import ChronikError, InvalidPeerMessage, check_invariant, exc_info_if_unexpected, root_cause
 from chronik.files import Buffer
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.connection import PeerConnection
-from chronik.peers.frames import ANSWER_FRAME_BYTES_MAX, FRAME_BYTES_MAX, FrameKind, encode_frame, frame_head
+from chronik.peers.frames import FRAME_BYTES_MAX, RESPONSE_FRAME_BYTES_MAX, FrameKind, encode_frame, encode_frame_header
 
 logger = logging.getLogger("chronik.raft")
 
-CALLS_UNDER_WAY_MAX: Final = 1024
+PENDING_CALLS_MAX: Final = 1024
 """Maximum number of pending calls from or to one peer. More of them indicate uncontrolled retries."""
 
-ANSWERS_UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
+UNSENT_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum size of unsent responses to a peer. Beyond it, the connection is closed, because the peer does not read."""
 
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
-ANSWER_BYTES_MAX: Final = ANSWER_FRAME_BYTES_MAX - 64
+RESPONSE_BYTES_MAX: Final = RESPONSE_FRAME_BYTES_MAX - 64
 _REQUEST: Final = struct.Struct(">QH")
 _RESPONSE: Final = struct.Struct(">QB")
 _NO_RESPONSE_ID: Final = 0
@@ -52,20 +52,20 @@ class CallTimedOut(ChronikError):
     """The peer did not respond in time; the call may or may not be executed."""
 
 
-class CallRefused(ChronikError):
+class CallRejected(ChronikError):
     """The peer rejected the call; the message is that of the exception that its handler raised."""
 
 
-class Status(IntEnum):
+class CallStatus(IntEnum):
     """The status of a response. The numbers are sent between nodes and must never change."""
 
     OK = 0
-    REFUSED = 1
+    REJECTED = 1
     UNKNOWN_KIND = 2
     OVERLOADED = 3
 
 
-Handler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
+CallHandler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
 """A call handler: takes the calling node's id and the payload, and returns the response as a list of buffers.
 
 Raises CallRejected to reject the call."""
@@ -82,21 +82,23 @@ class PeerCalls:
 
     def __init__(self, send: SendRequest) -> None:
         self._send = send
-        self._handlers: dict[int, Handler] = {}
+        self._handlers: dict[int, CallHandler] = {}
         self._next_id = _NO_RESPONSE_ID + 1
-        self._asked: dict[int, dict[int, asyncio.Future[memoryview]]] = {}
-        self._handling: dict[PeerConnection, set[asyncio.Task[None]]] = {}
+        self._pending_calls: dict[int, dict[int, asyncio.Future[memoryview]]] = {}
+        self._running_requests: dict[PeerConnection, set[asyncio.Task[None]]] = {}
 
-    def register(self, kind: int, handler: Handler) -> None:
+    def register(self, kind: int, handler: CallHandler) -> None:
         """Register the handler of a kind of call. Must be called before the transport starts."""
-        invariant(kind not in self._handlers and 0 <= kind < 2**16, f"peer call: duplicate or invalid kind {kind}")
+        check_invariant(
+            kind not in self._handlers and 0 <= kind < 2**16, f"peer call: duplicate or invalid kind {kind}"
+        )
         self._handlers[kind] = handler
 
     async def call(self, peer: int, kind: int, payload: bytes, timeout: float) -> memoryview:
         """Call a peer and return the response. Raises PeerUnavailable, CallTimedOut or CallRejected."""
-        invariant(len(payload) <= PAYLOAD_BYTES_MAX, f"peer call: payload of {len(payload)} bytes is too large")
-        pending = self._asked.setdefault(peer, {})
-        if len(pending) >= CALLS_UNDER_WAY_MAX:
+        check_invariant(len(payload) <= PAYLOAD_BYTES_MAX, f"peer call: payload of {len(payload)} bytes is too large")
+        pending = self._pending_calls.setdefault(peer, {})
+        if len(pending) >= PENDING_CALLS_MAX:
             raise PeerUnavailable(f"too many pending calls to node {peer}: {len(pending)}", may_have_arrived=False)
         call_id = self._next_id
         self._next_id += 1
@@ -115,79 +117,79 @@ class PeerCalls:
     # ------------------------------------------------------------------------------------------------ transport
     # callbacks
 
-    def answered(self, peer: int, content: Buffer) -> None:
+    def on_response(self, peer: int, content: Buffer) -> None:
         """Complete the call to which a response belongs. Raise BadMessage if the response is malformed."""
         if len(content) < _RESPONSE.size:
-            raise BadMessage("peer response is too short")
+            raise InvalidPeerMessage("peer response is too short")
         call_id, status = _RESPONSE.unpack_from(content)
-        answer = self._asked.get(peer, {}).get(call_id)
+        answer = self._pending_calls.get(peer, {}).get(call_id)
         if answer is None or answer.done():
             return  # the call has timed out
         payload = memoryview(content)[_RESPONSE.size :]
-        if status == Status.OK:
+        if status == CallStatus.OK:
             answer.set_result(payload)
-        elif status == Status.OVERLOADED:
+        elif status == CallStatus.OVERLOADED:
             answer.set_exception(PeerUnavailable(f"node {peer} is overloaded", may_have_arrived=False))
         else:
-            answer.set_exception(CallRefused(bytes(payload).decode(errors="replace")))
+            answer.set_exception(CallRejected(bytes(payload).decode(errors="replace")))
 
-    def lost(self, peer: int) -> None:
+    def fail_pending(self, peer: int) -> None:
         """Fail all pending calls to a peer after its connection was closed."""
-        for answer in self._asked.pop(peer, {}).values():
+        for answer in self._pending_calls.pop(peer, {}).values():
             if not answer.done():
                 answer.set_exception(
                     PeerUnavailable(f"connection to node {peer} was lost during the call", may_have_arrived=True)
                 )
 
-    def asked(self, connection: PeerConnection, content: Buffer) -> None:
+    def on_request(self, connection: PeerConnection, content: Buffer) -> None:
         """Start the handler of a received request. Raise BadMessage if the request is malformed."""
         if len(content) < _REQUEST.size:
-            raise BadMessage("peer request is too short")
+            raise InvalidPeerMessage("peer request is too short")
         call_id, kind = _REQUEST.unpack_from(content)
         if kind == _PING_KIND:
-            connection.pinged()
-            _send_response(connection, call_id, Status.OK, [])
+            connection.on_ping()
+            _send_response(connection, call_id, CallStatus.OK, [])
             return
         handler = self._handlers.get(kind)
-        pending = self._handling.setdefault(connection, set())
+        pending = self._running_requests.setdefault(connection, set())
         if handler is None:
-            _send_response(connection, call_id, Status.UNKNOWN_KIND, [f"unknown kind of call: {kind}".encode()])
-        elif len(pending) >= CALLS_UNDER_WAY_MAX:
-            _send_response(connection, call_id, Status.OVERLOADED, [])
+            _send_response(connection, call_id, CallStatus.UNKNOWN_KIND, [f"unknown kind of call: {kind}".encode()])
+        elif len(pending) >= PENDING_CALLS_MAX:
+            _send_response(connection, call_id, CallStatus.OVERLOADED, [])
         else:
             work = _handle(connection, call_id, handler, content[_REQUEST.size :])
             task = asyncio.get_running_loop().create_task(work, name=f"call of kind {kind} from node {connection.peer}")
             pending.add(task)
             task.add_done_callback(pending.discard)
 
-    def forget(self, connection: PeerConnection) -> None:
+    def cancel_requests(self, connection: PeerConnection) -> None:
         """Cancel the handlers of a closed connection's requests."""
-        for task in self._handling.pop(connection, ()):
+        for task in self._running_requests.pop(connection, ()):
             task.cancel()
 
 
-async def _handle(connection: PeerConnection, call_id: int, handler: Handler, payload: Buffer) -> None:
+async def _handle(connection: PeerConnection, call_id: int, handler: CallHandler, payload: Buffer) -> None:
     try:
         answer = await handler(connection.peer, payload)
         size = sum(map(len, answer))
-        invariant(size <= ANSWER_BYTES_MAX, f"peer call: response of {size} bytes is too large")
-    except CallRefused as error:
-        _send_response(connection, call_id, Status.REFUSED, [str(error).encode()])
+        check_invariant(size <= RESPONSE_BYTES_MAX, f"peer call: response of {size} bytes is too large")
+    except CallRejected as error:
+        _send_response(connection, call_id, CallStatus.REJECTED, [str(error).encode()])
     except Exception as error:
         told = "call from node %d failed: %s; the caller gets an error"
-        logger.error(told, connection.peer, reason_of(error), exc_info=unexpected(error))
-        _send_response(connection, call_id, Status.REFUSED, [b"the call failed on the remote node; see its log"])
+        logger.error(told, connection.peer, root_cause(error), exc_info=exc_info_if_unexpected(error))
+        _send_response(connection, call_id, CallStatus.REJECTED, [b"the call failed on the remote node; see its log"])
     else:
-        _send_response(connection, call_id, Status.OK, answer)
+        _send_response(connection, call_id, CallStatus.OK, answer)
 
 
-def _send_response(connection: PeerConnection, call_id: int, status: Status, buffers: Sequence[Buffer]) -> None:
-    if connection.unsent_bytes > ANSWERS_UNSENT_BYTES_MAX:
+def _send_response(connection: PeerConnection, call_id: int, status: CallStatus, buffers: Sequence[Buffer]) -> None:
+    if connection.unsent_bytes > UNSENT_RESPONSE_BYTES_MAX:
         connection.close("the peer does not read its responses", logging.WARNING)
     else:
         # Not joined, because a response may contain megabytes of records.
         size = sum(map(len, buffers))
-        head = frame_head(FrameKind.RESPONSE, _RESPONSE.size + size) + _RESPONSE.pack(call_id, status)
+        head = encode_frame_header(FrameKind.RESPONSE, _RESPONSE.size + size) + _RESPONSE.pack(call_id, status)
         connection.send([head, *buffers])
 
 
@@ -199,20 +201,20 @@ class TypedCall(Generic[RequestT, ResponseT]):
         self._request = msgspec.msgpack.Decoder(request)
         self._send_response = msgspec.msgpack.Decoder(answer)
 
-    def pack(self, answer: ResponseT) -> Sequence[Buffer]:
+    def encode_response(self, answer: ResponseT) -> Sequence[Buffer]:
         return [_encoder.encode(answer)]
 
-    def unpack(self, payload: memoryview) -> ResponseT:
+    def decode_response(self, payload: memoryview) -> ResponseT:
         """Decode a response. Raise msgspec.DecodeError if it is invalid."""
         return self._send_response.decode(payload)
 
-    async def ask(self, calls: PeerCalls, peer: int, request: RequestT, timeout: float) -> ResponseT:
+    async def call(self, calls: PeerCalls, peer: int, request: RequestT, timeout: float) -> ResponseT:
         """Call a peer and return the decoded response. Raises PeerUnavailable, CallTimedOut or CallRejected."""
         payload = await calls.call(peer, self.kind, _encoder.encode(request), timeout)
         try:
-            return self.unpack(payload)
+            return self.decode_response(payload)
         except msgspec.DecodeError as error:
-            raise CallRefused(f"malformed response from node {peer}: {error}") from error
+            raise CallRejected(f"malformed response from node {peer}: {error}") from error
 
     def serve(self, calls: PeerCalls, handler: Callable[[int, RequestT], Awaitable[ResponseT]]) -> None:
         """Register a handler that takes and returns decoded structs."""
@@ -221,8 +223,8 @@ class TypedCall(Generic[RequestT, ResponseT]):
             try:
                 request = self._request.decode(payload)
             except msgspec.DecodeError as error:
-                raise CallRefused(f"malformed request: {error}") from error
-            return self.pack(await handler(peer, request))
+                raise CallRejected(f"malformed request: {error}") from error
+            return self.encode_response(await handler(peer, request))
 
         calls.register(self.kind, handle)
 

@@ -11,10 +11,10 @@ import termios
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
-from chronik.errors import BadMessage
+from chronik.errors import InvalidPeerMessage
 from chronik.files import Buffer
-from chronik.peers.frames import SCRATCH_BYTES, Frame, FrameKind, FrameRefused, FrameSplitter, encode_frame
-from chronik.peers.handshake import DialerHandshake, Handshake, HandshakeFailed
+from chronik.peers.frames import SCRATCH_BYTES, Frame, FrameKind, InvalidPeerFrame, PeerFrameDecoder, encode_frame
+from chronik.peers.handshake import DialerHandshake, HandshakeFailed, PeerHandshake
 
 logger = logging.getLogger("chronik.raft")
 
@@ -28,7 +28,7 @@ UNACKNOWLEDGED_SECONDS_MAX: Final = 15
 """Seconds after which the kernel closes a connection whose data is not acknowledged (TCP_USER_TIMEOUT)."""
 
 PING_SECONDS: Final = 0.5
-SILENT_PINGS_MAX: Final = 6
+UNANSWERED_PINGS_MAX: Final = 6
 """Number of unanswered pings after which the connection is closed.
 
 The dialing end pings twice a second. A new connection works as soon as a network failure is over, while TCP delays the
@@ -39,7 +39,7 @@ A ping queued behind a large message cannot be answered yet: while the peer ackn
 connection is slow but alive."""
 
 
-class ConnectionOwner(Protocol):
+class PeerConnectionOwner(Protocol):
     """The callbacks of a peer connection."""
 
     def connection_opened(self, connection: PeerConnection) -> None:
@@ -59,42 +59,42 @@ _scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
 class PeerConnection(asyncio.BufferedProtocol):
     """An asyncio protocol for a connection between two nodes."""
 
-    def __init__(self, owner: ConnectionOwner, handshake: Handshake, ping: bytes | None = None) -> None:
+    def __init__(self, owner: PeerConnectionOwner, handshake: PeerHandshake, ping: bytes | None = None) -> None:
         """Create a connection. `ping` is the frame that the dialing end sends periodically, or None."""
         self._owner = owner
         self._handshake = handshake
         self._ping = ping
         self._is_dialer = isinstance(handshake, DialerHandshake)
-        self._is_watched = ping is not None
+        self._expects_pings = ping is not None
         self._pings_unanswered = 0
         self._written_bytes = 0
         self._delivered_bytes = 0
         """Bytes that the peer's kernel had acknowledged at the last check."""
         self._oldest_ping_end: int | None = None
         """Value of `_written_bytes` at the end of the oldest unanswered ping."""
-        self._splitter = FrameSplitter(_scratch)
+        self._splitter = PeerFrameDecoder(_scratch)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         """Timer for the handshake timeout, and later for the pings."""
-        self._hang_up: Callable[[], None] | None = None
+        self._abort: Callable[[], None] | None = None
         """Function that aborts the underlying connection during the TLS handshake."""
         self.host = "?"
         self._address = "?"
         self.is_closing = False
         self.is_paused = False
 
-    def arrived(self, host: str, port: int, hang_up: Callable[[], None]) -> None:
+    def set_remote_address(self, host: str, port: int, hang_up: Callable[[], None]) -> None:
         """Record the remote address before the TLS handshake, when no data can be sent yet."""
-        self.host, self._address, self._hang_up = host, f"{host}:{port}", hang_up
+        self.host, self._address, self._abort = host, f"{host}:{port}", hang_up
 
-    def bind_to(self, certificates: bytes) -> None:
+    def bind_certificates(self, certificates: bytes) -> None:
         """Bind the handshake to the certificates of this TLS connection."""
-        self._handshake.certificates = certificates
+        self._handshake.certificate_fingerprints = certificates
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether data can be sent, or the TLS handshake has completed."""
-        return self._transport is not None or self._handshake.certificates != b""
+        return self._transport is not None or self._handshake.certificate_fingerprints != b""
 
     @property
     def peer(self) -> int:
@@ -105,7 +105,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self.has_been_open and not self.is_closing
 
     @property
-    def has_greeted(self) -> bool:
+    def has_received_hello(self) -> bool:
         """Whether the other end has sent a hello with its node id, which is not yet authenticated."""
         return self._handshake.peer >= 0
 
@@ -132,8 +132,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._log_close(reason, level)
         if self._transport is not None:
             self._transport.abort()  # unsent data is lost, as any message may be
-        elif self._hang_up is not None:
-            self._hang_up()
+        elif self._abort is not None:
+            self._abort()
 
     def _log_close(self, reason: str, level: int) -> None:
         """Log the close with the node id of the peer if it is known; the dialing end always knows it.
@@ -146,7 +146,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         elif self._is_dialer:
             message = "peer connection to node %d at %s closed during the handshake: %s"
             logger.log(level, message, self.peer, self._address, reason)
-        elif self.has_greeted:
+        elif self.has_received_hello:
             message = "unauthenticated peer connection from %s closed: %s; it claimed to be node %d"
             logger.log(level, message, self._address, reason, self.peer)
         else:
@@ -167,29 +167,29 @@ class PeerConnection(asyncio.BufferedProtocol):
         _enable_keepalive(transport.get_extra_info("socket"))
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(HANDSHAKE_SECONDS_MAX, self._on_handshake_timeout)
-        first = self._handshake.begin()
+        first = self._handshake.start()
         if first is not None:
             self.send([encode_frame(FrameKind.HANDSHAKE, first)])
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._splitter.buffer()
+        return self._splitter.get_buffer()
 
     def buffer_updated(self, count: int) -> None:
         if self.is_closing:
             return
-        self._splitter.received(count)
+        self._splitter.buffer_updated(count)
         self._pings_unanswered = 0
         self._oldest_ping_end = None
         frames: list[Frame] = []
         try:
-            while (frame := self._splitter.next()) is not None:
+            while (frame := self._splitter.next_frame()) is not None:
                 if self._handshake.is_done:
                     frames.append(frame)
                 else:
                     self._continue_handshake(frame)
             if frames:
                 self._owner.frames_received(self, frames)
-        except (FrameRefused, HandshakeFailed, BadMessage) as error:
+        except (InvalidPeerFrame, HandshakeFailed, InvalidPeerMessage) as error:
             self.close(str(error), logging.WARNING)
 
     def pause_writing(self) -> None:
@@ -213,7 +213,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if response is not None:
             self.send([encode_frame(FrameKind.HANDSHAKE, response)])
         if self._handshake.is_done:
-            self._splitter.trust()
+            self._splitter.allow_large_frames()
             if self._timer is not None:
                 self._timer.cancel()
             self._check_liveness()
@@ -224,13 +224,13 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     # -------------------------------------------------------------------------------------------------- liveness checks
 
-    def pinged(self) -> None:
+    def on_ping(self) -> None:
         """Record that the other end sends pings, so that their absence is a failure. Old versions send none."""
-        self._is_watched = True
+        self._expects_pings = True
 
     def _check_liveness(self) -> None:
-        if self._is_watched and self._pings_unanswered >= SILENT_PINGS_MAX:
-            self.close(f"no data received for {PING_SECONDS * SILENT_PINGS_MAX:g} s")
+        if self._expects_pings and self._pings_unanswered >= UNANSWERED_PINGS_MAX:
+            self.close(f"no data received for {PING_SECONDS * UNANSWERED_PINGS_MAX:g} s")
             return
         self._pings_unanswered = 0 if self._is_making_progress() else self._pings_unanswered + 1
         if self._ping is not None:

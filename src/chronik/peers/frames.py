@@ -16,7 +16,7 @@ from chronik.files import Buffer
 FRAME_BYTES_MAX: Final = limits.PEER_MESSAGE_BYTES_MAX + 1024
 """Maximum size of a frame: the largest message or call request, with its header."""
 
-ANSWER_FRAME_BYTES_MAX: Final = limits.FRAME_BYTES_MAX + FRAME_BYTES_MAX
+RESPONSE_FRAME_BYTES_MAX: Final = limits.FRAME_BYTES_MAX + FRAME_BYTES_MAX
 """Maximum size of a call response, which must hold the largest record batch that a client may send."""
 
 HANDSHAKE_BYTES_MAX: Final = 512
@@ -29,10 +29,10 @@ SPARE_BYTES_MAX: Final = 8 * 1024 * 1024
 """Maximum size of the buffer that each connection keeps for its next large frame."""
 
 LENGTH_BYTES: Final = 4
-HEAD_BYTES: Final = LENGTH_BYTES + 1
+HEADER_BYTES: Final = LENGTH_BYTES + 1
 
 
-class FrameRefused(ChronikError):
+class InvalidPeerFrame(ChronikError):
     """A frame with an invalid length or an unknown kind."""
 
 
@@ -53,15 +53,15 @@ class Frame(NamedTuple):
 
 
 def encode_frame(kind: FrameKind, content: bytes) -> bytes:
-    return frame_head(kind, len(content)) + content
+    return encode_frame_header(kind, len(content)) + content
 
 
-def frame_head(kind: FrameKind, size: int) -> bytes:
+def encode_frame_header(kind: FrameKind, size: int) -> bytes:
     """Return the header of a frame with content of that size."""
     return (size + 1).to_bytes(LENGTH_BYTES, "big") + bytes((kind,))
 
 
-class FrameSplitter:
+class PeerFrameDecoder:
     """A decoder that splits received bytes into frames. The socket writes large frames directly into their buffers."""
 
     def __init__(self, scratch: memoryview) -> None:
@@ -74,22 +74,22 @@ class FrameSplitter:
         self._filled = 0
         self._spare = bytearray()
 
-    def trust(self) -> None:
+    def allow_large_frames(self) -> None:
         """Allow large frames, after the peer was authenticated."""
-        self._bytes_max = ANSWER_FRAME_BYTES_MAX
+        self._bytes_max = RESPONSE_FRAME_BYTES_MAX
 
-    def buffer(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         """Return the buffer for the next received bytes."""
         return self._scratch if self._large is None else self._large[self._filled :]
 
-    def received(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         """Record that `count` bytes were written into the buffer. Call `next` until it returns None afterwards."""
         if self._large is None:
             self._received += self._scratch[:count]
         else:
             self._filled += count
 
-    def next(self) -> Frame | None:
+    def next_frame(self) -> Frame | None:
         """Return the next complete frame, or None. The handling of a frame may affect how the next one is read.
 
         Raises InvalidPeerFrame if the frame is invalid.
@@ -101,27 +101,29 @@ class FrameSplitter:
             return None
         size = int.from_bytes(received[:LENGTH_BYTES], "big")
         if not 0 < size <= self._bytes_max:
-            raise FrameRefused(f"invalid frame size {size} (must be 1 to {self._bytes_max} bytes)")
-        if len(received) < HEAD_BYTES:
+            raise InvalidPeerFrame(f"invalid frame size {size} (must be 1 to {self._bytes_max} bytes)")
+        if len(received) < HEADER_BYTES:
             return None
         kind = _decode_kind(received[LENGTH_BYTES])
         if size > FRAME_BYTES_MAX and kind is not FrameKind.RESPONSE:
-            raise FrameRefused(f"{kind.name.lower()} frame of {size} bytes exceeds the maximum of {FRAME_BYTES_MAX}")
+            raise InvalidPeerFrame(
+                f"{kind.name.lower()} frame of {size} bytes exceeds the maximum of {FRAME_BYTES_MAX}"
+            )
         end = LENGTH_BYTES + size
         if len(received) < end:
             if size > len(self._scratch):
                 self._start_large(kind, size - 1)
             return None
         with memoryview(received) as view:
-            content = bytes(view[HEAD_BYTES:end])
+            content = bytes(view[HEADER_BYTES:end])
         del received[:end]
         return Frame(kind, content)
 
     def _start_large(self, kind: FrameKind, size: int) -> None:
         """Allocate the buffer of a large frame; the system provides the memory only as it is written."""
         self._kind, self._large = kind, memoryview(self._allocate(size))[:size]
-        self._filled = len(self._received) - HEAD_BYTES
-        self._large[: self._filled] = self._received[HEAD_BYTES:]
+        self._filled = len(self._received) - HEADER_BYTES
+        self._large[: self._filled] = self._received[HEADER_BYTES:]
         self._received.clear()
 
     def _allocate(self, size: int) -> bytearray:
@@ -145,7 +147,7 @@ def _decode_kind(number: int) -> FrameKind:
     try:
         return FrameKind(number)
     except ValueError:
-        raise FrameRefused(f"unknown frame kind {number}") from None
+        raise InvalidPeerFrame(f"unknown frame kind {number}") from None
 
 
 def _is_exported(buffer: bytearray) -> bool:

@@ -66,7 +66,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     nonce: Nonce
 
 
-class BoundHello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class TlsHello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The dialer's first message over TLS, bound to the certificates of the connection."""
 
     magic: str
@@ -75,22 +75,22 @@ class BoundHello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     source: int
     target: int
     nonce: Nonce
-    certificates: Fingerprints
+    certificate_fingerprints: Fingerprints
 
 
-class Challenge(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class HandshakeChallenge(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The acceptor's response to a hello."""
 
     nonce: Nonce
 
 
-class Proof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class HandshakeProof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A proof that the sender knows the cluster's key."""
 
     mac: Mac
 
 
-class Identity(msgspec.Struct, frozen=True):
+class PeerIdentity(msgspec.Struct, frozen=True):
     """A node's identity: its cluster, its node id and the key derived from the cluster's secret."""
 
     cluster: str
@@ -102,7 +102,7 @@ class Identity(msgspec.Struct, frozen=True):
         return f"Identity({self.cluster!r}, {self.node_id})"
 
 
-def make_identity(cluster: str, node_id: int, secret: str | None, hosts: Iterable[str]) -> Identity:
+def derive_identity(cluster: str, node_id: int, secret: str | None, hosts: Iterable[str]) -> PeerIdentity:
     """Derive a node's identity from the cluster's secret.
 
     Without a secret, the key is derived from the cluster's name, which is public. This is allowed only if all `hosts`
@@ -113,24 +113,24 @@ def make_identity(cluster: str, node_id: int, secret: str | None, hosts: Iterabl
     if secret is not None:
         if len(secret) < SECRET_CHARACTERS_MIN:
             raise ConfigError(f"cluster secret is too short: must have at least {SECRET_CHARACTERS_MIN} characters")
-        return Identity(cluster, node_id, _mac(secret.encode(), _KEY_FROM_SECRET))
+        return PeerIdentity(cluster, node_id, _mac(secret.encode(), _KEY_FROM_SECRET))
     exposed = sorted(host for host in hosts if not _is_loopback(host))
     if exposed:
         raise ConfigError(f"peers on other machines ({', '.join(exposed)}) require a cluster secret")
     logger.warning("cluster %s has no secret: any process on this machine can join as a node", cluster)
-    return Identity(cluster, node_id, _mac(cluster.encode(), _KEY_FROM_NAME))
+    return PeerIdentity(cluster, node_id, _mac(cluster.encode(), _KEY_FROM_NAME))
 
 
-class Handshake(Protocol):
+class PeerHandshake(Protocol):
     """One end of the handshake."""
 
     peer: int
     """Node id of the other end; -1 while it is unknown."""
     is_done: bool
-    certificates: bytes
+    certificate_fingerprints: bytes
     """Fingerprints of both certificates if the connection uses TLS; set before the handshake starts."""
 
-    def begin(self) -> bytes | None:
+    def start(self) -> bytes | None:
         """Return the first message if this end sends it."""
 
     def receive(self, step: bytes) -> bytes | None:
@@ -140,20 +140,20 @@ class Handshake(Protocol):
 class DialerHandshake:
     """The dialing end of the handshake."""
 
-    def __init__(self, identity: Identity, target: int) -> None:
+    def __init__(self, identity: PeerIdentity, target: int) -> None:
         self.peer = target
         self.is_done = False
-        self.certificates = b""
+        self.certificate_fingerprints = b""
         self._identity = identity
         self._hello = b""
         self._challenge = b""
 
-    def begin(self) -> bytes:
+    def start(self) -> bytes:
         identity = self._identity
         nonce = secrets.token_bytes(NONCE_BYTES)
         fields = (identity.cluster, identity.node_id, self.peer, nonce)
-        if self.certificates:
-            self._hello = _encoder.encode(BoundHello(MAGIC, VERSION_WITH_TLS, *fields, self.certificates))
+        if self.certificate_fingerprints:
+            self._hello = _encoder.encode(TlsHello(MAGIC, VERSION_WITH_TLS, *fields, self.certificate_fingerprints))
         else:
             self._hello = _encoder.encode(Hello(MAGIC, VERSION, *fields))
         return self._hello
@@ -161,10 +161,10 @@ class DialerHandshake:
     def receive(self, step: bytes) -> bytes | None:
         key = self._identity.key
         if not self._challenge:
-            _decode(Challenge, step)
+            _decode(HandshakeChallenge, step)
             self._challenge = step
-            return _encoder.encode(Proof(_mac(key, b"dialer", self._hello, self._challenge)))
-        welcome = _decode(Proof, step)
+            return _encoder.encode(HandshakeProof(_mac(key, b"dialer", self._hello, self._challenge)))
+        welcome = _decode(HandshakeProof, step)
         _verify_mac(welcome.mac, _mac(key, b"acceptor", self._hello, self._challenge))
         self.is_done = True
         return None
@@ -173,34 +173,34 @@ class DialerHandshake:
 class AcceptorHandshake:
     """The accepting end of the handshake."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: PeerIdentity) -> None:
         self.peer = -1
         self.is_done = False
-        self.certificates = b""
+        self.certificate_fingerprints = b""
         self._identity = identity
         self._hello = b""
         self._challenge = b""
 
-    def begin(self) -> None:
+    def start(self) -> None:
         return None
 
     def receive(self, step: bytes) -> bytes:
         if not self._hello:
             return self._receive_hello(step)
         key = self._identity.key
-        _verify_mac(_decode(Proof, step).mac, _mac(key, b"dialer", self._hello, self._challenge))
+        _verify_mac(_decode(HandshakeProof, step).mac, _mac(key, b"dialer", self._hello, self._challenge))
         self.is_done = True
-        return _encoder.encode(Proof(_mac(key, b"acceptor", self._hello, self._challenge)))
+        return _encoder.encode(HandshakeProof(_mac(key, b"acceptor", self._hello, self._challenge)))
 
     def _receive_hello(self, step: bytes) -> bytes:
-        hello = _decode(BoundHello, step) if self.certificates else _decode(Hello, step)
-        version = VERSION_WITH_TLS if self.certificates else VERSION
+        hello = _decode(TlsHello, step) if self.certificate_fingerprints else _decode(Hello, step)
+        version = VERSION_WITH_TLS if self.certificate_fingerprints else VERSION
         identity = self._identity
         if hello.magic != MAGIC:
             raise HandshakeFailed("the other end is not a Chronik node")
         if hello.version != version:
             raise HandshakeFailed(f"unsupported peer protocol version {hello.version} (supported: {version})")
-        if isinstance(hello, BoundHello) and hello.certificates != self.certificates:
+        if isinstance(hello, TlsHello) and hello.certificate_fingerprints != self.certificate_fingerprints:
             raise HandshakeFailed("certificate fingerprints do not match: possible man-in-the-middle attack")
         if hello.cluster != identity.cluster:
             raise HandshakeFailed(f"the node belongs to cluster {hello.cluster[:CLUSTER_NAME_BYTES_MAX]!r}")
@@ -210,7 +210,7 @@ class AcceptorHandshake:
             raise HandshakeFailed(f"invalid source node id {hello.source}")
         self.peer = hello.source
         self._hello = step
-        self._challenge = _encoder.encode(Challenge(secrets.token_bytes(NONCE_BYTES)))
+        self._challenge = _encoder.encode(HandshakeChallenge(secrets.token_bytes(NONCE_BYTES)))
         return self._challenge
 
 

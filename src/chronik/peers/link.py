@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from chronik.config import Address
-from chronik.errors import BadMessage
+from chronik.errors import InvalidPeerMessage
 from chronik.files import Buffer
-from chronik.news import News
+from chronik.notifier import Notifier
 from chronik.peers.calls import PING
 from chronik.peers.connection import HANDSHAKE_SECONDS_MAX, PeerConnection
 from chronik.peers.frames import Frame, FrameKind
-from chronik.peers.handshake import DialerHandshake, Identity
-from chronik.peers.queue import PeerQueue
-from chronik.peers.securing import PeerTls
+from chronik.peers.handshake import DialerHandshake, PeerIdentity
+from chronik.peers.send_queue import PeerSendQueue
+from chronik.peers.tls import PeerTls
 
 logger = logging.getLogger("chronik.raft")
 
@@ -26,13 +26,13 @@ REDIAL_SECONDS_MAX: Final = 0.5
 """Minimum and maximum delay between dials. A node that restarts dials this one, which then dials back immediately; but
 only dialing detects that a network partition has healed."""
 
-DIAL_AGAIN_SECONDS: Final = 0.5
-DIALS_MAX: Final = 10
+PARALLEL_DIAL_SECONDS: Final = 0.5
+PARALLEL_DIALS_MAX: Final = 10
 """Interval and maximum number of parallel dials. If the first packet of a dial is lost, the kernel repeats it only
 after 1, 3 and 7 seconds, so another dial is started while the first may still succeed on a slow network."""
 
-EAGER_SECONDS: Final = 5.0
-EAGER_REDIAL_SECONDS_MAX: Final = 0.15
+FAST_REDIAL_SECONDS: Final = 5.0
+FAST_REDIAL_DELAY_SECONDS_MAX: Final = 0.15
 """Duration and maximum delay of more frequent dials after a connection was lost. A refused connection shows that the
 peer's process has stopped, which allows a faster failover."""
 
@@ -42,10 +42,10 @@ WRITE_BYTES: Final = 256 * 1024
 """Maximum bytes passed to the socket with one call."""
 
 
-class LinkOwner(Protocol):
+class PeerLinkOwner(Protocol):
     """The callbacks of a peer link."""
 
-    def answer_received(self, peer: int, content: Buffer) -> None: ...
+    def response_received(self, peer: int, content: Buffer) -> None: ...
 
     def link_opened(self, peer: int) -> None: ...
 
@@ -61,22 +61,22 @@ class PeerLink:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PeerIdentity,
         peer: int,
         address: Address,
-        owner: LinkOwner,
+        owner: PeerLinkOwner,
         randomness: random.Random,
         tls: PeerTls | None = None,
     ) -> None:
         self.peer: Final = peer
         self.address: Final = address
-        self.queue: Final = PeerQueue()
+        self.queue: Final = PeerSendQueue()
         self._identity = identity
         self._owner = owner
         self._random = randomness
         self._connection: PeerConnection | None = None
         self._is_closed = asyncio.Event()
-        self._incoming_dials = News()
+        self._incoming_dials = Notifier()
         self._refused_since: float | None = None
         self._tls = tls
         self._tls_failed = False
@@ -95,11 +95,11 @@ class PeerLink:
     def flush(self) -> None:
         connection = self._connection
         while connection is not None and connection.is_open and not connection.is_paused and len(self.queue):
-            connection.send(self.queue.take(WRITE_BYTES))
+            connection.send(self.queue.take_frames(WRITE_BYTES))
 
     def dial_now(self) -> None:
         """Dial without delay, because the peer has just dialed this node and is therefore running."""
-        self._incoming_dials.tell()
+        self._incoming_dials.notify()
 
     async def run(self) -> None:
         """Dial and redial the peer until cancelled."""
@@ -107,12 +107,12 @@ class PeerLink:
         delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
         try:
             while True:
-                seen_dials = self._incoming_dials.count
+                seen_dials = self._incoming_dials.generation
                 if await self._connect_once():
                     delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
-                await self._incoming_dials.since(seen_dials, delay * (0.5 + self._random.random()))
-                is_eager = loop.time() - lost_at < EAGER_SECONDS
-                delay = min(2 * delay, EAGER_REDIAL_SECONDS_MAX if is_eager else REDIAL_SECONDS_MAX)
+                await self._incoming_dials.wait(seen_dials, delay * (0.5 + self._random.random()))
+                is_eager = loop.time() - lost_at < FAST_REDIAL_SECONDS
+                delay = min(2 * delay, FAST_REDIAL_DELAY_SECONDS_MAX if is_eager else REDIAL_SECONDS_MAX)
         finally:
             if self._connection is not None:
                 self._connection.close("the node is shutting down", logging.DEBUG)
@@ -145,35 +145,35 @@ class PeerLink:
         partition has then healed, and the kernel would retransmit the first packets of earlier dials only later.
         """
         dials: set[asyncio.Task[PeerConnection]] = set()
-        seen_dials = self._incoming_dials.count
+        seen_dials = self._incoming_dials.generation
         wake_up: asyncio.Task[bool] | None = None
         try:
             while True:
-                if len(dials) < DIALS_MAX:
+                if len(dials) < PARALLEL_DIALS_MAX:
                     dials.add(asyncio.create_task(self._dial_once(), name=f"dial of node {self.peer}"))
-                wake_up = asyncio.create_task(self._incoming_dials.since(seen_dials, DIAL_AGAIN_SECONDS))
+                wake_up = asyncio.create_task(self._incoming_dials.wait(seen_dials, PARALLEL_DIAL_SECONDS))
                 done, _ = await asyncio.wait({*dials, wake_up}, return_when=asyncio.FIRST_COMPLETED)
                 for dial in dials & done:
                     dials.remove(dial)
                     return dial.result()
-                seen_dials = self._incoming_dials.count
+                seen_dials = self._incoming_dials.generation
         finally:
             if wake_up is not None:
                 wake_up.cancel()
             for dial in dials:
-                dial.add_done_callback(_hang_up)
+                dial.add_done_callback(_close_dialed_connection)
                 dial.cancel()
 
     async def _dial_once(self) -> PeerConnection:
         connection = PeerConnection(self, DialerHandshake(self._identity, self.peer), PING)
         try:
-            await asyncio.get_running_loop().create_connection(self._dialling(connection), *self.address)
+            await asyncio.get_running_loop().create_connection(self._protocol_factory(connection), *self.address)
         except asyncio.CancelledError:  # the connection may have been established at this moment
             connection.close(ANOTHER_DIAL_SUCCEEDED, logging.DEBUG)
             raise
         return connection
 
-    def _dialling(self, connection: PeerConnection) -> Callable[[], asyncio.BaseProtocol]:
+    def _protocol_factory(self, connection: PeerConnection) -> Callable[[], asyncio.BaseProtocol]:
         """Return a protocol factory. Unless TLS is required, every dial after a failed TLS handshake is without TLS."""
         tls = self._tls
         if tls is None or (self._tls_failed and not tls.is_required):
@@ -199,15 +199,15 @@ class PeerLink:
     def connection_opened(self, connection: PeerConnection) -> None:
         logger.info("connected to node %d at %s", self.peer, self.address)
         self._connection = connection
-        self.queue.is_away = False
+        self.queue.is_disconnected = False
         self.flush()
         self._owner.link_opened(self.peer)
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
         for frame in frames:
             if frame.kind is not FrameKind.RESPONSE:
-                raise BadMessage(f"unexpected {frame.kind.name.lower()} frame on an outgoing connection")
-            self._owner.answer_received(self.peer, frame.content)
+                raise InvalidPeerMessage(f"unexpected {frame.kind.name.lower()} frame on an outgoing connection")
+            self._owner.response_received(self.peer, frame.content)
 
     def writing_resumed(self, connection: PeerConnection) -> None:
         self.flush()
@@ -215,13 +215,13 @@ class PeerLink:
     def connection_closed(self, connection: PeerConnection) -> None:
         if connection is not self._connection:
             return  # another dial succeeded first
-        self.queue.is_away = True
+        self.queue.is_disconnected = True
         self.queue.clear()
         self._is_closed.set()
         self._owner.link_lost(self.peer)
 
 
-def _hang_up(dial: asyncio.Task[PeerConnection]) -> None:
+def _close_dialed_connection(dial: asyncio.Task[PeerConnection]) -> None:
     """Close the connection of a dial that is no longer needed."""
     if not dial.cancelled() and dial.exception() is None:
         dial.result().close(ANOTHER_DIAL_SUCCEEDED, logging.DEBUG)

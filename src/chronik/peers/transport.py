@@ -13,20 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from chronik.config import Address
-from chronik.errors import BadMessage, invariant
+from chronik.errors import InvalidPeerMessage, check_invariant
 from chronik.files import Buffer
 from chronik.limits import CLUSTER_MEMBERS_MAX
-from chronik.listeners import naming
+from chronik.listeners import explain_bind_error
 from chronik.peers.calls import PeerCalls
 from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import Frame, FrameKind, encode_frame
-from chronik.peers.handshake import AcceptorHandshake, Identity
+from chronik.peers.handshake import AcceptorHandshake, PeerIdentity
 from chronik.peers.link import PeerLink
-from chronik.peers.securing import PeerTls
-from chronik.peers.strangers import ACCEPTED_AT_ONCE_MAX, Strangers
+from chronik.peers.tls import PeerTls
+from chronik.peers.unauthenticated import LISTEN_BACKLOG, UnauthenticatedConnections
 
 
-class MessageReceiver(Protocol):
+class PeerMessageReceiver(Protocol):
     """The callbacks of the peer transport."""
 
     def messages_received(self, peer: int, messages: Sequence[Buffer]) -> None:
@@ -35,10 +35,10 @@ class MessageReceiver(Protocol):
     def peer_unreachable(self, peer: int) -> None:
         """Handle dropped messages to the peer."""
 
-    def peer_reached(self, peer: int) -> None:
+    def peer_connected(self, peer: int) -> None:
         """Handle a new connection to or from the peer."""
 
-    def peer_gone(self, peer: int) -> None:
+    def peer_down(self, peer: int) -> None:
         """Handle a stopped peer: its port refuses connections, and it has no connection to this node. May repeat."""
 
 
@@ -50,7 +50,7 @@ class PeerTransport:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PeerIdentity,
         address: Address,
         peers: Mapping[int, Address],
         on_fatal: Callable[[BaseException], None],
@@ -62,15 +62,15 @@ class PeerTransport:
         self._on_fatal = on_fatal
         self._random = randomness or random.Random()
         self._tls = tls
-        self._receiver: MessageReceiver | None = None
+        self._receiver: PeerMessageReceiver | None = None
         self._server: asyncio.Server | None = None
         self._links: dict[int, PeerLink] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._addresses = dict(peers)
-        self._strangers = Strangers(address.host for address in peers.values())
+        self._unauthenticated = UnauthenticatedConnections(address.host for address in peers.values())
         self._accepted: dict[int, PeerConnection] = {}
         self._all_closed = asyncio.Event()
-        self.when_connected: list[Callable[[int], None]] = []
+        self.on_connected: list[Callable[[int], None]] = []
         """Callbacks that receive a peer's id when this node has connected to it and can call it."""
         self.calls: Final = PeerCalls(self._send_request)
 
@@ -79,17 +79,17 @@ class PeerTransport:
     async def bind(self) -> Address:
         """Bind the listener's port and return its address (port 0 becomes the actual port). Raises OSError."""
         loop = asyncio.get_running_loop()
-        with naming(f"raft = {str(self._address)!r}"):
+        with explain_bind_error(f"raft = {str(self._address)!r}"):
             self._server = await loop.create_server(
                 self._new_connection,
                 self._address.host,
                 self._address.port,
-                backlog=ACCEPTED_AT_ONCE_MAX,
+                backlog=LISTEN_BACKLOG,
                 start_serving=False,
             )
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
-    async def start(self, receiver: MessageReceiver) -> None:
+    async def start(self, receiver: PeerMessageReceiver) -> None:
         """Start to accept connections and to dial the peers."""
         if self._server is None:
             await self.bind()
@@ -106,10 +106,10 @@ class PeerTransport:
             self._server = None
         tasks = list(self._tasks.values())
         for node_id in list(self._tasks):
-            self._hang_up(node_id)
+            self._close_link(node_id)
         await asyncio.gather(*tasks, return_exceptions=True)
         # Repeat for connections that are accepted during the shutdown.
-        while connections := [*self._strangers.all(), *self._accepted.values()]:
+        while connections := [*self._unauthenticated.list_connections(), *self._accepted.values()]:
             for connection in connections:
                 connection.close("the node is shutting down", logging.DEBUG)
             self._all_closed.clear()
@@ -120,17 +120,17 @@ class PeerTransport:
         if node_id == self._identity.node_id or self._addresses.get(node_id) == address:
             return
         has_capacity = node_id in self._addresses or len(self._addresses) < CLUSTER_MEMBERS_MAX
-        invariant(has_capacity, f"peer transport: more than {CLUSTER_MEMBERS_MAX} peers")
+        check_invariant(has_capacity, f"peer transport: more than {CLUSTER_MEMBERS_MAX} peers")
         self._addresses[node_id] = address
-        self._strangers.know(address.host)
+        self._unauthenticated.add_known_host(address.host)
         if self._receiver is not None:
-            self._hang_up(node_id)
+            self._close_link(node_id)
             self._dial(node_id, address)
 
     def remove_peer(self, node_id: int) -> None:
         """Disconnect from a peer. It may still dial this node and request admission."""
         self._addresses.pop(node_id, None)
-        self._hang_up(node_id)
+        self._close_link(node_id)
         accepted = self._accepted.get(node_id)
         if accepted is not None:
             accepted.close("the node was removed from the cluster")
@@ -148,12 +148,12 @@ class PeerTransport:
         task.add_done_callback(self._on_link_task_done)
         self._tasks[node_id] = task
 
-    def _hang_up(self, node_id: int) -> None:
+    def _close_link(self, node_id: int) -> None:
         task = self._tasks.pop(node_id, None)
         if task is not None:
             task.cancel()
             del self._links[node_id]
-            self.calls.lost(node_id)
+            self.calls.fail_pending(node_id)
 
     def _on_link_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -166,7 +166,7 @@ class PeerTransport:
         """Peers to which this node has an open connection."""
         return sorted(node_id for node_id, link in self._links.items() if link.is_connected)
 
-    def gone_seconds(self, peer: int) -> float:
+    def down_seconds(self, peer: int) -> float:
         """Return the seconds for which the peer's port has refused connections, which means that its process stopped.
 
         Return 0 if the last dial was not refused or the peer has a connection to this node.
@@ -208,39 +208,39 @@ class PeerTransport:
 
     def _report_connected(self, peer: int) -> None:
         if self._receiver is not None:
-            self._receiver.peer_reached(peer)
+            self._receiver.peer_connected(peer)
 
     # ----------------------------------------------------------------------------------------------------- link
     # callbacks
 
-    def answer_received(self, peer: int, content: Buffer) -> None:
-        self.calls.answered(peer, content)
+    def response_received(self, peer: int, content: Buffer) -> None:
+        self.calls.on_response(peer, content)
 
     def link_opened(self, peer: int) -> None:
         self._report_connected(peer)
-        for callback in self.when_connected:
+        for callback in self.on_connected:
             callback(peer)
 
     def link_lost(self, peer: int) -> None:
-        self.calls.lost(peer)
+        self.calls.fail_pending(peer)
         self._report_unreachable(peer)
 
     def link_refused(self, peer: int) -> None:
         if self._receiver is not None and peer not in self._accepted:
-            self._receiver.peer_gone(peer)
+            self._receiver.peer_down(peer)
 
     # -------------------------------------------------------------------------------------------- incoming connections
 
     def _new_connection(self) -> asyncio.BaseProtocol:
         connection = PeerConnection(self, AcceptorHandshake(self._identity))
-        evicted = self._strangers.add(connection)
+        evicted = self._unauthenticated.add(connection)
         if evicted is not None:
             evicted.close("too many unauthenticated connections", logging.WARNING)
         return connection if self._tls is None else self._tls.accept(connection)
 
     def connection_opened(self, connection: PeerConnection) -> None:
-        self._strangers.discard(connection)
-        self._strangers.know(connection.host)
+        self._unauthenticated.discard(connection)
+        self._unauthenticated.add_known_host(connection.host)
         previous = self._accepted.get(connection.peer)
         if previous is None and len(self._accepted) >= CLUSTER_MEMBERS_MAX:
             connection.close(f"maximum of {CLUSTER_MEMBERS_MAX} connected nodes reached", logging.WARNING)
@@ -262,18 +262,18 @@ class PeerTransport:
             elif frame.kind is FrameKind.REQUEST:
                 requests.append(frame.content)
             else:
-                raise BadMessage(f"unexpected {frame.kind.name.lower()} frame on an incoming connection")
+                raise InvalidPeerMessage(f"unexpected {frame.kind.name.lower()} frame on an incoming connection")
         if messages and self._receiver is not None:
             self._receiver.messages_received(connection.peer, messages)
         for request in requests:  # after the messages, so that a peer with bad messages is not served
-            self.calls.asked(connection, request)
+            self.calls.on_request(connection, request)
 
     def writing_resumed(self, connection: PeerConnection) -> None:
         """Do nothing: responses are not queued, see `calls.UNSENT_RESPONSE_BYTES_MAX`."""
 
     def connection_closed(self, connection: PeerConnection) -> None:
-        self.calls.forget(connection)
-        self._strangers.discard(connection)
+        self.calls.cancel_requests(connection)
+        self._unauthenticated.discard(connection)
         if self._accepted.get(connection.peer) is connection:
             del self._accepted[connection.peer]
         self._all_closed.set()

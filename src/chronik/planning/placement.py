@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class PlacementCandidate(NamedTuple):
     """A broker and its rack."""
 
     broker_id: int
@@ -16,7 +16,7 @@ class Place(NamedTuple):
 
 
 def place_replicas(
-    partition_count: int, replication_factor: int, places: Sequence[Place], start: int
+    partition_count: int, replication_factor: int, places: Sequence[PlacementCandidate], start: int
 ) -> list[tuple[int, ...]]:
     """Return the replicas of each partition, the preferred leader first.
 
@@ -27,7 +27,7 @@ def place_replicas(
     return [_replicas(ring, replication_factor, start + number) for number in range(partition_count)]
 
 
-def _replicas(ring: Sequence[Place], replication_factor: int, position: int) -> tuple[int, ...]:
+def _replicas(ring: Sequence[PlacementCandidate], replication_factor: int, position: int) -> tuple[int, ...]:
     size = len(ring)
     leader = ring[position % size]
     # Each round shifts the followers by one more. Otherwise the same pairs of brokers would share all partitions.
@@ -44,9 +44,9 @@ def _replicas(ring: Sequence[Place], replication_factor: int, position: int) -> 
     return tuple(place.broker_id for place in chosen)
 
 
-def _alternate_racks(places: Sequence[Place]) -> list[Place]:
+def _alternate_racks(places: Sequence[PlacementCandidate]) -> list[PlacementCandidate]:
     """Return the brokers alternating between racks, so that neighbours are in different racks."""
-    racks: dict[str, list[Place]] = defaultdict(list)
+    racks: dict[str, list[PlacementCandidate]] = defaultdict(list)
     for place in sorted(places):
         racks[place.rack or ""].append(place)
     rounds = zip_longest(*(racks[rack] for rack in sorted(racks)))

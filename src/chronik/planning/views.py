@@ -9,16 +9,16 @@ from typing import Final
 from chronik.errors import ChronikError
 
 NO_LEADER: Final = -1
-NAMES_SHOWN_MAX: Final = 3
+NAMES_LISTED_MAX: Final = 3
 """The maximum number of partitions listed in a message; the others are counted."""
 
 
-class Refused(ChronikError):
+class PlanRejectedError(ChronikError):
     """A change that is impossible or would cause harm. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeView:
+class PlannedNode:
     """The state of a node, as far as planning needs it."""
 
     id: int
@@ -30,17 +30,17 @@ class NodeView:
     is_member: bool = True
     is_voter: bool = False
     """Whether the node is a voter of the metadata log."""
-    meant_to_vote: bool = False
+    should_vote: bool = False
     """Whether the node should be a voter. The controller changes the membership to match."""
 
     @property
-    def takes_replicas(self) -> bool:
+    def can_receive_replicas(self) -> bool:
         """Return whether the node may receive new replicas."""
         return self.is_online and not self.is_draining
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionView:
+class PlannedPartition:
     """The state of a partition, as far as planning needs it."""
 
     topic: str
@@ -50,7 +50,7 @@ class PartitionView:
     in_sync: tuple[int, ...] = ()
     leader: int = NO_LEADER
     min_in_sync: int = 1
-    lives_in_metadata: bool = False
+    is_system_partition: bool = False
     """Whether the partition belongs to a system topic: it has no records, so every online replica is in sync."""
     leaving: tuple[int, ...] = ()
     """Replicas that the current reassignment removes."""
@@ -60,27 +60,27 @@ class PartitionView:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReplicaMove:
     """A partition that gets other replicas, or the same replicas in another order."""
 
-    partition: PartitionView
+    partition: PlannedPartition
     replicas: tuple[int, ...]
 
     @property
-    def added(self) -> tuple[int, ...]:
+    def added_replicas(self) -> tuple[int, ...]:
         """Return the replicas that have to be copied."""
         return tuple(replica for replica in self.replicas if replica not in self.partition.replicas)
 
 
-def named(partitions: Iterable[PartitionView]) -> str:
+def format_partitions(partitions: Iterable[PlannedPartition]) -> str:
     """Format partitions for a message: `orders-0, orders-1 and 12 more`."""
     names = [str(partition) for partition in partitions]
-    if len(names) > NAMES_SHOWN_MAX + 1:
-        names[NAMES_SHOWN_MAX:] = [f"{len(names) - NAMES_SHOWN_MAX} more"]
-    return enumerated(names)
+    if len(names) > NAMES_LISTED_MAX + 1:
+        names[NAMES_LISTED_MAX:] = [f"{len(names) - NAMES_LISTED_MAX} more"]
+    return join_words(names)
 
 
-def enumerated(words: Iterable[object]) -> str:
+def join_words(words: Iterable[object]) -> str:
     """Join words for a message: `1, 2 and 3`."""
     texts = [str(word) for word in words]
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)

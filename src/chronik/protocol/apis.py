@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from chronik.protocol.permissions import Need
+    from chronik.protocol.permissions import RequiredPermission
 
 LAST_VERSION: Final = 0x7FFF  # api versions are int16 on the wire, so "3+" ends here
 
@@ -43,12 +43,12 @@ class Versions(NamedTuple):
         return Versions(int(first), int(last or first))
 
 
-OWN_KEYS_FROM: Final = 20_000
+CHRONIK_KEYS_START: Final = 20_000
 """The first key of Chronik's own APIs, far above Kafka's keys. ApiVersions does not list them, so that Kafka clients do
 not see them."""
 
 
-class Asked(Enum):
+class ApiTarget(Enum):
     """The node that an API is addressed to.
 
     It determines the response of a node that is isolated or may lag behind: see `chronik.api.shared.admission`.
@@ -78,21 +78,21 @@ class Api(NamedTuple):
     versions: Versions
     flexible: Versions
     """Versions with compact strings, tagged fields and flexible headers."""
-    asked: Asked
+    target: ApiTarget
     permissions: str
     """The permissions that the API may require on the resources in a request, as in Kafka's documentation. Not every
     request needs all of them, and some need one of several."""
 
     @property
-    def needs(self) -> tuple[Need, ...]:
+    def required_permissions(self) -> tuple[RequiredPermission, ...]:
         """The parsed permissions."""
-        from chronik.protocol.permissions import parse_needs  # imported lazily for a faster start
+        from chronik.protocol.permissions import parse_permissions  # imported lazily for a faster start
 
-        return parse_needs(self.permissions)
+        return parse_permissions(self.permissions)
 
     @property
-    def is_kafkas(self) -> bool:
-        return self.key < OWN_KEYS_FROM
+    def is_kafka_api(self) -> bool:
+        return self.key < CHRONIK_KEYS_START
 
     @property
     def min_version(self) -> int:
@@ -107,110 +107,116 @@ class Api(NamedTuple):
         return self.flexible.first
 
 
-def _api(key: int, name: str, versions: str, flexible: str, asked: Asked, permissions: str) -> Api:
+def _api(key: int, name: str, versions: str, flexible: str, asked: ApiTarget, permissions: str) -> Api:
     module = "".join(f"_{character.lower()}" if character.isupper() else character for character in name)[1:]
     return Api(key, name, module, Versions.parse(versions), Versions.parse(flexible), asked, permissions)
 
 
 _APIS: Final = (
     # Produce and Fetch check leadership themselves: Produce remembers rejected batches, and Fetch may wait.
-    _api(0, "Produce", "0-13", "9+", Asked.NODE, "Write Topic, Write TransactionalId, ClusterAction Cluster"),
-    _api(1, "Fetch", "0-18", "12+", Asked.NODE, "Read Topic"),
-    _api(2, "ListOffsets", "0-11", "6+", Asked.LEADER, "Describe Topic"),
-    _api(3, "Metadata", "0-13", "9+", Asked.METADATA, "Describe Topic, Create Topic, Create Cluster"),
-    _api(8, "OffsetCommit", "0-10", "8+", Asked.COORDINATOR, "Read Group, Read Topic"),
-    _api(9, "OffsetFetch", "0-10", "6+", Asked.OFFSETS, "Describe Group, Describe Topic"),
-    _api(10, "FindCoordinator", "0-6", "3+", Asked.COORDINATOR_STATE, "Describe Group, Describe TransactionalId"),
-    _api(11, "JoinGroup", "0-9", "6+", Asked.COORDINATOR, "Read Group"),
-    _api(12, "Heartbeat", "0-4", "4+", Asked.COORDINATOR, "Read Group"),
-    _api(13, "LeaveGroup", "0-5", "4+", Asked.COORDINATOR, "Read Group"),
-    _api(14, "SyncGroup", "0-5", "4+", Asked.COORDINATOR, "Read Group"),
-    _api(15, "DescribeGroups", "0-6", "5+", Asked.COORDINATOR_STATE, "Describe Group"),
-    _api(16, "ListGroups", "0-5", "3+", Asked.COORDINATOR_STATE, "Describe Cluster, Describe Group"),
-    _api(17, "SaslHandshake", "0-1", "none", Asked.NODE, ""),
-    _api(18, "ApiVersions", "0-4", "3+", Asked.NODE, ""),
-    _api(19, "CreateTopics", "0-7", "5+", Asked.NODE, "Create Cluster, Create Topic, DescribeConfigs Topic"),
-    _api(20, "DeleteTopics", "0-6", "4+", Asked.NODE, "Delete Topic, Describe Topic"),
-    _api(21, "DeleteRecords", "0-2", "2+", Asked.LEADER, "Delete Topic"),
+    _api(0, "Produce", "0-13", "9+", ApiTarget.NODE, "Write Topic, Write TransactionalId, ClusterAction Cluster"),
+    _api(1, "Fetch", "0-18", "12+", ApiTarget.NODE, "Read Topic"),
+    _api(2, "ListOffsets", "0-11", "6+", ApiTarget.LEADER, "Describe Topic"),
+    _api(3, "Metadata", "0-13", "9+", ApiTarget.METADATA, "Describe Topic, Create Topic, Create Cluster"),
+    _api(8, "OffsetCommit", "0-10", "8+", ApiTarget.COORDINATOR, "Read Group, Read Topic"),
+    _api(9, "OffsetFetch", "0-10", "6+", ApiTarget.OFFSETS, "Describe Group, Describe Topic"),
+    _api(10, "FindCoordinator", "0-6", "3+", ApiTarget.COORDINATOR_STATE, "Describe Group, Describe TransactionalId"),
+    _api(11, "JoinGroup", "0-9", "6+", ApiTarget.COORDINATOR, "Read Group"),
+    _api(12, "Heartbeat", "0-4", "4+", ApiTarget.COORDINATOR, "Read Group"),
+    _api(13, "LeaveGroup", "0-5", "4+", ApiTarget.COORDINATOR, "Read Group"),
+    _api(14, "SyncGroup", "0-5", "4+", ApiTarget.COORDINATOR, "Read Group"),
+    _api(15, "DescribeGroups", "0-6", "5+", ApiTarget.COORDINATOR_STATE, "Describe Group"),
+    _api(16, "ListGroups", "0-5", "3+", ApiTarget.COORDINATOR_STATE, "Describe Cluster, Describe Group"),
+    _api(17, "SaslHandshake", "0-1", "none", ApiTarget.NODE, ""),
+    _api(18, "ApiVersions", "0-4", "3+", ApiTarget.NODE, ""),
+    _api(19, "CreateTopics", "0-7", "5+", ApiTarget.NODE, "Create Cluster, Create Topic, DescribeConfigs Topic"),
+    _api(20, "DeleteTopics", "0-6", "4+", ApiTarget.NODE, "Delete Topic, Describe Topic"),
+    _api(21, "DeleteRecords", "0-2", "2+", ApiTarget.LEADER, "Delete Topic"),
     # Handled by any node, or by the coordinator of a transactional id.
-    _api(22, "InitProducerId", "0-5", "2+", Asked.NODE, "Write TransactionalId, IdempotentWrite Cluster, Write Topic"),
-    _api(23, "OffsetForLeaderEpoch", "0-4", "4+", Asked.LEADER, "Describe Topic, ClusterAction Cluster"),
+    _api(
+        22, "InitProducerId", "0-5", "2+", ApiTarget.NODE, "Write TransactionalId, IdempotentWrite Cluster, Write Topic"
+    ),
+    _api(23, "OffsetForLeaderEpoch", "0-4", "4+", ApiTarget.LEADER, "Describe Topic, ClusterAction Cluster"),
     _api(
         24,
         "AddPartitionsToTxn",
         "0-5",
         "3+",
-        Asked.COORDINATOR,
+        ApiTarget.COORDINATOR,
         "Write TransactionalId, Write Topic, ClusterAction Cluster",
     ),
-    _api(25, "AddOffsetsToTxn", "0-4", "3+", Asked.COORDINATOR, "Write TransactionalId, Read Group"),
-    _api(26, "EndTxn", "0-5", "3+", Asked.COORDINATOR, "Write TransactionalId"),
-    _api(27, "WriteTxnMarkers", "0-2", "1+", Asked.LEADER, "Alter Cluster, ClusterAction Cluster"),
-    _api(28, "TxnOffsetCommit", "0-5", "3+", Asked.COORDINATOR, "Write TransactionalId, Read Group, Read Topic"),
-    _api(29, "DescribeAcls", "0-3", "2+", Asked.METADATA, "Describe Cluster"),
-    _api(30, "CreateAcls", "0-3", "2+", Asked.NODE, "Alter Cluster"),
-    _api(31, "DeleteAcls", "0-3", "2+", Asked.NODE, "Alter Cluster"),
+    _api(25, "AddOffsetsToTxn", "0-4", "3+", ApiTarget.COORDINATOR, "Write TransactionalId, Read Group"),
+    _api(26, "EndTxn", "0-5", "3+", ApiTarget.COORDINATOR, "Write TransactionalId"),
+    _api(27, "WriteTxnMarkers", "0-2", "1+", ApiTarget.LEADER, "Alter Cluster, ClusterAction Cluster"),
+    _api(28, "TxnOffsetCommit", "0-5", "3+", ApiTarget.COORDINATOR, "Write TransactionalId, Read Group, Read Topic"),
+    _api(29, "DescribeAcls", "0-3", "2+", ApiTarget.METADATA, "Describe Cluster"),
+    _api(30, "CreateAcls", "0-3", "2+", ApiTarget.NODE, "Alter Cluster"),
+    _api(31, "DeleteAcls", "0-3", "2+", ApiTarget.NODE, "Alter Cluster"),
     _api(
         32,
         "DescribeConfigs",
         "0-4",
         "4+",
-        Asked.METADATA,
+        ApiTarget.METADATA,
         "DescribeConfigs Cluster, DescribeConfigs Topic, DescribeConfigs Group",
     ),
-    _api(33, "AlterConfigs", "0-2", "2+", Asked.NODE, "AlterConfigs Cluster, AlterConfigs Topic, AlterConfigs Group"),
-    _api(34, "AlterReplicaLogDirs", "0-2", "2+", Asked.NODE, "Alter Cluster"),
-    _api(35, "DescribeLogDirs", "0-5", "2+", Asked.NODE, "Describe Cluster"),
-    _api(36, "SaslAuthenticate", "0-2", "2+", Asked.NODE, ""),
-    _api(37, "CreatePartitions", "0-3", "2+", Asked.NODE, "Alter Topic"),
-    _api(42, "DeleteGroups", "0-2", "2+", Asked.COORDINATOR, "Delete Group"),
-    _api(43, "ElectLeaders", "0-2", "2+", Asked.NODE, "Alter Cluster"),
+    _api(
+        33, "AlterConfigs", "0-2", "2+", ApiTarget.NODE, "AlterConfigs Cluster, AlterConfigs Topic, AlterConfigs Group"
+    ),
+    _api(34, "AlterReplicaLogDirs", "0-2", "2+", ApiTarget.NODE, "Alter Cluster"),
+    _api(35, "DescribeLogDirs", "0-5", "2+", ApiTarget.NODE, "Describe Cluster"),
+    _api(36, "SaslAuthenticate", "0-2", "2+", ApiTarget.NODE, ""),
+    _api(37, "CreatePartitions", "0-3", "2+", ApiTarget.NODE, "Alter Topic"),
+    _api(42, "DeleteGroups", "0-2", "2+", ApiTarget.COORDINATOR, "Delete Group"),
+    _api(43, "ElectLeaders", "0-2", "2+", ApiTarget.NODE, "Alter Cluster"),
     _api(
         44,
         "IncrementalAlterConfigs",
         "0-1",
         "1+",
-        Asked.NODE,
+        ApiTarget.NODE,
         "AlterConfigs Cluster, AlterConfigs Topic, AlterConfigs Group",
     ),
-    _api(45, "AlterPartitionReassignments", "0-1", "0+", Asked.NODE, "Alter Cluster"),
-    _api(46, "ListPartitionReassignments", "0", "0+", Asked.METADATA, "Describe Cluster"),
-    _api(47, "OffsetDelete", "0", "none", Asked.COORDINATOR, "Delete Group, Read Topic"),
-    _api(48, "DescribeClientQuotas", "0-1", "1+", Asked.METADATA, "DescribeConfigs Cluster"),
-    _api(49, "AlterClientQuotas", "0-1", "1+", Asked.NODE, "AlterConfigs Cluster"),
-    _api(50, "DescribeUserScramCredentials", "0", "0+", Asked.METADATA, "Describe Cluster"),
-    _api(51, "AlterUserScramCredentials", "0", "0+", Asked.NODE, "Alter Cluster"),
-    _api(55, "DescribeQuorum", "0-2", "0+", Asked.NODE, "Describe Cluster"),
-    _api(57, "UpdateFeatures", "0-2", "0+", Asked.NODE, "Alter Cluster"),
-    _api(60, "DescribeCluster", "0-2", "0+", Asked.METADATA, "Describe Cluster"),
-    _api(61, "DescribeProducers", "0", "0+", Asked.LEADER, "Read Topic"),
-    _api(64, "UnregisterBroker", "0", "0+", Asked.NODE, "Alter Cluster"),
-    _api(65, "DescribeTransactions", "0", "0+", Asked.COORDINATOR_STATE, "Describe TransactionalId, Describe Topic"),
-    _api(66, "ListTransactions", "0-2", "0+", Asked.COORDINATOR_STATE, "Describe TransactionalId"),
-    _api(74, "ListConfigResources", "0-1", "0+", Asked.METADATA, "DescribeConfigs Cluster"),
-    _api(75, "DescribeTopicPartitions", "0", "0+", Asked.METADATA, "Describe Topic"),
-    _api(80, "AddRaftVoter", "0-1", "0+", Asked.NODE, "Alter Cluster"),
-    _api(81, "RemoveRaftVoter", "0", "0+", Asked.NODE, "Alter Cluster"),
-    _api(20000, "DescribeNodes", "0", "0+", Asked.NODE, "Describe Cluster"),
-    _api(20001, "AlterNodes", "0", "0+", Asked.NODE, "Alter Cluster"),
-    _api(20002, "ImportRecords", "0", "0+", Asked.LEADER, "ClusterAction Cluster"),
-    _api(20003, "DescribeImage", "0", "0+", Asked.METADATA, "ClusterAction Cluster"),
-    _api(20004, "AlterImport", "0", "0+", Asked.NODE, "Alter Cluster"),
-    _api(20005, "FetchImported", "0", "0+", Asked.LEADER, "ClusterAction Cluster"),
-    _api(20006, "HoldCommits", "0", "0+", Asked.NODE, "ClusterAction Cluster"),
-    _api(20007, "ImportSecurity", "0", "0+", Asked.NODE, "Alter Cluster"),
-    _api(20008, "SampleTable", "0", "0+", Asked.LEADER, "Read Topic"),
-    _api(20009, "AnswerSamples", "0", "0+", Asked.LEADER, "Write Topic"),
+    _api(45, "AlterPartitionReassignments", "0-1", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(46, "ListPartitionReassignments", "0", "0+", ApiTarget.METADATA, "Describe Cluster"),
+    _api(47, "OffsetDelete", "0", "none", ApiTarget.COORDINATOR, "Delete Group, Read Topic"),
+    _api(48, "DescribeClientQuotas", "0-1", "1+", ApiTarget.METADATA, "DescribeConfigs Cluster"),
+    _api(49, "AlterClientQuotas", "0-1", "1+", ApiTarget.NODE, "AlterConfigs Cluster"),
+    _api(50, "DescribeUserScramCredentials", "0", "0+", ApiTarget.METADATA, "Describe Cluster"),
+    _api(51, "AlterUserScramCredentials", "0", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(55, "DescribeQuorum", "0-2", "0+", ApiTarget.NODE, "Describe Cluster"),
+    _api(57, "UpdateFeatures", "0-2", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(60, "DescribeCluster", "0-2", "0+", ApiTarget.METADATA, "Describe Cluster"),
+    _api(61, "DescribeProducers", "0", "0+", ApiTarget.LEADER, "Read Topic"),
+    _api(64, "UnregisterBroker", "0", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(
+        65, "DescribeTransactions", "0", "0+", ApiTarget.COORDINATOR_STATE, "Describe TransactionalId, Describe Topic"
+    ),
+    _api(66, "ListTransactions", "0-2", "0+", ApiTarget.COORDINATOR_STATE, "Describe TransactionalId"),
+    _api(74, "ListConfigResources", "0-1", "0+", ApiTarget.METADATA, "DescribeConfigs Cluster"),
+    _api(75, "DescribeTopicPartitions", "0", "0+", ApiTarget.METADATA, "Describe Topic"),
+    _api(80, "AddRaftVoter", "0-1", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(81, "RemoveRaftVoter", "0", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(20000, "DescribeNodes", "0", "0+", ApiTarget.NODE, "Describe Cluster"),
+    _api(20001, "AlterNodes", "0", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(20002, "ImportRecords", "0", "0+", ApiTarget.LEADER, "ClusterAction Cluster"),
+    _api(20003, "DescribeImage", "0", "0+", ApiTarget.METADATA, "ClusterAction Cluster"),
+    _api(20004, "AlterImport", "0", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(20005, "FetchImported", "0", "0+", ApiTarget.LEADER, "ClusterAction Cluster"),
+    _api(20006, "HoldCommits", "0", "0+", ApiTarget.NODE, "ClusterAction Cluster"),
+    _api(20007, "ImportSecurity", "0", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(20008, "SampleTable", "0", "0+", ApiTarget.LEADER, "Read Topic"),
+    _api(20009, "AnswerSamples", "0", "0+", ApiTarget.LEADER, "Write Topic"),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS})
 
-API_OF_MESSAGE: Final[Mapping[str, Api]] = MappingProxyType(
+API_BY_MESSAGE: Final[Mapping[str, Api]] = MappingProxyType(
     {f"{api.name}{kind}": api for api in _APIS for kind in ("Request", "Response")}
 )
 """APIs by the class name of their messages."""
 
-KAFKA_APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS if api.is_kafkas})
+KAFKA_APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS if api.is_kafka_api})
 """The APIs that the ApiVersions response lists."""
 
 _KEYS: Final = {api.name: api.key for api in _APIS}

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from chronik.crc import crc32c
-from chronik.protocol.compression import codec_of
+from chronik.protocol.compression import parse_codec
 from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.varint import INT32_MAX
 
@@ -24,7 +24,7 @@ LENGTH_END = 12  # the length field counts the bytes from here on
 HEADER_BYTES = 61
 MAGIC_POSITION = 16
 CRC_POSITION = 17
-CHECKED_POSITION = 21  # the checksum covers the bytes from here on
+CRC_START = 21  # the checksum covers the bytes from here on
 _MAX_TIMESTAMP_POSITION = 35
 _PRODUCER_ID_POSITION = 43
 
@@ -145,7 +145,7 @@ def parse_header(buffer: Bytes, position: int = 0) -> BatchHeader:
 def verify_crc(buffer: Bytes, position: int, size: int) -> bool:
     """Return whether the batch of `size` bytes at `position` matches its checksum."""
     (expected,) = _UINT32.unpack_from(buffer, position + CRC_POSITION)
-    return bool(crc32c(memoryview(buffer)[position + CHECKED_POSITION : position + size]) == expected)
+    return bool(crc32c(memoryview(buffer)[position + CRC_START : position + size]) == expected)
 
 
 def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
@@ -185,26 +185,26 @@ def set_base_offset_and_epoch(buffer: WritableBytes, position: int, base_offset:
 def set_log_append_time(buffer: WritableBytes, position: int, timestamp_ms: int) -> None:
     """Set the log append time of a batch, and update its checksum."""
     header = parse_header(buffer, position)
-    _INT16.pack_into(buffer, position + CHECKED_POSITION, header.attributes | LOG_APPEND_TIME_FLAG)
+    _INT16.pack_into(buffer, position + CRC_START, header.attributes | LOG_APPEND_TIME_FLAG)
     _INT64.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
-    crc = crc32c(memoryview(buffer)[position + CHECKED_POSITION : position + header.size])
+    crc = crc32c(memoryview(buffer)[position + CRC_START : position + header.size])
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
 
 
 def set_producer_id(buffer: WritableBytes, position: int, size: int, producer_id: int) -> None:
     """Set the producer id of a batch, and update its checksum."""
     _INT64.pack_into(buffer, position + _PRODUCER_ID_POSITION, producer_id)
-    crc = crc32c(memoryview(buffer)[position + CHECKED_POSITION : position + size])
+    crc = crc32c(memoryview(buffer)[position + CRC_START : position + size])
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
 
 
-def seal(header: BatchHeader, body: Bytes) -> bytes:
+def build_batch(header: BatchHeader, body: Bytes) -> bytes:
     """Build a batch from a header and compressed records, computing its length and checksum."""
     batch = bytearray(HEADER_BYTES)
     batch += body
     fields = header._replace(batch_length=len(batch) - LENGTH_END, crc=0)
     _HEADER.pack_into(batch, 0, *fields)
-    _UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CHECKED_POSITION:]))
+    _UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
     return bytes(batch)
 
 
@@ -213,7 +213,7 @@ def is_transactional(buffer: Bytes) -> bool:
     return (
         len(buffer) >= HEADER_BYTES
         and buffer[MAGIC_POSITION] == MAGIC
-        and bool(buffer[CHECKED_POSITION + 1] & TRANSACTIONAL_FLAG)
+        and bool(buffer[CRC_START + 1] & TRANSACTIONAL_FLAG)
     )
 
 
@@ -245,7 +245,7 @@ def validate_produced(buffer: Bytes) -> list[BatchHeader]:
 def _check_produced(header: BatchHeader) -> None:
     attributes = header.attributes
     if attributes:
-        codec_of(header.codec)
+        parse_codec(header.codec)
     if attributes & CONTROL_FLAG:
         raise InvalidRecord("clients may not write control batches")
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:

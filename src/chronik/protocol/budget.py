@@ -10,10 +10,10 @@ import msgspec
 
 from chronik.limits import (
     DECOMPRESSED_BYTES_MAX,
-    OPENED_BYTES_MAX,
-    OPENED_ON_LOOP_BYTES_MAX,
-    OPENED_ON_LOOP_RECORDS_MAX,
-    OPENED_RECORDS_MAX,
+    INSPECTED_BYTES_MAX,
+    INSPECTED_ON_LOOP_BYTES_MAX,
+    INSPECTED_ON_LOOP_RECORDS_MAX,
+    INSPECTED_RECORDS_MAX,
 )
 from chronik.protocol.errors import RecordsTooLarge
 
@@ -33,41 +33,41 @@ _LOOP_COMPRESSION_FACTOR = 8
 _UNLIMITED = 2**63
 
 
-class Budget(msgspec.Struct):
+class DecompressionBudget(msgspec.Struct):
     """The remaining bytes and records that may be decompressed for a request."""
 
     bytes_left: int
     records_left: int
     batch_bytes_max: int
     compressed_bytes_max: int = _UNLIMITED
-    bytes_opened: int = 0
-    records_opened: int = 0
+    bytes_decompressed: int = 0
+    records_decompressed: int = 0
 
     @classmethod
-    def for_bytes(cls, sent: int) -> Budget:
+    def for_request(cls, sent: int) -> DecompressionBudget:
         """Return the budget of a request with `sent` bytes of records, or of a response about a stored batch."""
         return cls(
-            bytes_left=OPENED_BYTES_MAX + _REQUEST_EXPANSION_MAX * sent,
-            records_left=OPENED_RECORDS_MAX + sent // RECORD_BYTES_MIN,
-            batch_bytes_max=OPENED_BYTES_MAX + _BATCH_EXPANSION_MAX * sent,
+            bytes_left=INSPECTED_BYTES_MAX + _REQUEST_EXPANSION_MAX * sent,
+            records_left=INSPECTED_RECORDS_MAX + sent // RECORD_BYTES_MIN,
+            batch_bytes_max=INSPECTED_BYTES_MAX + _BATCH_EXPANSION_MAX * sent,
         )
 
     @classmethod
-    def on_loop(cls) -> Budget:
+    def for_event_loop(cls) -> DecompressionBudget:
         """Return the budget for decompression on the event loop, which blocks all other work."""
         return cls(
-            bytes_left=OPENED_ON_LOOP_BYTES_MAX,
-            records_left=OPENED_ON_LOOP_RECORDS_MAX,
-            batch_bytes_max=OPENED_ON_LOOP_BYTES_MAX,
-            compressed_bytes_max=OPENED_ON_LOOP_BYTES_MAX // _LOOP_COMPRESSION_FACTOR,
+            bytes_left=INSPECTED_ON_LOOP_BYTES_MAX,
+            records_left=INSPECTED_ON_LOOP_RECORDS_MAX,
+            batch_bytes_max=INSPECTED_ON_LOOP_BYTES_MAX,
+            compressed_bytes_max=INSPECTED_ON_LOOP_BYTES_MAX // _LOOP_COMPRESSION_FACTOR,
         )
 
     @classmethod
-    def for_stored(cls, size: int) -> Budget:
+    def for_stored_batch(cls, size: int) -> DecompressionBudget:
         """Return the budget for a stored batch that a background task must read completely."""
         return cls(_UNLIMITED, _UNLIMITED, DECOMPRESSED_BYTES_MAX + _BATCH_EXPANSION_MAX * size)
 
-    def bytes_from(self, compressed: int) -> int:
+    def max_output_bytes(self, compressed: int) -> int:
         """Return how many bytes a batch of `compressed` bytes may expand to.
 
         Raises:
@@ -80,7 +80,7 @@ class Budget(msgspec.Struct):
     def take_bytes(self, count: int) -> None:
         """Consume decompressed bytes."""
         self.bytes_left -= count
-        self.bytes_opened += count
+        self.bytes_decompressed += count
 
     def take_records(self, count: int) -> None:
         """Consume records.
@@ -91,4 +91,4 @@ class Budget(msgspec.Struct):
         if count > self.records_left:
             raise RecordsTooLarge(f"{count} records exceed the remaining budget of {self.records_left} records")
         self.records_left -= count
-        self.records_opened += count
+        self.records_decompressed += count

@@ -10,17 +10,17 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, TypeVar, cast
 
-from chronik.protocol.compiling.compile import Encoder, decoder, element_encoder, encoder
-from chronik.protocol.compiling.faults import first_fault
+from chronik.protocol.compiler.compile import Encoder, compile_decoder, compile_element_encoder, compile_encoder
+from chronik.protocol.compiler.validation import find_invalid_field
 from chronik.protocol.headers import (
     RequestHeader,
     decode_request_header,
     decode_response_header,
-    response_header_is_flexible,
-    write_request_header,
+    encode_request_header,
+    is_response_header_flexible,
 )
 from chronik.protocol.message_types import REQUESTS, RESPONSES
-from chronik.protocol.schema import Chunk, Request, Response, Struct
+from chronik.protocol.schema import BytesLike, Request, Response, Struct
 from chronik.protocol.wire import (
     REQUEST_ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,
@@ -73,10 +73,10 @@ def decode_request_body(header: RequestHeader, frame: memoryview, position: int)
     return _decode(REQUESTS[header.api_key], header.api_version, frame, position, REQUEST_ELEMENTS_MAX)
 
 
-def encode_response(correlation_id: int, api_version: int, response: Response) -> list[Chunk]:
+def encode_response(correlation_id: int, api_version: int, response: Response) -> list[BytesLike]:
     """Encode a response frame as buffers for `transport.writelines`. Large records are referenced, not copied."""
     out = bytearray(_SIZE_AND_CORRELATION_ID.pack(0, correlation_id))
-    if response_header_is_flexible(response.__schema__, api_version):
+    if is_response_header_flexible(response.__schema__, api_version):
         out.append(0)
     return _finish_frame(_encode(response, api_version, out))
 
@@ -88,7 +88,7 @@ def encode_request(header: RequestHeader, request: Request) -> bytes:
         UnsupportedField: The request sets a field that its version does not have.
     """
     out = bytearray(_SIZE.size)
-    write_request_header(out, header, request.__schema__.flexible.covers(header.api_version))
+    encode_request_header(out, header, request.__schema__.flexible.covers(header.api_version))
     return b"".join(_finish_frame(_encode(request, header.api_version, out)))
 
 
@@ -106,11 +106,11 @@ def encode(message: Struct, version: int) -> bytes:
 
 def encode_element(message: type[Response], element: Struct, version: int) -> bytes:
     """Encode an element of a top-level array of a response; the bytes may be used in place of the element."""
-    encode_into = element_encoder(message, type(element), version)
+    encode_into = compile_element_encoder(message, type(element), version)
     return b"".join(_encode_with(encode_into, element, version, bytearray()))
 
 
-def decode(cls: type[M], version: int, data: Chunk) -> M:
+def decode(cls: type[M], version: int, data: BytesLike) -> M:
     """Decode a message without frame and header. Its records are slices of `data`."""
     budget = REQUEST_ELEMENTS_MAX if issubclass(cls, Request) else RESPONSE_ELEMENTS_MAX
     return _decode(cls, version, memoryview(data), 0, budget)
@@ -118,7 +118,7 @@ def decode(cls: type[M], version: int, data: Chunk) -> M:
 
 def _decode(cls: type[M], version: int, frame: memoryview, position: int, budget: int) -> M:
     try:
-        message, end = decoder(cls, version)(frame, position, budget)
+        message, end = compile_decoder(cls, version)(frame, position, budget)
     except (IndexError, struct.error) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
     if end != len(frame) and not issubclass(cls, Request):
@@ -126,23 +126,23 @@ def _decode(cls: type[M], version: int, frame: memoryview, position: int, budget
     return cast(M, message)
 
 
-def _encode(message: Struct, version: int, out: bytearray) -> list[Chunk]:
-    return _encode_with(encoder(type(message), version), message, version, out)
+def _encode(message: Struct, version: int, out: bytearray) -> list[BytesLike]:
+    return _encode_with(compile_encoder(type(message), version), message, version, out)
 
 
-def _encode_with(encode_into: Encoder, message: Struct, version: int, out: bytearray) -> list[Chunk]:
-    chunks: list[Chunk] = []
+def _encode_with(encode_into: Encoder, message: Struct, version: int, out: bytearray) -> list[BytesLike]:
+    chunks: list[BytesLike] = []
     try:
         chunks.append(encode_into(message, out, chunks))
     except (TypeError, AttributeError, ValueError, struct.error, UnencodableMessage) as error:
         if isinstance(error, UnsupportedField):
             raise
-        fault = first_fault(message, version)
+        fault = find_invalid_field(message, version)
         raise UnencodableMessage(fault or f"{type(message).__name__} v{version}: {error}") from error
     return chunks
 
 
-def _finish_frame(chunks: list[Any]) -> list[Chunk]:
+def _finish_frame(chunks: list[Any]) -> list[BytesLike]:
     size = sum(map(len, chunks)) - _SIZE.size
     if size > FRAME_BYTES_MAX:
         raise UnencodableMessage(f"a frame of {size} bytes exceeds the limit of {FRAME_BYTES_MAX} bytes")

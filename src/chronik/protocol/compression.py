@@ -32,7 +32,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024  # the block size of Java's SnappyOutputStream
 _INT32 = struct.Struct(">i")
 
 # A `Compressor` compresses in chunks of at least this size.
-PIECE_BYTES = 256 * 1024
+COMPRESSION_CHUNK_BYTES = 256 * 1024
 
 # Output up to this size is copied to bytes; larger output stays in the buffer it was decompressed to.
 _HEAP_BYTES_MAX = 1024 * 1024
@@ -56,7 +56,7 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def codec_of(number: int) -> Codec:
+def parse_codec(number: int) -> Codec:
     """Return the codec with this number.
 
     Raises:
@@ -106,9 +106,9 @@ class Compressor:
             self._output += data
             return
         view = memoryview(data)
-        for start in range(0, len(view), PIECE_BYTES):
-            self._pending += view[start : start + PIECE_BYTES]
-            if len(self._pending) >= PIECE_BYTES:
+        for start in range(0, len(view), COMPRESSION_CHUNK_BYTES):
+            self._pending += view[start : start + COMPRESSION_CHUNK_BYTES]
+            if len(self._pending) >= COMPRESSION_CHUNK_BYTES:
                 whole = len(self._pending) - len(self._pending) % _XERIAL_BLOCK_BYTES
                 self._compress(self._pending[:whole])
                 del self._pending[:whole]
@@ -132,24 +132,24 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = DECOMPRESSED_B
         CorruptRecords: The data is damaged.
         RecordsTooLarge: The output would exceed `limit` bytes.
     """
-    return bytes(inflate(codec, data, limit))
+    return bytes(decompress_view(codec, data, limit))
 
 
-def inflate(codec: int, data: bytes | memoryview, limit: int) -> bytes | memoryview:
+def decompress_view(codec: int, data: bytes | memoryview, limit: int) -> bytes | memoryview:
     """Decompress data as `decompress` does, without holding two copies of large output."""
-    for output, is_whole in prefixes(codec, data, limit):
+    for output, is_whole in iter_prefixes(codec, data, limit):
         if is_whole:
             return output
         del output  # at most one output buffer is in memory
     raise AssertionError("the last prefix is complete")
 
 
-def prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
+def iter_prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
     """Yield growing prefixes of the output, each four times the size of the previous one, and whether it is complete.
 
     A caller that needs only the start of the output can stop early. Raises as `decompress` does.
     """
-    known = codec_of(codec)
+    known = parse_codec(codec)
     if known is Codec.NONE:
         if len(data) > limit:
             raise RecordsTooLarge(f"{len(data)} bytes of records exceed the limit of {limit} bytes")

@@ -41,11 +41,11 @@ _MARKER_TYPES = (ControlType.ABORT, ControlType.COMMIT)
 class TransactionMarker(NamedTuple):
     """The outcome of a transaction, and the epoch of the coordinator that decided it."""
 
-    committed: bool
+    is_commit: bool
     coordinator_epoch: int
 
 
-def control_type(record: Record) -> ControlType:
+def parse_control_type(record: Record) -> ControlType:
     """Return the type of a control record.
 
     Raises:
@@ -61,7 +61,7 @@ def control_type(record: Record) -> ControlType:
 
 def parse_marker(record: Record) -> TransactionMarker | None:
     """Return the transaction marker in a control record, or None for other types."""
-    kind = control_type(record)
+    kind = parse_control_type(record)
     if kind not in _MARKER_TYPES:
         return None
     if record.value is None or len(record.value) < _MARKER_VALUE.size:
@@ -72,7 +72,7 @@ def parse_marker(record: Record) -> TransactionMarker | None:
     return TransactionMarker(kind is ControlType.COMMIT, coordinator_epoch)
 
 
-def marker_within(buffer: Bytes, position: int = 0) -> TransactionMarker | None:
+def parse_marker_batch(buffer: Bytes, position: int = 0) -> TransactionMarker | None:
     """Return the transaction marker in the control batch at `position`, or None for other types and empty batches.
 
     Raises:
@@ -102,7 +102,7 @@ def encode_marker_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
     """Build the control batch that ends a producer's transaction in a partition."""
-    kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
+    kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
     key = _KEY.pack(_VERSION, kind)
     value = _MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
     return encode_batch(

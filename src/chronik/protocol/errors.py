@@ -183,7 +183,7 @@ class KafkaError(ChronikError):
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}"
 
-    def without_frames(self) -> KafkaError:
+    def without_traceback(self) -> KafkaError:
         """Return the error without its traceback, so that it can be kept.
 
         An exception references the frames it was raised through, and these may reference the object that keeps it. Such
@@ -207,7 +207,7 @@ class InvalidRecord(KafkaError):
     def __init__(self, message: str, indexes: tuple[int, ...] = ()) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
         self.args = (message, indexes)
-        self.indexes = indexes
+        self.record_indexes = indexes
         """Indexes of the invalid records in the batch; empty if the batch itself is invalid."""
 
 

@@ -13,14 +13,14 @@ from typing import Final
 import msgspec
 
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS
-from chronik.protocol.schema import Schema
+from chronik.protocol.schema import StructSchema
 from chronik.protocol.wire import (
-    AS_FAR_AS_POSSIBLE,
+    REPLACE_INVALID_UTF8,
     REQUEST_ELEMENTS_MAX,
     MalformedMessage,
     UnknownApi,
     UnsupportedVersion,
-    bad_length,
+    length_error,
     read_tag_count,
     skip_tags,
 )
@@ -66,8 +66,8 @@ def _decode_client_id(frame: memoryview, length: int) -> tuple[str | None, int]:
         return None, _FIXED.size
     end = _FIXED.size + length
     if not _FIXED.size <= end <= len(frame):
-        raise bad_length("client_id", length, len(frame) - _FIXED.size)
-    return str(frame[_FIXED.size : end], "utf-8", AS_FAR_AS_POSSIBLE), end
+        raise length_error("client_id", length, len(frame) - _FIXED.size)
+    return str(frame[_FIXED.size : end], "utf-8", REPLACE_INVALID_UTF8), end
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:
@@ -77,7 +77,7 @@ def _skip_tags(frame: memoryview, position: int) -> int:
     return skip_tags(frame, position, len(frame), count)
 
 
-def write_request_header(out: bytearray, header: RequestHeader, flexible: bool) -> None:
+def encode_request_header(out: bytearray, header: RequestHeader, flexible: bool) -> None:
     """Append an encoded request header to `out`."""
     client_id = None if header.client_id is None else header.client_id.encode()
     length = _NO_CLIENT_ID if client_id is None else len(client_id)
@@ -88,17 +88,17 @@ def write_request_header(out: bytearray, header: RequestHeader, flexible: bool) 
         out.append(0)
 
 
-def response_header_is_flexible(schema: Schema, api_version: int) -> bool:
+def is_response_header_flexible(schema: StructSchema, api_version: int) -> bool:
     """Return whether the response header of a message version has tagged fields."""
     return schema.flexible.covers(api_version) and schema.api_key != API_VERSIONS_KEY
 
 
-def decode_response_header(schema: Schema, api_version: int, frame: memoryview) -> tuple[int, int]:
+def decode_response_header(schema: StructSchema, api_version: int, frame: memoryview) -> tuple[int, int]:
     """Decode a response header, and return the correlation id and the position of the message."""
     try:
         (correlation_id,) = struct.unpack_from(">i", frame)
         position = 4
-        if response_header_is_flexible(schema, api_version):
+        if is_response_header_flexible(schema, api_version):
             position = _skip_tags(frame, position)
     except (IndexError, struct.error) as error:
         raise MalformedMessage(f"response header: {error}") from error

@@ -24,7 +24,7 @@ def with_legacy_checksum(frame: bytes) -> bytes:
     return frame[:end] + _checksum(frame[:end]) + frame[end + 1 :]
 
 
-def with_right_checksum(frame: bytes) -> bytes:
+def with_correct_checksum(frame: bytes) -> bytes:
     """Return the LZ4 frame with the correct header checksum, whichever checksum it has.
 
     Raises:

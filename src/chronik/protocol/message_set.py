@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import count, groupby
 from typing import NamedTuple
 
-from chronik.limits import CONVERTED_AT_ONCE_BYTES_MAX, CONVERTED_BYTES_MAX, DECOMPRESSED_BYTES_MAX, FRAME_BYTES_MAX
+from chronik.limits import CONVERTED_BYTES_MAX, CONVERTED_PER_FETCH_BYTES_MAX, DECOMPRESSED_BYTES_MAX, FRAME_BYTES_MAX
 from chronik.protocol.batch import (
     CODEC_MASK,
     LOG_APPEND_TIME_FLAG,
@@ -23,12 +23,12 @@ from chronik.protocol.batch import (
     Bytes,
     iter_batches,
 )
-from chronik.protocol.budget import Budget
-from chronik.protocol.compression import Codec, codec_of, compress, inflate
+from chronik.protocol.budget import DecompressionBudget
+from chronik.protocol.compression import Codec, compress, decompress_view, parse_codec
 from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
-from chronik.protocol.lz4_legacy import with_legacy_checksum, with_right_checksum
+from chronik.protocol.lz4_legacy import with_correct_checksum, with_legacy_checksum
+from chronik.protocol.record_scan import RecordsBody, decompress_within_budget, scan_records
 from chronik.protocol.records import Record, encode_batch
-from chronik.protocol.skim import Body, open_within, skim
 
 _PREFIX = struct.Struct(">qiIbb")
 _SIZE_END = 12  # the size field counts the bytes from here on
@@ -61,7 +61,9 @@ class _Message(NamedTuple):
         return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME_FLAG)
 
 
-def convert_up(buffer: Bytes, budget: Budget | None = None, *, size_max: int = FRAME_BYTES_MAX) -> list[bytes]:
+def convert_to_batches(
+    buffer: Bytes, budget: DecompressionBudget | None = None, *, size_max: int = FRAME_BYTES_MAX
+) -> list[bytes]:
     """Convert a produced message set to batches that `validate_produced` accepts, with offsets from 0 on.
 
     Consecutive plain messages become one batch, and each wrapper becomes a batch with its codec. Timestamps are kept;
@@ -72,7 +74,7 @@ def convert_up(buffer: Bytes, budget: Budget | None = None, *, size_max: int = F
         RecordsTooLarge: The messages exceed `budget`, or plain messages exceed `size_max` bytes.
         InvalidRecord: A producer may not send such a message. Some violations raise a KafkaError with another code.
     """
-    budget = budget or Budget.for_bytes(len(buffer))
+    budget = budget or DecompressionBudget.for_request(len(buffer))
     _check_message_count(buffer, budget)
     batches = []
     offsets = count()
@@ -81,8 +83,8 @@ def convert_up(buffer: Bytes, budget: Budget | None = None, *, size_max: int = F
             codec, members = Codec.NONE, _limit_size(messages, size_max)
         else:
             wrapper = _check_produced(next(messages))
-            limit = budget.bytes_from(len(wrapper.value or b""))
-            codec, content = codec_of(wrapper.codec), _unwrap(wrapper, min(limit, CONVERTED_BYTES_MAX))
+            limit = budget.max_output_bytes(len(wrapper.value or b""))
+            codec, content = parse_codec(wrapper.codec), _unwrap(wrapper, min(limit, CONVERTED_BYTES_MAX))
             budget.take_bytes(len(content))
             _check_message_count(content, budget)
             members = _iter_inner(wrapper, content)
@@ -92,19 +94,19 @@ def convert_up(buffer: Bytes, budget: Budget | None = None, *, size_max: int = F
     return batches
 
 
-def _check_message_count(content: Bytes, budget: Budget) -> None:
+def _check_message_count(content: Bytes, budget: DecompressionBudget) -> None:
     """Raise RecordsTooLarge if the content may have more messages than the budget allows, before parsing it."""
     if len(content) > budget.records_left * _MESSAGE_BYTES_MIN[1]:
         raise RecordsTooLarge(f"{len(content)} bytes of messages exceed the budget for conversion")
 
 
-def convert_down(
+def convert_to_message_set(
     buffer: Bytes,
     magic: int,
-    budget: Budget | None = None,
+    budget: DecompressionBudget | None = None,
     *,
     first_offset: int = 0,
-    size_max: int = CONVERTED_AT_ONCE_BYTES_MAX,
+    size_max: int = CONVERTED_PER_FETCH_BYTES_MAX,
 ) -> bytes:
     """Convert stored batches to a message set for a client that does not support batches.
 
@@ -116,14 +118,14 @@ def convert_down(
         CorruptRecords: A batch is damaged.
         RecordsTooLarge: The first non-empty batch exceeds the budget.
     """
-    budget = budget or Budget.for_bytes(len(buffer))
+    budget = budget or DecompressionBudget.for_request(len(buffer))
     output = bytearray()
     capacity = size_max
     for position, header in iter_batches(buffer):
         if header.is_control or not header.record_count:
             continue
         try:
-            header, body = open_within(buffer, position, budget)
+            header, body = decompress_within_budget(buffer, position, budget)
             records, is_truncated = _records_within(header, body, first_offset, capacity)
         except RecordsTooLarge:
             if output:
@@ -142,11 +144,13 @@ def convert_down(
     return bytes(output)
 
 
-def _records_within(header: BatchHeader, body: Body, first_offset: int, capacity: int) -> tuple[list[Record], bool]:
+def _records_within(
+    header: BatchHeader, body: RecordsBody, first_offset: int, capacity: int
+) -> tuple[list[Record], bool]:
     """Return records from `first_offset` on, at least one, within `capacity` bytes, and whether more follow."""
     records: list[Record] = []
     view = memoryview(body)
-    for offset, timestamp, key_start, key_length, value_start, value_length, _ in skim(header, body):
+    for offset, timestamp, key_start, key_length, value_start, value_length, _ in scan_records(header, body):
         if offset < first_offset:
             continue
         if capacity <= 0 and records:
@@ -166,7 +170,7 @@ def _content_bytes(record: Record) -> int:
     return _MESSAGE_BYTES_MIN[1] + len(record.key or b"") + len(record.value or b"")
 
 
-def iter_messages(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+def iter_message_set(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """Yield the records of a fetched message set as a consumer sees them.
 
     Wrappers are decompressed, offsets are absolute, and the log append time is applied. `limit` applies to each
@@ -197,7 +201,9 @@ def _limit_size(messages: Iterator[_Message], size_max: int) -> Iterator[_Messag
         yield message
 
 
-def _assign_offsets(messages: Iterator[_Message], offsets: Iterator[int], budget: Budget) -> Iterator[Record]:
+def _assign_offsets(
+    messages: Iterator[_Message], offsets: Iterator[int], budget: DecompressionBudget
+) -> Iterator[Record]:
     for message in messages:
         budget.take_records(1)
         yield Record(next(offsets), _check_produced(message).timestamp, message.key, message.value)
@@ -217,7 +223,7 @@ def _iter_raw(buffer: Bytes) -> Iterator[_Message]:
         yield message
 
 
-def _iter_inner(wrapper: _Message, content: Body) -> Iterator[_Message]:
+def _iter_inner(wrapper: _Message, content: RecordsBody) -> Iterator[_Message]:
     if not content:
         raise InvalidRecord("a compressed message contains no messages")
     for message in _iter_raw(content):
@@ -228,7 +234,7 @@ def _iter_inner(wrapper: _Message, content: Body) -> Iterator[_Message]:
         yield message
 
 
-def _last_offset(content: Body) -> int:
+def _last_offset(content: RecordsBody) -> int:
     offset = 0
     for message in _iter_raw(content):
         offset = message.offset
@@ -271,15 +277,15 @@ def _read_bytes(view: memoryview, position: int, end: int) -> tuple[bytes | None
     return bytes(view[position : position + length]), position + length
 
 
-def _unwrap(wrapper: _Message, limit: int) -> Body:
+def _unwrap(wrapper: _Message, limit: int) -> RecordsBody:
     if wrapper.value is None:
         raise InvalidRecord("a compressed message has no value")
     if wrapper.codec == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is not supported in magic {wrapper.magic}")
     data = wrapper.value
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
-        data = with_right_checksum(data)
-    return inflate(wrapper.codec, data, limit)
+        data = with_correct_checksum(data)
+    return decompress_view(wrapper.codec, data, limit)
 
 
 def _wrap(magic: int, header: BatchHeader, records: list[Record]) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final, TypeVar
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.protocol.apis import APIS
 from chronik.protocol.schema import Request, Response, Struct
 
@@ -28,7 +28,7 @@ class _LazyMessages(dict[int, type[M]]):
         api = APIS[key]
         declared = vars(import_module(f"chronik.protocol.messages.{api.module}"))
         message: type[M] = declared[f"{api.name}{self._kind.__name__}"]
-        invariant(issubclass(message, self._kind), f"{message.__name__} is no {self._kind.__name__}")
+        check_invariant(issubclass(message, self._kind), f"{message.__name__} is no {self._kind.__name__}")
         self[key] = message
         return message
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 _E = TypeVar("_E", bound=IntEnum)
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """An operation of Kafka's ACLs."""
 
     ALL = 2
@@ -29,7 +29,7 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class ResourceType(IntEnum):
+class AclResourceType(IntEnum):
     """A resource type of Kafka's ACLs."""
 
     TOPIC = 2
@@ -44,22 +44,25 @@ CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the only resource of type Cluster."""
 
 
-class Need(NamedTuple):
+class RequiredPermission(NamedTuple):
     """A required permission: an operation on a resource type."""
 
-    operation: Operation
-    resource_type: ResourceType
+    operation: AclOperation
+    resource_type: AclResourceType
 
 
 @cache
-def parse_needs(text: str) -> tuple[Need, ...]:
+def parse_permissions(text: str) -> tuple[RequiredPermission, ...]:
     """Parse permissions such as "Read Group, Write TransactionalId".
 
     Raises:
         ValueError: An operation or resource type is unknown.
     """
     pairs = (pair.split() for pair in text.split(",") if pair)
-    return tuple(Need(_parse_word(Operation, operation), _parse_word(ResourceType, on)) for operation, on in pairs)
+    return tuple(
+        RequiredPermission(_parse_word(AclOperation, operation), _parse_word(AclResourceType, on))
+        for operation, on in pairs
+    )
 
 
 def _parse_word(kind: type[_E], word: str) -> _E:
@@ -69,48 +72,48 @@ def _parse_word(kind: type[_E], word: str) -> _E:
     raise ValueError(f"unknown operation or resource type {word!r}; see protocol/permissions.py")
 
 
-def bits_of(operations: Iterable[Operation]) -> int:
+def to_bit_field(operations: Iterable[AclOperation]) -> int:
     """Return the operations as the bit field of Kafka's authorized operations."""
     return sum(1 << operation for operation in operations)
 
 
-ON_TOPIC: Final = (
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
+TOPIC_OPERATIONS: Final = (
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DELETE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
 )
-ON_GROUP: Final = (
-    Operation.READ,
-    Operation.DELETE,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
+GROUP_OPERATIONS: Final = (
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
 )
-ON_CLUSTER: Final = (
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
+CLUSTER_OPERATIONS: Final = (
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.CLUSTER_ACTION,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.IDEMPOTENT_WRITE,
 )
-OPERATIONS_ON: Final = {
-    ResourceType.TOPIC: ON_TOPIC,
-    ResourceType.GROUP: ON_GROUP,
-    ResourceType.CLUSTER: ON_CLUSTER,
-    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
-    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
-    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+OPERATIONS_BY_RESOURCE_TYPE: Final = {
+    AclResourceType.TOPIC: TOPIC_OPERATIONS,
+    AclResourceType.GROUP: GROUP_OPERATIONS,
+    AclResourceType.CLUSTER: CLUSTER_OPERATIONS,
+    AclResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.TWO_PHASE_COMMIT),
+    AclResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
+    AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
 """The operations that each resource type supports."""
 
-ALL_ON_TOPIC: Final = bits_of(ON_TOPIC)
-ALL_ON_GROUP: Final = bits_of(ON_GROUP)
-ALL_ON_CLUSTER: Final = bits_of(ON_CLUSTER)
+TOPIC_OPERATION_BITS: Final = to_bit_field(TOPIC_OPERATIONS)
+GROUP_OPERATION_BITS: Final = to_bit_field(GROUP_OPERATIONS)
+CLUSTER_OPERATION_BITS: Final = to_bit_field(CLUSTER_OPERATIONS)
 """The supported operations as bit fields, as responses return a client's authorized operations."""

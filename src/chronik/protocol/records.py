@@ -27,14 +27,22 @@ from chronik.protocol.batch import (
     BatchHeader,
     Bytes,
     TimestampType,
+    build_batch,
     iter_batches,
     parse_header,
-    seal,
     verify_crc,
 )
-from chronik.protocol.compression import PIECE_BYTES, Codec, Compressor, codec_of, decompress
+from chronik.protocol.compression import COMPRESSION_CHUNK_BYTES, Codec, Compressor, decompress, parse_codec
 from chronik.protocol.errors import CorruptRecords
-from chronik.protocol.varint import INT32_MAX, INT64_MAX, ZIGZAG, as_int64, encode_varint, read_varint, read_varlong
+from chronik.protocol.varint import (
+    INT32_MAX,
+    INT64_MAX,
+    SINGLE_BYTE_VALUES,
+    encode_varint,
+    read_varint,
+    read_varlong,
+    wrap_int64,
+)
 
 # The fields of an empty record take a byte each, and its length takes one more.
 _FIELDS_BYTES_MIN = 6
@@ -78,7 +86,7 @@ def encode_batch(
     Raises:
         ValueError: There are no records, or their offsets do not ascend or exceed the range of a batch.
     """
-    compressor = Compressor(codec_of(codec), level)
+    compressor = Compressor(parse_codec(codec), level)
     encoded = _encode_records(records, base_offset, compressor)
     flags = LOG_APPEND_TIME_FLAG * timestamp_type | TRANSACTIONAL_FLAG * transactional | CONTROL_FLAG * control
     header = BatchHeader(
@@ -96,7 +104,7 @@ def encode_batch(
         base_sequence=base_sequence,
         record_count=encoded.record_count,
     )
-    return seal(header, compressor.finish())
+    return build_batch(header, compressor.finish())
 
 
 class _EncodedRecords(NamedTuple):
@@ -122,9 +130,9 @@ def _encode_records(records: Iterable[Record], base_offset: int | None, compress
     for record in chain((first,), remaining):
         if not last_offset < record.offset <= base_offset + INT32_MAX:
             raise ValueError(f"offset {record.offset} cannot follow {last_offset} in a batch with base {base_offset}")
-        timestamp_delta = as_int64(record.timestamp - base_timestamp)
+        timestamp_delta = wrap_int64(record.timestamp - base_timestamp)
         body += encode_record(record, record.offset - base_offset, timestamp_delta)
-        if len(body) >= PIECE_BYTES:
+        if len(body) >= COMPRESSION_CHUNK_BYTES:
             compressor.add(body)
             body.clear()
         last_offset = record.offset
@@ -161,8 +169,8 @@ def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYT
         CorruptRecords: The batch is malformed.
         RecordsTooLarge: The records exceed `limit` bytes.
     """
-    header, body = open_batch(buffer, position, limit)
-    return [record for record, _ in walk(header, body)]
+    header, body = decompress_batch(buffer, position, limit)
+    return [record for record, _ in iter_decompressed(header, body)]
 
 
 def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_tail: bool = False) -> Iterator[Record]:
@@ -172,11 +180,13 @@ def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_
     """
     for position, header in iter_batches(buffer, partial_tail=partial_tail):
         if not header.is_control:
-            for record, _ in walk(*open_batch(buffer, position, limit)):
+            for record, _ in iter_decompressed(*decompress_batch(buffer, position, limit)):
                 yield record
 
 
-def open_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> tuple[BatchHeader, bytes]:
+def decompress_batch(
+    buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES_MAX
+) -> tuple[BatchHeader, bytes]:
     """Verify the checksum of a batch, and return its header and its decompressed records."""
     header = parse_header(buffer, position)
     if not verify_crc(buffer, position, header.size):
@@ -187,7 +197,7 @@ def open_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES
     return header, decompress(header.codec, body, limit)
 
 
-def walk(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
+def iter_decompressed(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
     """Yield every record of a decompressed batch, with its end position in `body`."""
     count, last_offset, base_offset = header.record_count, header.last_offset, header.base_offset
     if not 0 <= count * RECORD_BYTES_MIN <= len(body):
@@ -212,7 +222,7 @@ def walk(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
 def _read_record(body: bytes, position: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
     # Single-byte varints are decoded inline, because calls would dominate the run time.
     if (byte := body[position]) < 0x80:
-        length, position = ZIGZAG[byte], position + 1
+        length, position = SINGLE_BYTE_VALUES[byte], position + 1
     else:
         length, position = read_varint(body, position)
     end = position + length
@@ -220,14 +230,14 @@ def _read_record(body: bytes, position: int, base_offset: int, base_timestamp: i
         raise CorruptRecords(f"a record claims {length} bytes, but {len(body) - position} are left")
     position += 1  # the attributes, which are unused
     if (byte := body[position]) < 0x80:
-        timestamp_delta, position = ZIGZAG[byte], position + 1
+        timestamp_delta, position = SINGLE_BYTE_VALUES[byte], position + 1
     else:
         timestamp_delta, position = read_varlong(body, position)
     timestamp = base_timestamp + timestamp_delta
     if not -INT64_MAX <= timestamp <= INT64_MAX:
-        timestamp = as_int64(timestamp)
+        timestamp = wrap_int64(timestamp)
     if (byte := body[position]) < 0x80:
-        offset_delta, position = ZIGZAG[byte], position + 1
+        offset_delta, position = SINGLE_BYTE_VALUES[byte], position + 1
     else:
         offset_delta, position = read_varint(body, position)
     key, position = _read_bytes(body, position, end)
@@ -244,7 +254,7 @@ def _read_record(body: bytes, position: int, base_offset: int, base_timestamp: i
 
 def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     if (byte := body[position]) < 0x80:
-        length, position = ZIGZAG[byte], position + 1
+        length, position = SINGLE_BYTE_VALUES[byte], position + 1
     else:
         length, position = read_varint(body, position)
     if length == -1:

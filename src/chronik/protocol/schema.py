@@ -18,14 +18,14 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast, dataclass_tr
 
 import msgspec
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.ids import ZERO_ID
-from chronik.protocol.apis import API_OF_MESSAGE, Versions
+from chronik.protocol.apis import API_BY_MESSAGE, Versions
 
 T = TypeVar("T")
 
-Chunk = bytes | bytearray | memoryview
-Records = Chunk | list[Chunk]  # accepted by encoders; decoders return a memoryview of their input
+BytesLike = bytes | bytearray | memoryview
+Records = BytesLike | list[BytesLike]  # accepted by encoders; decoders return a memoryview of their input
 
 FIXED_FORMATS: Final = {
     "bool": "?",
@@ -67,7 +67,7 @@ class Field:
         self.mirrors: str | None = None
 
 
-class Schema(NamedTuple):
+class StructSchema(NamedTuple):
     """The declaration of a struct class. Only messages have an API key and versions."""
 
     name: str
@@ -76,7 +76,7 @@ class Schema(NamedTuple):
     versions: Versions
     flexible: Versions
 
-    def at(self, version: int) -> tuple[list[Field], list[Field]]:
+    def fields_at(self, version: int) -> tuple[list[Field], list[Field]]:
         """Return the fields of a version: the ordinary ones in order, and the tagged ones by tag."""
         present = [field for field in self.fields if field.versions.covers(version)]
         tagged = [field for field in present if field.tag is not None]
@@ -87,7 +87,7 @@ _NO_API: Final = (-1, Versions.parse(None), Versions.parse(None))
 
 
 @dataclass_transform(kw_only_default=True)
-class MessageMeta(msgspec.StructMeta):
+class MessageStructMeta(msgspec.StructMeta):
     """The metaclass of message structs: it collects the fields of the class body as the class's schema."""
 
     def __new__(
@@ -97,7 +97,7 @@ class MessageMeta(msgspec.StructMeta):
         namespace: dict[str, Any],
         *,
         frozen: bool = False,
-    ) -> MessageMeta:
+    ) -> MessageStructMeta:
         fields = []
         for key, value in namespace.items():
             if isinstance(value, Field):
@@ -106,16 +106,16 @@ class MessageMeta(msgspec.StructMeta):
                 namespace[key] = value.default
         # gc=False: messages are acyclic, and a garbage collection during a large decode is slow.
         cls = super().__new__(mcls, name, bases, namespace, kw_only=True, gc=False, frozen=frozen)
-        api = API_OF_MESSAGE.get(name)
+        api = API_BY_MESSAGE.get(name)
         api_fields = (api.key, api.versions, api.flexible) if api is not None else _NO_API
-        cls.__schema__ = Schema(name, tuple(fields), *api_fields)  # type: ignore[attr-defined]
+        cls.__schema__ = StructSchema(name, tuple(fields), *api_fields)  # type: ignore[attr-defined]
         return cls
 
 
-class Struct(msgspec.Struct, metaclass=MessageMeta):
+class Struct(msgspec.Struct, metaclass=MessageStructMeta):
     """A part of a message. Declare it `frozen=True` if it is used as a single field, because its default is shared."""
 
-    __schema__: ClassVar[Schema]
+    __schema__: ClassVar[StructSchema]
 
 
 class Request(Struct):
@@ -220,7 +220,7 @@ def array(
 
 def struct(element: type[T], versions: str, *, tag: int, ignorable: bool = False) -> T:
     """Declare a tagged struct field. Its default instance is shared, so its class must be frozen."""
-    invariant(element.__struct_config__.frozen, f"{element.__name__} must be frozen")  # type: ignore[attr-defined]
+    check_invariant(element.__struct_config__.frozen, f"{element.__name__} must be frozen")  # type: ignore[attr-defined]
     return cast(T, Field("struct", versions, element(), tag=tag, ignorable=ignorable, element=cast(Any, element)))
 
 
@@ -229,7 +229,7 @@ def nullable_struct(element: type[T], versions: str) -> T | None:
     return cast("T | None", Field("struct", versions, None, nullable=versions, element=cast(Any, element)))
 
 
-def mirror(name: str, field: T) -> T:
+def mirror_request_field(name: str, field: T) -> T:
     """Declare that a response field repeats the request's field `name`, so that error responses contain it.
 
     A mirrored array has an element for each element of the request's array, whose fields mirror that element's fields.

@@ -14,10 +14,10 @@ _VARINT64_BYTES_MAX = 10
 _ONE_BYTE = [bytes([value << 1]) for value in range(64)] + [bytes([(-value << 1) - 1]) for value in range(-64, 0)]
 
 # Values of single-byte varints (below 0x80), by byte.
-ZIGZAG = [byte >> 1 ^ -(byte & 1) for byte in range(0x80)]
+SINGLE_BYTE_VALUES = [byte >> 1 ^ -(byte & 1) for byte in range(0x80)]
 
 
-def as_int64(value: int) -> int:
+def wrap_int64(value: int) -> int:
     """Return the value wrapped to 64 bits, as sums of extreme timestamps wrap around in Java."""
     return (value + INT64_MAX + 1 & 2**64 - 1) - INT64_MAX - 1
 

@@ -22,17 +22,17 @@ STRING_BYTES_MAX: Final = 0x7FFF
 
 # Like Java, invalid UTF-8 is replaced, not rejected. A replacement character takes three bytes, and the string must
 # still be encodable, so longer strings are rejected.
-AS_FAR_AS_POSSIBLE: Final = "chronik.protocol.wire"
-NOT_UTF8_BYTES_MAX: Final = STRING_BYTES_MAX // 3
+REPLACE_INVALID_UTF8: Final = "chronik.protocol.wire"
+INVALID_UTF8_BYTES_MAX: Final = STRING_BYTES_MAX // 3
 
 # Larger records are passed to the transport by reference; smaller ones are cheaper to copy.
-RECORDS_COPIED_MAX: Final = 16 * 1024
+COPIED_RECORDS_BYTES_MAX: Final = 16 * 1024
 
 # Kafka's lengths, counts and tags are non-negative int32 numbers.
 VARINT_MAX: Final = 0x7FFF_FFFF
 
 # Arrays up to this length use a prebuilt struct.Struct; replica lists and most partition lists are shorter.
-READY_COUNT_MAX: Final = 32
+PREBUILT_COUNT_MAX: Final = 32
 
 
 class MalformedMessage(ChronikError):
@@ -68,25 +68,25 @@ class UnsupportedVersion(ChronikError):
 
 
 def _replace_invalid_utf8(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError) or len(error.object) > NOT_UTF8_BYTES_MAX:
+    if not isinstance(error, UnicodeDecodeError) or len(error.object) > INVALID_UTF8_BYTES_MAX:
         raise MalformedMessage(f"a long string is not valid UTF-8: {error}")
     return "\N{REPLACEMENT CHARACTER}", error.end
 
 
-codecs.register_error(AS_FAR_AS_POSSIBLE, _replace_invalid_utf8)
+codecs.register_error(REPLACE_INVALID_UTF8, _replace_invalid_utf8)
 
 
-def bad_length(field: str, length: int, left: int) -> MalformedMessage:
+def length_error(field: str, length: int, left: int) -> MalformedMessage:
     """Return the error for a field whose length exceeds the bytes left."""
     return MalformedMessage(f"{field}: length {length} exceeds the {left} bytes left")
 
 
-def bad_count(field: str, count: int, left: int) -> MalformedMessage:
+def count_error(field: str, count: int, left: int) -> MalformedMessage:
     """Return the error for an array whose elements exceed the bytes left."""
     return MalformedMessage(f"{field}: {count} elements do not fit into {left} bytes")
 
 
-def over_budget() -> MalformedMessage:
+def budget_error() -> MalformedMessage:
     """Return the error for a message with too many array elements and tagged fields."""
     return MalformedMessage("the message has too many array elements and tagged fields")
 
@@ -125,7 +125,7 @@ def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) 
         raise MalformedMessage(f"tag {tag} follows tag {last_tag}")
     length, position = read_varint(data, position)
     if length > size - position:
-        raise bad_length(f"tag {tag}", length, size - position)
+        raise length_error(f"tag {tag}", length, size - position)
     return tag, position, position + length
 
 
@@ -141,21 +141,21 @@ def read_tag_count(data: bytes | memoryview, position: int, size: int, budget: i
     """Return the number of tagged fields, their start position, and the remaining budget."""
     count, position = read_varint(data, position)
     if count * 2 > size - position:  # a tag and a length take a byte each
-        raise bad_count("tagged fields", count, size - position)
+        raise count_error("tagged fields", count, size - position)
     if count > budget:
-        raise over_budget()
+        raise budget_error()
     return count, position, budget - count
 
 
-class IntArrays:
+class IntArrayCodec:
     """Packing and unpacking of arrays of one integer type."""
 
     def __init__(self, letter: str) -> None:
         self._letter = letter
-        self._ready = [struct.Struct(f">{count}{letter}") for count in range(READY_COUNT_MAX + 1)]
+        self._ready = [struct.Struct(f">{count}{letter}") for count in range(PREBUILT_COUNT_MAX + 1)]
 
     def _struct(self, count: int) -> struct.Struct:
-        return self._ready[count] if count <= READY_COUNT_MAX else struct.Struct(f">{count}{self._letter}")
+        return self._ready[count] if count <= PREBUILT_COUNT_MAX else struct.Struct(f">{count}{self._letter}")
 
     def read(self, data: bytes | memoryview, position: int, count: int) -> list[int]:
         return list(self._struct(count).unpack_from(data, position))
@@ -164,7 +164,7 @@ class IntArrays:
         return self._struct(len(values)).pack(*values)
 
 
-INT_ARRAYS: Final = {letter: IntArrays(letter) for letter in "bhiq"}
+INT_ARRAYS: Final = {letter: IntArrayCodec(letter) for letter in "bhiq"}
 
 
 def records_length(value: Records) -> int:
@@ -175,7 +175,7 @@ def records_length(value: Records) -> int:
 def write_records(out: bytearray, chunks: list[bytes | bytearray | memoryview], value: Records) -> bytearray:
     """Append `value` to `out`. Large records are appended to `chunks` by reference, and a new `out` is returned."""
     for chunk in value if isinstance(value, list) else (value,):
-        if len(chunk) <= RECORDS_COPIED_MAX:
+        if len(chunk) <= COPIED_RECORDS_BYTES_MAX:
             out += chunk
         else:
             chunks.append(out)

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from chronik.errors import DataDamaged
-from chronik.raft.entries import Entry, EntryKind, HardState, SnapshotMetadata
-from chronik.wal.records import HEADER_BYTES, encode_record, record_at
+from chronik.errors import DamagedDataError
+from chronik.raft.entries import EntryKind, HardState, RaftEntry, SnapshotMetadata
+from chronik.wal.records import HEADER_BYTES, decode_record_at, encode_record
 
 ENTRY_TAG: Final = 1
 HARD_STATE_TAG: Final = 2
@@ -23,23 +23,23 @@ _HARD_STATE: Final = struct.Struct(">BQqQ")
 MANIFEST_FORMAT: Final = 1
 
 
-class Manifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class RaftManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The start of the log and the snapshot that precedes it.
 
     The manifest is replaced atomically. This is the commit point of a snapshot installation and of a log compaction.
     """
 
     format: int = MANIFEST_FORMAT
-    log_after: int = 0
+    obsolete_record: int = 0
     """Number of the last obsolete record in the write-ahead log (not a Raft index)."""
-    floor_index: int = 0
-    floor_term: int = 0
+    compacted_index: int = 0
+    compacted_term: int = 0
     hard_state: HardState = HardState()
     """Hard state as of `log_after`; a later record overrides it."""
     snapshot: SnapshotMetadata = SnapshotMetadata()
 
 
-def encode_entry(entry: Entry) -> bytes:
+def encode_entry(entry: RaftEntry) -> bytes:
     return _ENTRY.pack(ENTRY_TAG, entry.index, entry.term, entry.kind) + entry.data
 
 
@@ -47,37 +47,37 @@ def encode_hard_state(state: HardState) -> bytes:
     return _HARD_STATE.pack(HARD_STATE_TAG, state.term, state.vote, state.commit)
 
 
-def decode_record(payload: memoryview) -> Entry | HardState:
+def decode_record(payload: memoryview) -> RaftEntry | HardState:
     """Decode a record. Raise DataDamaged if it has a valid CRC but an unknown or invalid format."""
     try:
         if payload[0] == ENTRY_TAG:
             _, index, term, kind = _ENTRY.unpack_from(payload)
-            return Entry(index, term, EntryKind(kind), bytes(payload[_ENTRY.size :]))
+            return RaftEntry(index, term, EntryKind(kind), bytes(payload[_ENTRY.size :]))
         if payload[0] == HARD_STATE_TAG:
             _, term, vote, commit = _HARD_STATE.unpack(payload)
             return HardState(term, vote, commit)
     except (IndexError, ValueError, struct.error) as error:
-        raise DataDamaged(f"Raft log: malformed record: {error}") from error
-    raise DataDamaged(f"Raft log: unknown record type {payload[0]}; it may be from a newer version")
+        raise DamagedDataError(f"Raft log: malformed record: {error}") from error
+    raise DamagedDataError(f"Raft log: unknown record type {payload[0]}; it may be from a newer version")
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(Manifest)
+_decoder: Final = msgspec.msgpack.Decoder(RaftManifest)
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: RaftManifest) -> bytes:
     return encode_record(1, 0, _encoder.encode(manifest))
 
 
-def decode_manifest(data: bytes) -> Manifest:
+def decode_manifest(data: bytes) -> RaftManifest:
     """Decode the manifest. Raise DataDamaged if it is damaged or has an unknown format."""
-    record = record_at(memoryview(data), 0)
+    record = decode_record_at(memoryview(data), 0)
     if record is None or HEADER_BYTES + len(record.payload) != len(data):
-        raise DataDamaged("Raft log: manifest is damaged (checksum mismatch)")
+        raise DamagedDataError("Raft log: manifest is damaged (checksum mismatch)")
     try:
         manifest = _decoder.decode(record.payload)
     except msgspec.DecodeError as error:
-        raise DataDamaged(f"Raft log: manifest cannot be decoded: {error}") from error
+        raise DamagedDataError(f"Raft log: manifest cannot be decoded: {error}") from error
     if manifest.format != MANIFEST_FORMAT:
-        raise DataDamaged(f"Raft log: format {manifest.format} is not supported (supported: {MANIFEST_FORMAT})")
+        raise DamagedDataError(f"Raft log: format {manifest.format} is not supported (supported: {MANIFEST_FORMAT})")
     return manifest

@@ -18,38 +18,38 @@ from typing import Final
 
 import msgspec
 
-from chronik.errors import StorageFailed
+from chronik.errors import StorageError
 from chronik.files import FileSystem
-from chronik.meters import Histogram
-from chronik.news import News
+from chronik.histogram import Histogram
+from chronik.notifier import Notifier
 from chronik.peers.transport import PeerTransport
-from chronik.quorum.applying import Applier
-from chronik.quorum.messenger import Messenger
-from chronik.quorum.outcomes import Committed, DriverStopped, OutcomeUnknown, Until
-from chronik.quorum.peer_times import PeerTimes
-from chronik.quorum.settings import TIMEOUT_SECONDS, DriverSettings, DriverStatus
-from chronik.quorum.snapshotting import Snapshots, StateMachine
+from chronik.quorum.applier import Applier
+from chronik.quorum.log_writer import RaftLogWriter
+from chronik.quorum.messenger import RaftMessenger
+from chronik.quorum.outcomes import CommittedPosition, CompletionPoint, DriverStopped, OutcomeUnknown
+from chronik.quorum.peer_activity import PeerActivityTracker
+from chronik.quorum.settings import DEFAULT_TIMEOUT_SECONDS, DriverSettings, DriverStatus
+from chronik.quorum.snapshot_manager import SnapshotManager, StateMachine
 from chronik.quorum.storage import RaftStorage
-from chronik.quorum.waiters import AppliedWaiters, Kind, Waiter, Waiters
-from chronik.quorum.watchdog import LoopWatchdog
-from chronik.quorum.writing import LogWriter
+from chronik.quorum.waiters import AppliedWaiters, RequestWaiters, Waiter, WaiterKind
+from chronik.quorum.watchdog import EventLoopWatchdog
 from chronik.raft.entries import SnapshotMetadata
 from chronik.raft.events import (
-    Applied,
     Campaign,
     ChangeMembership,
-    Event,
+    EntriesApplied,
     Persisted,
     Propose,
+    RaftEvent,
+    RaftStatus,
     ReadIndex,
     Ready,
     SnapshotTaken,
-    Status,
     Tick,
     TransferLeadership,
 )
-from chronik.raft.membership import Change
-from chronik.raft.messages import AnyMessage
+from chronik.raft.membership import MembershipChange
+from chronik.raft.messages import AnyRaftMessage
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import Role
 
@@ -64,8 +64,8 @@ class _Components(msgspec.Struct):
 
     log_thread: Executor
     storage: RaftStorage
-    writer: LogWriter
-    snapshots: Snapshots
+    writer: RaftLogWriter
+    snapshots: SnapshotManager
     applier: Applier
 
 
@@ -84,8 +84,8 @@ class RaftDriver:
         transport: PeerTransport,
         *,
         on_fatal: Callable[[BaseException], None],
-        on_status: Callable[[Status], None] = lambda status: None,
-        passes: Callable[[AnyMessage], bool] = lambda message: True,
+        on_status: Callable[[RaftStatus], None] = lambda status: None,
+        is_message_allowed: Callable[[AnyRaftMessage], bool] = lambda message: True,
         randomness: random.Random | None = None,
     ) -> None:
         self._settings = settings
@@ -95,21 +95,21 @@ class RaftDriver:
         self._on_status = on_status
         self._random = randomness or random.Random()
         self.transport: Final = transport
-        self.watchdog: Final = LoopWatchdog()
+        self.watchdog: Final = EventLoopWatchdog()
 
         self._loop: asyncio.AbstractEventLoop
         self._node: RaftNode
         self._components: _Components
         self._exit_stack = AsyncExitStack()
-        self._events: deque[Event] = deque()
+        self._events: deque[RaftEvent] = deque()
         self._is_iteration_scheduled = False
         self._is_tick_queued = False
         self._ticker: asyncio.TimerHandle | None = None
-        self._waiters = Waiters()
+        self._waiters = RequestWaiters()
         self._applied = AppliedWaiters()
-        self._status_changes = News()
-        self._peer_times = PeerTimes()
-        self._messenger = Messenger(settings.node_id, transport, self._peer_times, passes, self._feed)
+        self._status_changes = Notifier()
+        self._peer_times = PeerActivityTracker()
+        self._messenger = RaftMessenger(settings.node_id, transport, self._peer_times, is_message_allowed, self._feed)
         self._is_running = False
         self._failure: BaseException | None = None
 
@@ -127,7 +127,7 @@ class RaftDriver:
         snapshot = components.storage.recovered.snapshot
         if snapshot.index:
             await components.snapshots.restore(snapshot.index)
-            self._applied.reached(snapshot.index)
+            self._applied.advance(snapshot.index)
         self._node = await self._loop.run_in_executor(components.log_thread, self._make_node, components.storage)
         self._is_running = True
         self._exit_stack.push_async_callback(components.writer.stop)
@@ -156,19 +156,19 @@ class RaftDriver:
         self._exit_stack.callback(log_thread.shutdown)
         snapshot_thread = ThreadPoolExecutor(1, thread_name_prefix="raft-snapshot")
         self._exit_stack.callback(snapshot_thread.shutdown)
-        open_storage = partial(RaftStorage.open, self._files, self._settings.folder)
+        open_storage = partial(RaftStorage.open, self._files, self._settings.directory)
         storage = await self._loop.run_in_executor(log_thread, open_storage)
         self._exit_stack.push_async_callback(_run_in_executor, log_thread, storage.close)
-        writer = LogWriter(storage, log_thread, self._on_persisted, self._fail)
-        snapshots = Snapshots(
+        writer = RaftLogWriter(storage, log_thread, self._on_persisted, self._fail)
+        snapshots = SnapshotManager(
             self._machine,
             storage,
             snapshot_thread,
             log_thread,
             self.watchdog,
-            taken=self._on_snapshot_taken,
-            read=self._feed,
-            failed=self._fail,
+            on_taken=self._on_snapshot_taken,
+            on_chunk_read=self._feed,
+            on_failure=self._fail,
         )
         applier = Applier(
             self._machine, snapshots, self._waiters, self._applied, self.watchdog, self._on_applied, self._fail
@@ -195,13 +195,13 @@ class RaftDriver:
         self._failure = error
         self._is_running = False
         self._events.clear()
-        self._fail_waiters(StorageFailed(f"the node has stopped after a failure: {error}"))
+        self._fail_waiters(StorageError(f"the node has stopped after a failure: {error}"))
         self._on_fatal(error)
 
     def _fail_waiters(self, error: Exception) -> None:
         self._waiters.fail_all(error)
         self._applied.fail_all(error)
-        self._status_changes.tell()
+        self._status_changes.notify()
 
     # ------------------------------------------------------------------------------------------------------- requests
 
@@ -235,18 +235,20 @@ class RaftDriver:
             snapshot_index=node.snapshot.index,
             membership=node.membership,
             membership_index=node.membership_index,
-            matches=dict(node.matches()),
-            peer_times=dict(self._peer_times.known),
+            match_indexes=dict(node.match_indexes()),
+            peer_activity=dict(self._peer_times.by_peer),
             now=self._loop.time(),
             connected=tuple(self.transport.connected_peers),
-            waiting=len(self._waiters),
+            pending_requests=len(self._waiters),
         )
 
     def term_at(self, index: int) -> int | None:
         """Return the term of the log entry at `index`, or None if the log does not contain it."""
         return self._node.term_at(index)
 
-    async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED) -> Committed:
+    async def propose(
+        self, data: bytes, timeout: float = DEFAULT_TIMEOUT_SECONDS, until: CompletionPoint = CompletionPoint.APPLIED
+    ) -> CommittedPosition:
         """Propose a command on this node, which must be the leader, and wait until it is committed and applied.
 
         With another `until`, return as soon as the command is on this node's disk.
@@ -256,36 +258,40 @@ class RaftDriver:
             OutcomeUnknown: The command may or may not be committed.
             DriverStopped, StorageFailed: The node has stopped.
         """
-        waiter = self._open_waiter(Kind.APPLIED if until is Until.APPLIED else Kind.WRITTEN, timeout)
+        waiter = self._open_waiter(
+            WaiterKind.APPLIED if until is CompletionPoint.APPLIED else WaiterKind.WRITTEN, timeout
+        )
         self._feed(Propose((data,), waiter.context))
-        committed: Committed = await waiter.answer
+        committed: CommittedPosition = await waiter.future
         return committed
 
-    async def change_membership(self, change: Change, timeout: float = TIMEOUT_SECONDS) -> Committed:
+    async def change_membership(
+        self, change: MembershipChange, timeout: float = DEFAULT_TIMEOUT_SECONDS
+    ) -> CommittedPosition:
         """Propose a membership change and wait until it is committed. Raises as `propose` does."""
-        waiter = self._open_waiter(Kind.APPLIED, timeout)
+        waiter = self._open_waiter(WaiterKind.APPLIED, timeout)
         self._feed(ChangeMembership(change, waiter.context))
-        committed: Committed = await waiter.answer
+        committed: CommittedPosition = await waiter.future
         return committed
 
-    async def read_index(self, timeout: float = TIMEOUT_SECONDS) -> int:
+    async def read_index(self, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> int:
         """Return the index that must be applied before a read of the local state is linearizable (ReadIndex).
 
         Raises:
             NotLeader: No leader is known, or the leader has changed.
             ReadTimedOut, ProposalRejected, DriverStopped, StorageFailed: The read was not confirmed.
         """
-        waiter = self._open_waiter(Kind.READ, timeout)
+        waiter = self._open_waiter(WaiterKind.READ, timeout)
         self._feed(ReadIndex(waiter.context))
-        index: int = await waiter.answer
+        index: int = await waiter.future
         return index
 
-    async def wait_applied(self, index: int, timeout: float = TIMEOUT_SECONDS) -> None:
+    async def wait_applied(self, index: int, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
         """Wait until the state machine has applied `index`. Raise OutcomeUnknown after the timeout."""
         self._check_running()
         await self._applied.wait(index, timeout)
 
-    async def transfer_leadership(self, target: int, timeout: float = TIMEOUT_SECONDS) -> None:
+    async def transfer_leadership(self, target: int, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
         """Transfer the leadership to another voter and wait until this node is no longer the leader.
 
         Raises:
@@ -293,28 +299,28 @@ class RaftDriver:
             OutcomeUnknown: The transfer did not complete before the timeout.
         """
         deadline = self._loop.time() + timeout
-        waiter = self._open_waiter(Kind.TRANSFER, timeout)
+        waiter = self._open_waiter(WaiterKind.TRANSFER, timeout)
         term = self._node.status.term
         self._feed(TransferLeadership(target, waiter.context))
-        await waiter.answer
+        await waiter.future
         while self._node.status.role is Role.LEADER and self._node.status.term == term:
-            if not await self._status_changes.since(self._status_changes.count, deadline - self._loop.time()):
+            if not await self._status_changes.wait(self._status_changes.generation, deadline - self._loop.time()):
                 raise OutcomeUnknown(f"leadership transfer to node {target} did not complete in time")
             self._check_running()
 
-    def _open_waiter(self, kind: Kind, timeout: float) -> Waiter:
+    def _open_waiter(self, kind: WaiterKind, timeout: float) -> Waiter:
         self._check_running()
-        return self._waiters.open(kind, self._loop.time() + timeout)
+        return self._waiters.add(kind, self._loop.time() + timeout)
 
     def _check_running(self) -> None:
         if self._failure is not None:
-            raise StorageFailed(f"the node has stopped after a failure: {self._failure}")
+            raise StorageError(f"the node has stopped after a failure: {self._failure}")
         if not self._is_running:
             raise DriverStopped("the node is not running")
 
     # -------------------------------------------------------------------------------------------- events for the core
 
-    def _feed(self, *events: Event) -> None:
+    def _feed(self, *events: RaftEvent) -> None:
         if not self._is_running:
             return
         self._events.extend(events)
@@ -348,34 +354,34 @@ class RaftDriver:
             return
         if self._node.status.role is Role.LEADER:
             node = self._node
-            self._peer_times.lead(node.membership, node.matches(), node.last_index, started)
+            self._peer_times.update(node.membership, node.match_indexes(), node.last_index, started)
         else:
-            self._peer_times.follow()
+            self._peer_times.clear()
         if self._events:
             self._feed()
-        self.watchdog.ran("Raft event processing", self._loop.time() - started)
+        self.watchdog.record("Raft event processing", self._loop.time() - started)
 
     # ------------------------------------------------------------------------------------------ instructions of the
     # core
 
     def _execute(self, ready: Ready) -> None:
         if ready.persist is not None:
-            self._components.writer.put(ready.persist)
+            self._components.writer.write(ready.persist)
         if ready.messages:
             self._messenger.send(ready.messages)
         for outcome in ready.outcomes:
-            self._waiters.take(outcome)
-        self._waiters.written(self._node.durable_index, self._node.term_at)
+            self._waiters.complete(outcome)
+        self._waiters.complete_written(self._node.durable_index, self._node.term_at)
         if ready.restore is not None:
-            self._components.applier.put(ready.restore)
+            self._components.applier.enqueue(ready.restore)
         if ready.committed:
-            self._components.applier.put(ready.committed)
-        for chunk_request in ready.chunks_wanted:
-            self._components.snapshots.read_piece(chunk_request, self._node.snapshot)
-        for transition in ready.steps:
+            self._components.applier.enqueue(ready.committed)
+        for chunk_request in ready.chunk_requests:
+            self._components.snapshots.read_chunk(chunk_request, self._node.snapshot)
+        for transition in ready.role_transitions:
             logger.info("node %d: role changed: %s", self._settings.node_id, transition)
         if ready.status is not None:
-            self._status_changes.tell()
+            self._status_changes.notify()
             self._on_status(ready.status)
 
     # ------------------------------------------------------------------------------------------------------ completions
@@ -384,23 +390,23 @@ class RaftDriver:
         self._feed(Persisted(sequence))
 
     def _on_applied(self, index: int) -> None:
-        self._events.append(Applied(index))
+        self._events.append(EntriesApplied(index))
         if self._node.commit > index:
             self._feed()  # the core has more entries to apply; otherwise it processes this with the next event
         self._start_snapshot_if_due(index)
 
     def _start_snapshot_if_due(self, index: int) -> None:
         applier, snapshots = self._components.applier, self._components.snapshots
-        if not applier.is_snapshot_due(self._settings) or snapshots.is_under_way:
+        if not applier.is_snapshot_due(self._settings) or snapshots.is_running:
             return
         term = self._node.term_at(index)
         if term is None or index <= self._node.snapshot.index:
             return  # a received snapshot that is not written or restored yet is newer
-        applier.begun_snapshot()
-        snapshots.begin(index, term, self._node.membership_at(index))
+        applier.reset_snapshot_counters()
+        snapshots.start(index, term, self._node.membership_at(index))
 
     def _on_snapshot_taken(self, snapshot: SnapshotMetadata) -> None:
-        through = self._components.storage.compaction_point(snapshot.index, self._settings.bytes_kept)
+        through = self._components.storage.compaction_point(snapshot.index, self._settings.retained_log_bytes)
         self._feed(SnapshotTaken(snapshot, through))
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from chronik.errors import BadMessage
+from chronik.errors import InvalidPeerMessage
 from chronik.files import Buffer
 from chronik.peers.transport import PeerTransport
-from chronik.quorum.peer_times import PeerTimes
-from chronik.raft.events import Event, PeerGone, PeerReached, PeerUnreachable, Received
-from chronik.raft.messages import AnyMessage, decode_message, encode_message
+from chronik.quorum.peer_activity import PeerActivityTracker
+from chronik.raft.events import MessageReceived, PeerConnected, PeerDown, PeerUnreachable, RaftEvent
+from chronik.raft.messages import AnyRaftMessage, decode_message, encode_message
 
 
-class Feed(Protocol):
+class QueueEvents(Protocol):
     """A function that queues events for the Raft core."""
 
-    def __call__(self, *events: Event) -> None: ...
+    def __call__(self, *events: RaftEvent) -> None: ...
 
 
-class Messenger:
+class RaftMessenger:
     """An adapter between the Raft core and the peer transport.
 
     It passes received messages and the peers' reachability to the core. `passes` filters messages in both directions;
@@ -30,9 +30,9 @@ class Messenger:
         self,
         node_id: int,
         transport: PeerTransport,
-        peer_times: PeerTimes,
-        passes: Callable[[AnyMessage], bool],
-        feed: Feed,
+        peer_times: PeerActivityTracker,
+        passes: Callable[[AnyRaftMessage], bool],
+        feed: QueueEvents,
     ) -> None:
         self._node_id = node_id
         self._transport = transport
@@ -40,7 +40,7 @@ class Messenger:
         self._passes = passes
         self._feed = feed
 
-    def send(self, messages: Sequence[AnyMessage]) -> None:
+    def send(self, messages: Sequence[AnyRaftMessage]) -> None:
         """Send messages without blocking."""
         self._transport.send([(each.target, encode_message(each)) for each in messages if self._passes(each)])
 
@@ -49,21 +49,23 @@ class Messenger:
 
     def messages_received(self, peer: int, messages: Sequence[Buffer]) -> None:
         decoded = [self._check_addresses(peer, decode_message(message)) for message in messages]
-        received = [Received(message) for message in decoded if self._passes(message)]
+        received = [MessageReceived(message) for message in decoded if self._passes(message)]
         if received:
-            self._peer_times.hear(peer, received[-1].message.source_directory)
+            self._peer_times.record_contact(peer, received[-1].message.source_directory)
             self._feed(*received)
 
-    def _check_addresses(self, peer: int, message: AnyMessage) -> AnyMessage:
+    def _check_addresses(self, peer: int, message: AnyRaftMessage) -> AnyRaftMessage:
         if message.source != peer or message.target != self._node_id:
-            raise BadMessage(f"node {peer} sent a Raft message from node {message.source} to node {message.target}")
+            raise InvalidPeerMessage(
+                f"node {peer} sent a Raft message from node {message.source} to node {message.target}"
+            )
         return message
 
     def peer_unreachable(self, peer: int) -> None:
         self._feed(PeerUnreachable(peer))
 
-    def peer_reached(self, peer: int) -> None:
-        self._feed(PeerReached(peer))
+    def peer_connected(self, peer: int) -> None:
+        self._feed(PeerConnected(peer))
 
-    def peer_gone(self, peer: int) -> None:
-        self._feed(PeerGone(peer))
+    def peer_down(self, peer: int) -> None:
+        self._feed(PeerDown(peer))

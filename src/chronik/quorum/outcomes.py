@@ -7,20 +7,20 @@ from enum import IntEnum
 import msgspec
 
 from chronik.errors import ChronikError
-from chronik.raft.events import Refusal
-from chronik.raft.membership import NOBODY
+from chronik.raft.events import RejectionReason
+from chronik.raft.membership import NO_NODE
 
 
-class Until(IntEnum):
+class CompletionPoint(IntEnum):
     """The event that completes a proposal. The values are sent between nodes and must never change."""
 
     APPLIED = 0
     """Committed by a majority and applied on the responding node."""
-    ON_LEADERS_DISK = 1
+    WRITTEN_BY_LEADER = 1
     """Written to the leader's disk. The command is lost if that disk fails before a majority has it."""
 
 
-class Committed(msgspec.Struct, frozen=True, array_like=True):
+class CommittedPosition(msgspec.Struct, frozen=True, array_like=True):
     """The position of a committed command, or of one that is only on the leader's disk if the caller requested that."""
 
     index: int
@@ -31,16 +31,16 @@ class NotLeader(ChronikError):
     """The node is not the leader, and the command is not committed. `leader` is the current leader or NO_NODE."""
 
     def __init__(self, leader: int) -> None:
-        super().__init__(f"not the leader; node {leader} is" if leader != NOBODY else "no leader is known")
+        super().__init__(f"not the leader; node {leader} is" if leader != NO_NODE else "no leader is known")
         self.leader = leader
 
 
-class ProposalRefused(ChronikError):
+class ProposalRejected(ChronikError):
     """The leader rejected the command, which is not and never will be committed."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: RejectionReason) -> None:
         super().__init__(refusal.message)
-        self.refusal = refusal
+        self.reason = refusal
 
 
 class ProposalLost(ChronikError):

@@ -6,14 +6,14 @@ from typing import Final
 
 import msgspec
 
-from chronik.quorum.peer_times import PeerTime
+from chronik.quorum.peer_activity import PeerActivity
 from chronik.raft.config import RaftConfig
 from chronik.raft.membership import Membership
 from chronik.raft.roles import Role
 
-FOLDER: Final = "__raft"
+DIRECTORY_NAME: Final = "__raft"
 
-TIMEOUT_SECONDS: Final = 10.0
+DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 """Default timeout of requests: long enough for several elections."""
 
 
@@ -31,9 +31,9 @@ class DriverSettings(msgspec.Struct, frozen=True):
     """Number and total size of applied entries after which a snapshot is taken."""
     snapshot_seconds: float = 10.0
     """Time spent applying entries after which a snapshot is taken, because a restart would take as long again."""
-    bytes_kept: int = 8 * 1024 * 1024
+    retained_log_bytes: int = 8 * 1024 * 1024
     """Size of the log kept before a snapshot, so that a slightly lagging peer does not need the snapshot."""
-    folder: str = FOLDER
+    directory: str = DIRECTORY_NAME
 
 
 class DriverStatus(msgspec.Struct, frozen=True):
@@ -50,12 +50,12 @@ class DriverStatus(msgspec.Struct, frozen=True):
     snapshot_index: int
     membership: Membership
     membership_index: int
-    matches: dict[int, int]
+    match_indexes: dict[int, int]
     """Match index of each peer; empty unless this node is the leader."""
-    peer_times: dict[int, PeerTime]
+    peer_activity: dict[int, PeerActivity]
     """Activity of each peer as seen by the leader, on the same clock as `now`."""
     now: float
     connected: tuple[int, ...]
     """Peers with an open outgoing connection."""
-    waiting: int
+    pending_requests: int
     """Number of pending proposals and reads."""

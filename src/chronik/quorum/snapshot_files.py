@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from chronik.crc import crc32c
-from chronik.errors import DataDamaged, invariant
+from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import File, FileSystem
 from chronik.raft.entries import SnapshotMetadata
 from chronik.raft.events import StoreChunk
 from chronik.wal.records import RECORD_BYTES_MAX, encode_record
-from chronik.wal.snapshots import SUFFIX, SYNC_EVERY_BYTES, TEMPORARY, snapshot_path
+from chronik.wal.snapshots import SNAPSHOT_SUFFIX, SYNC_INTERVAL_BYTES, TEMPORARY_SUFFIX, snapshot_path
 
 INCOMING_NAME: Final = "incoming"
 
@@ -22,7 +22,7 @@ VERIFY_BYTES: Final = 1024 * 1024
 """Bytes read at a time when a file is verified."""
 
 
-class SnapshotWriter:
+class RaftSnapshotWriter:
     """A writer for a local snapshot: `write` the chunks, then `finish` or `abandon`.
 
     A finished snapshot takes effect when the manifest refers to it. Files without a reference are deleted at startup.
@@ -38,7 +38,7 @@ class SnapshotWriter:
         self._unsynced_bytes = 0
 
     def write(self, chunk: bytes) -> None:
-        invariant(0 < len(chunk) <= RECORD_BYTES_MAX, f"snapshot: invalid chunk size {len(chunk)}")
+        check_invariant(0 < len(chunk) <= RECORD_BYTES_MAX, f"snapshot: invalid chunk size {len(chunk)}")
         self._append(chunk)
 
     def finish(self) -> tuple[int, int]:
@@ -47,8 +47,8 @@ class SnapshotWriter:
         file.fdatasync()
         size = file.size
         file.close()
-        self._files.rename(self._path + TEMPORARY, self._path)
-        self._files.sync_folder(self._directory)
+        self._files.rename(self._path + TEMPORARY_SUFFIX, self._path)
+        self._files.sync_directory(self._directory)
         return size, self._checksum
 
     def abandon(self) -> None:
@@ -56,7 +56,7 @@ class SnapshotWriter:
             return
         self._file.close()
         if self._files.failure is None:
-            self._files.remove(self._path + TEMPORARY)
+            self._files.remove(self._path + TEMPORARY_SUFFIX)
 
     def _append(self, chunk: bytes) -> File:
         file = self._file or self._begin()
@@ -65,24 +65,24 @@ class SnapshotWriter:
         file.append(record)
         self._checksum = crc32c(record, self._checksum)
         self._unsynced_bytes += len(record)
-        if self._unsynced_bytes >= SYNC_EVERY_BYTES:
+        if self._unsynced_bytes >= SYNC_INTERVAL_BYTES:
             file.fdatasync()
             self._unsynced_bytes = 0
         return file
 
     def _begin(self) -> File:
-        self._files.remove(self._path + TEMPORARY)
-        self._file = self._files.create(self._path + TEMPORARY)
+        self._files.remove(self._path + TEMPORARY_SUFFIX)
+        self._file = self._files.create(self._path + TEMPORARY_SUFFIX)
         return self._file
 
 
-class IncomingFile:
+class IncomingSnapshotFile:
     """A temporary file for the chunks of a snapshot that is being received."""
 
     def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
         self._directory = directory
-        self._path = f"{directory}/{INCOMING_NAME}{TEMPORARY}"
+        self._path = f"{directory}/{INCOMING_NAME}{TEMPORARY_SUFFIX}"
         self._file: File | None = None
         self._snapshot = SnapshotMetadata()
         self._checksum = 0
@@ -92,8 +92,10 @@ class IncomingFile:
             self._begin(chunk.snapshot)
         file = self._file
         assert file is not None, "the first chunk of a snapshot must have offset 0"
-        invariant(chunk.snapshot == self._snapshot, "snapshot: chunk belongs to another snapshot")
-        invariant(chunk.offset == file.size, f"snapshot: chunk at {chunk.offset} does not follow {file.size} bytes")
+        check_invariant(chunk.snapshot == self._snapshot, "snapshot: chunk belongs to another snapshot")
+        check_invariant(
+            chunk.offset == file.size, f"snapshot: chunk at {chunk.offset} does not follow {file.size} bytes"
+        )
         file.append(chunk.data)
         self._checksum = crc32c(chunk.data, self._checksum)
 
@@ -105,12 +107,12 @@ class IncomingFile:
         """Rename the synced file to its final name. Raise DataDamaged if it does not match the snapshot's metadata."""
         file = self._file
         if file is None or snapshot != self._snapshot:
-            raise DataDamaged(f"snapshot {snapshot.index}: chunks were not received")
+            raise DamagedDataError(f"snapshot {snapshot.index}: chunks were not received")
         if (file.size, self._checksum) != (snapshot.size_bytes, snapshot.checksum):
-            raise DataDamaged(f"snapshot {snapshot.index}: received file does not match its size or checksum")
+            raise DamagedDataError(f"snapshot {snapshot.index}: received file does not match its size or checksum")
         self.close()
         self._files.rename(self._path, snapshot_path(self._directory, snapshot.index))
-        self._files.sync_folder(self._directory)
+        self._files.sync_directory(self._directory)
 
     def close(self) -> None:
         if self._file is not None:
@@ -125,23 +127,23 @@ class IncomingFile:
         self._checksum = 0
 
 
-def verify(files: FileSystem, directory: str, snapshot: SnapshotMetadata) -> None:
+def verify_snapshot(files: FileSystem, directory: str, snapshot: SnapshotMetadata) -> None:
     """Raise DataDamaged if the snapshot file is missing or does not match its metadata."""
     path = snapshot_path(directory, snapshot.index)
     if not files.exists(path):
-        raise DataDamaged(f"snapshot file {path} is missing")
+        raise DamagedDataError(f"snapshot file {path} is missing")
     file = files.open(path)
     try:
         checksum = 0
         for position in range(0, file.size, VERIFY_BYTES):
             checksum = crc32c(file.pread(VERIFY_BYTES, position), checksum)
         if (file.size, checksum) != (snapshot.size_bytes, snapshot.checksum):
-            raise DataDamaged(f"snapshot file {path} is damaged: size or checksum mismatch")
+            raise DamagedDataError(f"snapshot file {path} is damaged: size or checksum mismatch")
     finally:
         file.close()
 
 
-def read_piece(files: FileSystem, directory: str, index: int, offset: int, bytes_max: int) -> bytes | None:
+def read_chunk(files: FileSystem, directory: str, index: int, offset: int, bytes_max: int) -> bytes | None:
     """Read a chunk of a snapshot file, or return None if a newer snapshot has replaced it."""
     try:
         file = files.open(snapshot_path(directory, index))
@@ -153,16 +155,16 @@ def read_piece(files: FileSystem, directory: str, index: int, offset: int, bytes
         file.close()
 
 
-def remove_leftovers(files: FileSystem, directory: str, kept: int) -> None:
+def remove_orphaned_files(files: FileSystem, directory: str, kept: int) -> None:
     """Delete snapshots that the manifest does not refer to, and incomplete files, at startup."""
-    for index in stored_indexes(files, directory):
+    for index in list_snapshot_indexes(files, directory):
         if index != kept:
             files.remove(snapshot_path(directory, index))
-    for name in files.list_folder(directory):
-        if name.endswith(TEMPORARY):
+    for name in files.list_directory(directory):
+        if name.endswith(TEMPORARY_SUFFIX):
             files.remove(f"{directory}/{name}")
 
 
-def stored_indexes(files: FileSystem, directory: str) -> list[int]:
-    names = files.list_folder(directory)
-    return sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))
+def list_snapshot_indexes(files: FileSystem, directory: str) -> list[int]:
+    names = files.list_directory(directory)
+    return sorted(int(name.removesuffix(SNAPSHOT_SUFFIX)) for name in names if name.endswith(SNAPSHOT_SUFFIX))

@@ -16,22 +16,22 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from chronik.errors import DataDamaged, invariant
+from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import FileSystem, read_file, write_atomically
-from chronik.meters import Histogram
+from chronik.histogram import Histogram
 from chronik.quorum import snapshot_files
 from chronik.quorum.disk_records import (
-    Manifest,
+    RaftManifest,
     decode_manifest,
     decode_record,
     encode_entry,
     encode_hard_state,
     encode_manifest,
 )
-from chronik.quorum.snapshot_files import IncomingFile, SnapshotWriter
-from chronik.quorum.stored_entries import CACHE_BYTES, Placement, StoredEntries
-from chronik.raft.entries import Entry, HardState, Recovered, SnapshotMetadata
-from chronik.raft.events import Persist, SnapshotChunkWanted
+from chronik.quorum.snapshot_files import IncomingSnapshotFile, RaftSnapshotWriter
+from chronik.quorum.stored_entries import CACHE_BYTES, EntryPositions, StoredEntries
+from chronik.raft.entries import HardState, RaftEntry, RecoveredRaftState, SnapshotMetadata
+from chronik.raft.events import Persist, SnapshotChunkRequest
 from chronik.wal import log as wal
 from chronik.wal.log import WriteAheadLog
 from chronik.wal.records import HEADER_BYTES
@@ -43,28 +43,28 @@ SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """Size at which a new segment is started. Compaction deletes whole segments; starting a new one costs two syncs."""
 
 
-class Compaction(NamedTuple):
+class LogCompaction(NamedTuple):
     """The point up to which the log is compacted."""
 
-    floor_index: int
-    floor_term: int
+    compacted_index: int
+    compacted_term: int
     first_segment: int | None
     """First segment that is still needed, or None for the active segment."""
 
 
-class Write(msgspec.Struct):
+class PendingWrite(msgspec.Struct):
     """A `Persist` in progress: prepared on the event loop, written in the log thread, completed on the event loop."""
 
     persist: Persist
-    compaction: Compaction | None = None
-    placement: Placement | None = None
+    compaction: LogCompaction | None = None
+    placement: EntryPositions | None = None
 
 
 class RaftStorage:
     """The stored log, hard state and snapshots of a node. Create it with `open`."""
 
     def __init__(
-        self, files: FileSystem, directory: str, log: WriteAheadLog, manifest: Manifest, recovery: _Recovery
+        self, files: FileSystem, directory: str, log: WriteAheadLog, manifest: RaftManifest, recovery: _Recovery
     ) -> None:
         self._files = files
         self._directory = directory
@@ -78,21 +78,21 @@ class RaftStorage:
         """Index of the previous snapshot, which is kept until the next one, because a peer may be receiving it."""
         self._hard_state = self.recovered.hard_state
         self._segment = recovery.last_segment
-        self._incoming = IncomingFile(files, directory)
+        self._incoming = IncomingSnapshotFile(files, directory)
 
     @classmethod
     def open(cls, files: FileSystem, directory: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
         """Open the storage in a thread. Raise DataDamaged if synced data is missing or damaged."""
-        for parent in files.make_folder(directory):
-            files.sync_folder(parent)
+        for parent in files.make_directory(directory):
+            files.sync_directory(parent)
         manifest = _read_manifest(files, directory)
         if manifest.snapshot.index:
-            snapshot_files.verify(files, directory, manifest.snapshot)
-        log, records = WriteAheadLog.open(files, directory, after=manifest.log_after)
+            snapshot_files.verify_snapshot(files, directory, manifest.snapshot)
+        log, records = WriteAheadLog.open(files, directory, after=manifest.obsolete_record)
         try:
             recovery = _Recovery(files, directory, manifest, cache_bytes)
             recovery.replay(records)
-            snapshot_files.remove_leftovers(files, directory, manifest.snapshot.index)
+            snapshot_files.remove_orphaned_files(files, directory, manifest.snapshot.index)
             return cls(files, directory, log, manifest, recovery)
         except BaseException:
             log.close()
@@ -105,36 +105,36 @@ class RaftStorage:
 
     # --------------------------------------------------------------------------------------------- on the event loop
 
-    def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
+    def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
         return self._entries.entries(first, end, bytes_max)
 
     def compaction_point(self, index: int, bytes_kept: int) -> int:
         """Return the index through which to compact after a snapshot at `index`, keeping `bytes_kept` before it."""
-        return self._entries.index_keeping(min(index, self._entries.last_index), bytes_kept)
+        return self._entries.compaction_index(min(index, self._entries.last_index), bytes_kept)
 
-    def begin(self, persist: Persist) -> Write:
+    def prepare_write(self, persist: Persist) -> PendingWrite:
         through = persist.compact_through
-        if through <= self._entries.floor_index:
-            return Write(persist)
-        invariant(persist.install is None, "Raft storage: compaction together with a snapshot installation")
+        if through <= self._entries.compacted_index:
+            return PendingWrite(persist)
+        check_invariant(persist.install is None, "Raft storage: compaction together with a snapshot installation")
         floor_term = self._entries.entries(through, through + 1, 0)[0].term
-        first_segment = self._entries.segment_of(through + 1) if through < self._entries.last_index else None
-        return Write(persist, Compaction(through, floor_term, first_segment))
+        first_segment = self._entries.segment_containing(through + 1) if through < self._entries.last_index else None
+        return PendingWrite(persist, LogCompaction(through, floor_term, first_segment))
 
-    def finish(self, write: Write) -> None:
+    def complete_write(self, write: PendingWrite) -> None:
         """Update the entry index after `write` has returned, before the core is notified."""
         persist = write.persist
         if persist.install is not None:
-            self._entries.begin_anew(persist.install.index)
+            self._entries.reset(persist.install.index)
         if persist.entries:
             assert write.placement is not None
             self._entries.append(persist.entries, write.placement)
         if write.compaction is not None:
-            self._entries.compact_through(write.compaction.floor_index)
+            self._entries.compact_through(write.compaction.compacted_index)
 
     # ----------------------------------------------------------------------------------------------- in the log thread
 
-    def write(self, write: Write) -> None:
+    def write(self, write: PendingWrite) -> None:
         """Make the write durable. Raise StorageFailed on an error, after which the node must stop."""
         persist = write.persist
         if persist.chunks:
@@ -148,7 +148,7 @@ class RaftStorage:
         if write.compaction is not None:
             self._compact(write.compaction, segment)
 
-    def adopt(self, snapshot: SnapshotMetadata) -> bool:
+    def adopt_snapshot(self, snapshot: SnapshotMetadata) -> bool:
         """Activate a local snapshot; return False if a newer snapshot was received from the leader."""
         if snapshot.index <= self._manifest.snapshot.index:
             self._remove_old_snapshots()
@@ -160,7 +160,7 @@ class RaftStorage:
         self._incoming.close()
         self._log.close()
 
-    def _append(self, entries: Sequence[Entry], hard_state: HardState | None) -> Placement | None:
+    def _append(self, entries: Sequence[RaftEntry], hard_state: HardState | None) -> EntryPositions | None:
         payloads = [encode_entry(entry) for entry in entries]
         if hard_state is not None:
             payloads.append(encode_hard_state(hard_state))
@@ -172,7 +172,7 @@ class RaftStorage:
         if hard_state is not None:
             self._hard_state = hard_state
         sizes = [HEADER_BYTES + len(payload) for payload in payloads[: len(entries)]]
-        placement = Placement(self._segment, _positions(begin, sizes), sizes)
+        placement = EntryPositions(self._segment, _positions(begin, sizes), sizes)
         if self._log.segment_bytes >= SEGMENT_BYTES:
             self._roll()
         return placement
@@ -185,89 +185,89 @@ class RaftStorage:
         """Replace the log with a received snapshot; writing the manifest is the commit point."""
         self._incoming.finish(snapshot)
         self._roll()
-        manifest = Manifest(
-            log_after=self._log.last_index,
-            floor_index=snapshot.index,
-            floor_term=snapshot.term,
+        manifest = RaftManifest(
+            obsolete_record=self._log.last_index,
+            compacted_index=snapshot.index,
+            compacted_term=snapshot.term,
             hard_state=self._hard_state,
             snapshot=snapshot,
         )
         self._write_manifest(manifest)
 
-    def _compact(self, compaction: Compaction, segment: int) -> None:
+    def _compact(self, compaction: LogCompaction, segment: int) -> None:
         """Compact the log. `segment` is the segment that contains what was written along with the compaction."""
         first_segment = compaction.first_segment if compaction.first_segment is not None else segment
         manifest = replace(
             self._manifest,
-            log_after=first_segment - 1,
-            floor_index=compaction.floor_index,
-            floor_term=compaction.floor_term,
+            obsolete_record=first_segment - 1,
+            compacted_index=compaction.compacted_index,
+            compacted_term=compaction.compacted_term,
             hard_state=self._hard_state,
         )
         self._write_manifest(manifest)
 
-    def _write_manifest(self, manifest: Manifest) -> None:
+    def _write_manifest(self, manifest: RaftManifest) -> None:
         """Write the manifest, then delete what it no longer refers to; after a crash, the next start deletes it."""
         write_atomically(self._files, f"{self._directory}/{MANIFEST_NAME}", encode_manifest(manifest))
         if manifest.snapshot.index != self._manifest.snapshot.index:
             self._previous_snapshot = self._manifest.snapshot.index
         self._manifest = manifest
-        self._log.drop_through(manifest.log_after)
+        self._log.drop_through(manifest.obsolete_record)
         self._remove_old_snapshots()
 
     def _remove_old_snapshots(self) -> None:
         """Delete snapshots older than the previous one. A newer file may be complete and wait for its activation."""
         current = self._manifest.snapshot.index
-        for index in snapshot_files.stored_indexes(self._files, self._directory):
+        for index in snapshot_files.list_snapshot_indexes(self._files, self._directory):
             if index < current and index != self._previous_snapshot:
                 self._files.remove(snapshot_path(self._directory, index))
 
     # ------------------------------------------------------------------------------------------ in the snapshot thread
 
-    def begin_snapshot(self, index: int) -> SnapshotWriter:
+    def create_snapshot_writer(self, index: int) -> RaftSnapshotWriter:
         """Return a writer for a new snapshot. Call the writer's methods in the snapshot thread."""
-        return SnapshotWriter(self._files, self._directory, index)
+        return RaftSnapshotWriter(self._files, self._directory, index)
 
     def read_snapshot(self, index: int) -> Iterator[bytes]:
         """Yield the chunks of the snapshot for the state machine. Raise DataDamaged if it is damaged."""
         return read_snapshot(self._files, self._directory, index)
 
-    def read_piece(self, wanted: SnapshotChunkWanted, snapshot: SnapshotMetadata | None) -> bytes | None:
+    def read_chunk(self, wanted: SnapshotChunkRequest, snapshot: SnapshotMetadata | None) -> bytes | None:
         """Read a chunk of a snapshot for a peer, or return None if the snapshot was deleted.
 
         Before the first chunk, the whole `snapshot` is verified: a damaged one would be sent and rejected repeatedly.
         """
         if wanted.offset == 0 and snapshot is not None:
-            snapshot_files.verify(self._files, self._directory, snapshot)
-        return snapshot_files.read_piece(self._files, self._directory, wanted.index, wanted.offset, wanted.bytes_max)
+            snapshot_files.verify_snapshot(self._files, self._directory, snapshot)
+        return snapshot_files.read_chunk(self._files, self._directory, wanted.index, wanted.offset, wanted.bytes_max)
 
 
 class _Recovery:
     """The replay of the log's records at startup, which finds the current entries and hard state."""
 
-    def __init__(self, files: FileSystem, directory: str, manifest: Manifest, cache_bytes: int) -> None:
-        names = [name for name in files.list_folder(directory) if name.endswith(wal.SUFFIX)]
-        self._segment_starts = {int(name.removesuffix(wal.SUFFIX)) for name in names}
+    def __init__(self, files: FileSystem, directory: str, manifest: RaftManifest, cache_bytes: int) -> None:
+        names = [name for name in files.list_directory(directory) if name.endswith(wal.SEGMENT_SUFFIX)]
+        self._segment_starts = {int(name.removesuffix(wal.SEGMENT_SUFFIX)) for name in names}
         self.last_segment = max(self._segment_starts)
-        self.entries = StoredEntries(files, directory, manifest.floor_index, cache_bytes)
+        self.entries = StoredEntries(files, directory, manifest.compacted_index, cache_bytes)
         self._manifest = manifest
         self._hard_state = manifest.hard_state
 
-    def replay(self, records: Sequence[wal.Entry]) -> None:
+    def replay(self, records: Sequence[wal.WalEntry]) -> None:
         segment = position = 0
         for record in records:
             if record.index in self._segment_starts:
                 segment, position = record.index, 0
-            invariant(segment > 0, "Raft storage: first record is not at the start of a segment")
+            check_invariant(segment > 0, "Raft storage: first record is not at the start of a segment")
             size = HEADER_BYTES + len(record.payload)
             decoded = decode_record(record.payload)
             if isinstance(decoded, HardState):
                 self._hard_state = decoded
             else:
-                self._take(decoded, Placement(segment, (position,), (size,)))
+                self._take(decoded, EntryPositions(segment, (position,), (size,)))
             position += size
 
-    def _take(self, entry: Entry, placement: Placement) -> None:
+    def _take(self, entry: RaftEntry, placement: EntryPositions) -> None:
         """Record the position of a replayed entry.
 
         An entry that leaves a gap is skipped, because a later record replaces it: the entries before it were replaced
@@ -276,35 +276,37 @@ class _Recovery:
         entries = self.entries
         if entry.index > entries.last_index + 1:
             return
-        if entry.index <= entries.floor_index:
-            entries.truncate_after(entries.floor_index)
+        if entry.index <= entries.compacted_index:
+            entries.truncate_after(entries.compacted_index)
         else:
             entries.recover(entry.index, placement)
 
     @property
-    def recovered(self) -> Recovered:
+    def recovered(self) -> RecoveredRaftState:
         manifest = self._manifest
         last_index = self.entries.last_index
         if self._hard_state.commit > max(last_index, manifest.snapshot.index):
-            raise DataDamaged(f"Raft log ends at index {last_index}, before commit index {self._hard_state.commit}")
-        return Recovered(
+            raise DamagedDataError(
+                f"Raft log ends at index {last_index}, before commit index {self._hard_state.commit}"
+            )
+        return RecoveredRaftState(
             hard_state=self._hard_state,
             snapshot=manifest.snapshot,
-            floor_index=manifest.floor_index,
-            floor_term=manifest.floor_term,
+            compacted_index=manifest.compacted_index,
+            compacted_term=manifest.compacted_term,
             last_index=last_index,
         )
 
 
-def _read_manifest(files: FileSystem, directory: str) -> Manifest:
+def _read_manifest(files: FileSystem, directory: str) -> RaftManifest:
     """Read the manifest, or create it in an empty directory. A log without a manifest is damaged."""
     path = f"{directory}/{MANIFEST_NAME}"
     data = read_file(files, path)
     if data is not None:
         return decode_manifest(data)
-    if any(name.endswith(wal.SUFFIX) for name in files.list_folder(directory)):
-        raise DataDamaged(f"Raft manifest {path} is missing")
-    manifest = Manifest()
+    if any(name.endswith(wal.SEGMENT_SUFFIX) for name in files.list_directory(directory)):
+        raise DamagedDataError(f"Raft manifest {path} is missing")
+    manifest = RaftManifest()
     write_atomically(files, path, encode_manifest(manifest))
     return manifest
 

@@ -11,12 +11,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from chronik.errors import DataDamaged, invariant
+from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import FileSystem
 from chronik.quorum.disk_records import decode_record
-from chronik.raft.entries import Entry
+from chronik.raft.entries import RaftEntry
 from chronik.wal.log import segment_path
-from chronik.wal.records import record_at
+from chronik.wal.records import decode_record_at
 
 CACHE_BYTES: Final = 8 * 1024 * 1024
 """Size of the entry cache: twice the replication window, so that replication to active peers needs no file reads."""
@@ -27,7 +27,7 @@ READ_BYTES_MAX: Final = 256 * 1024
 _POSITION_BITS: Final = 40
 
 
-class Placement(NamedTuple):
+class EntryPositions(NamedTuple):
     """The positions of written entries: their segment (named by its first record), offsets and sizes."""
 
     segment: int
@@ -46,12 +46,12 @@ class StoredEntries:
         """Segment number and offset of each entry, packed into an integer that increases with the index."""
         self._sizes: array[int] = array("I")
         self._segments: list[int] = []
-        self._cache: list[Entry] = []
+        self._cache: list[RaftEntry] = []
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes
 
     @property
-    def floor_index(self) -> int:
+    def compacted_index(self) -> int:
         return self._compacted_index
 
     @property
@@ -60,9 +60,9 @@ class StoredEntries:
 
     # -------------------------------------------------------------------------------------------------------- queries
 
-    def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
+    def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
         """Return entries as `raft.entries.EntryStorage` specifies; reads from files may return fewer than requested."""
-        invariant(
+        check_invariant(
             self._compacted_index < first < end <= self.last_index + 1,
             f"Raft log: entries {first} to {end} are not stored",
         )
@@ -77,11 +77,11 @@ class StoredEntries:
                 return self._cache[start_position:position]
         return self._cache[start_position : end - cached_from]
 
-    def segment_of(self, index: int) -> int:
+    def segment_containing(self, index: int) -> int:
         """Return the first record number of the segment that contains the entry."""
         return self._segments[self._packed_positions[index - self._compacted_index - 1] >> _POSITION_BITS]
 
-    def index_keeping(self, index: int, bytes_max: int) -> int:
+    def compaction_index(self, index: int, bytes_max: int) -> int:
         """Return the index through which to compact, so that at most `bytes_max` of entries up to `index` remain."""
         size = 0
         while index > self._compacted_index:
@@ -93,10 +93,10 @@ class StoredEntries:
 
     # -------------------------------------------------------------------------------------------------------- changes
 
-    def append(self, entries: Sequence[Entry], placement: Placement) -> None:
+    def append(self, entries: Sequence[RaftEntry], placement: EntryPositions) -> None:
         """Append entries, which replace all entries at their indexes and after them."""
         first = entries[0].index
-        invariant(
+        check_invariant(
             self._compacted_index < first <= self.last_index + 1, f"Raft log: gap between {self.last_index} and {first}"
         )
         self.truncate_after(first - 1)
@@ -105,7 +105,7 @@ class StoredEntries:
         self._cache_bytes += sum(entry.size_bytes for entry in entries)
         self._shrink_cache()
 
-    def recover(self, index: int, placement: Placement) -> None:
+    def recover(self, index: int, placement: EntryPositions) -> None:
         """Record the position of an entry found at startup, without caching it."""
         self.truncate_after(index - 1)
         self._add_positions(placement)
@@ -127,14 +127,14 @@ class StoredEntries:
         if len(self._cache) > len(self._packed_positions):
             self._drop_cached(len(self._cache) - len(self._packed_positions))
 
-    def begin_anew(self, floor_index: int) -> None:
+    def reset(self, floor_index: int) -> None:
         """Remove all entries after a snapshot has replaced the log."""
         self.truncate_after(self._compacted_index)
         self._compacted_index = floor_index
 
     # ------------------------------------------------------------------------------------------------------- internals
 
-    def _add_positions(self, placement: Placement) -> None:
+    def _add_positions(self, placement: EntryPositions) -> None:
         if not self._segments or self._segments[-1] != placement.segment:
             self._segments.append(placement.segment)
         base = (len(self._segments) - 1) << _POSITION_BITS
@@ -160,7 +160,7 @@ class StoredEntries:
         self._cache_bytes -= sum(entry.size_bytes for entry in self._cache[:count])
         del self._cache[:count]
 
-    def _read(self, first: int, end: int, bytes_max: int) -> list[Entry]:
+    def _read(self, first: int, end: int, bytes_max: int) -> list[RaftEntry]:
         """Read entries with one read from one segment. Replaced entries may lie between them."""
         start_position = first - self._compacted_index - 1
         ordinal = self._packed_positions[start_position] >> _POSITION_BITS
@@ -181,9 +181,9 @@ class StoredEntries:
             for i in range(stop - start_position)
         ]
 
-    def _decode_entry(self, path: str, data: memoryview, index: int, position: int) -> Entry:
-        record = record_at(data, position)
+    def _decode_entry(self, path: str, data: memoryview, index: int, position: int) -> RaftEntry:
+        record = decode_record_at(data, position)
         entry = decode_record(record.payload) if record is not None else None
-        if not isinstance(entry, Entry) or entry.index != index:
-            raise DataDamaged(f"Raft log segment {path} is damaged at entry {index}")
+        if not isinstance(entry, RaftEntry) or entry.index != index:
+            raise DamagedDataError(f"Raft log segment {path} is damaged at entry {index}")
         return entry

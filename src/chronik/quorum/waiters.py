@@ -10,18 +10,25 @@ from typing import Any, Final
 
 import msgspec
 
-from chronik.quorum.outcomes import Committed, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused, ReadTimedOut
-from chronik.raft.entries import Entry
-from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
+from chronik.quorum.outcomes import (
+    CommittedPosition,
+    NotLeader,
+    OutcomeUnknown,
+    ProposalLost,
+    ProposalRejected,
+    ReadTimedOut,
+)
+from chronik.raft.entries import RaftEntry
+from chronik.raft.events import ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
 
-WAITING_MAX: Final = 50_000
+WAITERS_MAX: Final = 50_000
 """Maximum number of pending proposals and reads. Beyond it, the cluster is overloaded and rejects further ones."""
 
 DEADLINE_RESOLUTION_SECONDS: Final = 0.1
 """Resolution of deadlines: requests of an interval expire together, which is cheaper than a timer for each."""
 
 
-class Kind(Enum):
+class WaiterKind(Enum):
     """The event that completes a waiter."""
 
     APPLIED = "applied"
@@ -36,15 +43,15 @@ class Waiter(msgspec.Struct, eq=False):
     """A pending request and its future."""
 
     context: int
-    kind: Kind
-    bucket: int
-    answer: asyncio.Future[Any]
+    kind: WaiterKind
+    deadline_bucket: int
+    future: asyncio.Future[Any]
     term: int = 0
     index: int = 0
     """Index of the request's entry, once the leader has accepted it."""
 
 
-class Waiters(msgspec.Struct):
+class RequestWaiters(msgspec.Struct):
     """The pending requests of a node."""
 
     _next_context: int = 1
@@ -54,68 +61,68 @@ class Waiters(msgspec.Struct):
 
     An index may have several: a leader that lost its term and was elected again may have appended another entry at the
     same index, and it is not yet known which one is committed."""
-    _to_be_written: dict[int, Waiter] = msgspec.field(default_factory=dict)
+    _waiting_for_disk: dict[int, Waiter] = msgspec.field(default_factory=dict)
     """Requests that wait for the local disk, by context."""
-    _by_grain: dict[int, set[Waiter]] = msgspec.field(default_factory=dict)
+    _by_deadline: dict[int, set[Waiter]] = msgspec.field(default_factory=dict)
     _expired_bucket: int = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, kind: Kind, deadline: float) -> Waiter:
+    def add(self, kind: WaiterKind, deadline: float) -> Waiter:
         """Add a waiter. Raise ProposalRejected if too many requests are pending."""
-        if len(self._open) >= WAITING_MAX:
-            raise ProposalRefused(Refusal.OVERLOADED)
+        if len(self._open) >= WAITERS_MAX:
+            raise ProposalRejected(RejectionReason.OVERLOADED)
         bucket = int(deadline / DEADLINE_RESOLUTION_SECONDS) + 1
         waiter = Waiter(self._next_context, kind, bucket, asyncio.get_running_loop().create_future())
         self._next_context += 1
         self._open[waiter.context] = waiter
-        self._by_grain.setdefault(bucket, set()).add(waiter)
+        self._by_deadline.setdefault(bucket, set()).add(waiter)
         return waiter
 
     # -------------------------------------------------------------------------------------------------------- outcomes
 
-    def take(self, outcome: Accepted | Refused | ReadConfirmed) -> None:
+    def complete(self, outcome: RequestAccepted | RequestRejected | ReadConfirmed) -> None:
         waiter = self._open.get(outcome.context)
         if waiter is None:
             return  # the request has expired
-        if isinstance(outcome, Refused):
-            not_leader = outcome.refusal is Refusal.NOT_LEADER
-            self._fail(waiter, NotLeader(outcome.leader) if not_leader else ProposalRefused(outcome.refusal))
+        if isinstance(outcome, RequestRejected):
+            not_leader = outcome.reason is RejectionReason.NOT_LEADER
+            self._fail(waiter, NotLeader(outcome.leader) if not_leader else ProposalRejected(outcome.reason))
         elif isinstance(outcome, ReadConfirmed):
             self._complete(waiter, outcome.index)
-        elif waiter.kind is Kind.TRANSFER:
+        elif waiter.kind is WaiterKind.TRANSFER:
             self._complete(waiter, None)
         else:
             waiter.term = outcome.term
             waiter.index = outcome.first_index
-            if waiter.kind is Kind.WRITTEN:
-                self._to_be_written[waiter.context] = waiter
+            if waiter.kind is WaiterKind.WRITTEN:
+                self._waiting_for_disk[waiter.context] = waiter
             else:
                 self._by_index.setdefault(waiter.index, []).append(waiter)
 
-    def written(self, index: int, term_at: Callable[[int], int | None]) -> None:
+    def complete_written(self, index: int, term_at: Callable[[int], int | None]) -> None:
         """Complete the requests that wait for the disk, which has all entries up to `index`."""
-        if not self._to_be_written:
+        if not self._waiting_for_disk:
             return
-        done = [waiter for waiter in self._to_be_written.values() if waiter.index <= index]
+        done = [waiter for waiter in self._waiting_for_disk.values() if waiter.index <= index]
         for waiter in done:
             if term_at(waiter.index) == waiter.term:
-                self._complete(waiter, Committed(waiter.index, waiter.term))
+                self._complete(waiter, CommittedPosition(waiter.index, waiter.term))
             else:
                 self._fail(waiter, ProposalLost(f"entry {waiter.index} was replaced by one of another term"))
 
-    def applied(self, entries: Iterable[Entry]) -> None:
+    def complete_applied(self, entries: Iterable[RaftEntry]) -> None:
         if not self._by_index:
             return
         for entry in entries:
             for waiter in self._by_index.pop(entry.index, ()):
                 if waiter.term == entry.term:
-                    self._complete(waiter, Committed(entry.index, entry.term))
+                    self._complete(waiter, CommittedPosition(entry.index, entry.term))
                 else:
                     self._fail(waiter, ProposalLost(f"entry {entry.index} was replaced by one of term {entry.term}"))
 
-    def restored(self, index: int) -> None:
+    def fail_skipped(self, index: int) -> None:
         """Fail the requests whose entries a restored snapshot has skipped: their outcomes are unknown."""
         for skipped in [each for each in self._by_index if each <= index]:
             for waiter in self._by_index.pop(skipped):
@@ -126,9 +133,9 @@ class Waiters(msgspec.Struct):
         if bucket == self._expired_bucket:
             return
         self._expired_bucket = bucket
-        for due in [each for each in self._by_grain if each <= bucket]:
-            for waiter in list(self._by_grain.get(due, ())):
-                is_read = waiter.kind is Kind.READ
+        for due in [each for each in self._by_deadline if each <= bucket]:
+            for waiter in list(self._by_deadline.get(due, ())):
+                is_read = waiter.kind is WaiterKind.READ
                 self._fail(
                     waiter,
                     ReadTimedOut("no leader confirmed the read in time") if is_read else OutcomeUnknown("timed out"),
@@ -138,31 +145,31 @@ class Waiters(msgspec.Struct):
         for waiter in list(self._open.values()):
             self._fail(waiter, error)
         self._by_index.clear()
-        self._to_be_written.clear()
+        self._waiting_for_disk.clear()
 
     def _complete(self, waiter: Waiter, result: object) -> None:
         self._remove(waiter)
-        if not waiter.answer.done():
-            waiter.answer.set_result(result)
+        if not waiter.future.done():
+            waiter.future.set_result(result)
 
     def _fail(self, waiter: Waiter, error: Exception) -> None:
         self._remove(waiter)
-        if not waiter.answer.done():
-            waiter.answer.set_exception(error)
+        if not waiter.future.done():
+            waiter.future.set_exception(error)
 
     def _remove(self, waiter: Waiter) -> None:
         self._open.pop(waiter.context, None)
-        self._to_be_written.pop(waiter.context, None)
+        self._waiting_for_disk.pop(waiter.context, None)
         same_index = self._by_index.get(waiter.index, [])
         if waiter in same_index:  # requests that wait for the disk are not in this dict
             same_index.remove(waiter)
             if not same_index:
                 del self._by_index[waiter.index]
-        bucket = self._by_grain.get(waiter.bucket)
+        bucket = self._by_deadline.get(waiter.deadline_bucket)
         if bucket is not None:
             bucket.discard(waiter)
             if not bucket:
-                del self._by_grain[waiter.bucket]
+                del self._by_deadline[waiter.deadline_bucket]
 
 
 class AppliedWaiters:
@@ -173,7 +180,7 @@ class AppliedWaiters:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = 0
 
-    def reached(self, index: int) -> None:
+    def advance(self, index: int) -> None:
         self.index = index
         while self._waiting and self._waiting[0][0] <= index:
             answer = heappop(self._waiting)[2]
@@ -184,8 +191,8 @@ class AppliedWaiters:
         """Wait until `index` is applied. Raise OutcomeUnknown after `timeout`, ProposalRejected if too many wait."""
         if index <= self.index:
             return
-        if len(self._waiting) >= WAITING_MAX:
-            raise ProposalRefused(Refusal.OVERLOADED)
+        if len(self._waiting) >= WAITERS_MAX:
+            raise ProposalRejected(RejectionReason.OVERLOADED)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
         heappush(self._waiting, (index, self._count, answer))

@@ -10,34 +10,34 @@ import asyncio
 import logging
 from typing import Final
 
-from chronik.meters import Histogram
+from chronik.histogram import Histogram
 
 logger = logging.getLogger("chronik.raft")
 
-HELD_SECONDS_MAX: Final = 0.010
+STALL_SECONDS_MIN: Final = 0.010
 """Stall duration above which a stall is recorded: a hundredth of the election timeout."""
 
-WARNED_SECONDS_MIN: Final = 0.1
+WARNING_SECONDS_MIN: Final = 0.1
 """Stall duration above which a warning is logged; shorter stalls are logged at debug level.
 
 Delays of 10 to 20 ms are normal on a busy laptop."""
 
-LOOK_SECONDS: Final = 0.025
+CHECK_INTERVAL_SECONDS: Final = 0.025
 """Interval of the timer. 40 checks per second use about 0.1 % of a core; shorter stalls may be missed."""
 
 UNKNOWN_CAUSE: Final = "unknown (busy event loop or machine)"
 
-REPORT_SECONDS: Final = 1.0
+REPORT_INTERVAL_SECONDS: Final = 1.0
 """Minimum interval between log lines. Each reports the longest stall since the previous one."""
 
 
-class LoopWatchdog:
+class EventLoopWatchdog:
     """A monitor of event-loop stalls."""
 
     def __init__(self) -> None:
-        self.longest_seconds = 0.0
+        self.longest_stall_seconds = 0.0
         """Longest stall since startup."""
-        self.lateness: Final = Histogram()
+        self.timer_delays: Final = Histogram()
         """Delays of the watchdog timer."""
         self._timer: asyncio.TimerHandle | None = None
         self._reported_at = float("-inf")
@@ -52,26 +52,26 @@ class LoopWatchdog:
             self._timer.cancel()
             self._timer = None
 
-    def ran(self, name: str, seconds: float) -> None:
+    def record(self, name: str, seconds: float) -> None:
         """Record the duration of a synchronous operation on the event loop."""
-        if seconds > HELD_SECONDS_MAX:
+        if seconds > STALL_SECONDS_MIN:
             self._record_stall(seconds, name)
 
     def _schedule_check(self, loop: asyncio.AbstractEventLoop) -> None:
-        due = loop.time() + LOOK_SECONDS
+        due = loop.time() + CHECK_INTERVAL_SECONDS
         self._timer = loop.call_at(due, self._check, loop, due)
 
     def _check(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         delay = loop.time() - due
-        self.lateness.add(delay)
-        if delay > HELD_SECONDS_MAX:
+        self.timer_delays.record(delay)
+        if delay > STALL_SECONDS_MIN:
             self._record_stall(delay, UNKNOWN_CAUSE)
-        if self._count and loop.time() - self._reported_at >= REPORT_SECONDS:
+        if self._count and loop.time() - self._reported_at >= REPORT_INTERVAL_SECONDS:
             self._report(loop.time())
         self._schedule_check(loop)
 
     def _record_stall(self, seconds: float, name: str) -> None:
-        self.longest_seconds = max(self.longest_seconds, seconds)
+        self.longest_stall_seconds = max(self.longest_stall_seconds, seconds)
         self._count += 1
         # The timer detects the same stall without knowing its cause.
         if seconds > self._worst[0] * (2.0 if name == UNKNOWN_CAUSE else 1.0):
@@ -79,7 +79,7 @@ class LoopWatchdog:
 
     def _report(self, now: float) -> None:
         seconds, name = self._worst
-        level = logging.WARNING if seconds >= WARNED_SECONDS_MIN else logging.DEBUG
+        level = logging.WARNING if seconds >= WARNING_SECONDS_MIN else logging.DEBUG
         logger.log(level, "event loop stalled: cause=%s duration_ms=%.0f stalls=%d", name, seconds * 1000, self._count)
         self._reported_at = now
         self._count = 0

@@ -10,18 +10,25 @@ import random
 from collections import deque
 from typing import Any, Final
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.raft import rules
 from chronik.raft.config import RaftConfig
-from chronik.raft.entries import Entry, EntryKind, Recovered, Storage
-from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused, SnapshotChunkWanted, Status
-from chronik.raft.log_view import LogView
-from chronik.raft.membership import NOBODY, UNBOUND, Membership, MembershipHistory, decode_membership
-from chronik.raft.messages import PROMISES, AnyMessage, Message
-from chronik.raft.progress import Progress
+from chronik.raft.entries import EntryKind, EntryStorage, RaftEntry, RecoveredRaftState
+from chronik.raft.events import (
+    RaftStatus,
+    ReadConfirmed,
+    RejectionReason,
+    RequestAccepted,
+    RequestRejected,
+    SnapshotChunkRequest,
+)
+from chronik.raft.log import RaftLog
+from chronik.raft.membership import NO_NODE, UNBOUND_DIRECTORY, Membership, MembershipHistory, decode_membership
+from chronik.raft.messages import REQUIRED_DURABILITY, AnyRaftMessage, RaftMessage
+from chronik.raft.pending_writes import IncomingSnapshot, PendingWrites
+from chronik.raft.progress import PeerProgress
 from chronik.raft.read_queue import ForwardedReads, ReadQueue
-from chronik.raft.roles import Career, Role, Step
-from chronik.raft.writes import IncomingSnapshot, Writes
+from chronik.raft.roles import Role, RoleHistory, RoleTransition
 
 
 class RaftCore:
@@ -32,65 +39,67 @@ class RaftCore:
         node_id: int,
         directory_id: bytes,
         config: RaftConfig,
-        storage: Storage,
-        recovered: Recovered,
+        storage: EntryStorage,
+        recovered: RecoveredRaftState,
         bootstrap: Membership,
         randomness: random.Random,
     ) -> None:
         config.check()
-        invariant(directory_id != UNBOUND and len(directory_id) == 16, "Raft: a node needs a 16-byte directory id")
+        check_invariant(
+            directory_id != UNBOUND_DIRECTORY and len(directory_id) == 16, "Raft: a node needs a 16-byte directory id"
+        )
         self.node_id: Final = node_id
         self.directory_id: Final = directory_id
         self.config: Final = config
         self.random: Final = randomness
 
         # Persistent state, on disk or part of the next persist:
-        self.log: Final = LogView(storage, recovered)
+        self.log: Final = RaftLog(storage, recovered)
         self.snapshot = recovered.snapshot
         first_membership = recovered.snapshot.membership if recovered.snapshot.index else bootstrap
         self.memberships: Final = MembershipHistory(recovered.snapshot.index, first_membership)
         self.term, self.vote, self.commit = self._recover(recovered)
-        self.applied = self.handed_to_apply = recovered.snapshot.index
-        self.writes: Final = Writes(self.log, recovered.hard_state)
-        self.restore_after: int | None = None
+        self.applied = self.applying_index = recovered.snapshot.index
+        self.writes: Final = PendingWrites(self.log, recovered.hard_state)
+        self.restore_after_sequence: int | None = None
         """Sequence number of the write after which the state machine may load the installed snapshot, if any."""
 
         # Volatile state in every role:
-        self.career: Final = Career(node_id)
-        self.leader = NOBODY
+        self.role_history: Final = RoleHistory(node_id)
+        self.leader = NO_NODE
         self.elapsed_ticks = self.election_timeout_ticks = 0
-        self.is_disowned = False
+        self.has_replaced_directory = False
         """Whether a peer has addressed this node by another directory id.
 
         The node was a member before and has lost its disk. Until a membership contains the current directory, the node
         must neither campaign nor vote as if it were new."""
-        self.incoming: IncomingSnapshot | None = None
-        self.forwarded: Final = ForwardedReads(randomness.getrandbits(62))
+        self.incoming_snapshot: IncomingSnapshot | None = None
+        self.forwarded_reads: Final = ForwardedReads(randomness.getrandbits(62))
 
         # Volatile state of a candidate:
         self.votes: dict[int, bool] = {}
-        self.directories_seen: dict[int, bytes] = {node_id: directory_id}
+        self.voter_directories: dict[int, bytes] = {node_id: directory_id}
 
         # Volatile state of a leader:
-        self.peers: dict[int, Progress] = {}
+        self.peers: dict[int, PeerProgress] = {}
         self.heartbeat_elapsed_ticks = self.quorum_elapsed_ticks = self.transfer_elapsed_ticks = 0
         self.reads: Final = ReadQueue()
-        self.transferee = NOBODY
+        self.transferee = NO_NODE
         self.uncommitted: Final[deque[tuple[int, int]]] = deque()
         """(last index, size in bytes) of each uncommitted proposal, oldest first."""
         self.uncommitted_bytes = 0
 
         # Contents of the next Ready:
-        self.outbox: list[AnyMessage] = []
-        self.outcomes: list[Accepted | Refused | ReadConfirmed] = []
-        self.chunks_wanted: list[SnapshotChunkWanted] = []
-        self.steps: list[Step] = []
-        self.status_told = Status(Role.FOLLOWER, self.term, NOBODY)
+        self.outbox: list[AnyRaftMessage] = []
+        self.outcomes: list[RequestAccepted | RequestRejected | ReadConfirmed] = []
+        self.chunk_requests: list[SnapshotChunkRequest] = []
+        self.role_transitions: list[RoleTransition] = []
+        self.reported_status = RaftStatus(Role.FOLLOWER, self.term, NO_NODE)
 
         self.adopt_membership()
         self.restart_election_timer()
 
-    def _recover(self, recovered: Recovered) -> tuple[int, int, int]:
+    def _recover(self, recovered: RecoveredRaftState) -> tuple[int, int, int]:
         """Read the log once to collect its terms and memberships; return the term, vote and commit index."""
         for entry in self.log.recover():
             if entry.kind is EntryKind.MEMBERSHIP and entry.index > recovered.snapshot.index:
@@ -99,88 +108,88 @@ class RaftCore:
         if self.log.last_term > term:
             # The entries were written, but a crash lost the hard state written after them. A vote in that term
             # would have been durable before it was sent, so the node has not voted.
-            term, vote = self.log.last_term, NOBODY
+            term, vote = self.log.last_term, NO_NODE
         commit = max(recovered.hard_state.commit, recovered.snapshot.index)
-        invariant(commit <= self.log.last_index, "Raft log on disk lacks committed entries")
+        check_invariant(commit <= self.log.last_index, "Raft log on disk lacks committed entries")
         return term, vote, commit
 
     # -------------------------------------------------------------------------------------------------------- queries
 
     @property
     def role(self) -> Role:
-        return self.career.role
+        return self.role_history.role
 
     @property
     def membership(self) -> Membership:
         return self.memberships.current
 
     @property
-    def may_campaign(self) -> bool:
+    def can_campaign(self) -> bool:
         """Whether this node may campaign under its current membership.
 
         A node that its newest membership removes may still campaign until that entry is committed (thesis §4.2.2): it
         may be the only node with the entry, and the others then cannot elect a leader without it. It does not count
         its own vote."""
-        if self.is_disowned:
+        if self.has_replaced_directory:
             return False
         is_committed = self.memberships.index <= self.commit
         memberships_in_question = [self.membership] if is_committed else [self.membership, self.memberships.previous]
         return any(
-            rules.may_campaign(membership_in_question.get(self.node_id), self.directory_id, self.memberships.index)
+            rules.can_campaign(membership_in_question.get(self.node_id), self.directory_id, self.memberships.index)
             for membership_in_question in memberships_in_question
         )
 
     @property
-    def is_leased(self) -> bool:
+    def is_lease_valid(self) -> bool:
         is_leader = self.role is Role.LEADER
-        return rules.is_leased(is_leader, self.leader, self.elapsed_ticks, self.config.election_ticks)
+        return rules.is_lease_valid(is_leader, self.leader, self.elapsed_ticks, self.config.election_ticks)
 
     @property
     def has_committed_in_term(self) -> bool:
-        return rules.may_serve_reads(self.log.term(self.commit), self.term)
+        return rules.can_serve_reads(self.log.term_at(self.commit), self.term)
 
-    def counts(self, node_id: int, directory_id: bytes) -> bool:
-        return rules.counts(self.membership.get(node_id), directory_id, self.memberships.index)
+    def counts_towards_quorum(self, node_id: int, directory_id: bytes) -> bool:
+        return rules.counts_towards_quorum(self.membership.get(node_id), directory_id, self.memberships.index)
 
-    def status(self) -> Status:
-        return Status(self.role, self.term, self.leader)
+    def status(self) -> RaftStatus:
+        return RaftStatus(self.role, self.term, self.leader)
 
     # ------------------------------------------------------------------------------------------------ terms and roles
 
-    def enter_term(self, term: int, vote: int = NOBODY) -> None:
+    def enter_term(self, term: int, vote: int = NO_NODE) -> None:
         """Enter a higher term and set the vote in it; no other function changes the term."""
-        invariant(term > self.term, f"Raft: term changes from {self.term} to {term}")
-        self.vote = rules.vote_in_new_term(self.vote, self.term, term) if vote == NOBODY else vote
+        check_invariant(term > self.term, f"Raft: term changes from {self.term} to {term}")
+        self.vote = rules.vote_in_new_term(self.vote, self.term, term) if vote == NO_NODE else vote
         self.term = term
-        self.writes.enter_term(term)
+        self.writes.drop_outdated_messages(term)
 
     def become_follower(self, leader: int, reason: str) -> None:
         """Become a follower in the current term and drop the state of any campaign or leadership."""
         self.leader = leader
         if self.role is not Role.FOLLOWER:
-            self.take_step(Role.FOLLOWER, reason)
-        self.leave_office()
+            self.transition_to(Role.FOLLOWER, reason)
+        self.reset_leadership_state()
         self.restart_election_timer()
 
-    def take_step(self, target: Role, reason: str) -> None:
-        self.steps.append(self.career.move(target, self.term, reason))
+    def transition_to(self, target: Role, reason: str) -> None:
+        self.role_transitions.append(self.role_history.transition_to(target, self.term, reason))
 
-    def leave_office(self) -> None:
+    def reset_leadership_state(self) -> None:
         """Reset the state of a campaign or leadership and reject its pending reads."""
         self.votes = {}
         self.peers = {}
-        self.transferee = NOBODY
+        self.transferee = NO_NODE
         self.uncommitted.clear()
         self.uncommitted_bytes = 0
-        self.fail_reads()
+        self.reject_pending_reads()
 
-    def fail_reads(self) -> None:
+    def reject_pending_reads(self) -> None:
         """Reject this node's own pending reads. Reads forwarded by other nodes get no response and time out."""
         for read in self.reads.drain():
             if read.node_id == self.node_id:
-                self.refuse(read.request, Refusal.NOT_LEADER)
-        for context in self.forwarded.drain():
-            self.refuse(context, Refusal.NOT_LEADER)
+                self.reject(read.request, RejectionReason.NOT_LEADER)
+        for context in self.forwarded_reads.drain():
+            self.reject(context, RejectionReason.NOT_LEADER)
 
     def restart_election_timer(self) -> None:
         self.elapsed_ticks = 0
@@ -197,24 +206,24 @@ class RaftCore:
         """
         own = self.membership.get(self.node_id)
         if own is not None and own.directory_id == self.directory_id:
-            self.is_disowned = False
+            self.has_replaced_directory = False
         if self.role is not Role.LEADER:
             return
-        peers: dict[int, Progress] = {}
+        peers: dict[int, PeerProgress] = {}
         for member in self.membership.members:
             if member.node_id == self.node_id:
                 continue
             known = self.peers.get(member.node_id)
             if known is None or known.directory_id != member.directory_id:
-                known = Progress(member.directory_id, next_index or self.log.last_index + 1, self.config)
+                known = PeerProgress(member.directory_id, next_index or self.log.last_index + 1, self.config)
             peers[member.node_id] = known
         self.peers = peers
         if self.transferee not in peers:
-            self.transferee = NOBODY
+            self.transferee = NO_NODE
 
     # --------------------------------------------------------------------------------------------------------- the log
 
-    def append_to_log(self, entries: list[Entry] | tuple[Entry, ...]) -> None:
+    def append_to_log(self, entries: list[RaftEntry] | tuple[RaftEntry, ...]) -> None:
         """Append entries to the log, and adopt the memberships that they add or, by a conflict, remove."""
         is_changed = self.memberships.truncate_from(entries[0].index)
         self.log.append(entries)
@@ -228,22 +237,24 @@ class RaftCore:
     def commit_through(self, index: int) -> None:
         if index <= self.commit:
             return
-        invariant(index <= self.log.last_index, f"Raft: commit index {index} exceeds last index {self.log.last_index}")
+        check_invariant(
+            index <= self.log.last_index, f"Raft: commit index {index} exceeds last index {self.log.last_index}"
+        )
         self.commit = index
         while self.uncommitted and self.uncommitted[0][0] <= index:
             self.uncommitted_bytes -= self.uncommitted.popleft()[1]
 
     # ------------------------------------------------------------------------------------------------------ the outbox
 
-    def send(self, kind: type[Message], target: int, **fields: Any) -> None:
+    def send(self, kind: type[RaftMessage], target: int, **fields: Any) -> None:
         known = self.membership.get(target)
-        self._enqueue(kind, target, known.directory_id if known else UNBOUND, fields)
+        self._enqueue(kind, target, known.directory_id if known else UNBOUND_DIRECTORY, fields)
 
-    def reply(self, received: AnyMessage, kind: type[Message], **fields: Any) -> None:
+    def reply(self, received: AnyRaftMessage, kind: type[RaftMessage], **fields: Any) -> None:
         """Reply to the directory that sent the request, even if the membership lists another one."""
         self._enqueue(kind, received.source, received.source_directory, fields)
 
-    def _enqueue(self, kind: type[Message], target: int, target_directory: bytes, fields: dict[str, Any]) -> None:
+    def _enqueue(self, kind: type[RaftMessage], target: int, target_directory: bytes, fields: dict[str, Any]) -> None:
         message: Any = kind(
             source=self.node_id,
             source_directory=self.directory_id,
@@ -252,13 +263,13 @@ class RaftCore:
             term=self.term,
             **fields,
         )
-        promise = PROMISES[kind]
+        promise = REQUIRED_DURABILITY[kind]
         is_term_durable = self.writes.is_term_durable(self.term, self.vote)
-        is_everything_durable = self.writes.is_everything_durable(self.term, self.vote)
-        if rules.waits_for(promise, is_term_durable, is_everything_durable):
-            self.writes.hold(message, promise, self.term, self.vote)
+        is_everything_durable = self.writes.is_all_durable(self.term, self.vote)
+        if rules.must_wait_for_disk(promise, is_term_durable, is_everything_durable):
+            self.writes.hold_until_durable(message, promise, self.term, self.vote)
         else:
             self.outbox.append(message)
 
-    def refuse(self, context: int, refusal: Refusal) -> None:
-        self.outcomes.append(Refused(context, refusal, self.leader))
+    def reject(self, context: int, refusal: RejectionReason) -> None:
+        self.outcomes.append(RequestRejected(context, refusal, self.leader))

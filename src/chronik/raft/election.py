@@ -6,11 +6,11 @@ would vote for it. A partitioned, outdated or removed node can therefore not dis
 
 from __future__ import annotations
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.raft import leadership, rules
 from chronik.raft.core import RaftCore
-from chronik.raft.events import PeerGone, PeerReached
-from chronik.raft.membership import NOBODY
+from chronik.raft.events import PeerConnected, PeerDown
+from chronik.raft.membership import NO_NODE
 from chronik.raft.messages import TimeoutNow, VoteAck, VoteRequest
 from chronik.raft.roles import Role
 
@@ -21,7 +21,7 @@ def tick(core: RaftCore) -> None:
         campaign(core, is_leadership_transfer=False)
 
 
-def on_peer_gone(core: RaftCore, event: PeerGone) -> None:
+def on_peer_down(core: RaftCore, event: PeerDown) -> None:
     """Shorten the election timeout if the peer whose process has stopped was the leader.
 
     The node forgets the leader, so that it answers candidates, and still runs a pre-vote, which fails while a majority
@@ -29,13 +29,13 @@ def on_peer_gone(core: RaftCore, event: PeerGone) -> None:
     the same time.
     """
     if core.leader == event.peer and core.role is Role.FOLLOWER:
-        core.become_follower(NOBODY, "the leader is down")
+        core.become_follower(NO_NODE, "the leader is down")
         core.election_timeout_ticks -= core.config.election_ticks
 
 
-def on_peer_reached(core: RaftCore, event: PeerReached) -> None:
+def on_peer_connected(core: RaftCore, event: PeerConnected) -> None:
     """Shorten the election timeout to its random part if there is no leader, as after a healed network partition."""
-    if core.leader == NOBODY and core.role in (Role.FOLLOWER, Role.PRE_CANDIDATE):
+    if core.leader == NO_NODE and core.role in (Role.FOLLOWER, Role.PRE_CANDIDATE):
         core.elapsed_ticks = max(core.elapsed_ticks, core.config.election_ticks)
 
 
@@ -44,33 +44,33 @@ def campaign(core: RaftCore, is_leadership_transfer: bool) -> None:
         return
         # A node that may not campaign must forget a silent leader too: otherwise it ignores candidates, and its vote
         # may be the one that completes a majority.
-    core.become_follower(NOBODY, "election timeout without a majority")
-    if not core.may_campaign:
+    core.become_follower(NO_NODE, "election timeout without a majority")
+    if not core.can_campaign:
         return
-    core.directories_seen = {core.node_id: core.directory_id}
+    core.voter_directories = {core.node_id: core.directory_id}
     if is_leadership_transfer:
         # The leader requested the campaign, so a pre-vote would only prolong the time without a leader.
-        stand(core, is_leadership_transfer=True)
+        start_election(core, is_leadership_transfer=True)
     else:
-        ask_beforehand(core)
+        start_pre_vote(core)
 
 
-def ask_beforehand(core: RaftCore) -> None:
+def start_pre_vote(core: RaftCore) -> None:
     """Run a pre-vote: ask whether a majority would vote for this node, without changing the term or writing to disk."""
-    core.take_step(Role.PRE_CANDIDATE, "election timeout")
+    core.transition_to(Role.PRE_CANDIDATE, "election timeout")
     core.votes = {core.node_id: True}
     request_votes(core, is_pre_vote=True, is_leadership_transfer=False)
     count_votes(core)
 
 
-def stand(core: RaftCore, is_leadership_transfer: bool) -> None:
+def start_election(core: RaftCore, is_leadership_transfer: bool) -> None:
     """Increment the term, vote for this node, and request votes.
 
     The requests are sent, and the node's own vote counts, only when term and vote are durable: after a crash, the node
     must not vote for another candidate in this term.
     """
     core.enter_term(core.term + 1, vote=core.node_id)
-    core.take_step(Role.CANDIDATE, "leadership transfer" if is_leadership_transfer else "pre-vote won")
+    core.transition_to(Role.CANDIDATE, "leadership transfer" if is_leadership_transfer else "pre-vote won")
     core.votes = {}
     core.restart_election_timer()
     request_votes(core, is_pre_vote=False, is_leadership_transfer=is_leadership_transfer)
@@ -97,10 +97,10 @@ def on_vote_request(core: RaftCore, message: VoteRequest) -> None:
     arrived yet (§6). The candidate counts votes by its own membership.
     """
     is_granted = (
-        not core.is_disowned
+        not core.has_replaced_directory
         and not _is_known_by_another_disk(core, message)
         and rules.is_up_to_date(message.last_term, message.last_index, core.log.last_term, core.log.last_index)
-        and (message.is_pre_vote or rules.may_vote_for(core.vote, message.source))
+        and (message.is_pre_vote or rules.can_vote_for(core.vote, message.source))
     )
     if is_granted and not message.is_pre_vote:
         core.vote = message.source
@@ -110,16 +110,16 @@ def on_vote_request(core: RaftCore, message: VoteRequest) -> None:
 
 def _is_known_by_another_disk(core: RaftCore, message: VoteRequest) -> bool:
     durable_state = core.membership.get(message.source)
-    return rules.is_candidate_known_by_another_disk(
+    return rules.is_candidate_directory_mismatched(
         durable_state, message.source_directory, message.membership_index, core.memberships.index
     )
 
 
 def on_vote_ack(core: RaftCore, message: VoteAck) -> None:
     expected_role = Role.PRE_CANDIDATE if message.is_pre_vote else Role.CANDIDATE
-    if core.role is not expected_role or not core.counts(message.source, message.source_directory):
+    if core.role is not expected_role or not core.counts_towards_quorum(message.source, message.source_directory):
         return
-    core.directories_seen[message.source] = message.source_directory
+    core.voter_directories[message.source] = message.source_directory
     core.votes[message.source] = message.is_granted
     count_votes(core)
 
@@ -127,7 +127,7 @@ def on_vote_ack(core: RaftCore, message: VoteAck) -> None:
 def count_own_vote(core: RaftCore) -> None:
     """Count the candidate's own vote once it is durable; called after every completed write."""
     durable_state = core.writes.durable_hard_state
-    if core.role is Role.CANDIDATE and rules.vote_counts_for_itself(
+    if core.role is Role.CANDIDATE and rules.is_own_vote_durable(
         durable_state.term, durable_state.vote, core.term, core.node_id
     ):
         core.votes[core.node_id] = True
@@ -138,16 +138,16 @@ def count_votes(core: RaftCore) -> None:
     voters = core.membership.voters
     if rules.has_quorum((node for node, is_granted in core.votes.items() if is_granted), voters):
         if core.role is Role.PRE_CANDIDATE:
-            stand(core, is_leadership_transfer=False)
+            start_election(core, is_leadership_transfer=False)
         else:
-            leadership.begin(core)
+            leadership.become_leader(core)
         return
     denied = sum(not is_granted for is_granted in core.votes.values())
     if len(voters) - denied < rules.quorum_size(len(voters)):
-        core.become_follower(NOBODY, "election lost")
+        core.become_follower(NO_NODE, "election lost")
 
 
 def on_timeout_now(core: RaftCore, message: TimeoutNow) -> None:
     if message.source == core.leader:
-        invariant(core.role is Role.FOLLOWER, "Raft: a node that follows a leader must be in the follower role")
+        check_invariant(core.role is Role.FOLLOWER, "Raft: a node that follows a leader must be in the follower role")
         campaign(core, is_leadership_transfer=True)

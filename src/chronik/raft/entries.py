@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from chronik.raft.membership import NOBODY, Membership
+from chronik.raft.membership import NO_NODE, Membership
 
 ENTRY_OVERHEAD_BYTES: Final = 32
 """Bytes accounted for the index, term, kind and framing of an entry, so that empty entries also have a size."""
@@ -23,7 +23,7 @@ class EntryKind(IntEnum):
     MEMBERSHIP = 2
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+class RaftEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """An entry of the Raft log."""
 
     index: int
@@ -44,7 +44,7 @@ class HardState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     """
 
     term: int = 0
-    vote: int = NOBODY
+    vote: int = NO_NODE
     commit: int = 0
 
 
@@ -61,10 +61,10 @@ class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
     checksum: int = 0
 
 
-class Storage(Protocol):
+class EntryStorage(Protocol):
     """Read access to the durable log entries, which the core knows from `Persisted` events."""
 
-    def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
+    def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
         """Return the entries from `first` to `end - 1`: fewer if they exceed `bytes_max`, but at least one.
 
         `handle` calls this method, so it must not block: the driver caches the tail of the log, which serves nearly
@@ -72,7 +72,7 @@ class Storage(Protocol):
         """
 
 
-class Recovered(msgspec.Struct, frozen=True):
+class RecoveredRaftState(msgspec.Struct, frozen=True):
     """The state found on disk at startup. The log holds the entries after `floor_index` up to `last_index`, if any.
 
     Storage completes an interrupted snapshot installation: a log without the snapshot's (index, term) is older than
@@ -81,7 +81,7 @@ class Recovered(msgspec.Struct, frozen=True):
 
     hard_state: HardState = HardState()
     snapshot: SnapshotMetadata = SnapshotMetadata()
-    floor_index: int = 0
+    compacted_index: int = 0
     """Index before the first entry: 0, or the last compacted index (at most the snapshot's index)."""
-    floor_term: int = 0
+    compacted_term: int = 0
     last_index: int = 0

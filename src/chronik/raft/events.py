@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from chronik.raft.entries import Entry, HardState, SnapshotMetadata
-from chronik.raft.membership import Change
-from chronik.raft.messages import AnyMessage
-from chronik.raft.roles import Role, Step
+from chronik.raft.entries import HardState, RaftEntry, SnapshotMetadata
+from chronik.raft.membership import MembershipChange
+from chronik.raft.messages import AnyRaftMessage
+from chronik.raft.roles import Role, RoleTransition
 
 # ------------------------------------------------------------------------------------------------------------- events
 
@@ -23,10 +23,10 @@ class Tick(msgspec.Struct, frozen=True):
     """An event: one tick of the driver's clock has passed."""
 
 
-class Received(msgspec.Struct, frozen=True):
+class MessageReceived(msgspec.Struct, frozen=True):
     """An event: a message from a peer has arrived."""
 
-    message: AnyMessage
+    message: AnyRaftMessage
 
 
 class Campaign(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Propose(msgspec.Struct, frozen=True):
 class ChangeMembership(msgspec.Struct, frozen=True):
     """A request to append a changed membership."""
 
-    change: Change
+    change: MembershipChange
     context: int
 
 
@@ -66,7 +66,7 @@ class Persisted(msgspec.Struct, frozen=True):
     sequence: int
 
 
-class Applied(msgspec.Struct, frozen=True):
+class EntriesApplied(msgspec.Struct, frozen=True):
     """An event: the state machine has applied all entries up to `index`."""
 
     index: int
@@ -97,13 +97,13 @@ class PeerUnreachable(msgspec.Struct, frozen=True):
     peer: int
 
 
-class PeerReached(msgspec.Struct, frozen=True):
+class PeerConnected(msgspec.Struct, frozen=True):
     """An event: a connection to the peer was established. This is a hint and may be wrong or duplicated."""
 
     peer: int
 
 
-class PeerGone(msgspec.Struct, frozen=True):
+class PeerDown(msgspec.Struct, frozen=True):
     """An event: the peer's process appears to have stopped, because its port refuses connections.
 
     This is a hint and may be wrong or duplicated.
@@ -112,36 +112,36 @@ class PeerGone(msgspec.Struct, frozen=True):
     peer: int
 
 
-Event = (
+RaftEvent = (
     Tick
-    | Received
+    | MessageReceived
     | Campaign
     | Propose
     | ChangeMembership
     | TransferLeadership
     | ReadIndex
     | Persisted
-    | Applied
+    | EntriesApplied
     | SnapshotTaken
     | SnapshotChunkRead
     | PeerUnreachable
-    | PeerReached
-    | PeerGone
+    | PeerConnected
+    | PeerDown
 )
 
 # ------------------------------------------------------------------------------------------------------- instructions
 
 
-class Refusal(StrEnum):
+class RejectionReason(StrEnum):
     """The reason why a Raft node rejected a request. The values are sent between nodes and must never change."""
 
     NOT_LEADER = "not leader"
-    HANDING_OVER = "leadership is being handed over"
+    TRANSFER_IN_PROGRESS = "leadership is being handed over"
     OVERLOADED = "too much waits already"
     TOO_LARGE = "an entry is too large"
     CHANGE_PENDING = "another membership change is not committed yet"
     NOT_CAUGHT_UP = "the learner has not caught up"
-    BAD_CHANGE = "that makes no sense in the current membership"
+    INVALID_CHANGE = "that makes no sense in the current membership"
 
     @property
     def message(self) -> str:
@@ -149,18 +149,18 @@ class Refusal(StrEnum):
         return _REJECTION_MESSAGES[self]
 
 
-_REJECTION_MESSAGES: Final[Mapping[Refusal, str]] = {
-    Refusal.NOT_LEADER: "the node is not the leader",
-    Refusal.HANDING_OVER: "a leadership transfer is in progress",
-    Refusal.OVERLOADED: "too many requests are pending",
-    Refusal.TOO_LARGE: "the entry is too large",
-    Refusal.CHANGE_PENDING: "another membership change is not committed yet",
-    Refusal.NOT_CAUGHT_UP: "the learner has not caught up",
-    Refusal.BAD_CHANGE: "the change is invalid for the current membership",
+_REJECTION_MESSAGES: Final[Mapping[RejectionReason, str]] = {
+    RejectionReason.NOT_LEADER: "the node is not the leader",
+    RejectionReason.TRANSFER_IN_PROGRESS: "a leadership transfer is in progress",
+    RejectionReason.OVERLOADED: "too many requests are pending",
+    RejectionReason.TOO_LARGE: "the entry is too large",
+    RejectionReason.CHANGE_PENDING: "another membership change is not committed yet",
+    RejectionReason.NOT_CAUGHT_UP: "the learner has not caught up",
+    RejectionReason.INVALID_CHANGE: "the change is invalid for the current membership",
 }
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class RequestAccepted(msgspec.Struct, frozen=True):
     """An outcome: the leader has appended the proposal at `first_index`, or has started the leadership transfer.
 
     The proposal is not committed yet. If the term changes before it is applied, its outcome is unknown.
@@ -171,11 +171,11 @@ class Accepted(msgspec.Struct, frozen=True):
     first_index: int
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RequestRejected(msgspec.Struct, frozen=True):
     """An outcome: the node rejected the request. `leader` is the node to send it to instead, or NO_NODE."""
 
     context: int
-    refusal: Refusal
+    reason: RejectionReason
     leader: int
 
 
@@ -204,14 +204,14 @@ class Persist(msgspec.Struct, frozen=True):
     chunks: tuple[StoreChunk, ...] = ()
     install: SnapshotMetadata | None = None
     """Completely received snapshot that becomes this node's snapshot and replaces the whole log."""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RaftEntry, ...] = ()
     """Entries that replace the log from the index of the first entry on."""
     hard_state: HardState | None = None
     compact_through: int = 0
     """Index up to which the log may be deleted, at any time."""
 
 
-class SnapshotChunkWanted(msgspec.Struct, frozen=True):
+class SnapshotChunkRequest(msgspec.Struct, frozen=True):
     """An instruction to read a chunk of a snapshot for a peer, answered with `SnapshotChunkRead`."""
 
     peer: int
@@ -220,7 +220,7 @@ class SnapshotChunkWanted(msgspec.Struct, frozen=True):
     bytes_max: int
 
 
-class Status(msgspec.Struct, frozen=True):
+class RaftStatus(msgspec.Struct, frozen=True):
     """A node's role, its term, and the leader it knows."""
 
     role: Role
@@ -232,14 +232,14 @@ class Ready(msgspec.Struct):
     """The instructions that `RaftNode.handle` returns: what to persist, send, apply and report."""
 
     persist: Persist | None = None
-    messages: list[AnyMessage] = msgspec.field(default_factory=list)
+    messages: list[AnyRaftMessage] = msgspec.field(default_factory=list)
     restore: SnapshotMetadata | None = None
     """Snapshot that the state machine must load before it applies further entries."""
-    committed: Sequence[Entry] = ()
-    outcomes: list[Accepted | Refused | ReadConfirmed] = msgspec.field(default_factory=list)
+    committed: Sequence[RaftEntry] = ()
+    outcomes: list[RequestAccepted | RequestRejected | ReadConfirmed] = msgspec.field(default_factory=list)
     """Outcomes of Propose, ChangeMembership, TransferLeadership and ReadIndex requests, each reported exactly once."""
-    chunks_wanted: list[SnapshotChunkWanted] = msgspec.field(default_factory=list)
-    status: Status | None = None
+    chunk_requests: list[SnapshotChunkRequest] = msgspec.field(default_factory=list)
+    status: RaftStatus | None = None
     """Current role, term and leader; set only if they have changed."""
-    steps: list[Step] = msgspec.field(default_factory=list)
+    role_transitions: list[RoleTransition] = msgspec.field(default_factory=list)
     """Role transitions, for logs and metrics."""

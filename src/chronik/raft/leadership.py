@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from chronik.raft import rules, snapshots
 from chronik.raft.core import RaftCore
-from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.events import Accepted, ChangeMembership, Refusal, TransferLeadership
+from chronik.raft.entries import EntryKind, RaftEntry
+from chronik.raft.events import ChangeMembership, RejectionReason, RequestAccepted, TransferLeadership
 from chronik.raft.membership import (
-    NOBODY,
-    UNBOUND,
+    NO_NODE,
+    UNBOUND_DIRECTORY,
     BindDirectory,
-    Change,
     Membership,
+    MembershipChange,
     PromoteLearner,
-    changed,
+    apply_change,
     encode_membership,
 )
-from chronik.raft.messages import AnyMessage, Heartbeat, TimeoutNow
+from chronik.raft.messages import AnyRaftMessage, Heartbeat, TimeoutNow
 from chronik.raft.roles import Role
 
 
-def begin(core: RaftCore) -> None:
-    core.take_step(Role.LEADER, "election won")
+def become_leader(core: RaftCore) -> None:
+    core.transition_to(Role.LEADER, "election won")
     core.leader = core.node_id
     core.adopt_membership()
     core.heartbeat_elapsed_ticks = core.quorum_elapsed_ticks = 0
@@ -41,14 +41,14 @@ def _initial_membership(core: RaftCore) -> Membership | None:
     if core.memberships.index != 0:
         return None
     initial = core.membership
-    for node_id, directory_id in sorted(core.directories_seen.items()):
-        initial = changed(initial, BindDirectory(node_id, directory_id)) or initial
+    for node_id, directory_id in sorted(core.voter_directories.items()):
+        initial = apply_change(initial, BindDirectory(node_id, directory_id)) or initial
     return initial if initial != core.membership else None
 
 
 def _append(core: RaftCore, kind: EntryKind, data: bytes) -> int:
     index = core.log.last_index + 1
-    core.append_to_log([Entry(index, core.term, kind, data)])
+    core.append_to_log([RaftEntry(index, core.term, kind, data)])
     return index
 
 
@@ -56,15 +56,15 @@ def _append(core: RaftCore, kind: EntryKind, data: bytes) -> int:
 
 
 def tick(core: RaftCore) -> None:
-    if core.transferee != NOBODY:
+    if core.transferee != NO_NODE:
         core.transfer_elapsed_ticks += 1
         if core.transfer_elapsed_ticks >= core.config.election_ticks:
-            core.transferee = NOBODY  # the transfer has timed out: accept proposals again
+            core.transferee = NO_NODE  # the transfer has timed out: accept proposals again
     core.quorum_elapsed_ticks += 1
     if core.quorum_elapsed_ticks >= core.config.election_ticks:
         core.quorum_elapsed_ticks = 0
-        if not _hears_from_quorum(core):
-            core.become_follower(NOBODY, "no contact with a majority")
+        if not _has_active_quorum(core):
+            core.become_follower(NO_NODE, "no contact with a majority")
             return
     core.heartbeat_elapsed_ticks += 1
     if core.heartbeat_elapsed_ticks >= core.config.heartbeat_ticks:
@@ -72,7 +72,7 @@ def tick(core: RaftCore) -> None:
     snapshots.tick(core)
 
 
-def _hears_from_quorum(core: RaftCore) -> bool:
+def _has_active_quorum(core: RaftCore) -> bool:
     """Return whether a majority of voters was active since the last check (check-quorum).
 
     A leader without a majority must step down, because clients wait for it and its followers' leases protect it.
@@ -90,7 +90,7 @@ def broadcast_heartbeat(core: RaftCore) -> None:
         _send_heartbeat(core, node_id)
 
 
-def ask_voters(core: RaftCore) -> None:
+def send_heartbeat_to_voters(core: RaftCore) -> None:
     """Send the heartbeats of a read round to the voters, because only their responses count.
 
     All brokers confirm their own heartbeats by read rounds. Rounds that included all members would cause a number of
@@ -105,16 +105,16 @@ def ask_voters(core: RaftCore) -> None:
 
 
 def _send_heartbeat(core: RaftCore, node_id: int) -> None:
-    commit = rules.heartbeat_commit(core.commit, core.peers[node_id].match)
+    commit = rules.heartbeat_commit(core.commit, core.peers[node_id].match_index)
     core.send(Heartbeat, node_id, commit=commit, round=core.reads.round)
 
 
-def heard_from(core: RaftCore, message: AnyMessage) -> None:
+def record_contact(core: RaftCore, message: AnyRaftMessage) -> None:
     """Record that a peer is alive and follows this leader, after any response in the current term."""
     peer = core.peers.get(message.source)
     if peer is None:
         return
-    if peer.directory_id == UNBOUND:
+    if peer.directory_id == UNBOUND_DIRECTORY:
         change = BindDirectory(message.source, message.source_directory)
         # If another change is uncommitted, the next message from this peer binds it.
         _append_membership_change(core, change)
@@ -127,30 +127,30 @@ def heard_from(core: RaftCore, message: AnyMessage) -> None:
 
 def change_membership(core: RaftCore, event: ChangeMembership) -> None:
     if core.role is not Role.LEADER:
-        core.refuse(event.context, Refusal.NOT_LEADER)
-    elif core.transferee != NOBODY:
-        core.refuse(event.context, Refusal.HANDING_OVER)
+        core.reject(event.context, RejectionReason.NOT_LEADER)
+    elif core.transferee != NO_NODE:
+        core.reject(event.context, RejectionReason.TRANSFER_IN_PROGRESS)
     elif isinstance(event.change, PromoteLearner) and not _has_caught_up(core, event.change.node_id):
-        core.refuse(event.context, Refusal.NOT_CAUGHT_UP)
-    elif changed(core.membership, event.change) is None:
-        core.refuse(event.context, Refusal.BAD_CHANGE)
+        core.reject(event.context, RejectionReason.NOT_CAUGHT_UP)
+    elif apply_change(core.membership, event.change) is None:
+        core.reject(event.context, RejectionReason.INVALID_CHANGE)
     elif not _append_membership_change(core, event.change):
-        core.refuse(event.context, Refusal.CHANGE_PENDING)
+        core.reject(event.context, RejectionReason.CHANGE_PENDING)
     else:
-        core.outcomes.append(Accepted(event.context, core.term, core.log.last_index))
+        core.outcomes.append(RequestAccepted(event.context, core.term, core.log.last_index))
 
 
 def _has_caught_up(core: RaftCore, node_id: int) -> bool:
     peer = core.peers.get(node_id)
-    return peer is None or rules.has_caught_up(peer.match, core.commit, core.config.promotion_lag_max_entries)
+    return peer is None or rules.has_caught_up(peer.match_index, core.commit, core.config.promotion_lag_max_entries)
 
 
-def _append_membership_change(core: RaftCore, change: Change) -> bool:
+def _append_membership_change(core: RaftCore, change: MembershipChange) -> bool:
     """Append the changed membership, which takes effect immediately; return False if the rules forbid it now."""
-    term_at_commit = core.log.term(core.commit)
-    if not rules.may_change_membership(core.memberships.index, core.commit, term_at_commit, core.term):
+    term_at_commit = core.log.term_at(core.commit)
+    if not rules.can_change_membership(core.memberships.index, core.commit, term_at_commit, core.term):
         return False
-    membership = changed(core.membership, change)
+    membership = apply_change(core.membership, change)
     if membership is None:
         return False
     _append(core, EntryKind.MEMBERSHIP, encode_membership(membership))
@@ -163,31 +163,31 @@ def step_down_if_removed(core: RaftCore) -> None:
     Until then it leads without counting itself, because the cluster may have no other leader to commit the removal.
     Called after the commit index was sent to the peers.
     """
-    is_seated = core.counts(core.node_id, core.directory_id)
+    is_seated = core.counts_towards_quorum(core.node_id, core.directory_id)
     if not is_seated and core.memberships.index <= core.commit:
-        core.become_follower(NOBODY, "removed from the cluster")
+        core.become_follower(NO_NODE, "removed from the cluster")
 
 
 # ------------------------------------------------------------------------------------------------ leadership transfer
 
 
-def transfer(core: RaftCore, event: TransferLeadership) -> None:
+def transfer_leadership(core: RaftCore, event: TransferLeadership) -> None:
     """Start a leadership transfer (thesis §3.10): pause proposals until the target has caught up and can campaign."""
     member = core.membership.get(event.target)
     if core.role is not Role.LEADER:
-        core.refuse(event.context, Refusal.NOT_LEADER)
-    elif core.transferee != NOBODY:
-        core.refuse(event.context, Refusal.HANDING_OVER)
+        core.reject(event.context, RejectionReason.NOT_LEADER)
+    elif core.transferee != NO_NODE:
+        core.reject(event.context, RejectionReason.TRANSFER_IN_PROGRESS)
     elif member is None or not member.is_voter or event.target == core.node_id:
-        core.refuse(event.context, Refusal.BAD_CHANGE)
+        core.reject(event.context, RejectionReason.INVALID_CHANGE)
     else:
         core.transferee = event.target
         core.transfer_elapsed_ticks = 0
-        core.outcomes.append(Accepted(event.context, core.term, core.log.last_index))
-        hand_over_if_ready(core)
+        core.outcomes.append(RequestAccepted(event.context, core.term, core.log.last_index))
+        send_timeout_now_if_ready(core)
 
 
-def hand_over_if_ready(core: RaftCore) -> None:
+def send_timeout_now_if_ready(core: RaftCore) -> None:
     peer = core.peers.get(core.transferee)
-    if peer is not None and rules.may_take_over(peer.match, core.log.last_index):
+    if peer is not None and rules.is_transfer_target_caught_up(peer.match_index, core.log.last_index):
         core.send(TimeoutNow, core.transferee)

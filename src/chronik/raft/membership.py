@@ -17,21 +17,21 @@ from typing import Final
 
 import msgspec
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.ids import ZERO_ID
 from chronik.limits import CLUSTER_MEMBERS_MAX
 
-NOBODY: Final = -1
+NO_NODE: Final = -1
 """Node id for "no leader known" and "not voted"."""
 
-UNBOUND: Final = ZERO_ID
+UNBOUND_DIRECTORY: Final = ZERO_ID
 """Directory id of a configured member that has not sent a message to any leader yet.
 
 `[[peers]]` contains node ids only. The first leader records the directories of the nodes that elected it, and those of
 the others when they send their first message. In a committed membership, an unbound voter counts towards no quorum."""
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class RaftMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A member of the cluster: a voter or learner, bound to a data directory."""
 
     node_id: int
@@ -42,9 +42,9 @@ class Member(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 class Membership(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The members of the cluster, sorted by node id. Log entries and snapshots contain the whole membership."""
 
-    members: tuple[Member, ...] = ()
+    members: tuple[RaftMember, ...] = ()
 
-    def get(self, node_id: int) -> Member | None:
+    def get(self, node_id: int) -> RaftMember | None:
         for member in self.members:
             if member.node_id == node_id:
                 return member
@@ -54,11 +54,11 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     def voters(self) -> tuple[int, ...]:
         return tuple(member.node_id for member in self.members if member.is_voter)
 
-    def with_member(self, member: Member) -> Membership:
+    def with_member(self, member: RaftMember) -> Membership:
         others = [other for other in self.members if other.node_id != member.node_id]
         return Membership(tuple(sorted([*others, member], key=lambda each: each.node_id)))
 
-    def without(self, node_id: int) -> Membership:
+    def without_member(self, node_id: int) -> Membership:
         return Membership(tuple(member for member in self.members if member.node_id != node_id))
 
 
@@ -78,7 +78,7 @@ class PromoteLearner(msgspec.Struct, frozen=True, tag=2, array_like=True):
     node_id: int
 
 
-class RemoveNode(msgspec.Struct, frozen=True, tag=3, array_like=True):
+class RemoveMember(msgspec.Struct, frozen=True, tag=3, array_like=True):
     """A membership change that removes a member."""
 
     node_id: int
@@ -97,40 +97,46 @@ class DemoteVoter(msgspec.Struct, frozen=True, tag=5, array_like=True):
     node_id: int
 
 
-Change = AddLearner | PromoteLearner | DemoteVoter | RemoveNode | BindDirectory
+MembershipChange = AddLearner | PromoteLearner | DemoteVoter | RemoveMember | BindDirectory
 
 
-def changed(membership: Membership, change: Change) -> Membership | None:
+def apply_change(membership: Membership, change: MembershipChange) -> Membership | None:
     """Return the membership after the change, or None if the change is invalid for this membership."""
     known = membership.get(change.node_id)
     match change:
         case AddLearner(node_id, directory_id):
             is_same = known is not None and known.directory_id == directory_id
-            if is_same or directory_id == UNBOUND or (known is None and len(membership.members) >= CLUSTER_MEMBERS_MAX):
+            if (
+                is_same
+                or directory_id == UNBOUND_DIRECTORY
+                or (known is None and len(membership.members) >= CLUSTER_MEMBERS_MAX)
+            ):
                 return None
-            result = membership.with_member(Member(node_id, directory_id, is_voter=False))
+            result = membership.with_member(RaftMember(node_id, directory_id, is_voter=False))
         case PromoteLearner(node_id):
             if known is None or known.is_voter:
                 return None
-            result = membership.with_member(Member(node_id, known.directory_id, is_voter=True))
+            result = membership.with_member(RaftMember(node_id, known.directory_id, is_voter=True))
         case DemoteVoter(node_id):
             if known is None or not known.is_voter:
                 return None
-            result = membership.with_member(Member(node_id, known.directory_id, is_voter=False))
-        case RemoveNode(node_id):
+            result = membership.with_member(RaftMember(node_id, known.directory_id, is_voter=False))
+        case RemoveMember(node_id):
             if known is None:
                 return None
-            result = membership.without(node_id)
+            result = membership.without_member(node_id)
         case BindDirectory(node_id, directory_id):
-            if known is None or known.directory_id != UNBOUND or directory_id == UNBOUND:
+            if known is None or known.directory_id != UNBOUND_DIRECTORY or directory_id == UNBOUND_DIRECTORY:
                 return None
-            return membership.with_member(Member(node_id, directory_id, known.is_voter))
+            return membership.with_member(RaftMember(node_id, directory_id, known.is_voter))
     return result if _can_commit(result) else None
 
 
 def _can_commit(membership: Membership) -> bool:
     """Return whether the bound voters can form a majority; otherwise no entry could ever be committed."""
-    bound_voters = [member for member in membership.members if member.is_voter and member.directory_id != UNBOUND]
+    bound_voters = [
+        member for member in membership.members if member.is_voter and member.directory_id != UNBOUND_DIRECTORY
+    ]
     return 2 * len(bound_voters) > len(membership.voters)
 
 
@@ -161,11 +167,11 @@ class MembershipHistory:
     def at(self, index: int) -> Membership:
         """Return the membership after the entry at `index`, for a snapshot of that index."""
         found = [membership for since, membership in self._memberships if since <= index]
-        invariant(bool(found), f"Raft: membership at index {index} was compacted away")
+        check_invariant(bool(found), f"Raft: membership at index {index} was compacted away")
         return found[-1]
 
     def append(self, index: int, membership: Membership) -> None:
-        invariant(index > self.index, f"Raft: membership entry {index} does not follow {self.index}")
+        check_invariant(index > self.index, f"Raft: membership entry {index} does not follow {self.index}")
         self._memberships.append((index, membership))
 
     def truncate_from(self, index: int) -> bool:

@@ -11,28 +11,28 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from chronik.errors import BadMessage
+from chronik.errors import InvalidPeerMessage
 from chronik.limits import PEER_MESSAGE_BYTES_MAX
-from chronik.raft.entries import Entry, SnapshotMetadata
-from chronik.raft.rules import Promise
+from chronik.raft.entries import RaftEntry, SnapshotMetadata
+from chronik.raft.rules import Durability
 
 VERSION: Final = 1
 
 Index = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Directory = Annotated[bytes, Meta(min_length=16, max_length=16)]
+DirectoryId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+class RaftMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
     """A message between two members; see `membership` for why both are identified by their directories too."""
 
     source: int
-    source_directory: Directory
+    source_directory: DirectoryId
     target: int
-    target_directory: Directory
+    target_directory: DirectoryId
     term: Index
 
 
-class VoteRequest(Message, tag=1, frozen=True, kw_only=True):
+class VoteRequest(RaftMessage, tag=1, frozen=True, kw_only=True):
     """A candidate's request for a vote, or for a pre-vote."""
 
     last_index: Index
@@ -43,23 +43,23 @@ class VoteRequest(Message, tag=1, frozen=True, kw_only=True):
     """Whether the leader requested this election (leadership transfer), which overrides leader leases."""
 
 
-class VoteAck(Message, tag=2, frozen=True, kw_only=True):
+class VoteAck(RaftMessage, tag=2, frozen=True, kw_only=True):
     """The response to a VoteRequest."""
 
     is_pre_vote: bool
     is_granted: bool
 
 
-class Append(Message, tag=3, frozen=True, kw_only=True):
+class Append(RaftMessage, tag=3, frozen=True, kw_only=True):
     """The leader's request to append entries after `previous_index` (AppendEntries in the Raft paper)."""
 
     previous_index: Index
     previous_term: Index
-    entries: tuple[Entry, ...]
+    entries: tuple[RaftEntry, ...]
     commit: Index
 
 
-class AppendAck(Message, tag=4, frozen=True, kw_only=True):
+class AppendAck(RaftMessage, tag=4, frozen=True, kw_only=True):
     """The response to an Append: `match_index` is the last durable index at which the sender's log matches."""
 
     match_index: Index
@@ -71,7 +71,7 @@ class AppendAck(Message, tag=4, frozen=True, kw_only=True):
     """Last entry of the sender that may match the leader's log, so that the leader can skip whole terms."""
 
 
-class Heartbeat(Message, tag=5, frozen=True, kw_only=True):
+class Heartbeat(RaftMessage, tag=5, frozen=True, kw_only=True):
     """The leader's heartbeat, with the commit index and the current read round."""
 
     commit: Index
@@ -79,13 +79,13 @@ class Heartbeat(Message, tag=5, frozen=True, kw_only=True):
     """Read round that the response confirms: the responder still followed this leader when the round started."""
 
 
-class HeartbeatAck(Message, tag=6, frozen=True, kw_only=True):
+class HeartbeatAck(RaftMessage, tag=6, frozen=True, kw_only=True):
     """The response to a Heartbeat."""
 
     round: Index
 
 
-class SnapshotChunk(Message, tag=7, frozen=True, kw_only=True):
+class SnapshotChunk(RaftMessage, tag=7, frozen=True, kw_only=True):
     """A chunk of the leader's snapshot (InstallSnapshot in the Raft paper)."""
 
     snapshot: SnapshotMetadata
@@ -93,24 +93,24 @@ class SnapshotChunk(Message, tag=7, frozen=True, kw_only=True):
     data: bytes
 
 
-class SnapshotAck(Message, tag=8, frozen=True, kw_only=True):
+class SnapshotAck(RaftMessage, tag=8, frozen=True, kw_only=True):
     """The response to a SnapshotChunk: `next_offset` bytes are durable. The last chunk gets an AppendAck instead."""
 
     index: Index
     next_offset: Index
 
 
-class TimeoutNow(Message, tag=9, frozen=True, kw_only=True):
+class TimeoutNow(RaftMessage, tag=9, frozen=True, kw_only=True):
     """The leader's request to start an election immediately (leadership transfer)."""
 
 
-class ReadRequest(Message, tag=10, frozen=True, kw_only=True):
+class ReadRequest(RaftMessage, tag=10, frozen=True, kw_only=True):
     """A follower's request to the leader to confirm the index for its reads (ReadIndex)."""
 
     request: Index
 
 
-class ReadAck(Message, tag=11, frozen=True, kw_only=True):
+class ReadAck(RaftMessage, tag=11, frozen=True, kw_only=True):
     """The response to a ReadRequest: the confirmed read index, or a rejection."""
 
     request: Index
@@ -118,7 +118,7 @@ class ReadAck(Message, tag=11, frozen=True, kw_only=True):
     is_rejected: bool = False
 
 
-AnyMessage = (
+AnyRaftMessage = (
     VoteRequest
     | VoteAck
     | Append
@@ -132,56 +132,58 @@ AnyMessage = (
     | ReadAck
 )
 
-LEADERS_MESSAGES: Final = (Append, Heartbeat, SnapshotChunk)
+LEADER_MESSAGES: Final = (Append, Heartbeat, SnapshotChunk)
 """Message types that only the leader of a term sends, and that therefore identify the leader."""
 
-PROMISES: Final[dict[type[Message], Promise]] = {
-    VoteRequest: Promise.TERM,  # a candidate has voted for itself
-    VoteAck: Promise.TERM,
-    HeartbeatAck: Promise.TERM,  # must not wait for entries: a slow disk is not a lost peer
-    AppendAck: Promise.LOG,
-    SnapshotAck: Promise.LOG,
-    Append: Promise.NOTHING,
-    Heartbeat: Promise.NOTHING,
-    SnapshotChunk: Promise.NOTHING,
-    TimeoutNow: Promise.NOTHING,
-    ReadRequest: Promise.NOTHING,
-    ReadAck: Promise.NOTHING,
+REQUIRED_DURABILITY: Final[dict[type[RaftMessage], Durability]] = {
+    VoteRequest: Durability.TERM,  # a candidate has voted for itself
+    VoteAck: Durability.TERM,
+    HeartbeatAck: Durability.TERM,  # must not wait for entries: a slow disk is not a lost peer
+    AppendAck: Durability.LOG,
+    SnapshotAck: Durability.LOG,
+    Append: Durability.NOTHING,
+    Heartbeat: Durability.NOTHING,
+    SnapshotChunk: Durability.NOTHING,
+    TimeoutNow: Durability.NOTHING,
+    ReadRequest: Durability.NOTHING,
+    ReadAck: Durability.NOTHING,
 }
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(AnyMessage)
+_decoder: Final = msgspec.msgpack.Decoder(AnyRaftMessage)
 
 
-def encode_message(message: Message) -> bytes:
+def encode_message(message: RaftMessage) -> bytes:
     """Encode a message. Raise BadMessage if it exceeds the maximum size."""
     data = bytes((VERSION,)) + _encoder.encode(message)
     if len(data) > PEER_MESSAGE_BYTES_MAX:
-        raise BadMessage(f"Raft message of {len(data)} bytes exceeds the maximum of {PEER_MESSAGE_BYTES_MAX}")
+        raise InvalidPeerMessage(f"Raft message of {len(data)} bytes exceeds the maximum of {PEER_MESSAGE_BYTES_MAX}")
     return data
 
 
-def decode_message(data: bytes | bytearray | memoryview) -> AnyMessage:
+def decode_message(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
     """Decode a message. Raise BadMessage if it is invalid."""
     if not 0 < len(data) <= PEER_MESSAGE_BYTES_MAX:
-        raise BadMessage(f"Raft message of {len(data)} bytes: must have 1 to {PEER_MESSAGE_BYTES_MAX} bytes")
+        raise InvalidPeerMessage(f"Raft message of {len(data)} bytes: must have 1 to {PEER_MESSAGE_BYTES_MAX} bytes")
     if data[0] != VERSION:
-        raise BadMessage(f"Raft message version {data[0]} is not supported (supported: {VERSION})")
+        raise InvalidPeerMessage(f"Raft message version {data[0]} is not supported (supported: {VERSION})")
     try:
-        message: AnyMessage = _decoder.decode(memoryview(data)[1:])
+        message: AnyRaftMessage = _decoder.decode(memoryview(data)[1:])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadMessage(f"malformed Raft message: {error}") from error
-    check(message)
+        raise InvalidPeerMessage(f"malformed Raft message: {error}") from error
+    check_message(message)
     return message
 
 
-def check(message: AnyMessage) -> None:
+def check_message(message: AnyRaftMessage) -> None:
     """Raise BadMessage if the fields of a message contradict each other."""
     if isinstance(message, Append):
         term = message.previous_term
         for index, entry in enumerate(message.entries, message.previous_index + 1):
             if entry.index != index or not term <= entry.term <= message.term:
-                raise BadMessage(f"Raft Append: entry {entry.index} of term {entry.term} found at index {index}")
+                raise InvalidPeerMessage(
+                    f"Raft Append: entry {entry.index} of term {entry.term} found at index {index}"
+                )
             term = entry.term
     elif isinstance(message, SnapshotChunk) and message.offset + len(message.data) > message.snapshot.size_bytes:
-        raise BadMessage(f"snapshot chunk at {message.offset} exceeds the size {message.snapshot.size_bytes}")
+        raise InvalidPeerMessage(f"snapshot chunk at {message.offset} exceeds the size {message.snapshot.size_bytes}")

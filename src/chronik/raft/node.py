@@ -6,39 +6,39 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.raft import election, leadership, reads, replication, rules, snapshots
 from chronik.raft.config import RaftConfig
 from chronik.raft.core import RaftCore
-from chronik.raft.entries import Entry, Recovered, SnapshotMetadata, Storage
+from chronik.raft.entries import EntryStorage, RaftEntry, RecoveredRaftState, SnapshotMetadata
 from chronik.raft.events import (
-    Applied,
     Campaign,
     ChangeMembership,
-    Event,
-    PeerGone,
-    PeerReached,
+    EntriesApplied,
+    MessageReceived,
+    PeerConnected,
+    PeerDown,
     PeerUnreachable,
     Persisted,
     Propose,
+    RaftEvent,
+    RaftStatus,
     ReadIndex,
     Ready,
-    Received,
     SnapshotChunkRead,
     SnapshotTaken,
-    Status,
     Tick,
     TransferLeadership,
 )
-from chronik.raft.membership import NOBODY, Membership
+from chronik.raft.membership import NO_NODE, Membership
 from chronik.raft.messages import (
-    LEADERS_MESSAGES,
-    AnyMessage,
+    LEADER_MESSAGES,
+    AnyRaftMessage,
     Append,
     AppendAck,
     Heartbeat,
     HeartbeatAck,
-    Message,
+    RaftMessage,
     ReadAck,
     ReadRequest,
     SnapshotAck,
@@ -62,14 +62,14 @@ class RaftNode:
         node_id: int,
         directory_id: bytes,
         config: RaftConfig,
-        storage: Storage,
-        recovered: Recovered,
+        storage: EntryStorage,
+        recovered: RecoveredRaftState,
         bootstrap: Membership,
         randomness: random.Random,
     ) -> None:
         self._core = RaftCore(node_id, directory_id, config, storage, recovered, bootstrap, randomness)
 
-    def handle(self, *events: Event) -> Ready:
+    def handle(self, *events: RaftEvent) -> Ready:
         """Process events in order and return the resulting instructions for the driver."""
         core = self._core
         for event in events:
@@ -84,7 +84,7 @@ class RaftNode:
     # -------------------------------------------------------------------------------------------------------- queries
 
     @property
-    def status(self) -> Status:
+    def status(self) -> RaftStatus:
         return self._core.status()
 
     @property
@@ -128,11 +128,11 @@ class RaftNode:
         return self._core.memberships.at(index)
 
     def term_at(self, index: int) -> int | None:
-        return self._core.log.term(index)
+        return self._core.log.term_at(index)
 
-    def matches(self) -> Mapping[int, int]:
+    def match_indexes(self) -> Mapping[int, int]:
         """Return the match index of each peer; empty unless this node is the leader."""
-        return {node_id: peer.match for node_id, peer in self._core.peers.items()}
+        return {node_id: peer.match_index for node_id, peer in self._core.peers.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- events
@@ -146,48 +146,50 @@ def _on_tick(core: RaftCore, event: Tick) -> None:
         election.tick(core)
 
 
-def _on_message(core: RaftCore, event: Received) -> None:
+def _on_message(core: RaftCore, event: MessageReceived) -> None:
     message = event.message
     if not _is_addressed_to_node(core, message):
         return
-    if isinstance(message, VoteRequest) and not message.is_leadership_transfer and core.is_leased:
+    if isinstance(message, VoteRequest) and not message.is_leadership_transfer and core.is_lease_valid:
         return  # ignore the request and its term, because the sender may be a removed node
     if message.term > core.term:
         core.enter_term(message.term)
-        is_from_leader = isinstance(message, LEADERS_MESSAGES)
-        core.become_follower(message.source if is_from_leader else NOBODY, "higher term")
+        is_from_leader = isinstance(message, LEADER_MESSAGES)
+        core.become_follower(message.source if is_from_leader else NO_NODE, "higher term")
     elif rules.is_stale(message.term, core.term):
         _reply_to_stale(core, message)
         return
-    if isinstance(message, LEADERS_MESSAGES):
+    if isinstance(message, LEADER_MESSAGES):
         _follow(core, message)
     elif core.role is Role.LEADER:
-        leadership.heard_from(core, message)
+        leadership.record_contact(core, message)
     _MESSAGE_HANDLERS[type(message)](core, message)
 
 
-def _is_addressed_to_node(core: RaftCore, message: AnyMessage) -> bool:
+def _is_addressed_to_node(core: RaftCore, message: AnyRaftMessage) -> bool:
     if message.target != core.node_id or message.source == core.node_id:
         return False
-    if rules.is_addressed_to(message.target_directory, core.directory_id):
+    if rules.is_addressed_to_directory(message.target_directory, core.directory_id):
         return True
     own = core.membership.get(core.node_id)
-    core.is_disowned = own is None or own.directory_id != core.directory_id
+    core.has_replaced_directory = own is None or own.directory_id != core.directory_id
     return False
 
 
-def _reply_to_stale(core: RaftCore, message: AnyMessage) -> None:
+def _reply_to_stale(core: RaftCore, message: AnyRaftMessage) -> None:
     """Send the current term to a leader or candidate of an older term, so that it steps down."""
-    if isinstance(message, LEADERS_MESSAGES):
+    if isinstance(message, LEADER_MESSAGES):
         core.reply(message, HeartbeatAck, round=0)
     elif isinstance(message, VoteRequest):
         core.reply(message, VoteAck, is_pre_vote=message.is_pre_vote, is_granted=False)
 
 
-def _follow(core: RaftCore, message: AnyMessage) -> None:
-    invariant(core.role is not Role.LEADER, f"Raft: {message.source} and {core.node_id} both lead term {core.term}")
+def _follow(core: RaftCore, message: AnyRaftMessage) -> None:
+    check_invariant(
+        core.role is not Role.LEADER, f"Raft: {message.source} and {core.node_id} both lead term {core.term}"
+    )
     if core.role is not Role.FOLLOWER or core.leader != message.source:
-        invariant(core.leader in (NOBODY, message.source), f"Raft: two leaders in term {core.term}")
+        check_invariant(core.leader in (NO_NODE, message.source), f"Raft: two leaders in term {core.term}")
         core.become_follower(message.source, f"node {message.source} is the leader")
     core.elapsed_ticks = 0
 
@@ -195,7 +197,7 @@ def _follow(core: RaftCore, message: AnyMessage) -> None:
 def _on_append_ack(core: RaftCore, message: AppendAck) -> None:
     replication.on_append_ack(core, message)
     if message.source == core.transferee:
-        leadership.hand_over_if_ready(core)
+        leadership.send_timeout_now_if_ready(core)
 
 
 def _on_campaign(core: RaftCore, event: Campaign) -> None:
@@ -203,14 +205,16 @@ def _on_campaign(core: RaftCore, event: Campaign) -> None:
 
 
 def _on_persisted(core: RaftCore, event: Persisted) -> None:
-    core.writes.finish(event.sequence)
+    core.writes.complete(event.sequence)
     election.count_own_vote(core)
     if core.role is Role.LEADER:
         replication.advance_commit(core)
 
 
-def _on_applied(core: RaftCore, event: Applied) -> None:
-    invariant(event.index <= core.handed_to_apply, f"Raft: index {event.index} reported as applied but not handed out")
+def _on_applied(core: RaftCore, event: EntriesApplied) -> None:
+    check_invariant(
+        event.index <= core.applying_index, f"Raft: index {event.index} reported as applied but not handed out"
+    )
     core.applied = max(core.applied, event.index)
 
 
@@ -224,22 +228,22 @@ Handler = Callable[[RaftCore, Any], None]
 
 _EVENT_HANDLERS: Final[Mapping[type[Any], Handler]] = {
     Tick: _on_tick,
-    Received: _on_message,
+    MessageReceived: _on_message,
     Campaign: _on_campaign,
     Propose: replication.propose,
     ChangeMembership: leadership.change_membership,
-    TransferLeadership: leadership.transfer,
-    ReadIndex: reads.ask,
+    TransferLeadership: leadership.transfer_leadership,
+    ReadIndex: reads.read_index,
     Persisted: _on_persisted,
-    Applied: _on_applied,
+    EntriesApplied: _on_applied,
     SnapshotTaken: snapshots.on_snapshot_taken,
     SnapshotChunkRead: snapshots.on_chunk_read,
     PeerUnreachable: _on_peer_unreachable,
-    PeerGone: election.on_peer_gone,
-    PeerReached: election.on_peer_reached,
+    PeerDown: election.on_peer_down,
+    PeerConnected: election.on_peer_connected,
 }
 
-_MESSAGE_HANDLERS: Final[Mapping[type[Message], Handler]] = {
+_MESSAGE_HANDLERS: Final[Mapping[type[RaftMessage], Handler]] = {
     VoteRequest: election.on_vote_request,
     VoteAck: election.on_vote_ack,
     Append: replication.on_append,
@@ -257,34 +261,34 @@ _MESSAGE_HANDLERS: Final[Mapping[type[Message], Handler]] = {
 
 
 def _collect_ready(core: RaftCore) -> Ready:
-    ready = Ready(persist=core.writes.hand_out(core.term, core.vote, core.commit))
-    ready.messages, core.outbox = core.outbox + core.writes.release(), []
+    ready = Ready(persist=core.writes.start_next_write(core.term, core.vote, core.commit))
+    ready.messages, core.outbox = core.outbox + core.writes.release_durable(), []
     ready.outcomes, core.outcomes = core.outcomes, []
-    ready.chunks_wanted, core.chunks_wanted = core.chunks_wanted, []
-    ready.steps, core.steps = core.steps, []
+    ready.chunk_requests, core.chunk_requests = core.chunk_requests, []
+    ready.role_transitions, core.role_transitions = core.role_transitions, []
     ready.restore = _next_restore(core)
     ready.committed = _next_committed(core)
     status = core.status()
-    if status != core.status_told:
-        ready.status = core.status_told = status
+    if status != core.reported_status:
+        ready.status = core.reported_status = status
     return ready
 
 
 def _next_restore(core: RaftCore) -> SnapshotMetadata | None:
-    if core.restore_after is None or core.restore_after > core.writes.durable_sequence:
+    if core.restore_after_sequence is None or core.restore_after_sequence > core.writes.durable_sequence:
         return None
-    core.restore_after = None
-    core.handed_to_apply = core.snapshot.index
+    core.restore_after_sequence = None
+    core.applying_index = core.snapshot.index
     return core.snapshot
 
 
-def _next_committed(core: RaftCore) -> list[Entry] | tuple[Entry, ...]:
+def _next_committed(core: RaftCore) -> list[RaftEntry] | tuple[RaftEntry, ...]:
     """Return the next batch of entries to apply, once the previous batch is applied; the rest waits in the log."""
-    if core.restore_after is not None or core.applied < core.handed_to_apply:
+    if core.restore_after_sequence is not None or core.applied < core.applying_index:
         return ()
-    through = rules.applicable_through(core.commit, core.log.durable_index)
+    through = rules.max_applicable_index(core.commit, core.log.durable_index)
     if through <= core.applied:
         return ()
     entries = tuple(core.log.entries(core.applied + 1, through + 1, core.config.apply_bytes_max))
-    core.handed_to_apply = entries[-1].index
+    core.applying_index = entries[-1].index
     return entries

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.raft.config import RaftConfig
 from chronik.raft.entries import SnapshotMetadata
-from chronik.raft.membership import UNBOUND
+from chronik.raft.membership import UNBOUND_DIRECTORY
 
 
-class Mode(Enum):
+class ProgressState(Enum):
     """The replication state of a peer (etcd's ProgressStateType)."""
 
     PROBE = "probe"
@@ -27,7 +27,7 @@ class Mode(Enum):
     SNAPSHOT = "snapshot"
 
 
-class Transfer:
+class SnapshotTransfer:
     """A snapshot transfer to a peer, one chunk at a time: each acknowledgement triggers the next read.
 
     The receiver's disk sets the pace, and neither side holds more than one chunk in memory.
@@ -37,27 +37,27 @@ class Transfer:
         self.snapshot = snapshot
         self.offset = 0
         """Offset of the chunk that is being read or sent."""
-        self.is_reading = False
+        self.is_chunk_read_pending = False
         self.waiting_ticks = 0
 
 
-class Progress:
+class PeerProgress:
     """A peer's replication progress and its window of unacknowledged messages."""
 
     def __init__(self, directory_id: bytes, next_index: int, config: RaftConfig) -> None:
         self.directory_id = directory_id
-        self.match = 0
+        self.match_index = 0
         """Last index up to which the peer's durable log is known to match the leader's."""
-        self.next = next_index
-        self.mode = Mode.PROBE
+        self.next_index = next_index
+        self.state = ProgressState.PROBE
         self.is_recently_active = False
         self.acked_round = 0
         self.commit_sent = 0
-        self.is_check_due = True
+        self.is_append_due = True
         """Whether to send an Append even without entries, to learn the peer's state from its response.
 
         Set for a new peer, and when the last message may be lost and no further one would reveal that."""
-        self.transfer: Transfer | None = None
+        self.transfer: SnapshotTransfer | None = None
         self._is_probe_pending = False
         self._window: deque[tuple[int, int]] = deque()
         self._window_bytes = 0
@@ -67,76 +67,76 @@ class Progress:
     @property
     def is_paused(self) -> bool:
         """Whether sending must pause until the peer responds."""
-        if self.mode is Mode.SNAPSHOT:
+        if self.state is ProgressState.SNAPSHOT:
             return True
-        if self.mode is Mode.PROBE:
+        if self.state is ProgressState.PROBE:
             return self._is_probe_pending
         return len(self._window) >= self._messages_max or self._window_bytes >= self._bytes_max
 
-    def is_on(self, directory_id: bytes) -> bool:
+    def matches_directory(self, directory_id: bytes) -> bool:
         """Return whether a message from that directory is from this peer."""
-        return self.directory_id in (UNBOUND, directory_id)
+        return self.directory_id in (UNBOUND_DIRECTORY, directory_id)
 
-    def sent(self, last_index: int, count: int, size_bytes: int) -> None:
+    def on_append_sent(self, last_index: int, count: int, size_bytes: int) -> None:
         """Record an Append that was sent with `count` entries up to `last_index`."""
-        self.is_check_due = False
-        if self.mode is Mode.PROBE:
+        self.is_append_due = False
+        if self.state is ProgressState.PROBE:
             self._is_probe_pending = True
         elif count:
-            self.next = last_index + 1
+            self.next_index = last_index + 1
             self._window.append((last_index, size_bytes))
             self._window_bytes += size_bytes
 
-    def accepted(self, index: int) -> bool:
+    def on_append_accepted(self, index: int) -> bool:
         """Record that the peer's log matches up to `index`; return whether the match index has advanced."""
-        has_advanced = index > self.match
-        self.match = max(self.match, index)
-        self.next = max(self.next, self.match + 1)
+        has_advanced = index > self.match_index
+        self.match_index = max(self.match_index, index)
+        self.next_index = max(self.next_index, self.match_index + 1)
         while self._window and self._window[0][0] <= index:
             self._window_bytes -= self._window.popleft()[1]
-        if self.mode is Mode.PROBE or (self.transfer is not None and index >= self.transfer.snapshot.index):
-            self._enter(Mode.REPLICATE)
+        if self.state is ProgressState.PROBE or (self.transfer is not None and index >= self.transfer.snapshot.index):
+            self._enter(ProgressState.REPLICATE)
         return has_advanced
 
-    def rejected(self, index: int, next_index: int) -> bool:
+    def on_append_rejected(self, index: int, next_index: int) -> bool:
         """Record that the peer's log does not match at `index`; return False if the rejection is outdated."""
-        if index <= self.match or self.mode is Mode.SNAPSHOT:
+        if index <= self.match_index or self.state is ProgressState.SNAPSHOT:
             return False
-        if self.mode is Mode.REPLICATE:
+        if self.state is ProgressState.REPLICATE:
             self.probe()
             return True
-        if index != self.next - 1:
+        if index != self.next_index - 1:
             return False
-        self.next = max(self.match + 1, min(next_index, index))
+        self.next_index = max(self.match_index + 1, min(next_index, index))
         self._is_probe_pending = False
         return True
 
     def probe(self) -> None:
         """Return to the PROBE state after the match index, because messages in flight may be lost."""
-        self._enter(Mode.PROBE)
-        self.next = self.match + 1
+        self._enter(ProgressState.PROBE)
+        self.next_index = self.match_index + 1
 
-    def begin_snapshot(self, snapshot: SnapshotMetadata) -> Transfer:
-        self._enter(Mode.SNAPSHOT)
-        self.transfer = Transfer(snapshot)
+    def start_snapshot(self, snapshot: SnapshotMetadata) -> SnapshotTransfer:
+        self._enter(ProgressState.SNAPSHOT)
+        self.transfer = SnapshotTransfer(snapshot)
         return self.transfer
 
-    def end_snapshot(self) -> None:
-        invariant(self.transfer is not None, "Raft: no snapshot transfer in progress")
+    def abort_snapshot(self) -> None:
+        check_invariant(self.transfer is not None, "Raft: no snapshot transfer in progress")
         self.probe()
 
-    def answered_heartbeat(self, last_index: int) -> None:
+    def on_heartbeat_ack(self, last_index: int) -> None:
         """Record a heartbeat response, and allow another message.
 
         If an earlier message was lost, no response to it will arrive; the rejection of the next one reveals the loss.
         """
         self._is_probe_pending = False
-        self.is_check_due = self.match < last_index
-        if self.mode is Mode.REPLICATE and self.is_paused:
+        self.is_append_due = self.match_index < last_index
+        if self.state is ProgressState.REPLICATE and self.is_paused:
             self._window_bytes -= self._window.popleft()[1]
 
-    def _enter(self, mode: Mode) -> None:
-        self.mode = mode
+    def _enter(self, mode: ProgressState) -> None:
+        self.state = mode
         self.transfer = None
         self._is_probe_pending = False
         self._window.clear()

@@ -17,7 +17,7 @@ ROUNDS_MAX: Final = 64
 """Maximum number of concurrent read rounds; one may start per tick. Beyond it, reads wait for a round to complete."""
 
 
-class Read(NamedTuple):
+class PendingRead(NamedTuple):
     """A read that waits for confirmation by a majority."""
 
     node_id: int
@@ -26,13 +26,13 @@ class Read(NamedTuple):
     """Context of a local read, or the follower's request number."""
 
 
-class Round(NamedTuple):
+class ReadRound(NamedTuple):
     """A round of heartbeats that confirms the leadership for a batch of reads."""
 
     number: int
     commit: int
     """Commit index at the start of the round: at least the commit index at the time of each read."""
-    reads: list[Read]
+    reads: list[PendingRead]
 
 
 class ReadQueue:
@@ -40,41 +40,41 @@ class ReadQueue:
 
     def __init__(self) -> None:
         self.round = 0
-        self._collected: list[Read] = []
-        self._open_rounds: deque[Round] = deque()
+        self._collected: list[PendingRead] = []
+        self._open_rounds: deque[ReadRound] = deque()
         self._is_due = False
 
     def __len__(self) -> int:
         return len(self._collected) + sum(len(open_request.reads) for open_request in self._open_rounds)
 
     @property
-    def is_under_way(self) -> bool:
+    def has_open_rounds(self) -> bool:
         return bool(self._open_rounds)
 
     @property
-    def can_begin(self) -> bool:
+    def can_start_round(self) -> bool:
         return bool(self._collected) and (
             not self._open_rounds or (self._is_due and len(self._open_rounds) < ROUNDS_MAX)
         )
 
-    def add(self, read: Read) -> None:
+    def add(self, read: PendingRead) -> None:
         self._collected.append(read)
 
     def tick(self) -> None:
         self._is_due = True
 
-    def begin(self, commit: int) -> None:
+    def start_round(self, commit: int) -> None:
         self.round += 1
         self._is_due = False
-        self._open_rounds.append(Round(self.round, commit, self._collected))
+        self._open_rounds.append(ReadRound(self.round, commit, self._collected))
         self._collected = []
 
-    def confirm(self, is_confirmed: Callable[[int], bool]) -> Iterator[Round]:
+    def take_confirmed(self, is_confirmed: Callable[[int], bool]) -> Iterator[ReadRound]:
         """Remove and yield the confirmed rounds, oldest first: a response to a round confirms all earlier ones."""
         while self._open_rounds and is_confirmed(self._open_rounds[0].number):
             yield self._open_rounds.popleft()
 
-    def drain(self) -> list[Read]:
+    def drain(self) -> list[PendingRead]:
         """Remove and return all pending reads. The round counter continues, so old responses confirm no new round."""
         drained = [read for open_request in self._open_rounds for read in open_request.reads] + self._collected
         self._open_rounds.clear()
@@ -104,7 +104,7 @@ class ForwardedReads:
         return len(self._collected) + sum(len(open_request.contexts) for open_request in self._sent_requests.values())
 
     @property
-    def can_ask(self) -> bool:
+    def can_send_request(self) -> bool:
         return bool(self._collected) and (
             not self._sent_requests or (self._is_due and len(self._sent_requests) < ROUNDS_MAX)
         )
@@ -112,7 +112,7 @@ class ForwardedReads:
     def add(self, context: int) -> None:
         self._collected.append(context)
 
-    def ask(self, ticks_max: int) -> int:
+    def start_request(self, ticks_max: int) -> int:
         """Return the number of a new request for all collected reads, which expires after `ticks_max`."""
         self.request += 1
         self._is_due = False
@@ -120,7 +120,7 @@ class ForwardedReads:
         self._collected = []
         return self.request
 
-    def answered(self, request: int) -> list[int]:
+    def take_request(self, request: int) -> list[int]:
         """Remove a request and return the contexts of its reads, or an empty list if it is unknown."""
         sent = self._sent_requests.pop(request, None)
         return sent.contexts if sent is not None else []
@@ -131,7 +131,7 @@ class ForwardedReads:
         for sent in self._sent_requests.values():
             sent.ticks_left -= 1
         expired = [request for request, sent in self._sent_requests.items() if sent.ticks_left <= 0]
-        return [context for request in expired for context in self.answered(request)]
+        return [context for request in expired for context in self.take_request(request)]
 
     def drain(self) -> list[int]:
         drained = [context for sent in self._sent_requests.values() for context in sent.contexts] + self._collected

@@ -10,22 +10,22 @@ from collections.abc import Iterable
 
 from chronik.raft import leadership, rules
 from chronik.raft.core import RaftCore
-from chronik.raft.events import ReadConfirmed, ReadIndex, Refusal
-from chronik.raft.membership import NOBODY
+from chronik.raft.events import ReadConfirmed, ReadIndex, RejectionReason
+from chronik.raft.membership import NO_NODE
 from chronik.raft.messages import ReadAck, ReadRequest
-from chronik.raft.read_queue import Read
+from chronik.raft.read_queue import PendingRead
 from chronik.raft.roles import Role
 
 
-def ask(core: RaftCore, event: ReadIndex) -> None:
-    if len(core.reads) + len(core.forwarded) >= core.config.reads_pending_max:
-        core.refuse(event.context, Refusal.OVERLOADED)
+def read_index(core: RaftCore, event: ReadIndex) -> None:
+    if len(core.reads) + len(core.forwarded_reads) >= core.config.reads_pending_max:
+        core.reject(event.context, RejectionReason.OVERLOADED)
     elif core.role is Role.LEADER:
-        core.reads.add(Read(core.node_id, event.context))
-    elif core.leader != NOBODY:
-        core.forwarded.add(event.context)
+        core.reads.add(PendingRead(core.node_id, event.context))
+    elif core.leader != NO_NODE:
+        core.forwarded_reads.add(event.context)
     else:
-        core.refuse(event.context, Refusal.NOT_LEADER)
+        core.reject(event.context, RejectionReason.NOT_LEADER)
 
 
 def send_pending(core: RaftCore) -> None:
@@ -33,8 +33,10 @@ def send_pending(core: RaftCore) -> None:
     if core.role is Role.LEADER:
         _confirm(core)
         _start_round(core)
-    elif core.forwarded.can_ask and core.leader != NOBODY:
-        core.send(ReadRequest, core.leader, request=core.forwarded.ask(core.config.forwarded_read_ticks))
+    elif core.forwarded_reads.can_send_request and core.leader != NO_NODE:
+        core.send(
+            ReadRequest, core.leader, request=core.forwarded_reads.start_request(core.config.forwarded_read_ticks)
+        )
 
 
 def _start_round(core: RaftCore) -> None:
@@ -42,9 +44,9 @@ def _start_round(core: RaftCore) -> None:
 
     Before that, it does not know the commit index. Reads wait at most a tick for the previous round.
     """
-    if core.reads.can_begin and core.has_committed_in_term:
-        core.reads.begin(core.commit)
-        leadership.ask_voters(core)
+    if core.reads.can_start_round and core.has_committed_in_term:
+        core.reads.start_round(core.commit)
+        leadership.send_heartbeat_to_voters(core)
         _confirm(core)  # a single voter is a majority by itself
 
 
@@ -55,9 +57,9 @@ def _confirm(core: RaftCore) -> None:
     into a majority. The current membership's majority shares a voter with each majority of the membership in which the
     round started, or a committed change in between proves that no other node led.
     """
-    if not core.reads.is_under_way:
+    if not core.reads.has_open_rounds:
         return
-    for confirmed in core.reads.confirm(lambda number: _is_confirmed(core, number)):
+    for confirmed in core.reads.take_confirmed(lambda number: _is_confirmed(core, number)):
         for read in confirmed.reads:
             if read.node_id == core.node_id:
                 core.outcomes.append(ReadConfirmed(read.request, confirmed.commit))
@@ -69,7 +71,7 @@ def _is_confirmed(core: RaftCore, number: int) -> bool:
     confirming_nodes = [
         node_id
         for node_id, peer in core.peers.items()
-        if peer.acked_round >= number and core.counts(node_id, peer.directory_id)
+        if peer.acked_round >= number and core.counts_towards_quorum(node_id, peer.directory_id)
     ]
     return rules.is_read_confirmed([core.node_id, *confirming_nodes], core.membership.voters)
 
@@ -79,29 +81,29 @@ def tick(core: RaftCore) -> None:
     if core.role is Role.LEADER:
         core.reads.tick()
     else:
-        _reject_reads(core, core.forwarded.tick())
+        _reject_reads(core, core.forwarded_reads.tick())
 
 
 def on_leader_unreachable(core: RaftCore) -> None:
     """Reject all forwarded reads: the leader is unreachable, so their requests or responses are lost."""
-    _reject_reads(core, core.forwarded.drain())
+    _reject_reads(core, core.forwarded_reads.drain())
 
 
 def _reject_reads(core: RaftCore, contexts: Iterable[int]) -> None:
     for context in contexts:
-        core.refuse(context, Refusal.NOT_LEADER)
+        core.reject(context, RejectionReason.NOT_LEADER)
 
 
 def on_read_request(core: RaftCore, message: ReadRequest) -> None:
     if core.role is not Role.LEADER or len(core.reads) >= core.config.reads_pending_max:
         core.reply(message, ReadAck, request=message.request, index=0, is_rejected=True)
     else:
-        core.reads.add(Read(message.source, message.request))
+        core.reads.add(PendingRead(message.source, message.request))
 
 
 def on_read_ack(core: RaftCore, message: ReadAck) -> None:
-    for context in core.forwarded.answered(message.request):
+    for context in core.forwarded_reads.take_request(message.request):
         if message.is_rejected:
-            core.refuse(context, Refusal.NOT_LEADER)
+            core.reject(context, RejectionReason.NOT_LEADER)
         else:
             core.outcomes.append(ReadConfirmed(context, message.index))

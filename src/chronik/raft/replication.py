@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.raft import rules, snapshots
 from chronik.raft.core import RaftCore
-from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.events import Accepted, Propose, Refusal
-from chronik.raft.membership import NOBODY
+from chronik.raft.entries import EntryKind, RaftEntry
+from chronik.raft.events import Propose, RejectionReason, RequestAccepted
+from chronik.raft.membership import NO_NODE
 from chronik.raft.messages import Append, AppendAck, Heartbeat, HeartbeatAck
-from chronik.raft.progress import Mode, Progress
+from chronik.raft.progress import PeerProgress, ProgressState
 from chronik.raft.roles import Role
 
 # ------------------------------------------------------------------------------------------------------- the leader
@@ -19,23 +19,24 @@ def propose(core: RaftCore, event: Propose) -> None:
     size = sum(len(command) for command in event.commands)
     pending = max(core.uncommitted_bytes, core.log.unstable_bytes)  # waiting for a majority, or for the local disk
     if core.role is not Role.LEADER:
-        core.refuse(event.context, Refusal.NOT_LEADER)
-    elif core.transferee != NOBODY:
-        core.refuse(event.context, Refusal.HANDING_OVER)
+        core.reject(event.context, RejectionReason.NOT_LEADER)
+    elif core.transferee != NO_NODE:
+        core.reject(event.context, RejectionReason.TRANSFER_IN_PROGRESS)
     elif not event.commands or size > core.config.uncommitted_bytes_max or _is_too_large(core, event):
-        core.refuse(event.context, Refusal.TOO_LARGE if event.commands else Refusal.BAD_CHANGE)
+        core.reject(event.context, RejectionReason.TOO_LARGE if event.commands else RejectionReason.INVALID_CHANGE)
     elif pending and pending + size > core.config.uncommitted_bytes_max:
-        core.refuse(event.context, Refusal.OVERLOADED)
+        core.reject(event.context, RejectionReason.OVERLOADED)
     else:
         first = core.log.last_index + 1
         entries = [
-            Entry(index, core.term, EntryKind.COMMAND, command) for index, command in enumerate(event.commands, first)
+            RaftEntry(index, core.term, EntryKind.COMMAND, command)
+            for index, command in enumerate(event.commands, first)
         ]
         core.append_to_log(entries)
         size = sum(entry.size_bytes for entry in entries)
         core.uncommitted.append((core.log.last_index, size))
         core.uncommitted_bytes += size
-        core.outcomes.append(Accepted(event.context, core.term, first))
+        core.outcomes.append(RequestAccepted(event.context, core.term, first))
 
 
 def _is_too_large(core: RaftCore, event: Propose) -> bool:
@@ -49,18 +50,18 @@ def send_pending(core: RaftCore) -> None:
             pass  # limited by the peer's window
 
 
-def _send_append(core: RaftCore, node_id: int, peer: Progress) -> bool:
+def _send_append(core: RaftCore, node_id: int, peer: PeerProgress) -> bool:
     """Send an Append if one is due and the window allows it; return whether one was sent."""
     if peer.is_paused:
         return False
-    if peer.next > core.log.last_index and peer.commit_sent >= core.commit and not peer.is_check_due:
+    if peer.next_index > core.log.last_index and peer.commit_sent >= core.commit and not peer.is_append_due:
         return False
-    previous_index = peer.next - 1
-    previous_term = core.log.term(previous_index)
+    previous_index = peer.next_index - 1
+    previous_term = core.log.term_at(previous_index)
     if previous_term is None:
-        snapshots.begin(core, node_id, peer)
+        snapshots.start_transfer(core, node_id, peer)
         return False
-    entries = tuple(core.log.entries(peer.next, core.log.last_index + 1, core.config.append_bytes_max))
+    entries = tuple(core.log.entries(peer.next_index, core.log.last_index + 1, core.config.append_bytes_max))
     core.send(
         Append,
         node_id,
@@ -70,21 +71,23 @@ def _send_append(core: RaftCore, node_id: int, peer: Progress) -> bool:
         commit=core.commit,
     )
     peer.commit_sent = core.commit
-    peer.sent(previous_index + len(entries), len(entries), sum(entry.size_bytes for entry in entries))
+    peer.on_append_sent(previous_index + len(entries), len(entries), sum(entry.size_bytes for entry in entries))
     return True
 
 
 def on_append_ack(core: RaftCore, message: AppendAck) -> None:
     peer = core.peers.get(message.source)
-    if peer is None or not peer.is_on(message.source_directory):
+    if peer is None or not peer.matches_directory(message.source_directory):
         return
     if message.is_rejected:
         # Skip all entries whose term is higher than the hint's: the peer has none of them.
-        last_common = core.log.last_index_not_above(message.hint_index, message.hint_term)
-        peer.rejected(message.rejected_index, last_common + 1)
+        last_common = core.log.last_index_with_term_up_to(message.hint_index, message.hint_term)
+        peer.on_append_rejected(message.rejected_index, last_common + 1)
         return
-    invariant(message.match_index <= core.log.last_index, f"Raft: {message.source} acknowledges entries never sent")
-    if peer.accepted(message.match_index):
+    check_invariant(
+        message.match_index <= core.log.last_index, f"Raft: {message.source} acknowledges entries never sent"
+    )
+    if peer.on_append_accepted(message.match_index):
         advance_commit(core)
 
 
@@ -93,30 +96,30 @@ def advance_commit(core: RaftCore) -> None:
 
     Called after a peer's acknowledgement, after a local write, and after a membership change.
     """
-    invariant(core.role is Role.LEADER, "Raft: only a leader advances the commit index by counting replicas")
+    check_invariant(core.role is Role.LEADER, "Raft: only a leader advances the commit index by counting replicas")
     index = rules.quorum_index([_match_index(core, voter) for voter in core.membership.voters])
-    if index > core.commit and rules.may_commit(core.log.term(index), core.term):
+    if index > core.commit and rules.can_commit(core.log.term_at(index), core.term):
         core.commit_through(index)
 
 
 def _match_index(core: RaftCore, voter: int) -> int:
     if voter == core.node_id:
-        return rules.own_match(core.log.durable_index, core.log.last_index)
+        return rules.leader_match_index(core.log.durable_index, core.log.last_index)
     peer = core.peers[voter]
-    return peer.match if core.counts(voter, peer.directory_id) else 0
+    return peer.match_index if core.counts_towards_quorum(voter, peer.directory_id) else 0
 
 
 def on_heartbeat_ack(core: RaftCore, message: HeartbeatAck) -> None:
     peer = core.peers.get(message.source)
-    if peer is not None and peer.is_on(message.source_directory):
+    if peer is not None and peer.matches_directory(message.source_directory):
         peer.acked_round = max(peer.acked_round, message.round)
-        peer.answered_heartbeat(core.log.last_index)
+        peer.on_heartbeat_ack(core.log.last_index)
 
 
 def on_peer_unreachable(core: RaftCore, node_id: int) -> None:
     """Return to probing a peer that the transport cannot reach, so that messages do not pile up."""
     peer = core.peers.get(node_id)
-    if peer is not None and peer.mode is Mode.REPLICATE:
+    if peer is not None and peer.state is ProgressState.REPLICATE:
         peer.probe()
 
 
@@ -128,14 +131,16 @@ def on_append(core: RaftCore, message: Append) -> None:
         # An outdated message: committed entries match the leader's log by definition.
         core.reply(message, AppendAck, match_index=core.commit)
         return
-    if not rules.holds_previous(core.log.term(message.previous_index), message.previous_term):
+    if not rules.matches_previous_entry(core.log.term_at(message.previous_index), message.previous_term):
         _reject(core, message)
         return
     entries = message.entries
-    matching_count = rules.first_conflict([core.log.term(entry.index) for entry in entries], entries)
+    matching_count = rules.count_matching_entries([core.log.term_at(entry.index) for entry in entries], entries)
     if matching_count < len(entries):
         first = entries[matching_count].index
-        invariant(first > core.commit, f"Raft: entry {first} conflicts with committed entries up to {core.commit}")
+        check_invariant(
+            first > core.commit, f"Raft: entry {first} conflicts with committed entries up to {core.commit}"
+        )
         core.append_to_log(entries[matching_count:])
     last_matching = message.previous_index + len(entries)
     core.commit_through(rules.follower_commit(message.commit, last_matching))
@@ -147,7 +152,7 @@ def _reject(core: RaftCore, message: Append) -> None:
 
     Entries with a term higher than the leader's previous term cannot match, because terms never decrease in a log.
     """
-    hint_index = core.log.last_index_not_above(message.previous_index, message.previous_term)
+    hint_index = core.log.last_index_with_term_up_to(message.previous_index, message.previous_term)
     core.reply(
         message,
         AppendAck,
@@ -155,7 +160,7 @@ def _reject(core: RaftCore, message: Append) -> None:
         is_rejected=True,
         rejected_index=message.previous_index,
         hint_index=hint_index,
-        hint_term=core.log.term(hint_index) or 0,
+        hint_term=core.log.term_at(hint_index) or 0,
     )
 
 

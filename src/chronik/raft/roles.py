@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.errors import InvariantBroken
+from chronik.errors import InvariantError
 
 
 class Role(StrEnum):
@@ -44,7 +44,7 @@ HISTORY_LENGTH_MAX: Final = 32
 """Number of role transitions kept for the report of an illegal one."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class RoleTransition(msgspec.Struct, frozen=True):
     """A transition of a node's Raft role."""
 
     term: int
@@ -56,24 +56,24 @@ class Step(msgspec.Struct, frozen=True):
         return f"term {self.term}: {self.source} -> {self.target} ({self.reason})"
 
 
-class IllegalStep(InvariantBroken):
+class IllegalRoleTransition(InvariantError):
     """A node attempted a role transition that is not in the table; the message contains its recent transitions."""
 
 
-class Career:
+class RoleHistory:
     """A node's current Raft role and its recent transitions."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self.role = Role.FOLLOWER
-        self.history: deque[Step] = deque(maxlen=HISTORY_LENGTH_MAX)
+        self.history: deque[RoleTransition] = deque(maxlen=HISTORY_LENGTH_MAX)
 
-    def move(self, target: Role, term: int, reason: str) -> Step:
+    def transition_to(self, target: Role, term: int, reason: str) -> RoleTransition:
         """Record the transition to another role and return it. Raise IllegalRoleTransition if it is not legal."""
-        step = Step(term, self.role, target, reason)
+        step = RoleTransition(term, self.role, target, reason)
         if (self.role, target) not in TRANSITIONS:
             previous = "; ".join(str(each) for each in self.history) or "none"
-            raise IllegalStep(
+            raise IllegalRoleTransition(
                 f"Raft node {self._node_id}: illegal role transition {step}; previous transitions: {previous}"
             )
         self.history.append(step)
@@ -81,7 +81,7 @@ class Career:
         return step
 
 
-def mermaid() -> str:
+def format_mermaid() -> str:
     """Return the transition table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> follower"]
     names = {Role.PRE_CANDIDATE: "pre_candidate"}  # Mermaid does not allow a dash in a state name

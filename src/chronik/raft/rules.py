@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 
-from chronik.raft.entries import Entry
-from chronik.raft.membership import NOBODY, UNBOUND, Member
+from chronik.raft.entries import RaftEntry
+from chronik.raft.membership import NO_NODE, UNBOUND_DIRECTORY, RaftMember
 
 
-class Promise(Enum):
+class Durability(Enum):
     """The state that must be durable before a message may be sent."""
 
     NOTHING = 0
@@ -36,17 +36,17 @@ def is_stale(message_term: int, current_term: int) -> bool:
     return message_term < current_term
 
 
-def may_vote_for(vote: int, candidate: int) -> bool:
+def can_vote_for(vote: int, candidate: int) -> bool:
     """Return whether a node that voted for `vote` may vote for `candidate` in the same term (§5.2).
 
     A repeated vote for the same candidate is allowed, because the first response may be lost.
     """
-    return vote in (NOBODY, candidate)
+    return vote in (NO_NODE, candidate)
 
 
 def vote_in_new_term(vote: int, term: int, new_term: int) -> int:
     """Return the vote after a term change: a vote is reset only together with its term (§5.2)."""
-    return vote if new_term == term else NOBODY
+    return vote if new_term == term else NO_NODE
 
 
 def is_up_to_date(last_term: int, last_index: int, own_last_term: int, own_last_index: int) -> bool:
@@ -54,29 +54,29 @@ def is_up_to_date(last_term: int, last_index: int, own_last_term: int, own_last_
     return (last_term, last_index) >= (own_last_term, own_last_index)
 
 
-def is_leased(is_leader: bool, leader: int, elapsed_ticks: int, election_ticks: int) -> bool:
+def is_lease_valid(is_leader: bool, leader: int, elapsed_ticks: int, election_ticks: int) -> bool:
     """Return whether the leader lease is valid, so that the node ignores candidates (§6, thesis §4.2.3).
 
     The lease lasts for the minimum election timeout after a leader's message. It prevents a removed or partitioned node
     from deposing a working leader.
     """
-    return is_leader or (leader != NOBODY and elapsed_ticks < election_ticks)
+    return is_leader or (leader != NO_NODE and elapsed_ticks < election_ticks)
 
 
-def is_candidate_known_by_another_disk(
-    known: Member | None, directory_id: bytes, candidate_membership_index: int, own_membership_index: int
+def is_candidate_directory_mismatched(
+    known: RaftMember | None, directory_id: bytes, candidate_membership_index: int, own_membership_index: int
 ) -> bool:
     """Return whether a candidate's directory differs from the one in the membership, so that it gets no vote.
 
     A node with a replaced disk may campaign under its old id. A candidate that knows a newer membership is accepted,
     because an entry that has not arrived yet added it again.
     """
-    if known is None or known.directory_id in (UNBOUND, directory_id):
+    if known is None or known.directory_id in (UNBOUND_DIRECTORY, directory_id):
         return False
     return candidate_membership_index <= own_membership_index
 
 
-def counts(member: Member | None, directory_id: bytes, membership_index: int) -> bool:
+def counts_towards_quorum(member: RaftMember | None, directory_id: bytes, membership_index: int) -> bool:
     """Return whether a directory's votes and acknowledgements count towards a quorum.
 
     Only voters count, and only on the directory they are bound to. Before the first entry (membership index 0) no
@@ -84,22 +84,22 @@ def counts(member: Member | None, directory_id: bytes, membership_index: int) ->
     """
     if member is None or not member.is_voter:
         return False
-    if member.directory_id == UNBOUND:
+    if member.directory_id == UNBOUND_DIRECTORY:
         return membership_index == 0
     return member.directory_id == directory_id
 
 
-def may_campaign(own: Member | None, directory_id: bytes, membership_index: int) -> bool:
+def can_campaign(own: RaftMember | None, directory_id: bytes, membership_index: int) -> bool:
     """Return whether a node may campaign: only voters on the directory they are bound to (thesis §4.2.1).
 
     Learners, unknown nodes and nodes on another directory may not, because their votes for themselves do not count.
     """
-    return counts(own, directory_id, membership_index)
+    return counts_towards_quorum(own, directory_id, membership_index)
 
 
-def is_addressed_to(target_directory: bytes, directory_id: bytes) -> bool:
+def is_addressed_to_directory(target_directory: bytes, directory_id: bytes) -> bool:
     """Return whether a message is addressed to this directory, and not to one that the node had before."""
-    return target_directory in (UNBOUND, directory_id)
+    return target_directory in (UNBOUND_DIRECTORY, directory_id)
 
 
 # ------------------------------------------------------------------------------------------------ quorums and commit
@@ -119,12 +119,12 @@ def quorum_index(matches: Sequence[int]) -> int:
     return sorted(matches, reverse=True)[quorum_size(len(matches)) - 1]
 
 
-def may_commit(entry_term: int | None, current_term: int) -> bool:
+def can_commit(entry_term: int | None, current_term: int) -> bool:
     """Return whether a leader may commit an entry by counting replicas: only entries of its own term (§5.4.2)."""
     return entry_term == current_term
 
 
-def own_match(durable_index: int, last_index: int) -> int:
+def leader_match_index(durable_index: int, last_index: int) -> int:
     """Return the leader's own match index: it counts itself only for durable entries (thesis §10.2.1)."""
     return min(durable_index, last_index)
 
@@ -139,7 +139,7 @@ def heartbeat_commit(commit: int, match: int) -> int:
     return min(commit, match)
 
 
-def applicable_through(commit: int, durable_index: int) -> int:
+def max_applicable_index(commit: int, durable_index: int) -> int:
     """Return the highest index that may be applied: committed, and durable on the local disk.
 
     After a restart, the state machine must not be ahead of the local log that rebuilds it.
@@ -150,7 +150,7 @@ def applicable_through(commit: int, durable_index: int) -> int:
 # ------------------------------------------------------------------------------------------------------------ the log
 
 
-def holds_previous(own_term: int | None, previous_term: int) -> bool:
+def matches_previous_entry(own_term: int | None, previous_term: int) -> bool:
     """Return whether the local log matches at the previous entry of an Append (§5.3).
 
     By induction, the logs then match in all earlier entries.
@@ -158,7 +158,7 @@ def holds_previous(own_term: int | None, previous_term: int) -> bool:
     return own_term == previous_term
 
 
-def first_conflict(own_terms: Sequence[int | None], entries: Sequence[Entry]) -> int:
+def count_matching_entries(own_terms: Sequence[int | None], entries: Sequence[RaftEntry]) -> int:
     """Return how many leading entries of an Append the local log already has (§5.3).
 
     The rest replaces local entries. If the log has all of them, it must not be truncated, because the message may be a
@@ -175,21 +175,21 @@ def is_snapshot_needed(snapshot_index: int, commit: int, own_term: int | None, s
     return snapshot_index > commit and own_term != snapshot_term
 
 
-def is_whole(size_bytes: int, checksum: int, expected_size_bytes: int, expected_checksum: int) -> bool:
+def is_snapshot_complete(size_bytes: int, checksum: int, expected_size_bytes: int, expected_checksum: int) -> bool:
     return (size_bytes, checksum) == (expected_size_bytes, expected_checksum)
 
 
 # -------------------------------------------------------------------------------------------- durability of messages
 
 
-def waits_for(promise: Promise, term_is_durable: bool, log_is_durable: bool) -> bool:
+def must_wait_for_disk(promise: Durability, term_is_durable: bool, log_is_durable: bool) -> bool:
     """Return whether a message must be held back until the state that it depends on is durable."""
-    if promise is Promise.NOTHING:
+    if promise is Durability.NOTHING:
         return False
-    return not term_is_durable or (promise is Promise.LOG and not log_is_durable)
+    return not term_is_durable or (promise is Durability.LOG and not log_is_durable)
 
 
-def survives_term(message_term: int, new_term: int) -> bool:
+def is_valid_in_term(message_term: int, new_term: int) -> bool:
     """Return whether a held-back message is still valid after a term change.
 
     The entries that it acknowledges may have been replaced before they were written, but the old leader would count
@@ -198,7 +198,7 @@ def survives_term(message_term: int, new_term: int) -> bool:
     return message_term >= new_term
 
 
-def vote_counts_for_itself(durable_term: int, durable_vote: int, term: int, node_id: int) -> bool:
+def is_own_vote_durable(durable_term: int, durable_vote: int, term: int, node_id: int) -> bool:
     """Return whether a candidate's own vote counts: only when it is durable, like any other vote."""
     return (durable_term, durable_vote) == (term, node_id)
 
@@ -206,7 +206,7 @@ def vote_counts_for_itself(durable_term: int, durable_vote: int, term: int, node
 # ------------------------------------------------------------------------------ reads, leadership transfer, membership
 
 
-def may_serve_reads(term_at_commit: int | None, current_term: int) -> bool:
+def can_serve_reads(term_at_commit: int | None, current_term: int) -> bool:
     """Return whether a leader may serve reads: only after it has committed an entry of its own term (§8)."""
     return term_at_commit == current_term
 
@@ -216,12 +216,12 @@ def is_read_confirmed(confirming: Iterable[int], voters: Collection[int]) -> boo
     return has_quorum(confirming, voters)
 
 
-def may_take_over(match: int, last_index: int) -> bool:
+def is_transfer_target_caught_up(match: int, last_index: int) -> bool:
     """Return whether the target of a leadership transfer has the whole log and can be elected (thesis §3.10)."""
     return match == last_index
 
 
-def may_change_membership(membership_index: int, commit: int, term_at_commit: int | None, current_term: int) -> bool:
+def can_change_membership(membership_index: int, commit: int, term_at_commit: int | None, current_term: int) -> bool:
     """Return whether the leader may change the membership (thesis §4.1 and its correction).
 
     Only one change may be uncommitted, and the leader must have committed an entry of its own term.

@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from chronik.broker.replica import Replica
-from chronik.broker.replicas import Replicas
+from chronik.broker.replica_manager import ReplicaManager
 from chronik.metadata.commands.partitions import OffsetCheckpoint, UpdatePartitionOffset
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import KafkaError
@@ -26,7 +26,9 @@ CHECKPOINTS_PER_COMMAND_MAX: Final = 1000
 class OffsetCheckpoints:
     """A job that proposes checkpoints for the partitions that this node leads."""
 
-    def __init__(self, store: MetadataStore, replicas: Replicas, interval_seconds: float = CHECKPOINT_SECONDS) -> None:
+    def __init__(
+        self, store: MetadataStore, replicas: ReplicaManager, interval_seconds: float = CHECKPOINT_SECONDS
+    ) -> None:
         self._store = store
         self._replicas = replicas
         self._interval_seconds = interval_seconds
@@ -35,7 +37,7 @@ class OffsetCheckpoints:
         while True:
             await asyncio.sleep(self._interval_seconds)
             checkpoints: list[OffsetCheckpoint] = []
-            for batch in self._replicas.in_pieces():
+            for batch in self._replicas.iter_chunks():
                 checkpoints += [
                     checkpoint for replica in batch if (checkpoint := self._checkpoint(replica)) is not None
                 ]
@@ -48,9 +50,9 @@ class OffsetCheckpoints:
                     logger.info("offset checkpoint failed: %s; retrying at the next interval", error)
 
     def _checkpoint(self, replica: Replica) -> OffsetCheckpoint | None:
-        log = replica.opened_log
-        topic = self._store.image.held_topics.get(replica.topic_id)
-        if log is None or topic is None or not replica.leads or log.is_lost:
+        log = replica.log_if_open
+        topic = self._store.image.all_topics_by_id.get(replica.topic_id)
+        if log is None or topic is None or not replica.is_leader or log.has_lost_all_records:
             return None
         stored = topic.partitions[replica.index]
         start = min(log.log_start_offset, replica.high_watermark)

@@ -16,13 +16,13 @@ from chronik.protocol.errors import ErrorCode
 NO_SESSION: Final = 0
 NO_EPOCH: Final = -1
 UNKNOWN: Final = -1
-NOTHING: Final = memoryview(b"")
+NO_RECORDS: Final = memoryview(b"")
 
-Key = tuple[bytes, int]
+PartitionId = tuple[bytes, int]
 """Topic id and partition index."""
 
 
-class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class FollowerPosition(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A follower's position in a partition: records before `offset` are durable; `last_epoch` wrote the last one."""
 
     topic_id: bytes
@@ -34,20 +34,20 @@ class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
     log_start_offset: int
 
 
-class FollowerFetch(msgspec.Struct, frozen=True, array_like=True):
+class FollowerFetchRequest(msgspec.Struct, frozen=True, array_like=True):
     """A fetch request: `positions` are all followed partitions at the start of a session, later the changed ones."""
 
     broker_epoch: int
     session_id: int
-    turn: int
+    session_epoch: int
     """Number of the fetch within its session, which detects lost requests."""
-    positions: tuple[Position, ...]
-    forgotten: tuple[Key, ...] = ()
+    positions: tuple[FollowerPosition, ...]
+    forgotten: tuple[PartitionId, ...] = ()
     max_wait_ms: int = 0
     max_bytes: int = 0
 
 
-class Portion(msgspec.Struct, frozen=True, array_like=True):
+class PartitionChunk(msgspec.Struct, frozen=True, array_like=True):
     """A leader's response for one partition.
 
     If `diverging_end` >= 0, the logs diverge: the leader's `diverging_epoch` ends there, and the follower must truncate
@@ -65,32 +65,32 @@ class Portion(msgspec.Struct, frozen=True, array_like=True):
     diverging_end: int = UNKNOWN
 
 
-class LeaderAnswer(msgspec.Struct, frozen=True, array_like=True):
+class FollowerFetchResponse(msgspec.Struct, frozen=True, array_like=True):
     """A fetch response. Session id 0 means that the session is unknown, and the follower must start a new one."""
 
     session_id: int
-    portions: tuple[Portion, ...] = ()
+    chunks: tuple[PartitionChunk, ...] = ()
 
 
-class Wake(msgspec.Struct, frozen=True, array_like=True):
+class WakeRequest(msgspec.Struct, frozen=True, array_like=True):
     """A request to complete the follower's pending fetch immediately."""
 
     session_id: int
 
 
-class Woken(msgspec.Struct, frozen=True, array_like=True):
+class WakeResponse(msgspec.Struct, frozen=True, array_like=True):
     """The response to a Wake."""
 
 
-class FetchCall(TypedCall[FollowerFetch, LeaderAnswer]):
+class FetchCall(TypedCall[FollowerFetchRequest, FollowerFetchResponse]):
     """The fetch call. Records follow the encoded response in the same order, so that they are never copied."""
 
-    def pack(self, answer: LeaderAnswer) -> Sequence[Buffer]:
-        header = _encoder.encode(_ResponseHeader(answer.session_id, tuple(map(_split_records, answer.portions))))
-        records = [portion.records for portion in answer.portions if portion.records]
+    def encode_response(self, answer: FollowerFetchResponse) -> Sequence[Buffer]:
+        header = _encoder.encode(_ResponseHeader(answer.session_id, tuple(map(_split_records, answer.chunks))))
+        records = [portion.records for portion in answer.chunks if portion.records]
         return [_SIZE.pack(len(header)), header, *records]
 
-    def unpack(self, payload: memoryview) -> LeaderAnswer:
+    def decode_response(self, payload: memoryview) -> FollowerFetchResponse:
         """Decode a response. Raise msgspec.DecodeError if it is malformed."""
         position = _SIZE.size + int.from_bytes(payload[: _SIZE.size], "big")
         header = _decoder.decode(payload[_SIZE.size : position])
@@ -102,23 +102,23 @@ class FetchCall(TypedCall[FollowerFetch, LeaderAnswer]):
             portions.append(portion)
         if position != len(payload):
             raise msgspec.DecodeError(f"fetch response has {len(payload)} bytes, expected {position}")
-        return LeaderAnswer(header.session_id, tuple(portions))
+        return FollowerFetchResponse(header.session_id, tuple(portions))
 
 
 class _ResponseHeader(msgspec.Struct, frozen=True, array_like=True):
     session_id: int
-    portions: tuple[tuple[Portion, int], ...]
+    portions: tuple[tuple[PartitionChunk, int], ...]
     """Chunks without their records, and the size of each chunk's records in bytes."""
 
 
-def _split_records(portion: Portion) -> tuple[Portion, int]:
+def _split_records(portion: PartitionChunk) -> tuple[PartitionChunk, int]:
     size = len(portion.records)
-    return (msgspec.structs.replace(portion, records=NOTHING) if size else portion), size
+    return (msgspec.structs.replace(portion, records=NO_RECORDS) if size else portion), size
 
 
 _SIZE: Final = struct.Struct(">I")
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_ResponseHeader)
 
-FETCH: Final = FetchCall(CallKind.FETCH, FollowerFetch, LeaderAnswer)
-WAKE: Final = TypedCall(CallKind.WAKE, Wake, Woken)
+FETCH: Final = FetchCall(CallKind.FETCH, FollowerFetchRequest, FollowerFetchResponse)
+WAKE: Final = TypedCall(CallKind.WAKE, WakeRequest, WakeResponse)

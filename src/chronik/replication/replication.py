@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from chronik.broker.replicas import Replicas
+from chronik.broker.replica_manager import ReplicaManager
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.stores.store import MetadataStore
 from chronik.peers.calls import PeerCalls
 from chronik.replication.checkpoints import OffsetCheckpoints
-from chronik.replication.following import Following
-from chronik.replication.isr_keeper import IsrKeeper
+from chronik.replication.fetch_server import FollowerFetchServer
+from chronik.replication.fetcher import ReplicaFetchers
+from chronik.replication.isr_manager import IsrManager
 from chronik.replication.messages import FETCH, WAKE
-from chronik.replication.serving import ReplicaServer
 from chronik.replication.throttle import ReplicationThrottle
 
 
@@ -24,20 +24,20 @@ class Replication:
         self,
         node_id: int,
         store: MetadataStore,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         configs: ConfigResolver,
         calls: PeerCalls,
         clock: Clock,
         broker_epoch: Callable[[], int],
     ) -> None:
-        self._keeper = IsrKeeper(node_id, store, replicas, configs, clock, broker_epoch)
+        self._isr_manager = IsrManager(node_id, store, replicas, configs, clock, broker_epoch)
         leader_throttle = ReplicationThrottle("leader", node_id, store, configs, clock)
-        server = ReplicaServer(store, replicas, clock, self._keeper.progressed, leader_throttle)
+        server = FollowerFetchServer(store, replicas, clock, self._isr_manager.on_follower_progress, leader_throttle)
         FETCH.serve(calls, server.fetch)
         WAKE.serve(calls, server.wake)
         follower_throttle = ReplicationThrottle("follower", node_id, store, configs, clock)
-        self._following = Following(node_id, replicas, calls, clock, broker_epoch, follower_throttle)
+        self._following = ReplicaFetchers(node_id, replicas, calls, clock, broker_epoch, follower_throttle)
         self._checkpoints = OffsetCheckpoints(store, replicas)
 
     def jobs(self) -> list[Callable[[], Awaitable[None]]]:
-        return [self._following.run, self._keeper.run, self._checkpoints.run]
+        return [self._following.run, self._isr_manager.run, self._checkpoints.run]

@@ -11,13 +11,13 @@ from typing import Final
 
 from chronik.broker.replica import Replica
 from chronik.clock import Clock
-from chronik.configs.checks import LONG_MAX
 from chronik.configs.resolver import ConfigResolver
+from chronik.configs.validators import LONG_MAX
 from chronik.metadata.stores.store import MetadataStore
 
 EVERY_REPLICA: Final = "*"
 
-LOOK_AGAIN_SECONDS: Final = 1.0
+RECHECK_SECONDS: Final = 1.0
 """Maximum delay before a throttled partition is checked again, because the rate may change (Kafka also uses 1 s)."""
 
 
@@ -40,9 +40,9 @@ class ReplicationThrottle:
         rate = self._configs.broker_int(self._rate_key)
         if rate >= LONG_MAX or not self._is_throttled(replica, follower):
             return 0.0
-        return min(self._owed_seconds(rate), LOOK_AGAIN_SECONDS)
+        return min(self._owed_seconds(rate), RECHECK_SECONDS)
 
-    def copied(self, replica: Replica, follower: int, size: int) -> None:
+    def record_copied(self, replica: Replica, follower: int, size: int) -> None:
         rate = self._configs.broker_int(self._rate_key)
         if rate < LONG_MAX and self._is_throttled(replica, follower):
             self._free_at = self._clock.monotonic() + self._owed_seconds(rate) + size / self._rate
@@ -56,7 +56,7 @@ class ReplicationThrottle:
         return owed_seconds
 
     def _is_throttled(self, replica: Replica, follower: int) -> bool:
-        topic = self._store.image.held_topics.get(replica.topic_id)
+        topic = self._store.image.all_topics_by_id.get(replica.topic_id)
         if topic is None or follower in topic.partitions[replica.index].isr:
             return False
         listed = _listed_replicas(topic.configs, self._replicas_key)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from chronik.metadata.records import Acl
-from chronik.protocol.permissions import Operation
-from chronik.security.acls import EVERYONE, WILDCARD, PatternType, Permission, verdict
+from chronik.protocol.permissions import AclOperation
+from chronik.security.acls import ALL_USERS, WILDCARD, AclPermission, PatternType, acl_permission
 
-Rules = dict[str, dict[Acl, None]]
+AclsByPrincipal = dict[str, dict[Acl, None]]
 """The ACLs of one resource pattern by principal."""
 
 
@@ -17,7 +17,7 @@ class AclIndex:
     """An in-memory index of ACLs that decides whether an operation is authorized."""
 
     def __init__(self) -> None:
-        self._patterns: dict[tuple[int, int, str], Rules] = {}
+        self._patterns: dict[tuple[int, int, str], AclsByPrincipal] = {}
         """ACLs by resource type, pattern type and name."""
         self._prefix_lengths: dict[int, Counter[int]] = {}
         """Number of prefixed patterns of each length by resource type: a lookup tries only these prefixes of a name."""
@@ -48,7 +48,7 @@ class AclIndex:
                 if not lengths[len(acl.name)]:
                     del lengths[len(acl.name)]
 
-    def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> Permission | None:
+    def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> AclPermission | None:
         """Return the permission for an operation on a resource, or None if no ACL applies to the resource.
 
         If ACLs apply to the resource but none to the principal, the result is DENY.
@@ -56,37 +56,37 @@ class AclIndex:
         is_allowed = has_acl = False
         for rules in self._matching_rules(resource_type, name):
             has_acl = True
-            for name_of_principal in (principal, EVERYONE):
+            for name_of_principal in (principal, ALL_USERS):
                 for acl in rules.get(name_of_principal, ()):
-                    permission = verdict(acl, host, operation)
-                    if permission == Permission.DENY:
-                        return Permission.DENY
-                    is_allowed = is_allowed or permission == Permission.ALLOW
+                    permission = acl_permission(acl, host, operation)
+                    if permission == AclPermission.DENY:
+                        return AclPermission.DENY
+                    is_allowed = is_allowed or permission == AclPermission.ALLOW
         if not has_acl:
             return None
-        return Permission.ALLOW if is_allowed else Permission.DENY
+        return AclPermission.ALLOW if is_allowed else AclPermission.DENY
 
-    def allows_one(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+    def allows_any_resource(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         """Return whether the operation may be allowed on some resource of the type (KIP-679).
 
         Only ACLs for this very operation or for ALL are considered.
         """
         allowed: list[Acl] = []
         denied: set[tuple[int, str]] = set()
-        for name_of_principal in (principal, EVERYONE):
+        for name_of_principal in (principal, ALL_USERS):
             for acl in self._by_principal.get((resource_type, name_of_principal), ()):
-                if acl.operation not in (Operation.ALL, operation):
+                if acl.operation not in (AclOperation.ALL, operation):
                     continue  # as in Kafka, implied operations do not count here
-                permission = verdict(acl, host, operation)
-                if permission == Permission.DENY:
+                permission = acl_permission(acl, host, operation)
+                if permission == AclPermission.DENY:
                     denied.add((acl.pattern_type, acl.name))
-                elif permission == Permission.ALLOW:
+                elif permission == AclPermission.ALLOW:
                     allowed.append(acl)
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False
         return any(not _is_dominated(acl, denied) for acl in allowed)
 
-    def _matching_rules(self, resource_type: int, name: str) -> Iterator[Rules]:
+    def _matching_rules(self, resource_type: int, name: str) -> Iterator[AclsByPrincipal]:
         """Yield the ACLs of all patterns that match the resource."""
         patterns = self._patterns
         for literal in (name, WILDCARD):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from chronik.addresses import normalized
+from chronik.ip_addresses import normalize_host
 from chronik.limits import ACL_NAME_CHARACTERS_MAX
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
-from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
+from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 
-ANY: Final = 1
+ANY_VALUE: Final = 1
 """Value of a filter field that matches anything. A name, principal or host is None in that case."""
 
 WILDCARD: Final = "*"
 """Literal name that matches every resource of a type; also every host."""
 
-EVERYONE: Final = "User:*"
+ALL_USERS: Final = "User:*"
 """Principal that matches every user."""
 
 
@@ -28,11 +28,11 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-MATCH: Final = 2
+MATCH_PATTERN: Final = 2
 """Pattern type of a filter that matches every ACL which applies to the named resource."""
 
 
-class Permission(IntEnum):
+class AclPermission(IntEnum):
     """The effect of an ACL, with Kafka's numbers."""
 
     DENY = 2
@@ -40,28 +40,28 @@ class Permission(IntEnum):
 
 
 _IMPLIED_BY: Final = {
-    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
-    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
+    AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
+    AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
 }
-ALLOWING: Final[dict[int, frozenset[int]]] = {
-    operation: frozenset({Operation.ALL, operation, *_IMPLIED_BY.get(operation, ())}) for operation in Operation
+ALLOWING_OPERATIONS: Final[dict[int, frozenset[int]]] = {
+    operation: frozenset({AclOperation.ALL, operation, *_IMPLIED_BY.get(operation, ())}) for operation in AclOperation
 }
 """Operations whose ALLOW rules also allow the given operation. DENY rules imply nothing."""
 
 
-def verdict(acl: Acl, host: str, operation: int) -> int | None:
+def acl_permission(acl: Acl, host: str, operation: int) -> int | None:
     """Return the permission of an ACL that applies to the resource and principal, for a client at the given address.
 
     None means that the ACL is for another host or operation. The address must be normalized.
     """
-    if acl.host != WILDCARD and normalized(acl.host) != host:
+    if acl.host != WILDCARD and normalize_host(acl.host) != host:
         return None
-    if acl.permission == Permission.DENY:
-        return acl.permission if acl.operation in (Operation.ALL, operation) else None
-    return acl.permission if acl.operation in ALLOWING[operation] else None
+    if acl.permission == AclPermission.DENY:
+        return acl.permission if acl.operation in (AclOperation.ALL, operation) else None
+    return acl.permission if acl.operation in ALLOWING_OPERATIONS[operation] else None
 
 
-class Filter(NamedTuple):
+class AclFilterPattern(NamedTuple):
     """A filter of DescribeAcls or DeleteAcls."""
 
     resource_type: int
@@ -73,7 +73,7 @@ class Filter(NamedTuple):
     permission: int
 
     @property
-    def only(self) -> Acl | None:
+    def exact_acl(self) -> Acl | None:
         """Return the only ACL that the filter can match, or None if it has a wildcard field."""
         acl = Acl(
             self.resource_type,
@@ -84,48 +84,48 @@ class Filter(NamedTuple):
             self.operation,
             self.permission,
         )
-        return acl if fault_of(acl) is None else None
+        return acl if acl_error(acl) is None else None
 
     @property
-    def is_known(self) -> bool:
+    def is_valid(self) -> bool:
         """Return whether all enum values of the filter are known."""
         return (
-            (self.resource_type == ANY or self.resource_type in RESOURCE_TYPES)
-            and (self.pattern_type in (ANY, MATCH) or self.pattern_type in PATTERN_TYPES)
-            and (self.operation == ANY or self.operation in OPERATIONS)
-            and (self.permission == ANY or self.permission in PERMISSIONS)
+            (self.resource_type == ANY_VALUE or self.resource_type in RESOURCE_TYPES)
+            and (self.pattern_type in (ANY_VALUE, MATCH_PATTERN) or self.pattern_type in PATTERN_TYPES)
+            and (self.operation == ANY_VALUE or self.operation in OPERATIONS)
+            and (self.permission == ANY_VALUE or self.permission in PERMISSIONS)
         )
 
-    def finds(self, acl: Acl) -> bool:
+    def matches(self, acl: Acl) -> bool:
         """Return whether the filter matches the ACL."""
         return (
-            self.resource_type in (ANY, acl.resource_type)
-            and self.operation in (ANY, acl.operation)
-            and self.permission in (ANY, acl.permission)
+            self.resource_type in (ANY_VALUE, acl.resource_type)
+            and self.operation in (ANY_VALUE, acl.operation)
+            and self.permission in (ANY_VALUE, acl.permission)
             and (self.principal is None or self.principal == acl.principal)
             and (self.host is None or self.host == acl.host)
             and self._matches_pattern(acl)
         )
 
     def _matches_pattern(self, acl: Acl) -> bool:
-        if self.pattern_type not in (ANY, MATCH, acl.pattern_type):
+        if self.pattern_type not in (ANY_VALUE, MATCH_PATTERN, acl.pattern_type):
             return False
         if self.name is None or self.name == acl.name:
             return True
-        if self.pattern_type != MATCH:
+        if self.pattern_type != MATCH_PATTERN:
             return False
         if acl.pattern_type == PatternType.LITERAL:
             return acl.name == WILDCARD
         return self.name.startswith(acl.name)
 
 
-RESOURCE_TYPES: Final = frozenset(ResourceType)
-OPERATIONS: Final = frozenset(Operation)
+RESOURCE_TYPES: Final = frozenset(AclResourceType)
+OPERATIONS: Final = frozenset(AclOperation)
 PATTERN_TYPES: Final = frozenset(PatternType)
-PERMISSIONS: Final = frozenset(Permission)
+PERMISSIONS: Final = frozenset(AclPermission)
 
 
-def fault_of(acl: Acl) -> str | None:
+def acl_error(acl: Acl) -> str | None:
     """Return why an ACL is invalid, in the words of Kafka's controller, or None if it is valid."""
     numbers = {
         "resourceType": (acl.resource_type, RESOURCE_TYPES),
@@ -135,8 +135,8 @@ def fault_of(acl: Acl) -> str | None:
     }
     for name, (number, known) in numbers.items():
         if number not in known:
-            return f"Invalid {name} {'ANY' if number == ANY else number}"
-    if acl.resource_type == ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
+            return f"Invalid {name} {'ANY' if number == ANY_VALUE else number}"
+    if acl.resource_type == AclResourceType.CLUSTER and acl.name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not acl.name:
         return "Invalid empty resource name"

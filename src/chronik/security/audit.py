@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
-from chronik.exchange import Peer
-from chronik.logs import IS_JSON
-from chronik.protocol.permissions import Operation, ResourceType
-from chronik.shown import json_text, shortened
+from chronik.escaping import to_json_text, truncate_text
+from chronik.log_output import JSON_MESSAGE
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.request_reply import ConnectedClient
 
 logger = logging.getLogger("chronik.audit")
 
@@ -27,20 +27,24 @@ LIST_CHARACTERS_MAX: Final = 380
 """Characters of the list of changed objects; the remaining ones are counted."""
 
 _CLIENT_FIELDS: Final = '"principal": %s, "host": %s'
-REFUSED: Final = f'{{"event": "refused", {_CLIENT_FIELDS}, "api": %s, "operation": %s, "resource": %s, "name": %s}}'
-CHANGED: Final = f'{{"event": "changed", {_CLIENT_FIELDS}, "api": "API", "changed": %s, "more": %d, "failed": %d}}'
+DENIED_TEMPLATE: Final = (
+    f'{{"event": "refused", {_CLIENT_FIELDS}, "api": %s, "operation": %s, "resource": %s, "name": %s}}'
+)
+CHANGED_TEMPLATE: Final = (
+    f'{{"event": "changed", {_CLIENT_FIELDS}, "api": "API", "changed": %s, "more": %d, "failed": %d}}'
+)
 
-LOGIN_REFUSED: Final = f'{{"event": "login refused", {_CLIENT_FIELDS}, "api": %s}}'
+FAILED_LOGIN_TEMPLATE: Final = f'{{"event": "login refused", {_CLIENT_FIELDS}, "api": %s}}'
 
 
-def refused(peer: Peer, api: str, operation: Operation, resource: ResourceType, name: str) -> None:
+def log_denied(peer: ConnectedClient, api: str, operation: AclOperation, resource: AclResourceType, name: str) -> None:
     """Log that a request was denied because the principal lacks the permission."""
     if logger.isEnabledFor(logging.INFO):
-        fields = (str(peer.principal), peer.host, api, worded(operation), worded(resource), name)
-        logger.info(REFUSED, *map(_quote, fields), extra=IS_JSON)
+        fields = (str(peer.principal), peer.host, api, kafka_enum_name(operation), kafka_enum_name(resource), name)
+        logger.info(DENIED_TEMPLATE, *map(_quote, fields), extra=JSON_MESSAGE)
 
 
-def changed(peer: Peer, api: str, names: Sequence[str], count: int, failures: int) -> None:
+def log_changes(peer: ConnectedClient, api: str, names: Sequence[str], count: int, failures: int) -> None:
     """Log a request that changed objects: some of their names, how many there are, and how many changes failed."""
     if logger.isEnabledFor(logging.INFO):
         named: list[str] = []
@@ -53,20 +57,22 @@ def changed(peer: Peer, api: str, names: Sequence[str], count: int, failures: in
             named.append(shown)
         client = _quote(str(peer.principal)), _quote(peer.host)
         arguments = (*client, f"[{', '.join(named)}]", count - len(named), failures)
-        logger.info(CHANGED.replace("API", api), *arguments, extra=IS_JSON)
+        logger.info(CHANGED_TEMPLATE.replace("API", api), *arguments, extra=JSON_MESSAGE)
 
 
-def login_refused(peer: Peer, way: str) -> None:
+def log_failed_login(peer: ConnectedClient, api: str) -> None:
     """Log a failed login, such as a wrong password or an unknown user."""
     if logger.isEnabledFor(logging.INFO):
-        logger.info(LOGIN_REFUSED, _quote(str(peer.principal)), _quote(peer.host), _quote(way), extra=IS_JSON)
+        logger.info(
+            FAILED_LOGIN_TEMPLATE, _quote(str(peer.principal)), _quote(peer.host), _quote(api), extra=JSON_MESSAGE
+        )
 
 
-def worded(number: IntEnum) -> str:
+def kafka_enum_name(number: IntEnum) -> str:
     """Return an enum member's name as Kafka's tools write it, such as `DescribeConfigs`."""
     return "".join(map(str.capitalize, number.name.split("_")))
 
 
 def _quote(text: str) -> str:
-    shown = json_text(shortened(text, NAME_CHARACTERS_MAX))
-    return shown if len(shown) <= LIST_CHARACTERS_MAX else json_text(shortened(text, NAME_CHARACTERS_MAX // 4))
+    shown = to_json_text(truncate_text(text, NAME_CHARACTERS_MAX))
+    return shown if len(shown) <= LIST_CHARACTERS_MAX else to_json_text(truncate_text(text, NAME_CHARACTERS_MAX // 4))

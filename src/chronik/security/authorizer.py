@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from chronik.addresses import normalized
-from chronik.limits import DECISION_NAME_CHARACTERS_MAX, DECISIONS_KEPT_MAX
+from chronik.ip_addresses import normalize_host
+from chronik.limits import CACHED_DECISION_NAME_CHARACTERS_MAX, CACHED_DECISIONS_MAX
 from chronik.metadata.delta import Delta
 from chronik.principals import Principal
-from chronik.protocol.permissions import OPERATIONS_ON, Operation, ResourceType, bits_of
+from chronik.protocol.permissions import OPERATIONS_BY_RESOURCE_TYPE, AclOperation, AclResourceType, to_bit_field
 from chronik.security.acl_index import AclIndex
-from chronik.security.acls import Permission
+from chronik.security.acls import AclPermission
 
 _ANY_NAME: Final = "hardcode"
 """The resource name that Kafka checks when it asks whether an operation is allowed on any resource."""
@@ -32,10 +32,10 @@ class Authorizer:
         self._everyone_if_no_acl = everyone_if_no_acl
         self._index = AclIndex()
         self._decisions: dict[_DecisionKey, bool] = {}
-        self.watchers: dict[Any, None] = {}
+        self.delayed_fetches: dict[Any, None] = {}
         """Waiting requests to wake when ACLs change, because they may no longer be authorized."""
 
-    def follow(self, delta: Delta) -> None:
+    def apply_delta(self, delta: Delta) -> None:
         """Apply the ACL changes of a metadata delta."""
         if not delta.acls:
             return
@@ -45,55 +45,57 @@ class Authorizer:
             elif change.old is not None and change.new is None:
                 self._index.remove(change.old)
         self._decisions.clear()
-        for watcher in list(self.watchers):
+        for watcher in list(self.delayed_fetches):
             watcher.wake()
 
-    def allows(
-        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
+    def is_authorized(
+        self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> bool:
         """Return whether the principal may perform the operation on the resource."""
         key = (principal, host, operation << 4 | resource_type, name)
         decision_found = self._decisions.get(key)
         if decision_found is None:
             decision_found = self._decide(principal, host, operation, resource_type, name)
-            if len(name) <= DECISION_NAME_CHARACTERS_MAX:
+            if len(name) <= CACHED_DECISION_NAME_CHARACTERS_MAX:
                 self._cache(key, decision_found)
         return decision_found
 
-    def allows_one(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+    def is_authorized_for_any(
+        self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType
+    ) -> bool:
         """Return whether the principal may perform the operation on at least one resource of the type."""
         key = (principal, host, operation << 4 | resource_type, None)
         decision_found = self._decisions.get(key)
         if decision_found is None:
             decision_found = self._decide(
                 principal, host, operation, resource_type, _ANY_NAME
-            ) or self._index.allows_one(str(principal), normalized(host), operation, resource_type)
+            ) or self._index.allows_any_resource(str(principal), normalize_host(host), operation, resource_type)
             self._cache(key, decision_found)
         return decision_found
 
-    def operations(self, principal: Principal, host: str, resource_type: ResourceType, name: str) -> int:
+    def authorized_operations(self, principal: Principal, host: str, resource_type: AclResourceType, name: str) -> int:
         """Return the authorized operations on a resource as a bit field, as in Kafka's responses."""
-        return bits_of(
+        return to_bit_field(
             operation
-            for operation in OPERATIONS_ON[resource_type]
-            if self.allows(principal, host, operation, resource_type, name)
+            for operation in OPERATIONS_BY_RESOURCE_TYPE[resource_type]
+            if self.is_authorized(principal, host, operation, resource_type, name)
         )
 
     def _decide(
-        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
+        self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> bool:
         if principal in self._super_users:
             return True
-        permission = self._index.decide(str(principal), normalized(host), operation, resource_type, name)
-        return self._everyone_if_no_acl if permission is None else permission is Permission.ALLOW
+        permission = self._index.decide(str(principal), normalize_host(host), operation, resource_type, name)
+        return self._everyone_if_no_acl if permission is None else permission is AclPermission.ALLOW
 
     def _cache(self, key: _DecisionKey, decision: bool) -> None:
-        if len(self._decisions) >= DECISIONS_KEPT_MAX:
+        if len(self._decisions) >= CACHED_DECISIONS_MAX:
             self._decisions.clear()
         self._decisions[key] = decision
 
 
-def authorizer_of(broker_config: Callable[[str], str]) -> Authorizer | None:
+def create_authorizer(broker_config: Callable[[str], str]) -> Authorizer | None:
     """Return the authorizer that the (validated) broker configs define, or None."""
     if not broker_config("authorizer.class.name"):
         return None

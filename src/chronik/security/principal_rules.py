@@ -12,19 +12,19 @@ from functools import lru_cache
 from typing import Final
 
 from chronik.errors import ConfigError
-from chronik.patterns import PatternError
-from chronik.security.captures import Capturing
-from chronik.shown import shortened
+from chronik.escaping import truncate_text
+from chronik.linear_regex import PatternError
+from chronik.security.capturing_regex import CapturingPattern
 
-KEY: Final = "ssl.principal.mapping.rules"
-REMEMBERED_MAX: Final = 1000
+CONFIG_KEY: Final = "ssl.principal.mapping.rules"
+CACHED_NAMES_MAX: Final = 1000
 """Cached principal names: clients reconnect with the same certificates."""
 
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 _REFERENCE: Final = re.compile(r"\\(.)|\$([0-9]+)", re.DOTALL)
 
 
-class NoRuleApplies(Exception):
+class NoMatchingRule(Exception):
     """No rule matches the subject of a certificate."""
 
 
@@ -38,7 +38,7 @@ class PrincipalRules:
             ConfigError: The rules are invalid.
         """
         self._rules = list(_parse_rules(text))
-        self.name_of = lru_cache(maxsize=REMEMBERED_MAX)(self._name_of)
+        self.principal_name = lru_cache(maxsize=CACHED_NAMES_MAX)(self._name_of)
         """Function that returns the principal name of a certificate subject. Raises NoRuleApplies."""
 
     def _name_of(self, subject: str) -> str:
@@ -46,7 +46,7 @@ class PrincipalRules:
             name = subject if rule is None else rule.apply(subject)
             if name:
                 return name
-        raise NoRuleApplies(f"no rule in {KEY} matches the certificate subject {subject!r}")
+        raise NoMatchingRule(f"no rule in {CONFIG_KEY} matches the certificate subject {subject!r}")
 
 
 class _Rule:
@@ -54,7 +54,7 @@ class _Rule:
 
     def __init__(self, expression: str, replacement: str, case: str) -> None:
         """Raise PatternError if the pattern is invalid."""
-        self._pattern = Capturing(expression)
+        self._pattern = CapturingPattern(expression)
         self._replacement = replacement
         self._case = case
 
@@ -102,4 +102,4 @@ def _parse_rules(text: str) -> list[_Rule | None]:
 
 
 def _config_error(text: str, expected: str) -> ConfigError:
-    return ConfigError(f"broker: {KEY} = {shortened(repr(text), 200)}: expected {expected}")
+    return ConfigError(f"broker: {CONFIG_KEY} = {truncate_text(repr(text), 200)}: expected {expected}")

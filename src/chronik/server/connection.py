@@ -19,16 +19,24 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol, cast
 
-from chronik.addresses import network_of
-from chronik.errors import reason_of, unexpected
-from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Reply, Response, account_key
+from chronik.errors import exc_info_if_unexpected, root_cause
+from chronik.ip_addresses import client_network
 from chronik.limits import FRAME_RATE_BYTES_MIN, REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
+from chronik.request_reply import (
+    ConnectedClient,
+    Disconnect,
+    Dispatch,
+    Reply,
+    ResponseFrame,
+    UnsentByteCounter,
+    account_key,
+)
 from chronik.scheduler import Account, Scheduler, Work
-from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
+from chronik.server.connection_slots import ConnectionSlot
+from chronik.server.frames import READ_BUFFER_BYTES, FrameReader, InvalidFrameSize
 from chronik.server.listener_limits import ListenerLimits
-from chronik.server.places import Place
-from chronik.server.send_queue import has_hung_up
-from chronik.server.unread import UnreadResponses
+from chronik.server.socket_state import is_closed_by_peer
+from chronik.server.unread_responses import UnreadResponses
 
 logger = logging.getLogger("chronik.server")
 
@@ -36,45 +44,45 @@ logger = logging.getLogger("chronik.server")
 REQUESTS_WHILE_QUEUED_MAX: Final = 4
 """Queued requests at which a connection that waits for the scheduler stops reading from its socket."""
 
-FAREWELL_SECONDS: Final = 0.25
+CLOSE_DELAY_SECONDS: Final = 0.25
 """Delay between the last response, which rejects a client, and closing the connection."""
 
 
-class ConnectionOwner(Protocol):
+class ConnectionHost(Protocol):
     """The interface of a listener that its connections use."""
 
     dispatch: Dispatch
-    gated: Collection[str]
+    sasl_listeners: Collection[str]
     """Names of the listeners that require SASL authentication."""
     limits: ListenerLimits
     loop: asyncio.AbstractEventLoop
-    outbox: Outbox
+    unsent_bytes: UnsentByteCounter
     scheduler: Scheduler
 
     @property
     def connection_count(self) -> int: ...
 
-    def scratch(self) -> memoryview: ...
+    def read_buffer(self) -> memoryview: ...
 
-    def admit(self, connection: Connection) -> bool: ...
+    def admit(self, connection: ClientConnection) -> bool: ...
 
-    def release(self, connection: Connection) -> None: ...
+    def release(self, connection: ClientConnection) -> None: ...
 
-    def has_room(self, connection: Connection, count: int) -> bool:
+    def reserve_memory(self, connection: ClientConnection, count: int) -> bool:
         """Reserve `count` bytes for the connection's large requests, or return False and call `granted` later."""
 
 
-class Connection(asyncio.BufferedProtocol, Work):
+class ClientConnection(asyncio.BufferedProtocol, Work):
     """A client connection. As work of the scheduler, it handles its queued requests."""
 
-    def __init__(self, listener: ConnectionOwner, name: str, number: int) -> None:
+    def __init__(self, listener: ConnectionHost, name: str, number: int) -> None:
         """Create the connection of a client of the listener named `name`."""
         Work.__init__(self)
         self._listener = listener
         self._scheduler = listener.scheduler
         self._loop = listener.loop
         self._number = number
-        self._reader = FrameReader(listener.scratch(), listener.limits.frame_bytes)
+        self._reader = FrameReader(listener.read_buffer(), listener.limits.frame_bytes)
         self._queue: deque[bytearray] = deque()  # requests that wait to be handled
         self._replies: deque[Reply[Any]] = deque()  # pending replies in request order
         self._blocked: Reply[Any] | None = None  # the reply that must be sent before the next request is handled
@@ -86,12 +94,12 @@ class Connection(asyncio.BufferedProtocol, Work):
         self._held_bytes = 0  # bytes of large requests that are queued or not answered yet
         self._has_reserved_memory = False  # whether it has reserved memory for large requests
         self.last_active = self._loop.time()
-        self.frame_began: float | None = None  # when the client began to send a request that is incomplete
+        self.frame_started_at: float | None = None  # when the client began to send a request that is incomplete
         self._rate_sample = (0.0, 0)  # time and received bytes at the last measurement of the receive rate
-        self.place: Place | None = None
-        self.refusal = ""
+        self.slot: ConnectionSlot | None = None
+        self.rejection_reason = ""
         """Why the listener rejects the connection; empty if it does not."""
-        self.peer = Peer("?", 0, number, name, is_let_in=name not in listener.gated)
+        self.client = ConnectedClient("?", 0, number, name, is_authenticated=name not in listener.sasl_listeners)
         self._close_timer: asyncio.TimerHandle | None = None  # closes the connection after a timeout
         self._is_close_due = False  # whether the delay after the last response is over
         self._transport: asyncio.Transport
@@ -101,49 +109,49 @@ class Connection(asyncio.BufferedProtocol, Work):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._unread = UnreadResponses(self._transport, self._listener.outbox)
+        self._unread = UnreadResponses(self._transport, self._listener.unsent_bytes)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
-            self.peer.host, self.peer.port = name[0], name[1]
-        self.peer.account = self._open_account()
+            self.client.host, self.client.port = name[0], name[1]
+        self.client.account = self._open_account()
         if not self._listener.admit(self):
-            self.close(f"rejected: {self.refusal}")
+            self.close(f"rejected: {self.rejection_reason}")
             return
-        if self.peer.throttled_seconds:
+        if self.client.throttle_seconds:
             self._throttle()
         self._transport.set_write_buffer_limits(high=RESPONSES_UNSENT_BYTES_MAX)
-        logger.debug("connection %d accepted: client=%s:%d", self._number, self.peer.host, self.peer.port)
-        if not self.peer.is_let_in:
+        logger.debug("connection %d accepted: client=%s:%d", self._number, self.client.host, self.client.port)
+        if not self.client.is_authenticated:
             self._require_authentication()
 
     def _open_account(self) -> Account:
-        peer = self.peer
-        if not peer.is_let_in:
-            return self._scheduler.open_account(network_of(peer.host), is_authenticated=False)
+        peer = self.client
+        if not peer.is_authenticated:
+            return self._scheduler.open_account(client_network(peer.host), is_authenticated=False)
         return self._scheduler.open_account(account_key(peer.principal, peer.host))
 
     def _change_account(self) -> None:
         """Charge the client's work to its principal instead of its address."""
-        before, was_queued = self.peer.account, self.is_queued
+        before, was_queued = self.client.account, self.is_queued
         self._scheduler.withdraw(before, self)
-        self.peer.account = self._open_account()
+        self.client.account = self._open_account()
         self._scheduler.close_account(before)
         if was_queued:
-            self._scheduler.submit(self.peer.account, self)
+            self._scheduler.submit(self.client.account, self)
 
     def _require_authentication(self) -> None:
         """Limit the request size and set a deadline until the client has authenticated."""
         allowed = self._listener.limits
-        self._reader.allow(min(allowed.unauthenticated_frame_bytes, allowed.frame_bytes))
+        self._reader.set_frame_bytes_max(min(allowed.unauthenticated_frame_bytes, allowed.frame_bytes))
         reason = f"authentication not completed within {allowed.authentication_seconds:g} s"
         self._close_after(allowed.authentication_seconds, self.close, reason)
-        self.peer.when_let_in = self._authenticated
+        self.client.on_authenticated = self._authenticated
 
     def _authenticated(self) -> None:
         if not self._closing:  # authentication may succeed after the connection has begun to close
             self._change_account()
             self._cancel_close_timer()
-            self._reader.allow(self._listener.limits.frame_bytes)
+            self._reader.set_frame_bytes_max(self._listener.limits.frame_bytes)
 
     def _close_after(self, seconds: float, end: Callable[..., None], *arguments: str) -> None:
         self._cancel_close_timer()
@@ -163,11 +171,11 @@ class Connection(asyncio.BufferedProtocol, Work):
         for reply in self._replies:
             reply.cancel()
         self._replies.clear()
-        self._scheduler.withdraw(self.peer.account, self)
-        self._scheduler.close_account(self.peer.account)
+        self._scheduler.withdraw(self.client.account, self)
+        self._scheduler.close_account(self.client.account)
         self._listener.release(self)
         self._writing_paused = False
-        self._unread.end()
+        self._unread.stop()
         logger.debug("connection %d closed%s", self._number, f": {error}" if error else "")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -176,18 +184,18 @@ class Connection(asyncio.BufferedProtocol, Work):
     def buffer_updated(self, count: int) -> None:
         self.last_active = self._loop.time()
         try:
-            for frame in self._reader.received(count):
+            for frame in self._reader.split_received(count):
                 self._queue.append(frame)
-                if len(frame) > SCRATCH_BYTES:
+                if len(frame) > READ_BUFFER_BYTES:
                     self._held_bytes += len(frame)
-                self.frame_began = None
-        except FrameRefused as error:
+                self.frame_started_at = None
+        except InvalidFrameSize as error:
             self.close(str(error))
             return
-        if self._reader.in_frame and self.frame_began is None:
+        if self._reader.is_in_frame and self.frame_started_at is None:
             self._start_receive_timer(self.last_active)
         if self._queue and not self.is_queued:
-            self._scheduler.run(self.peer.account, self)
+            self._scheduler.run(self.client.account, self)
         self._adjust_reading()
 
     def eof_received(self) -> bool:
@@ -195,11 +203,11 @@ class Connection(asyncio.BufferedProtocol, Work):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
-        self._unread.begin(self._loop.time())
+        self._unread.start(self._loop.time())
 
     def resume_writing(self) -> None:
         self._writing_paused = False
-        self._unread.end()
+        self._unread.stop()
         self.last_active = self._loop.time()
         self._handle_later()
         self._adjust_reading()
@@ -210,7 +218,7 @@ class Connection(asyncio.BufferedProtocol, Work):
         """Send ready replies and handle queued requests while the scheduler has time."""
         try:
             if self._is_close_due:
-                self.close(self.peer.farewell)
+                self.close(self.client.close_reason)
             self._send_ready()
             if not self._closing:
                 self._handle_queued()
@@ -222,13 +230,13 @@ class Connection(asyncio.BufferedProtocol, Work):
     def _handle_queued(self) -> None:
         if self._queue:
             self._handle_while_allowed()
-        if self._queue and self._blocked is not None and self._blocked.hurry is not None:
-            self._blocked.hurry.ask()
+        if self._queue and self._blocked is not None and self._blocked.early_completion is not None:
+            self._blocked.early_completion.request()
 
     def _handle_later(self) -> None:
         """Submit queued requests to the scheduler, because the caller may be in the middle of another operation."""
         if self._queue and not self._closing and self._may_handle_next():
-            self._scheduler.submit(self.peer.account, self)
+            self._scheduler.submit(self.client.account, self)
 
     def _may_handle_next(self) -> bool:
         return (
@@ -244,13 +252,13 @@ class Connection(asyncio.BufferedProtocol, Work):
             frame = queue.popleft()
             cost = _large_request_bytes(len(frame))
             try:
-                reply = self._listener.dispatch(frame, self.peer)
+                reply = self._listener.dispatch(frame, self.client)
             except Disconnect as error:
                 self.close(str(error))
                 return
             except Exception as error:  # a bug: do not leave the client waiting
                 message = "connection %d: request failed: %s; closing the connection"
-                logger.error(message, self._number, reason_of(error), exc_info=unexpected(error))
+                logger.error(message, self._number, root_cause(error), exc_info=exc_info_if_unexpected(error))
                 self.close(f"request failed: {error!r}")
                 return
             if reply.is_ready and not self._replies:
@@ -262,19 +270,19 @@ class Connection(asyncio.BufferedProtocol, Work):
                 if not reply.is_ready:
                     if not reply.is_pipelined:
                         self._blocked = reply
-                    reply.when_ready(self._reply_ready)
-            if self.peer.throttled_seconds:
+                    reply.set_ready_callback(self._reply_ready)
+            if self.client.throttle_seconds:
                 self._throttle()
             if queue and not self._scheduler.has_time():
-                self._scheduler.submit(self.peer.account, self)
+                self._scheduler.submit(self.client.account, self)
                 return
 
     def _reply_ready(self) -> None:
         """Send ready replies. Those to unauthenticated clients, such as failed logins, wait for the scheduler."""
         if self._closing:
             return
-        if not self.peer.is_let_in:
-            self._scheduler.submit(self.peer.account, self)
+        if not self.client.is_authenticated:
+            self._scheduler.submit(self.client.account, self)
             return
         self._send_ready()
         self._handle_later()
@@ -291,13 +299,13 @@ class Connection(asyncio.BufferedProtocol, Work):
                 self._blocked = None
             if not self._send_reply(reply):
                 return
-            if self.peer.farewell and not replies:  # the last response states the reason
+            if self.client.close_reason and not replies:  # the last response states the reason
                 self._close_after_last_response()
                 return
         blocked = self._blocked
         if blocked is not None and blocked.may_pipeline is not None and blocked.may_pipeline():
             self._blocked = None
-        if self.peer.throttled_seconds:
+        if self.client.throttle_seconds:
             self._throttle()
         self.last_active = self._loop.time()
 
@@ -312,8 +320,8 @@ class Connection(asyncio.BufferedProtocol, Work):
 
     def _throttle(self) -> None:
         """Delay the client's next requests because it exceeds a quota; the longest delay applies."""
-        until = self._loop.time() + self.peer.throttled_seconds
-        self.peer.throttled_seconds = 0.0
+        until = self._loop.time() + self.client.throttle_seconds
+        self.client.throttle_seconds = 0.0
         if self._throttled is not None:
             if self._throttled.when() >= until:
                 return
@@ -330,13 +338,13 @@ class Connection(asyncio.BufferedProtocol, Work):
         """Close after a delay: some clients detect a closed socket before they read the response that says why."""
         self._queue.clear()
         self.stop_reading()
-        self._close_after(FAREWELL_SECONDS, self._close_when_scheduled)
+        self._close_after(CLOSE_DELAY_SECONDS, self._close_when_scheduled)
 
     def _close_when_scheduled(self) -> None:
         self._is_close_due = True
-        self._scheduler.run(self.peer.account, self)
+        self._scheduler.run(self.client.account, self)
 
-    def _send(self, response: Response) -> None:
+    def _send(self, response: ResponseFrame) -> None:
         if response is None:
             return
         if len(response) == 1:
@@ -344,47 +352,47 @@ class Connection(asyncio.BufferedProtocol, Work):
         else:
             self._transport.writelines(response)
         if self._unread.bytes:
-            self._unread.sent(sum(map(len, response)))
+            self._unread.add(sum(map(len, response)))
 
     # Limits
 
     def _adjust_reading(self) -> None:
         if self._closing:
             return
-        wanted = self._held_bytes + _large_request_bytes(self._reader.memory_wanted)
-        has_room = not (wanted or self._has_reserved_memory) or self._listener.has_room(self, wanted)
+        wanted = self._held_bytes + _large_request_bytes(self._reader.required_bytes)
+        has_room = not (wanted or self._has_reserved_memory) or self._listener.reserve_memory(self, wanted)
         self._has_reserved_memory = wanted > 0
         wait = (
             self._stopping
             or self._throttled is not None
             or (self._writing_paused and bool(self._queue))
             or len(self._queue) >= REQUESTS_QUEUED_MAX
-            or (not self.peer.is_let_in and bool(self._replies or self._queue))
+            or (not self.client.is_authenticated and bool(self._replies or self._queue))
             or (self.is_queued and len(self._queue) >= REQUESTS_WHILE_QUEUED_MAX)
             or not has_room
         )
         if wait and not self._reading_paused:
             self._reading_paused = True
-            self.frame_began = None  # from now on the delay is ours, not the client's
+            self.frame_started_at = None  # from now on the delay is ours, not the client's
             self._transport.pause_reading()
         elif not wait and self._reading_paused:
             self._reading_paused = False
-            if self._reader.in_frame:
+            if self._reader.is_in_frame:
                 self._start_receive_timer(self._loop.time())
             self._transport.resume_reading()
 
     def _start_receive_timer(self, now: float) -> None:
-        self.frame_began = now
+        self.frame_started_at = now
         self._rate_sample = now, self._reader.received_bytes
 
-    def granted(self) -> None:
+    def on_memory_granted(self) -> None:
         """Continue reading: the listener has reserved the memory that the connection has waited for."""
         self._loop.call_soon(self._adjust_reading)
 
     # Methods for the listener
 
     @property
-    def waits_for_client(self) -> bool:
+    def is_waiting_for_client(self) -> bool:
         """Return whether the connection only waits for the client to read or to send."""
         return self._writing_paused or not (self._replies or self._queue or self._throttled)
 
@@ -394,23 +402,23 @@ class Connection(asyncio.BufferedProtocol, Work):
         return self._throttled is not None
 
     @property
-    def has_lost_client(self) -> bool:
+    def is_client_gone(self) -> bool:
         """Return whether the client has disconnected, which is not detected while the socket is not read."""
-        return not self._transport.is_closing() and has_hung_up(self._transport.get_extra_info("socket"))
+        return not self._transport.is_closing() and is_closed_by_peer(self._transport.get_extra_info("socket"))
 
-    def look_whether_it_reads(self, now: float) -> None:
+    def update_last_active(self, now: float) -> None:
         """Update the time of the last activity if the client has read enough of its responses."""
-        if self._unread.are_read(now):
+        if self._unread.has_progress(now):
             self.last_active = now
 
-    def unread_seconds(self, now: float) -> float:
+    def stalled_seconds(self, now: float) -> float:
         """Return for how many seconds the client has not read its responses; 0 if all are sent."""
-        return self._unread.seconds(now)
+        return self._unread.stalled_seconds(now)
 
-    def is_too_slow(self, now: float) -> bool:
+    def is_receiving_too_slowly(self, now: float) -> bool:
         """Return whether the rest of a large request arrives below the minimum rate, which applies while other
         connections wait for memory."""
-        if self.frame_began is None or not _large_request_bytes(self._reader.memory_wanted):
+        if self.frame_started_at is None or not _large_request_bytes(self._reader.required_bytes):
             return False
         since, received = self._rate_sample
         seconds = now - since
@@ -419,9 +427,9 @@ class Connection(asyncio.BufferedProtocol, Work):
         self._rate_sample = now, self._reader.received_bytes
         return self._reader.received_bytes - received < FRAME_RATE_BYTES_MIN * seconds
 
-    def unanswered(self) -> list[asyncio.Future[Response]]:
+    def pending_replies(self) -> list[asyncio.Future[ResponseFrame]]:
         """Return the futures of replies that are not ready."""
-        return [reply.until_ready() for reply in self._replies if not reply.is_ready]
+        return [reply.ready_future() for reply in self._replies if not reply.is_ready]
 
     @property
     def has_work(self) -> bool:
@@ -433,7 +441,7 @@ class Connection(asyncio.BufferedProtocol, Work):
         self._stopping = True
         self._adjust_reading()
 
-    def close_unread(self, reason: str) -> None:
+    def close_and_discard(self, reason: str) -> None:
         """Close the connection and drop its unsent responses, because other connections need the memory."""
         self.close(reason)
         self._transport.abort()
@@ -443,7 +451,7 @@ class Connection(asyncio.BufferedProtocol, Work):
         if self._closing:
             return
         self._closing = True
-        logger.info("connection %d from %s:%d closed: %s", self._number, self.peer.host, self.peer.port, reason)
+        logger.info("connection %d from %s:%d closed: %s", self._number, self.client.host, self.client.port, reason)
         self._transport.close()
         # A client that does not read must not keep the connection open.
         self._close_after(self._listener.limits.linger_seconds, self._transport.abort)
@@ -451,4 +459,4 @@ class Connection(asyncio.BufferedProtocol, Work):
 
 def _large_request_bytes(size: int) -> int:
     """Return the bytes of a request that count against the memory for large requests; 0 for small ones."""
-    return size if size > SCRATCH_BYTES else 0
+    return size if size > READ_BUFFER_BYTES else 0

@@ -26,20 +26,20 @@ class FrameBudget(Generic[H]):
         self._overdrawn_by: H | None = None
 
     @property
-    def is_waited_for(self) -> bool:
+    def has_waiters(self) -> bool:
         """Return whether any holder waits for memory."""
         return bool(self._waiting)
 
     @property
-    def total(self) -> int:
+    def total_bytes(self) -> int:
         """Return the reserved bytes of all holders."""
         return self._total
 
-    def reserved_by(self, holder: H) -> int:
+    def reserved_bytes(self, holder: H) -> int:
         """Return the bytes that the holder has reserved."""
         return self._reserved.get(holder, 0)
 
-    def want(self, holder: H, count: int) -> bool:
+    def reserve(self, holder: H, count: int) -> bool:
         """Set the holder's reservation to `count` bytes; return False if it must wait for a larger one."""
         before = self._reserved.get(holder, 0)
         if count == before and not self._waiting:
@@ -52,7 +52,7 @@ class FrameBudget(Generic[H]):
         self._set(holder, count)
         return True
 
-    def granted(self) -> Iterator[H]:
+    def grant_waiting(self) -> Iterator[H]:
         """Reserve memory for waiting holders and yield them. Call it after memory was released."""
         while self._waiting:
             holder = self._next()
@@ -63,7 +63,7 @@ class FrameBudget(Generic[H]):
             self._set(holder, count)
             yield holder
 
-    def leave(self, holder: H) -> None:
+    def release(self, holder: H) -> None:
         """Release the holder's memory and remove it from the queue."""
         self._waiting.pop(holder, None)
         self._set(holder, 0)
@@ -75,13 +75,13 @@ class FrameBudget(Generic[H]):
         return next(iter(self._waiting))
 
     def _may_have(self, holder: H, count: int) -> bool:
-        overdraft = self._total - self.reserved_by(holder) + count - self._bytes_max
+        overdraft = self._total - self.reserved_bytes(holder) + count - self._bytes_max
         if overdraft <= 0:
             return True
         return overdraft <= self._overdraft_bytes_max and self._overdrawn_by in (None, holder)
 
     def _set(self, holder: H, count: int) -> None:
-        before = self.reserved_by(holder)
+        before = self.reserved_bytes(holder)
         self._total += count - before
         if count:
             self._reserved[holder] = count

@@ -11,22 +11,22 @@ from collections.abc import Iterator
 
 from chronik.limits import FRAME_BYTES_MAX, KIB, MIB
 
-SCRATCH_BYTES = 64 * KIB
+READ_BUFFER_BYTES = 64 * KIB
 """Size of the read buffer. Only the part of a larger frame that was in the first read is copied."""
 
-FRAME_GROWTH_BYTES = 2 * MIB
+FRAME_DOUBLING_BYTES = 2 * MIB
 """Size from which a frame's buffer doubles as bytes arrive. The announced length alone allocates nothing."""
 
-FRAME_FIRST_GROWTH = 32
+FRAME_GROWTH_FACTOR = 32
 """Factor by which a smaller buffer exceeds the received bytes: after one read it has 2 MiB, enough for nearly every
 frame."""
 
-FRAME_BYTES_LEAST = 4 * KIB
+FRAME_BUFFER_BYTES_MIN = 4 * KIB
 
 SIZE_BYTES = 4
 
 
-class FrameRefused(Exception):
+class InvalidFrameSize(Exception):
     """A client announced an invalid request size."""
 
 
@@ -44,12 +44,12 @@ class FrameReader:
         self._size = 0
         self._filled = 0
 
-    def allow(self, frame_bytes_max: int) -> None:
+    def set_frame_bytes_max(self, frame_bytes_max: int) -> None:
         """Set the maximum frame size, starting with the next frame."""
         self._frame_bytes_max = frame_bytes_max
 
     @property
-    def in_frame(self) -> bool:
+    def is_in_frame(self) -> bool:
         """Return whether a request has been received partially."""
         return self._frame is not None or bool(self._pending_size)
 
@@ -59,7 +59,7 @@ class FrameReader:
         return self._filled if self._frame is not None else 0
 
     @property
-    def memory_wanted(self) -> int:
+    def required_bytes(self) -> int:
         """Return the memory that the current frame needs for its next bytes. The caller must reserve it before it
         calls `buffer`."""
         frame = self._frame
@@ -78,7 +78,7 @@ class FrameReader:
             self._view = memoryview(frame)
         return self._view[self._filled :]
 
-    def received(self, count: int) -> Iterator[bytearray]:
+    def split_received(self, count: int) -> Iterator[bytearray]:
         """Yield the frames that `count` received bytes complete. Exhaust it before the next call of `buffer`."""
         if self._frame is None:
             return self._split(self._scratch[:count])
@@ -97,7 +97,7 @@ class FrameReader:
 
     def _next_size(self) -> int:
         filled = self._filled
-        wanted = max(FRAME_BYTES_LEAST, min(FRAME_FIRST_GROWTH * filled, FRAME_GROWTH_BYTES), 2 * filled)
+        wanted = max(FRAME_BUFFER_BYTES_MIN, min(FRAME_GROWTH_FACTOR * filled, FRAME_DOUBLING_BYTES), 2 * filled)
         return min(wanted, self._size)
 
     def _grow(self, frame: bytearray) -> bytearray:
@@ -105,7 +105,7 @@ class FrameReader:
             self._view.release()
             self._view = None
         size = self._next_size()
-        if len(frame) <= SCRATCH_BYTES:
+        if len(frame) <= READ_BUFFER_BYTES:
             grown = bytearray(size)
             grown[: len(frame)] = frame
             return grown
@@ -146,5 +146,5 @@ class FrameReader:
     def _parse_size(self, prefix: bytes | memoryview) -> int:
         size = int.from_bytes(prefix, "big", signed=True)
         if not 0 < size <= self._frame_bytes_max:
-            raise FrameRefused(f"invalid request size: {size} bytes (expected 1 to {self._frame_bytes_max})")
+            raise InvalidFrameSize(f"invalid request size: {size} bytes (expected 1 to {self._frame_bytes_max})")
         return size

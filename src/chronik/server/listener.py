@@ -12,15 +12,15 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from chronik.config import Address
-from chronik.exchange import Dispatch, Outbox
-from chronik.listeners import naming
+from chronik.listeners import explain_bind_error
+from chronik.request_reply import Dispatch, UnsentByteCounter
 from chronik.scheduler import Scheduler
-from chronik.security.quotas.connections import ConnectionLimits, Verdict
-from chronik.server.connection import Connection
+from chronik.security.quotas.connection_limits import ConnectionDecision, ConnectionLimits
+from chronik.server.connection import ClientConnection
+from chronik.server.connection_slots import ConnectionSlot, ConnectionStats
 from chronik.server.frame_budget import FrameBudget
-from chronik.server.frames import SCRATCH_BYTES
+from chronik.server.frames import READ_BUFFER_BYTES
 from chronik.server.listener_limits import ListenerLimits
-from chronik.server.places import Comings, Place
 
 logger = logging.getLogger("chronik.server")
 
@@ -32,32 +32,32 @@ SWEEPS_PER_TIMEOUT = 10
 STOP_LINGER_SECONDS = 0.5
 """Seconds for clients to read their last responses after the shutdown timeout has expired."""
 
-ACCEPTED_PER_ITERATION = 16
+ACCEPTS_PER_ITERATION = 16
 """Connections that a port accepts per event-loop iteration. libuv accepts one per server object, so each port has this
 many server objects on the same socket; otherwise the hundredth waiting client would wait for a hundred iterations. A
 single connection wakes all of them, which costs about 20 µs."""
 
 
-class Securing(Protocol):
+class TlsListenerInterface(Protocol):
     """The interface for TLS listeners: see `server/tls_listener`, which a node without TLS does not import."""
 
     @property
     def handshake_count(self) -> int:
         """Return the number of TLS handshakes in progress."""
 
-    def on_accept(
-        self, name: str, listener: Listener, connection: Callable[[], Connection]
+    def protocol_factory(
+        self, name: str, listener: ClientListeners, connection: Callable[[], ClientConnection]
     ) -> Callable[[], asyncio.BaseProtocol] | None:
         """Return the protocol factory of the listener with that name; None if it does not use TLS."""
 
-    def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
+    def background_jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
         """Return the background jobs that must run while the listener serves."""
 
     def stop(self) -> None:
         """Abort the handshakes in progress."""
 
 
-class Listener:
+class ClientListeners:
     """The client listeners of a node."""
 
     def __init__(
@@ -65,11 +65,11 @@ class Listener:
         addresses: Mapping[str, Address],
         dispatch: Dispatch,
         listener_limits: ListenerLimits | None = None,
-        outbox: Outbox | None = None,
+        unsent_bytes: UnsentByteCounter | None = None,
         connections_max: Callable[[], int] | None = None,
-        gated: Collection[str] = (),
-        by_address: ConnectionLimits | None = None,
-        securing: Securing | None = None,
+        sasl_listeners: Collection[str] = (),
+        address_limits: ConnectionLimits | None = None,
+        tls_listeners: TlsListenerInterface | None = None,
         scheduler: Scheduler | None = None,
     ) -> None:
         """Create the listeners without binding their ports.
@@ -85,23 +85,23 @@ class Listener:
             securing: The TLS listeners, if there are any.
             scheduler: Schedules the clients' work.
         """
-        self.gated = gated
+        self.sasl_listeners = sasl_listeners
         self._addresses = addresses
         self.dispatch = dispatch
         self.limits = listener_limits or ListenerLimits()
-        self.outbox = outbox or Outbox()
+        self.unsent_bytes = unsent_bytes or UnsentByteCounter()
         self._connections_max = connections_max or (lambda: self.limits.connections)
-        self._by_address = by_address
+        self._by_address = address_limits
         self.loop: asyncio.AbstractEventLoop
-        self.scheduler = scheduler or Scheduler(accepted_max=ACCEPTED_PER_ITERATION)
+        self.scheduler = scheduler or Scheduler(accepted_max=ACCEPTS_PER_ITERATION)
         self._servers: list[asyncio.Server] = []
-        self._connections: set[Connection] = set()
-        self._securing = securing
+        self._connections: set[ClientConnection] = set()
+        self._securing = tls_listeners
         self._accepted = 0
-        self.comings: Final = {name: Comings() for name in addresses}
+        self.connection_stats: Final = {name: ConnectionStats() for name in addresses}
         """Connection statistics by listener name."""
         self._stopping = False
-        self._budget: FrameBudget[Connection] = FrameBudget(self.limits.frames_bytes, self.limits.frame_bytes)
+        self._budget: FrameBudget[ClientConnection] = FrameBudget(self.limits.frames_bytes, self.limits.frame_bytes)
         self._sweep: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event
         self._shared_scratch: memoryview | None = None
@@ -117,7 +117,7 @@ class Listener:
         bound = {}
         for name, address in self._addresses.items():
             connection = self._on_accept(name)
-            with naming(f"{name}://{address}"):
+            with explain_bind_error(f"{name}://{address}"):
                 server = await self.loop.create_server(
                     connection, _as_bytes(address.host), address.port, backlog=BACKLOG, start_serving=False
                 )
@@ -130,7 +130,7 @@ class Listener:
     async def _add_accepting_servers(self, connection: Callable[[], asyncio.BaseProtocol], shared: int) -> None:
         if sys.platform == "win32":  # the proactor event loop accepts differently
             return
-        for _ in range(ACCEPTED_PER_ITERATION - 1):
+        for _ in range(ACCEPTS_PER_ITERATION - 1):
             same = socket.socket(fileno=os.dup(shared))
             server = await self.loop.create_server(connection, sock=same, backlog=BACKLOG, start_serving=False)
             self._servers.append(server)
@@ -141,9 +141,9 @@ class Listener:
             await server.start_serving()
         self._schedule_sweep()
 
-    def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
+    def background_jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
         """Return the background jobs that must run while the listeners serve."""
-        return self._securing.jobs() if self._securing is not None else ()
+        return self._securing.background_jobs() if self._securing is not None else ()
 
     async def stop(self, seconds: float | None = None) -> None:
         """Stop accepting connections and requests, and finish pending responses within `seconds` (or `stop_seconds`).
@@ -165,7 +165,7 @@ class Listener:
         while self.loop.time() < deadline:
             if any(connection.has_work for connection in self._connections):
                 await asyncio.sleep(0)  # the work is in the scheduler's queue
-            elif pending := [future for connection in self._connections for future in connection.unanswered()]:
+            elif pending := [future for connection in self._connections for future in connection.pending_replies()]:
                 done = asyncio.FIRST_COMPLETED
                 await asyncio.wait(pending, timeout=deadline - self.loop.time(), return_when=done)
             else:
@@ -175,7 +175,7 @@ class Listener:
         linger = min(self.limits.linger_seconds, max(deadline - self.loop.time(), STOP_LINGER_SECONDS))
         if not await self._wait_closed(linger):
             for connection in list(self._connections):
-                connection.close_unread("the node is stopping")
+                connection.close_and_discard("the node is stopping")
             if not await self._wait_closed(STOP_LINGER_SECONDS):
                 logger.warning("listener stopped: %d connections did not close", len(self._connections))
         self._servers.clear()
@@ -196,94 +196,96 @@ class Listener:
         return len(self._connections)
 
     @property
-    def bytes_reserved(self) -> int:
+    def reserved_bytes(self) -> int:
         """Return the memory reserved for large requests."""
-        return self._budget.total
+        return self._budget.total_bytes
 
     def _on_accept(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
         connection = partial(self._new_connection, name)
-        secured = self._securing.on_accept(name, self, connection) if self._securing is not None else None
+        secured = self._securing.protocol_factory(name, self, connection) if self._securing is not None else None
         return secured or connection
 
-    def _new_connection(self, name: str) -> Connection:
+    def _new_connection(self, name: str) -> ClientConnection:
         self._accepted += 1
-        return Connection(self, name, self._accepted)
+        return ClientConnection(self, name, self._accepted)
 
     # Methods for connections
 
-    def scratch(self) -> memoryview:
+    def read_buffer(self) -> memoryview:
         """Return the read buffer. A proactor (Windows) reads ahead, so each connection has its own there."""
         if sys.platform == "win32":
-            return memoryview(bytearray(SCRATCH_BYTES))
+            return memoryview(bytearray(READ_BUFFER_BYTES))
         if self._shared_scratch is None:
-            self._shared_scratch = memoryview(bytearray(SCRATCH_BYTES))
+            self._shared_scratch = memoryview(bytearray(READ_BUFFER_BYTES))
         return self._shared_scratch
 
-    def has_place(self) -> bool:
+    def has_free_slot(self) -> bool:
         """Return whether one more connection is allowed in addition to open connections and TLS handshakes."""
         handshakes = self._securing.handshake_count if self._securing is not None else 0
         return not self._stopping and len(self._connections) + handshakes < self._connections_max()
 
-    def take_place(self, host: str) -> Place | str:
+    def acquire_slot(self, host: str) -> ConnectionSlot | str:
         """Return a connection slot for a client that was accepted, or the reason to reject it."""
-        self.scheduler.accepted()
-        if not self.has_place():
+        self.scheduler.count_accepted()
+        if not self.has_free_slot():
             return f"{len(self._connections)} connections are open"
         now = self.loop.time()
-        refusal, wait_seconds = self._by_address.come(host, now) if self._by_address is not None else Verdict()
-        return refusal or Place(host, now + wait_seconds)
+        refusal, wait_seconds = (
+            self._by_address.accept(host, now) if self._by_address is not None else ConnectionDecision()
+        )
+        return refusal or ConnectionSlot(host, now + wait_seconds)
 
-    def give_back(self, place: Place) -> None:
+    def release_slot(self, place: ConnectionSlot) -> None:
         """Release a connection slot."""
         if self._by_address is not None:
-            self._by_address.left(place.host)
+            self._by_address.release(place.host)
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: ClientConnection) -> bool:
         """Admit a connection to the listener and count it; set its `refusal` and return False if a limit is reached.
 
         A TLS connection has acquired its slot before the handshake, but the limit may have been reached since.
         """
-        if connection.place is None:
-            place = self.take_place(connection.peer.host)
+        if connection.slot is None:
+            place = self.acquire_slot(connection.client.host)
             if isinstance(place, str):
-                connection.refusal = place
+                connection.rejection_reason = place
             else:
-                connection.place = place
-        elif not self.has_place():
-            connection.refusal = f"{len(self._connections)} connections are open"
-        comings = self.comings[connection.peer.listener]
-        if connection.refusal or connection.place is None:
-            comings.refused += 1
+                connection.slot = place
+        elif not self.has_free_slot():
+            connection.rejection_reason = f"{len(self._connections)} connections are open"
+        comings = self.connection_stats[connection.client.listener]
+        if connection.rejection_reason or connection.slot is None:
+            comings.rejected += 1
             return False
         comings.accepted += 1
         comings.open += 1
-        wait_seconds = max(0.0, connection.place.waits_until - self.loop.time())
+        wait_seconds = max(0.0, connection.slot.throttled_until - self.loop.time())
         if wait_seconds:
             comings.throttled += 1
             comings.throttled_seconds += wait_seconds
-        connection.peer.throttled_seconds = wait_seconds
+        connection.client.throttle_seconds = wait_seconds
         self._connections.add(connection)
         return True
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: ClientConnection) -> None:
         """Release what a closed connection holds."""
         if connection in self._connections:
             self._connections.remove(connection)
-            self.comings[connection.peer.listener].open -= 1
-        if connection.place is not None:
-            self.give_back(connection.place)
-            connection.place = None
-        self._budget.leave(connection)
+            self.connection_stats[connection.client.listener].open -= 1
+        if connection.slot is not None:
+            self.release_slot(connection.slot)
+            connection.slot = None
+        self._budget.release(connection)
         self._grant()
         if not self._connections:
             self._all_closed.set()
 
-    def has_room(self, connection: Connection, count: int) -> bool:
+    def reserve_memory(self, connection: ClientConnection, count: int) -> bool:
         """Reserve memory for the connection's large requests; return False if it must wait."""
-        before = self._budget.reserved_by(connection)
+        before = self._budget.reserved_bytes(connection)
         if not count and not before:
             return True
-        has_room = self._budget.want(connection, count)
+        has_room = self._budget.reserve(connection, count)
         if has_room and count < before:
             self._grant()
         elif not has_room:
@@ -291,8 +293,8 @@ class Listener:
         return has_room
 
     def _grant(self) -> None:
-        for connection in self._budget.granted():
-            connection.granted()
+        for connection in self._budget.grant_waiting():
+            connection.on_memory_granted()
 
     # Idle and stalled connections
 
@@ -300,9 +302,9 @@ class Listener:
         limits_seconds = [
             self.limits.idle_seconds,
             self.limits.frame_receive_seconds,
-            self.limits.response_stuck_seconds,
+            self.limits.response_stalled_seconds,
         ]
-        if self._budget.is_waited_for:
+        if self._budget.has_waiters:
             limits_seconds.append(self.limits.frame_rate_seconds)
         self._sweep = self.loop.call_later(min(limits_seconds) / SWEEPS_PER_TIMEOUT, self._sweep_connections)
 
@@ -314,29 +316,29 @@ class Listener:
 
     def _sweep_connections(self) -> None:
         now = self.loop.time()
-        is_full = self.outbox.unsent_bytes > self.limits.responses_bytes
+        is_full = self.unsent_bytes.unsent_bytes > self.limits.responses_bytes
         for connection in list(self._connections):
-            connection.look_whether_it_reads(now)
+            connection.update_last_active(now)
             reason = self._close_reason(connection, now)
             if reason is not None:
                 connection.close(reason)
-            elif is_full and connection.unread_seconds(now) > self.limits.response_stuck_seconds:
-                connection.close_unread("responses not read; the memory is needed for other clients")
+            elif is_full and connection.stalled_seconds(now) > self.limits.response_stalled_seconds:
+                connection.close_and_discard("responses not read; the memory is needed for other clients")
         self._schedule_sweep()
 
-    def _close_reason(self, connection: Connection, now: float) -> str | None:
-        began = connection.frame_began
+    def _close_reason(self, connection: ClientConnection, now: float) -> str | None:
+        began = connection.frame_started_at
         if began is not None and now - began > self.limits.frame_receive_seconds:
             return f"request not received completely within {self.limits.frame_receive_seconds:g} s"
-        if self._budget.is_waited_for and connection.is_too_slow(now):
+        if self._budget.has_waiters and connection.is_receiving_too_slowly(now):
             return "large request received too slowly while other clients wait for memory"
         if connection.is_throttled:
-            if connection.has_lost_client:
+            if connection.is_client_gone:
                 return "client disconnected while throttled"
-            if self._budget.is_waited_for and self._budget.reserved_by(connection):
+            if self._budget.has_waiters and self._budget.reserved_bytes(connection):
                 return "large requests throttled by a quota while other clients wait for memory"
         silent_seconds = now - connection.last_active
-        if connection.waits_for_client and silent_seconds > self.limits.idle_seconds:
+        if connection.is_waiting_for_client and silent_seconds > self.limits.idle_seconds:
             return f"idle for {self.limits.idle_seconds:g} s"
         return None
 

@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.consumer import read_all
 from chronik.client.records import ConsumedRecord
-from chronik.client.transactions import init_producer
+from chronik.client.transactions import init_transactional_id
 from chronik.config import load_config
 from chronik.listeners import LISTENERS
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
-from chronik.testing.broker_process import DETOURS, KEEPS_REQUESTS
+from chronik.testing.broker_process import PEER_PROXIES_KEY, RECORDS_REQUESTS_KEY
 from chronik.testing.control import BrokerFailed, ControlChannel
-from chronik.testing.nursery import BrokerProcess, Forked, forked
+from chronik.testing.fork_server import BrokerProcess, ForkedProcess, fork_broker
 from chronik.testing.seen import SeenRequest
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
-LOG_LINES_SHOWN = 20
+LOG_LINES_IN_ERRORS = 20
 
 API_NAMES = frozenset(api.name for api in APIS.values())
 
@@ -64,9 +64,9 @@ class Broker:
         self._process: BrokerProcess | None = None
         self._control: ControlChannel | None = None
         self._port = 0
-        self.detours: dict[str, str] = {}
+        self.peer_proxies: dict[str, str] = {}
         """Addresses at which this node reaches its peers, by their real addresses: proxies that can be interrupted."""
-        self.keeps_requests = True
+        self.records_requests = True
         """Whether the broker records requests for `last_requests`, which costs a sixth of its throughput with small
         requests. Disable it in benchmarks."""
         self._paused = False
@@ -80,7 +80,7 @@ class Broker:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Broker {self.bootstrap} pid {self.pid}>" if self.running else "<Broker not running>"
+        return f"<Broker {self.bootstrap} pid {self.pid}>" if self.is_running else "<Broker not running>"
 
     @property
     def command(self) -> list[str]:
@@ -129,7 +129,7 @@ class Broker:
         return self._running_process().pid
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether the process is running."""
         process = self._process  # another thread may kill it concurrently
         return process is not None and process.poll() is None
@@ -147,19 +147,19 @@ class Broker:
         Raises:
             BrokerFailed: The broker did not start; the message ends with the last lines of its log.
         """
-        if self.running:
+        if self.is_running:
             raise BrokerFailed(f"the broker is running already, with pid {self.pid}")
         self._release()
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
             is_default_command = type(self).command is Broker.command
-            self._process = (is_default_command and forked(log)) or self._start_new_process(log)
+            self._process = (is_default_command and fork_broker(log)) or self._start_new_process(log)
         self._control = ControlChannel(self._process)
         try:
             kafka_address = {} if LISTENERS in self._config.get("broker", ()) else {"kafka": f"{HOST}:{self._port}"}
             # Only non-default options: nodes of earlier versions do not know them.
-            options: dict[str, Any] = {DETOURS: self.detours} if self.detours else {}
-            options |= {} if self.keeps_requests else {KEEPS_REQUESTS: False}
+            options: dict[str, Any] = {PEER_PROXIES_KEY: self.peer_proxies} if self.peer_proxies else {}
+            options |= {} if self.records_requests else {RECORDS_REQUESTS_KEY: False}
             self._control.send({"data_dir": self.data_dir} | kafka_address | self._config | options)
             self._port = self._control.receive(START_SECONDS_MAX)["ready"]
         except BrokerFailed as failure:
@@ -206,7 +206,7 @@ class Broker:
 
     def restart(self) -> None:
         """Start the broker with its port and data, after a graceful stop if it is running."""
-        if self.running:
+        if self.is_running:
             self.stop()
         self.start()
 
@@ -215,7 +215,7 @@ class Broker:
         process = self._running_process()
         process.send_signal(signal.SIGSTOP)
         # The signal takes effect asynchronously: wait until all threads are stopped.
-        if isinstance(process, Forked):
+        if isinstance(process, ForkedProcess):
             process.wait_until_stopped()
         elif sys.platform == "linux":
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -229,7 +229,7 @@ class Broker:
 
     def heal(self) -> None:
         """Undo the effects of a test: start or resume the broker if necessary, and remove all faults."""
-        if not self.running:
+        if not self.is_running:
             self.start()
         self.resume()
         if self._faulty:
@@ -238,7 +238,7 @@ class Broker:
     def close(self) -> None:
         """Stop the broker if it is running, and remove its temporary directory."""
         try:
-            if self.running:
+            if self.is_running:
                 self.stop()
         finally:
             self.kill()
@@ -257,9 +257,9 @@ class Broker:
         with self.cluster() as cluster:
             return read_all(cluster, topic)
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         """Return a client for other requests to the broker."""
-        return Cluster(self.bootstrap, client_id="chronik-testing")
+        return ClusterClient(self.bootstrap, client_id="chronik-testing")
 
     # Fault injection
 
@@ -280,9 +280,9 @@ class Broker:
     def fence(self, transactional_id: str) -> None:
         """Fence the producer with this transactional id, as a second producer does: its transaction is aborted."""
         with self.cluster() as cluster:
-            init_producer(cluster, transactional_id)
+            init_transactional_id(cluster, transactional_id)
 
-    def time_out(self, transactional_id: str) -> None:
+    def time_out_transaction(self, transactional_id: str) -> None:
         """Abort the open transaction of this id as if `transaction.timeout.ms` had expired.
 
         Raises:
@@ -334,7 +334,7 @@ class Broker:
         self._paused = self._faulty = False
 
     def _with_log(self, message: str) -> BrokerFailed:
-        lines = self.log.splitlines()[-LOG_LINES_SHOWN:]
+        lines = self.log.splitlines()[-LOG_LINES_IN_ERRORS:]
         return BrokerFailed("\n  ".join([message, *(lines or ["(its log is empty)"])]))
 
 

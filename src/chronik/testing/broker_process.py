@@ -20,28 +20,28 @@ from chronik.config import Address, load_config
 from chronik.node.node import Node
 from chronik.node.run import run
 from chronik.protocol.errors import ErrorCode
-from chronik.testing.faults import Faults
-from chronik.testing.seen import SeenRequests
+from chronik.testing.faults import FaultInjector
+from chronik.testing.seen import RequestRecorder
 
 EXIT_ORPHANED = 3
 
-DETOURS = "detours"
-FIRST_USER = "first_user"
-KEEPS_REQUESTS = "keeps_requests"
+PEER_PROXIES_KEY = "detours"
+FIRST_USER_KEY = "first_user"
+RECORDS_REQUESTS_KEY = "keeps_requests"
 """Keys of the config line that are not config keys: see `Broker.detours` and `Broker.keeps_requests`."""
 
 
-class Control:
+class BrokerControl:
     """The control channel of a broker process. Commands are read in a thread and run on the node's event loop."""
 
-    def __init__(self, commands: io.FileIO, answers: IO[bytes], faults: Faults, seen: SeenRequests) -> None:
+    def __init__(self, commands: io.FileIO, answers: IO[bytes], faults: FaultInjector, seen: RequestRecorder) -> None:
         self._commands = commands
         self._answers = answers
         self._faults = faults
         self._seen = seen
         self._node: Node | None = None
 
-    def ready(self, node: Node, address: Address) -> None:
+    def on_ready(self, node: Node, address: Address) -> None:
         """Report the port to the test, and start to read commands."""
         self._node = node
         loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ class Control:
             case "time_out":
                 assert self._node is not None
                 assert self._node.transactions is not None
-                return self._node.transactions.time_out(message["transactional_id"]).name
+                return self._node.transactions.time_out_transaction(message["transactional_id"]).name
             case "last_requests":
                 return self._seen.last(message["count"])
         return None
@@ -80,7 +80,7 @@ class Control:
         self._answers.flush()
 
 
-def take_detours(detours: Mapping[str, str]) -> None:
+def install_peer_proxies(detours: Mapping[str, str]) -> None:
     """Make the node connect to its peers through proxies; the addresses that nodes exchange stay the same."""
     if not detours:
         return
@@ -102,21 +102,21 @@ def main() -> int:
     # Unbuffered: the reading thread must not hold a lock that the interpreter's shutdown waits for.
     commands = open(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # noqa: SIM115 - read until the process ends
     options = json.loads(commands.readline())
-    take_detours(options.pop(DETOURS, {}))
-    name_and_password = options.pop(FIRST_USER, None)
-    keeps_requests = options.pop(KEEPS_REQUESTS, True)
+    install_peer_proxies(options.pop(PEER_PROXIES_KEY, {}))
+    name_and_password = options.pop(FIRST_USER_KEY, None)
+    keeps_requests = options.pop(RECORDS_REQUESTS_KEY, True)
     config = load_config(None, {}, **options)
-    faults = Faults()
-    seen = SeenRequests(also_logged=config.log_level == "debug")
+    faults = FaultInjector()
+    seen = RequestRecorder(also_logged=config.log_level == "debug")
     if keeps_requests:
-        seen.watch(logging.getLogger("chronik.api"))
-    control = Control(commands, answers, faults, seen)
+        seen.attach_to(logging.getLogger("chronik.api"))
+    control = BrokerControl(commands, answers, faults, seen)
     first = None
     if name_and_password is not None:
-        from chronik.admin.users import first_user
+        from chronik.admin.users import create_first_user_command
 
-        first = first_user(*name_and_password)
-    return run(config, interceptor=faults, ready=control.ready, first_user=first)
+        first = create_first_user_command(*name_and_password)
+    return run(config, interceptor=faults, ready=control.on_ready, first_user=first)
 
 
 if __name__ == "__main__":

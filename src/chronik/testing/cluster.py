@@ -13,20 +13,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chronik.client.cluster import listed_brokers
-from chronik.client.connection import Connection
+from chronik.client.cluster import list_broker_ids
+from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ClientError
 from chronik.config import Address
-from chronik.console.agreement import compare_states
-from chronik.console.ask import NodeSilent, Way, ask_group, ask_ready, ask_status
-from chronik.console.trusting import context_of_own
+from chronik.console.certificate_pinning import create_pinned_context
+from chronik.console.http_client import HttpAccess, NodeRequestError, fetch_group, fetch_status, fetch_unready_reason
+from chronik.console.state_comparison import compare_states
 from chronik.listeners import LISTENERS
 from chronik.testing.broker import Broker
 from chronik.testing.control import BrokerFailed
-from chronik.testing.links import Links
+from chronik.testing.links import NetworkLinks
 from chronik.testing.ports import HOST, ReservedPorts
 
-ASK_SECONDS_MAX = 10.0
+REQUEST_SECONDS_MAX = 10.0
 """Timeout of one request: enough for a loaded machine, without blocking a test forever."""
 
 READY_SECONDS_MAX = 60.0
@@ -51,40 +51,40 @@ class ClusterNode(Broker):
         self._port = kafka.port
 
     def __repr__(self) -> str:
-        return f"<node {self.node_id} {self.bootstrap}{f' pid {self.pid}' if self.running else ', not running'}>"
+        return f"<node {self.node_id} {self.bootstrap}{f' pid {self.pid}' if self.is_running else ', not running'}>"
 
     @property
     def bootstrap(self) -> str:
         return str(self.kafka)
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """Return whether the process is running and not paused."""
-        return self.running and not self._paused
+        return self.is_running and not self._paused
 
     @cached_property
-    def _way(self) -> Way:
+    def _way(self) -> HttpAccess:
         token, keystore = self._config.get("http_token"), self._config.get("http_keystore")
         shows_itself = token is None and "http_truststore" in self._config
-        tls = None if keystore is None else context_of_own(Path(keystore), shows_itself=shows_itself)
-        return Way(None if token is None else str(token), tls)
+        tls = None if keystore is None else create_pinned_context(Path(keystore), with_client_certificate=shows_itself)
+        return HttpAccess(None if token is None else str(token), tls)
 
     def status(self) -> dict[str, Any]:
         """Return the node's status, with its view of the cluster. Raises NodeSilent."""
-        return ask_status(self.http, ASK_SECONDS_MAX, *self._way)
+        return fetch_status(self.http, REQUEST_SECONDS_MAX, *self._way)
 
     def group(self, group_id: str) -> dict[str, Any] | None:
         """Return a group and its offsets as this node knows them, regardless of its coordinator. Raises NodeSilent."""
-        return ask_group(self.http, group_id, ASK_SECONDS_MAX, *self._way)
+        return fetch_group(self.http, group_id, REQUEST_SECONDS_MAX, *self._way)
 
-    def why_not_ready(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return why the node is not ready, or None if it is. Raises NodeSilent."""
-        return ask_ready(self.http, ASK_SECONDS_MAX, *self._way)
+        return fetch_unready_reason(self.http, REQUEST_SECONDS_MAX, *self._way)
 
     def listed_brokers(self) -> list[int]:
         """Return the broker ids in this node's Metadata response. Raises ClientError."""
-        with Connection(self.kafka, client_id="chronik-testing", timeout_s=ASK_SECONDS_MAX) as connection:
-            return listed_brokers(connection)
+        with BrokerConnection(self.kafka, client_id="chronik-testing", timeout_s=REQUEST_SECONDS_MAX) as connection:
+            return list_broker_ids(connection)
 
 
 class NodeAddresses(NamedTuple):
@@ -121,7 +121,7 @@ class Cluster:
         addresses = self._addresses(ids)
         self._kafka = {node_id: addresses[node_id].kafka for node_id in ids}
         self._raft = {node_id: addresses[node_id].raft for node_id in ids}
-        self._links = Links(self._raft) if links else None
+        self._links = NetworkLinks(self._raft) if links else None
         copies = min(3, nodes)
         self._folder = folder
         self._common: dict[str, Any] = {
@@ -153,7 +153,7 @@ class Cluster:
         node = self._new_node(home, kafka, http, node_id=node_id, peers=peers, **self._common)
         if self._links is not None:
             others = [other for other in self._raft if other != node_id]
-            node.detours = {str(self._raft[other]): str(self._links.address(node_id, other)) for other in others}
+            node.peer_proxies = {str(self._raft[other]): str(self._links.address(node_id, other)) for other in others}
         self.nodes[node_id] = node
         return node
 
@@ -166,7 +166,7 @@ class Cluster:
             node_id: The id of the new node.
             known: The other nodes in its `[[peers]]`; default: all. The other nodes' peers do not include it.
         """
-        if self._links is not None and any(node.running for node in self.nodes.values()):
+        if self._links is not None and any(node.is_running for node in self.nodes.values()):
             raise ValueError("with links=True, add nodes before any node of the cluster is started")
         peers = self._peers_of(node_id)
         addresses = self._addresses([node_id])[node_id]
@@ -174,7 +174,7 @@ class Cluster:
         if self._links is not None:
             self._links.add(node_id, addresses.raft)
             for other, node in self.nodes.items():
-                node.detours[str(addresses.raft)] = str(self._links.address(other, node_id))
+                node.peer_proxies[str(addresses.raft)] = str(self._links.address(other, node_id))
         named = [peer for peer in peers if known is None or peer["id"] in known]
         own = {"id": node_id, "kafka": str(addresses.kafka), "raft": str(addresses.raft)}
         return self._add_cluster_node(node_id, addresses, [*named, own])
@@ -208,19 +208,19 @@ class Cluster:
         return ",".join(str(address) for address in self._kafka.values())
 
     @property
-    def live(self) -> list[ClusterNode]:
+    def live_nodes(self) -> list[ClusterNode]:
         """Return the nodes that are running and not paused."""
-        return [node for node in self.nodes.values() if node.live]
+        return [node for node in self.nodes.values() if node.is_live]
 
     # Lifecycle
 
     def start(self) -> None:
         """Start all stopped nodes in parallel, without waiting until they form a cluster. Raises BrokerFailed."""
-        _run_in_parallel(lambda node: node.start(), [node for node in self.nodes.values() if not node.running])
+        _run_in_parallel(lambda node: node.start(), [node for node in self.nodes.values() if not node.is_running])
 
     def stop(self) -> None:
         """Stop all nodes gracefully and in parallel. Raises BrokerFailed if one exits abnormally."""
-        _run_in_parallel(lambda node: node.stop(), [node for node in self.nodes.values() if node.running])
+        _run_in_parallel(lambda node: node.stop(), [node for node in self.nodes.values() if node.is_running])
 
     def restart(self) -> None:
         """Stop and start all nodes."""
@@ -254,7 +254,7 @@ class Cluster:
         found: list[ClusterNode] = []
 
         def missing() -> str | None:
-            statuses = {node.node_id: node.status() for node in self.live}
+            statuses = {node.node_id: node.status() for node in self.live_nodes}
             named = {status["leader"] for status in statuses.values()}
             if len(named) == 1 and (leader := named.pop()) in statuses and statuses[leader]["role"] == ROLE_LEADER:
                 found.append(self.nodes[leader])
@@ -266,14 +266,14 @@ class Cluster:
 
     def wait_until_ready(self, seconds: float = READY_SECONDS_MAX) -> None:
         """Wait until every live node is ready and lists all live nodes in its metadata."""
-        live = {node.node_id for node in self.live}
+        live = {node.node_id for node in self.live_nodes}
 
         def missing() -> str | None:
-            for node in self.live:
+            for node in self.live_nodes:
                 listed = node.listed_brokers()
                 if not live <= set(listed):
                     return f"node {node.node_id} lists {listed}"
-                if (not_ready := node.why_not_ready()) is not None:
+                if (not_ready := node.not_ready_reason()) is not None:
                     return f"node {node.node_id} is {not_ready}"
             return None
 
@@ -284,7 +284,7 @@ class Cluster:
         expected = sorted(brokers)
 
         def missing() -> str | None:
-            listed = {node.node_id: node.listed_brokers() for node in self.live}
+            listed = {node.node_id: node.listed_brokers() for node in self.live_nodes}
             return None if listed and all(each == expected for each in listed.values()) else f"listed: {listed}"
 
         self.wait_until(missing, f"brokers {expected} listed by every live node", seconds)
@@ -297,14 +297,14 @@ class Cluster:
         Raises:
             AssertionError: States differ at the same index.
         """
-        goal: int = max(node.status()["applied_index"] for node in self.live)
+        goal: int = max(node.status()["applied_index"] for node in self.live_nodes)
         reached = goal
 
         def missing() -> str | None:
             nonlocal reached
-            statuses = [node.status() for node in self.live]
+            statuses = [node.status() for node in self.live_nodes]
             agreement = compare_states(statuses)
-            if agreement.index is not None and not agreement.is_same:
+            if agreement.index is not None and not agreement.is_consistent:
                 raise AssertionError(f"states differ at index {agreement.index}: {sorted(agreement.hashes)}")
             if agreement.index is None or agreement.index < goal:
                 return f"applied: {[status['applied_index'] for status in statuses]}"
@@ -320,7 +320,7 @@ class Cluster:
         while True:
             try:
                 reason = missing()
-            except (NodeSilent, ClientError) as silent:
+            except (NodeRequestError, ClientError) as silent:
                 reason = str(silent)
             if reason is None:
                 return
@@ -330,21 +330,21 @@ class Cluster:
 
     # Network
 
-    def cut(self, source: int, target: int) -> None:
+    def interrupt_link(self, source: int, target: int) -> None:
         """Drop everything that one node sends to another; the opposite direction is unaffected."""
-        self._cuttable().cut([(source, target)])
+        self._require_links().interrupt([(source, target)])
 
-    def cut_off(self, *node_ids: int) -> None:
+    def isolate(self, *node_ids: int) -> None:
         """Partition the given nodes from the others, in both directions."""
         others = [node_id for node_id in self._raft if node_id not in node_ids]
         pairs = [(inside, outside) for inside in node_ids for outside in others]
-        self._cuttable().cut([*pairs, *((outside, inside) for inside, outside in pairs)])
+        self._require_links().interrupt([*pairs, *((outside, inside) for inside, outside in pairs)])
 
-    def heal(self) -> None:
+    def restore_links(self) -> None:
         """Restore all links."""
-        self._cuttable().heal()
+        self._require_links().restore()
 
-    def _cuttable(self) -> Links:
+    def _require_links(self) -> NetworkLinks:
         if self._links is None:
             raise ValueError("interrupting links requires Cluster(links=True)")
         return self._links

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import IO, Any
 
 from chronik.errors import ChronikError
-from chronik.testing.nursery import BrokerProcess
+from chronik.testing.fork_server import BrokerProcess
 
-ANSWER_SECONDS_MAX = 30.0
+RESPONSE_SECONDS_MAX = 30.0
 
 
 class BrokerFailed(ChronikError):
@@ -60,7 +60,7 @@ class ControlChannel:
             self._last_id += 1
             self.send({"id": self._last_id, "command": command, **arguments})
             while True:
-                answer = self.receive(ANSWER_SECONDS_MAX)
+                answer = self.receive(RESPONSE_SECONDS_MAX)
                 if answer.get("id") == self._last_id:  # otherwise: the response to a call that timed out
                     return answer["result"]
 

@@ -42,7 +42,7 @@ class _Rules(Generic[T]):
         return rule.effect
 
 
-class Faults:
+class FaultInjector:
     """A request interceptor that injects faults; it is called with the API name of every request."""
 
     def __init__(self) -> None:

@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 READ_BYTES = 64 * 1024
 CALL_SECONDS_MAX = 30.0
-TURNS_TO_CLOSE = 3
+ITERATIONS_TO_CLOSE = 3
 """Event-loop iterations until everything is closed: a finished task calls back in the next one, and an aborted
 transport closes in the one after it."""
 
 
-class Links:
+class NetworkLinks:
     """The proxies between all pairs of nodes, in a thread of their own. Use it from one thread at a time."""
 
     def __init__(self, targets: Mapping[int, Address]) -> None:
@@ -48,11 +48,11 @@ class Links:
         """Return the proxy address that `dialer` uses for `acceptor`."""
         return Address(HOST, self._servers[dialer, acceptor].sockets[0].getsockname()[1])
 
-    def cut(self, directions: Iterable[tuple[int, int]]) -> None:
+    def interrupt(self, directions: Iterable[tuple[int, int]]) -> None:
         """Interrupt the directions from the first to the second node of each pair."""
         self._call(self._set_gates, list(directions), False)
 
-    def heal(self) -> None:
+    def restore(self) -> None:
         """Restore all directions."""
         self._call(self._set_gates, list(self._gates), True)
 
@@ -92,7 +92,7 @@ class Links:
             await asyncio.wait(others)
         for server in self._servers.values():  # last: otherwise, connections being accepted would not be closed
             server.close()
-        for _ in range(TURNS_TO_CLOSE):
+        for _ in range(ITERATIONS_TO_CLOSE):
             await asyncio.sleep(0)
 
     def _acceptor(self, dialer: int, acceptor: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:

@@ -8,7 +8,7 @@ import weakref
 
 HOST = "127.0.0.1"
 
-HELD_WHILE_IN_USE = sys.platform == "linux"
+KEEPS_RESERVATION = sys.platform == "linux"
 """Whether reserved ports can stay bound while in use. On Linux, a bound socket with SO_REUSEADDR that does not listen
 keeps the port from being assigned to others, but allows a server to bind it explicitly with SO_REUSEADDR. On other
 systems, the port must be released before the process starts, and may be lost."""
@@ -22,7 +22,7 @@ class ReservedPorts:
         self.ports: list[int] = [each.getsockname()[1] for each in sockets]
         # The finalizer closes the sockets of tests that fail before `release`, which would cause warnings in others.
         self._closing = weakref.finalize(self, _close, sockets)
-        if not HELD_WHILE_IN_USE:
+        if not KEEPS_RESERVATION:
             self.release()
 
     def release(self) -> None:

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chronik.client.access.settings import Access, parse_security
-from chronik.client.cluster import Cluster
+from chronik.client.access.settings import BootstrapAccess, parse_security
+from chronik.client.cluster import ClusterClient
 from chronik.client.security.acls import AclBinding, add_acls
 from chronik.client.security.users import set_password
-from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
-from chronik.security.acls import PatternType, Permission
+from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
+from chronik.security.acls import AclPermission, PatternType
 from chronik.security.sasl.outcomes import SCRAM_SHA_256
-from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN
+from chronik.security.sasl.scram_keys import ITERATIONS_MIN, MECHANISMS_BY_NAME
 from chronik.testing.broker import HOST, Broker
-from chronik.testing.broker_process import FIRST_USER
+from chronik.testing.broker_process import FIRST_USER_KEY
 
 ADMIN: Final = "admin"
 
@@ -40,7 +40,7 @@ class SecuredBroker(Broker):
         *,
         users: Mapping[str, str] | None = None,
         tls: bool = True,
-        rights: bool = True,
+        acls: bool = True,
         **config: Any,
     ) -> None:
         """Create a broker without starting it.
@@ -53,26 +53,26 @@ class SecuredBroker(Broker):
         self._protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
         security = {
             "listener.security.protocol.map": f"PLAINTEXT:{self._protocol}",
-            "sasl.enabled.mechanisms": ",".join(["PLAIN", *BY_NAME]),
+            "sasl.enabled.mechanisms": ",".join(["PLAIN", *MECHANISMS_BY_NAME]),
         }
-        if rights:
+        if acls:
             security |= {"authorizer.class.name": "standard", "super.users": f"User:{ADMIN}"}
         super().__init__(folder, **config)
         if tls:
             security |= self._certificates()
         self._config["broker"] = security | self._config.get("broker", {})
-        self._config[FIRST_USER] = [ADMIN, self._passwords[ADMIN]]
+        self._config[FIRST_USER_KEY] = [ADMIN, self._passwords[ADMIN]]
 
     def _certificates(self) -> dict[str, str]:
         """Create a CA and a certificate for this machine, and return the broker configs that use it."""
-        from chronik.tls.issuing import Authority
+        from chronik.tls.certificate_authority import CertificateAuthority
 
-        authority = Authority("chronik-testing")
+        authority = CertificateAuthority("chronik-testing")
         self._folder.mkdir(parents=True, exist_ok=True)
         keystore = self._folder / "broker.pem"
         keystore.touch(0o600)
-        keystore.write_bytes(authority.issue("CN=broker", [HOST, "localhost"]).both)
-        self.ca_file.write_bytes(authority.certificate)
+        keystore.write_bytes(authority.issue("CN=broker", [HOST, "localhost"]).keystore_pem)
+        self.ca_file.write_bytes(authority.certificate_pem)
         return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(keystore)}
 
     @property
@@ -86,7 +86,7 @@ class SecuredBroker(Broker):
             with self.cluster() as cluster:
                 for name, password in self._passwords.items():
                     if name != ADMIN:
-                        set_password(cluster, name, password, list(BY_NAME), ITERATIONS_MIN)
+                        set_password(cluster, name, password, list(MECHANISMS_BY_NAME), ITERATIONS_MIN)
             self._has_users = True
         return self
 
@@ -101,9 +101,11 @@ class SecuredBroker(Broker):
         }
         return found | ({"ssl.ca.location": str(self.ca_file)} if self._protocol == "SASL_SSL" else {})
 
-    def cluster(self, user: str = ADMIN) -> Cluster:
+    def cluster(self, user: str = ADMIN) -> ClusterClient:
         """Return a client that is authenticated as the user."""
-        return Cluster(Access(self.bootstrap, parse_security(self.settings(user))), client_id="chronik-testing")
+        return ClusterClient(
+            BootstrapAccess(self.bootstrap, parse_security(self.settings(user))), client_id="chronik-testing"
+        )
 
     def allow(self, user: str, operation: str, **resource: str) -> None:
         """Grant a permission, such as `allow("alice", "Read", topic="orders")`.
@@ -111,15 +113,15 @@ class SecuredBroker(Broker):
         Resources are `topic`, `group`, `transactional_id` and `cluster`; the name may be "*".
         """
         ((kind, name),) = resource.items()
-        resource_type = ResourceType[kind.upper()]
+        resource_type = AclResourceType[kind.upper()]
         literal = AclBinding(
             resource_type,
-            CLUSTER_NAME if resource_type is ResourceType.CLUSTER else name,
+            CLUSTER_NAME if resource_type is AclResourceType.CLUSTER else name,
             PatternType.LITERAL,
             f"User:{user}",
             "*",
-            Operation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()],
-            Permission.ALLOW,
+            AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()],
+            AclPermission.ALLOW,
         )
         with self.cluster() as cluster:
             add_acls(cluster, [literal])

@@ -7,9 +7,9 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from chronik.shown import escaped, shortened
+from chronik.escaping import escape, truncate_text
 
-SEEN_REQUESTS_MAX = 1000
+RECORDED_REQUESTS_MAX = 1000
 """Requests that a broker records: more than anyone reads after a failed test, less than 1 MB."""
 
 
@@ -34,20 +34,20 @@ class SeenRequest(NamedTuple):
         clock = time.strftime("%H:%M:%S", time.localtime(self.answered_at))
         fraction = int(self.answered_at % 1 * 1000)
         return (
-            f"{clock}.{fraction:03d}  connection {self.connection} ({escaped(self.client_id or 'no client id')})  "
+            f"{clock}.{fraction:03d}  connection {self.connection} ({escape(self.client_id or 'no client id')})  "
             f"{self.api} v{self.version}  {self.milliseconds:.1f} ms  {self.outcome}"
         )
 
 
-class SeenRequests(logging.Filter):
+class RequestRecorder(logging.Filter):
     """A log filter that moves the router's debug line about each request into a ring buffer."""
 
     def __init__(self, also_logged: bool) -> None:
         super().__init__()
         self._also_logged = also_logged
-        self._ring: deque[SeenRequest] = deque(maxlen=SEEN_REQUESTS_MAX)
+        self._ring: deque[SeenRequest] = deque(maxlen=RECORDED_REQUESTS_MAX)
 
-    def watch(self, logger: logging.Logger) -> None:
+    def attach_to(self, logger: logging.Logger) -> None:
         """Start to record the requests that the logger reports."""
         logger.setLevel(logging.DEBUG)
         logger.addFilter(self)
@@ -70,7 +70,7 @@ def _from_log_record(record: logging.LogRecord) -> SeenRequest:
     return SeenRequest(
         record.created,
         connection,  # type: ignore[arg-type]
-        shortened(str(client_id), CLIENT_ID_CHARACTERS_MAX) if client_id is not None else None,
+        truncate_text(str(client_id), CLIENT_ID_CHARACTERS_MAX) if client_id is not None else None,
         api,  # type: ignore[arg-type]
         version,  # type: ignore[arg-type]
         round(milliseconds, 3),  # type: ignore[call-overload]

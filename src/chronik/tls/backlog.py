@@ -14,7 +14,7 @@ SLICE_BYTES: Final = 64 * KIB
 Buffer = bytes | bytearray | memoryview
 
 
-class Backlog:
+class EncryptionBacklog:
     """A FIFO buffer of plaintext that is waiting for encryption."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Backlog:
         self._buffers.clear()
         self.size_bytes = 0
 
-    def next_slice(self) -> Buffer:
+    def pop_slice(self) -> Buffer:
         """Remove and return up to SLICE_BYTES. Small buffers are joined, because each TLS record has overhead."""
         waiting = self._buffers
         taken: list[Buffer] = []

@@ -19,35 +19,35 @@ import msgspec
 
 from chronik.errors import ConfigError
 from chronik.tls.ciphers import TLS_1_2_CIPHERS
-from chronik.tls.settings import NONE, REQUIRED, TLS_1_2, TLS_1_3, Source, TlsSettings
+from chronik.tls.settings import CLIENT_AUTH_NONE, CLIENT_AUTH_REQUIRED, TLS_1_2, TLS_1_3, PemSource, TlsSettings
 
 logger = logging.getLogger("chronik.tls")
 
-LOOK_SECONDS: Final = 1.0
+RELOAD_INTERVAL_SECONDS: Final = 1.0
 """Seconds between checks for changed certificate files."""
 
 CURVE: Final = "prime256v1"
 """P-256: supported by every client and standard, and the fastest curve for signing in OpenSSL."""
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
-_VERIFY_MODES: Final = {NONE: ssl.CERT_NONE, REQUIRED: ssl.CERT_REQUIRED}
+_VERIFY_MODES: Final = {CLIENT_AUTH_NONE: ssl.CERT_NONE, CLIENT_AUTH_REQUIRED: ssl.CERT_REQUIRED}
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
+FileStamp = tuple[tuple[int, int, int] | None, ...]
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedContexts(msgspec.Struct, frozen=True):
     """The SSL contexts that were loaded together from one state of the files."""
 
-    accepting: ssl.SSLContext
-    dialling: ssl.SSLContext | None = None
+    server_context: ssl.SSLContext
+    client_context: ssl.SSLContext | None = None
     fingerprint: bytes = b""
     """SHA-256 of this end's certificate."""
 
 
-class TlsContext:
+class ReloadableTlsContext:
     """The current SSL context of a listener or of the peer connections, with reload."""
 
-    def __init__(self, name: str, settings: TlsSettings, *, dials_too: bool = False) -> None:
+    def __init__(self, name: str, settings: TlsSettings, *, with_client_context: bool = False) -> None:
         """Load the contexts.
 
         Args:
@@ -61,30 +61,30 @@ class TlsContext:
         """
         self.name: Final = name
         self.settings: Final = settings
-        self._dials_too = dials_too
+        self._dials_too = with_client_context
         self._file_stamp = _file_stamp(settings.files)
-        self._failed_stamp: Stamp = ()
+        self._failed_stamp: FileStamp = ()
         self.loaded = self._load()
 
     @property
     def context(self) -> ssl.SSLContext:
         """Return the SSL context for the next accepted connection."""
-        return self.loaded.accepting
+        return self.loaded.server_context
 
-    def _load(self) -> Loaded:
+    def _load(self) -> LoadedContexts:
         settings = self.settings
         texts = _read(settings.key), _read(settings.chain)
         accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         _configure(accepting, settings, texts)
         accepting.verify_mode = _VERIFY_MODES.get(settings.client_auth, ssl.CERT_OPTIONAL)
         if not self._dials_too:
-            return Loaded(accepting)
+            return LoadedContexts(accepting)
         dialling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         dialling.check_hostname = False  # nodes authenticate with the cluster secret, bound to the certificate
         _configure(dialling, settings, texts)
-        return Loaded(accepting, dialling, _fingerprint(texts[1]))
+        return LoadedContexts(accepting, dialling, _fingerprint(texts[1]))
 
-    def look(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Reload the files if they have changed, and return whether new contexts are in use."""
         stamp = _file_stamp(self.settings.files)
         if stamp in (self._file_stamp, self._failed_stamp):
@@ -100,15 +100,15 @@ class TlsContext:
         return True
 
 
-async def keep_up_to_date(contexts: Sequence[TlsContext]) -> None:
+async def reload_changed_certificates(contexts: Sequence[ReloadableTlsContext]) -> None:
     """Check for changed files until cancelled, in a thread because disks may hang and checking a key takes time."""
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(RELOAD_INTERVAL_SECONDS)
         for context in contexts:
-            await asyncio.to_thread(context.look)
+            await asyncio.to_thread(context.reload_if_changed)
 
 
-def _file_stamp(paths: Sequence[str]) -> Stamp:
+def _file_stamp(paths: Sequence[str]) -> FileStamp:
     """Return modification time, size and inode of each file, which change whenever a file is replaced or written."""
     found: list[tuple[int, int, int] | None] = []
     for path in paths:
@@ -154,7 +154,7 @@ def _load_chain(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str
         raise _config_error(settings.chain, f"{expected} ({_error_text(error)})") from None
 
 
-def _load_trust(context: ssl.SSLContext, trust: Source) -> None:
+def _load_trust(context: ssl.SSLContext, trust: PemSource) -> None:
     text = _read(trust)
     expected = "at least one CERTIFICATE in PEM format"
     try:
@@ -165,7 +165,7 @@ def _load_trust(context: ssl.SSLContext, trust: Source) -> None:
         raise _config_error(trust, expected)
 
 
-def _read(source: Source) -> str:
+def _read(source: PemSource) -> str:
     if source.path is None:
         return source.text
     try:
@@ -174,7 +174,7 @@ def _read(source: Source) -> str:
         raise _config_error(source, f"a readable file ({error.strerror or error})") from None
 
 
-def _config_error(source: Source, expected: str) -> ConfigError:
+def _config_error(source: PemSource, expected: str) -> ConfigError:
     value = "[hidden]" if source.path is None else source.path
     return ConfigError(f"{source.key} = {value!r}: expected {expected}")
 

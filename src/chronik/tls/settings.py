@@ -12,15 +12,15 @@ from typing import Final, NoReturn
 import msgspec
 
 from chronik.errors import ConfigError
-from chronik.shown import shortened
+from chronik.escaping import truncate_text
 from chronik.tls.ciphers import TLS_1_2_CIPHERS, TLS_1_3_CIPHERS
 
 VALUE_CHARACTERS_MAX: Final = 200
 """Characters of an invalid value that an error message quotes."""
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
-VERSIONS: Final = (TLS_1_2, TLS_1_3)
-NONE, REQUESTED, REQUIRED = "none", "requested", "required"
+TLS_VERSIONS: Final = (TLS_1_2, TLS_1_3)
+CLIENT_AUTH_NONE, CLIENT_AUTH_REQUESTED, CLIENT_AUTH_REQUIRED = "none", "requested", "required"
 
 _SECRET_CONFIGS: Final = (
     "ssl.key.password",
@@ -31,7 +31,7 @@ _SECRET_CONFIGS: Final = (
 """Configs that Kafka treats as passwords: error messages do not quote them."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class PemSource(msgspec.Struct, frozen=True):
     """PEM text in a file or inline in a config."""
 
     key: str
@@ -47,11 +47,11 @@ class Source(msgspec.Struct, frozen=True):
 class TlsSettings(msgspec.Struct, frozen=True):
     """The TLS settings of a listener."""
 
-    key: Source
-    chain: Source
-    trust: Source | None = None
-    client_auth: str = NONE
-    versions: tuple[str, ...] = VERSIONS
+    key: PemSource
+    chain: PemSource
+    trust: PemSource | None = None
+    client_auth: str = CLIENT_AUTH_NONE
+    versions: tuple[str, ...] = TLS_VERSIONS
     ciphers: tuple[str, ...] = ()
     """Cipher suites by IANA names, as in Kafka; empty for OpenSSL's defaults."""
     key_password: str | None = None
@@ -68,7 +68,7 @@ class TlsSettings(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(source.path for source in sources if source is not None and source.path is not None))
 
 
-def listener_settings(name: str, protocol: str, configs: Mapping[str, str]) -> TlsSettings:
+def read_tls_settings(name: str, protocol: str, configs: Mapping[str, str]) -> TlsSettings:
     """Return the TLS settings of a listener.
 
     Raises:
@@ -90,9 +90,14 @@ class _Reader:
             self._one_of(f"ssl.{store}.type", ("PEM",))
         key, chain = self._key_store()
         # As in Kafka, a SASL listener requests client certificates only if its own config says so.
-        auth = self._one_of("ssl.client.auth", (NONE, REQUESTED, REQUIRED), own_only=is_sasl) or NONE
+        auth = (
+            self._one_of(
+                "ssl.client.auth", (CLIENT_AUTH_NONE, CLIENT_AUTH_REQUESTED, CLIENT_AUTH_REQUIRED), own_only=is_sasl
+            )
+            or CLIENT_AUTH_NONE
+        )
         trust = self._trust_store()
-        if auth != NONE and trust is None:
+        if auth != CLIENT_AUTH_NONE and trust is None:
             self._reject("ssl.client.auth", "ssl.truststore.location with the CAs of client certificates")
         ciphers = self._ciphers()
         versions = self._versions(ciphers)
@@ -107,7 +112,7 @@ class _Reader:
             self._get("ssl.principal.mapping.rules") or "DEFAULT",
         )
 
-    def _key_store(self) -> tuple[Source, Source]:
+    def _key_store(self) -> tuple[PemSource, PemSource]:
         path, key = self._get("ssl.keystore.location"), self._get("ssl.keystore.key")
         chain = self._get("ssl.keystore.certificate.chain")
         if path is not None:
@@ -121,7 +126,7 @@ class _Reader:
             raise ConfigError(f"broker: listener {self._name} uses TLS: expected ssl.keystore.location, {contents}")
         return self._source("ssl.keystore.key", text=key), self._source("ssl.keystore.certificate.chain", text=chain)
 
-    def _trust_store(self) -> Source | None:
+    def _trust_store(self) -> PemSource | None:
         path, text = self._get("ssl.truststore.location"), self._get("ssl.truststore.certificates")
         if path is not None and text is not None:
             self._reject("ssl.truststore.location", "no ssl.truststore.certificates")
@@ -129,17 +134,17 @@ class _Reader:
             return self._source("ssl.truststore.location", path)
         return None if text is None else self._source("ssl.truststore.certificates", text=text)
 
-    def _source(self, key: str, path: str | None = None, text: str = "") -> Source:
-        return Source(f"broker: {self._config_name(key)}", path, text)
+    def _source(self, key: str, path: str | None = None, text: str = "") -> PemSource:
+        return PemSource(f"broker: {self._config_name(key)}", path, text)
 
     def _versions(self, ciphers: tuple[str, ...]) -> tuple[str, ...]:
         """Return the enabled TLS versions, without those for which no cipher suite is enabled."""
-        named = self._list("ssl.enabled.protocols") or VERSIONS
-        if not set(named) <= set(VERSIONS):
-            self._reject("ssl.enabled.protocols", " or ".join(VERSIONS) + ", or both separated by a comma")
+        named = self._list("ssl.enabled.protocols") or TLS_VERSIONS
+        if not set(named) <= set(TLS_VERSIONS):
+            self._reject("ssl.enabled.protocols", " or ".join(TLS_VERSIONS) + ", or both separated by a comma")
         suites = {TLS_1_2: TLS_1_2_CIPHERS, TLS_1_3: TLS_1_3_CIPHERS}
         versions = tuple(
-            each for each in VERSIONS if each in named and (not ciphers or set(ciphers) & set(suites[each]))
+            each for each in TLS_VERSIONS if each in named and (not ciphers or set(ciphers) & set(suites[each]))
         )
         if not versions:
             self._reject("ssl.cipher.suites", f"at least one suite of {' and '.join(named)}")
@@ -179,4 +184,4 @@ class _Reader:
     def _reject(self, key: str, expected: str) -> NoReturn:
         given = self._config_name(key)
         value = "[hidden]" if key in _SECRET_CONFIGS else self._configs.get(given, "")
-        raise ConfigError(f"broker: {given} = {shortened(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")
+        raise ConfigError(f"broker: {given} = {truncate_text(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")

@@ -18,55 +18,55 @@ from typing import Any, Final, Protocol, cast
 
 from chronik.limits import KIB, TLS_HANDSHAKE_BYTES_MAX
 from chronik.scheduler import Callback, LoopShare
-from chronik.tls.backlog import SLICE_BYTES, Backlog
-from chronik.tls.reasons import reason_of
+from chronik.tls.backlog import SLICE_BYTES, EncryptionBacklog
+from chronik.tls.error_messages import describe_tls_error
 
-SCRATCH_BYTES: Final = 64 * KIB
+READ_BUFFER_BYTES: Final = 64 * KIB
 """Size of the buffer for one read from the socket."""
 
-REPLIES_UNREAD_BYTES_MAX: Final = 64 * KIB
+PROTOCOL_UNSENT_BYTES_MAX: Final = 64 * KIB
 """Unsent bytes of the TLS protocol itself (key updates, alerts) after which a client that does not read is closed."""
 
 SMALL_RECORD_BYTES_MAX: Final = 4 * KIB
 
-ALL_OF_BUFFER: Final = 0
+WHOLE_BUFFER: Final = 0
 """Argument of `SSLObject.read` that means "as much as the buffer holds"."""
 
-FAREWELL_SECONDS: Final = 1.0
+ALERT_SECONDS: Final = 1.0
 """Seconds for sending the alert of a failed handshake."""
 
-_scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
+_scratch: Final = memoryview(bytearray(READ_BUFFER_BYTES))
 """The shared read buffer: reads on one event loop never overlap."""
 
 
-class TlsRefused(Exception):
+class TlsConnectionRejected(Exception):
     """The owner rejects the connection although the TLS handshake succeeded; the message is logged."""
 
 
-class TlsOwner(Protocol):
+class TlsTransportOwner(Protocol):
     """The interface of the component that accepts TLS connections."""
 
     @property
     def handshake_seconds(self) -> float: ...
 
-    def handshake_began(self, transport: TlsTransport) -> bool:
+    def on_handshake_started(self, transport: TlsTransport) -> bool:
         """Handle a new connection before anything is read: set its `share`, and return False to reject it."""
 
-    def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
+    def on_handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
         """Return the protocol of an established connection. Raises TlsRefused to reject it."""
 
-    def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
+    def on_handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
         """Handle a handshake that did not complete; the reason is None if the client just disconnected."""
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     """A TLS layer: the protocol of a socket transport, and the transport of the protocol that its owner provides."""
 
-    def __init__(self, owner: TlsOwner, context: ssl.SSLContext, *, dials: bool = False) -> None:
+    def __init__(self, owner: TlsTransportOwner, context: ssl.SSLContext, *, is_client: bool = False) -> None:
         super().__init__()
         self._owner = owner
         self._context = context
-        self._dials = dials
+        self._dials = is_client
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._ssl: ssl.SSLObject | None = None  # created when the first bytes arrive: it takes dozens of kB
@@ -74,19 +74,19 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._inner: asyncio.BufferedProtocol | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._failure: str | None = None
-        self._backlog = Backlog()
+        self._backlog = EncryptionBacklog()
         self._high = SLICE_BYTES
         self._inner_paused = False
         self._socket_paused = False
         self._reading_paused = False
         self._has_more = False  # whether the last buffer was filled, so more may be decrypted
         self._work: Final = Callback(self._resume)
-        self.share: LoopShare
+        self.loop_share: LoopShare
         """The scheduler share that pays for the handshake; the owner may set another one for the connection."""
         self._closing = False
         self._is_lost = False
         self._handshake_bytes = 0
-        self.has_spoken = False
+        self.has_received_bytes = False
         """Whether any byte has arrived."""
 
     @property
@@ -111,7 +111,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
         self._socket.set_write_buffer_limits(high=self._high)
-        if not self._owner.handshake_began(self):
+        if not self._owner.on_handshake_started(self):
             self._closing = True
             self._socket.abort()
             return
@@ -124,14 +124,14 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._is_lost = self._closing = True
         self._backlog.clear()
         if self._work.is_queued:
-            self.share.withdraw(self._work)
+            self.loop_share.withdraw(self._work)
         inner = self._inner
         if inner is not None:
             self._inner_paused = False
             inner.connection_lost(error)
         else:
             self._cancel_handshake_timer()
-            self._owner.handshake_failed(self, self._failure)
+            self._owner.on_handshake_failed(self, self._failure)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _scratch
@@ -141,7 +141,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             return
         self._incoming.write(_scratch[:count])
         if self._inner is None:
-            self.has_spoken = True
+            self.has_received_bytes = True
             self._handshake_bytes += count
             self._schedule_handshake()
         elif not self._reading_paused:
@@ -154,7 +154,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         """
         self._incoming.write_eof()
         if self._inner is None:
-            self.give_up(None)
+            self.abort_handshake(None)
         else:
             self.close()
         return True
@@ -174,10 +174,10 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         Reading is paused until then: a client may send megabytes after its handshake.
         """
         if self._handshake_bytes > TLS_HANDSHAKE_BYTES_MAX:
-            self.give_up(f"TLS handshake of more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
+            self.abort_handshake(f"TLS handshake of more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
             return
         if not self._work.is_queued:
-            self.share.run(self._work)
+            self.loop_share.run(self._work)
         if self._work.is_queued:
             self._socket.pause_reading()
 
@@ -191,16 +191,16 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             return
         except (ssl.SSLError, OSError, ValueError) as error:
             self._send_protocol_bytes()
-            self.give_up(reason_of(error))
+            self.abort_handshake(describe_tls_error(error))
             return
         self._send_protocol_bytes()
         self._handshake_completed()
 
     def _handshake_completed(self) -> None:
         try:
-            inner = self._owner.handshake_done(self)
-        except TlsRefused as refused:
-            self.give_up(str(refused))
+            inner = self._owner.on_handshake_done(self)
+        except TlsConnectionRejected as refused:
+            self.abort_handshake(str(refused))
             return
         self._cancel_handshake_timer()
         self._inner = inner
@@ -209,9 +209,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._decrypt(inner)
 
     def _handshake_timed_out(self) -> None:
-        self.give_up(f"TLS handshake not completed within {self._owner.handshake_seconds:g} s")
+        self.abort_handshake(f"TLS handshake not completed within {self._owner.handshake_seconds:g} s")
 
-    def give_up(self, reason: str | None) -> None:
+    def abort_handshake(self, reason: str | None) -> None:
         """Close a connection whose handshake is not done. The TLS alert is sent if the socket accepts it."""
         if self._closing:
             return
@@ -219,7 +219,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._failure = reason
         self._cancel_handshake_timer()
         self._socket.close()
-        asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._socket.abort)
+        asyncio.get_running_loop().call_later(ALERT_SECONDS, self._socket.abort)
 
     def _cancel_handshake_timer(self) -> None:
         if self._timer is not None:
@@ -233,7 +233,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             # No view of the buffer may be kept: the protocol may have to resize it.
             began = time.perf_counter()
             filled = self._fill(cast(memoryview, inner.get_buffer(-1)))
-            self.share.charge(time.perf_counter() - began)
+            self.loop_share.charge(time.perf_counter() - began)
             if filled:
                 inner.buffer_updated(filled)
             if self._outgoing.pending:
@@ -250,13 +250,13 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         read = cast("Callable[[int, memoryview], int]", cast(ssl.SSLObject, self._ssl).read)
         incoming, rest = self._incoming, buffer
         try:
-            count = read(ALL_OF_BUFFER, rest)
+            count = read(WHOLE_BUFFER, rest)
             small_bytes_max = SMALL_RECORD_BYTES_MAX if incoming.pending else 0
             while count:
                 rest = rest[count:]
                 if count > small_bytes_max and not incoming.pending:
                     break
-                count = read(ALL_OF_BUFFER, rest)
+                count = read(WHOLE_BUFFER, rest)
             if not count and rest:
                 self._close_soon(None)
         except ssl.SSLWantReadError:
@@ -264,7 +264,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         except ssl.SSLZeroReturnError:
             self._close_soon(None)
         except (ssl.SSLError, OSError) as error:
-            self._close_soon(reason_of(error))
+            self._close_soon(describe_tls_error(error))
         self._has_more = not rest
         return len(buffer) - len(rest)
 
@@ -275,7 +275,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _send_protocol_bytes(self) -> None:
         """Send the bytes of the TLS protocol itself."""
-        if self._socket_paused and self._outgoing.pending < REPLIES_UNREAD_BYTES_MAX:
+        if self._socket_paused and self._outgoing.pending < PROTOCOL_UNSENT_BYTES_MAX:
             return
         if self._socket_paused:
             self._socket.abort()
@@ -301,12 +301,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         tls, outgoing, socket = cast(ssl.SSLObject, self._ssl), self._outgoing, self._socket
         try:
             while self._backlog.size_bytes:
-                tls.write(cast(bytes, self._backlog.next_slice()))
+                tls.write(cast(bytes, self._backlog.pop_slice()))
                 socket.write(outgoing.read())
                 if self._socket_paused or not self._backlog.size_bytes:
                     break
-                if not self.share.may_continue():
-                    self.share.submit(self._work)
+                if not self.loop_share.may_continue():
+                    self.loop_share.submit(self._work)
                     break
         except ssl.SSLError:  # the connection has failed, and the reason was logged when it was read
             socket.abort()

@@ -16,16 +16,16 @@ PARTITIONS_PER_TRANSACTION_MAX: Final = 10_000
 GROUPS_PER_TRANSACTION_MAX: Final = 100
 """Groups of one transaction. Every change of the transaction writes and hashes the names of its groups."""
 
-PARTITIONS_MAX: Final = 500_000
+TRANSACTION_PARTITIONS_MAX: Final = 500_000
 """Partitions of all open transactions, about 150 bytes each on every node."""
 
-EPOCH_MAX: Final = 2**15 - 1
+PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 """The last epoch of a producer id. Producers never receive it: it is reserved for markers that fence the last epoch."""
 
-WAIT_MS_MAX: Final = 3_000
+MARKER_WAIT_MS_MAX: Final = 3_000
 """Time a request waits for the markers of the previous transaction before it fails with CONCURRENT_TRANSACTIONS."""
 
-COMPLETED_AFTER_MS: Final = 20
+COMPLETION_DELAY_MS: Final = 20
 """Delay before a transaction whose markers are written is completed by a command of its own.
 
 A producer that continues immediately starts its next transaction within a few milliseconds, and that command completes
@@ -33,7 +33,7 @@ the previous transaction as well, which saves one command per transaction. No re
 coordinator writes the markers again.
 """
 
-RETRY_MS: Final = 1_000
+STORE_RETRY_MS: Final = 1_000
 """Delay before a failed write to the store is retried."""
 
 

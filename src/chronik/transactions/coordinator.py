@@ -8,54 +8,66 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Final, Protocol
 
-from chronik.broker.requests.client_allowances import Client, ClientAllowances
+from chronik.broker.requests.client_rate_limits import ClientKey, ClientRateLimiter
 from chronik.clock import Clock
-from chronik.coordination.coordinator import Coordinator
-from chronik.coordination.proposals import ImageStore
-from chronik.coordination.tenure import ALONE, Tenure
+from chronik.coordination.coordinator import MachineCoordinator
+from chronik.coordination.proposals import CoordinatorStore
+from chronik.coordination.terms import STANDALONE_TERM, CoordinatorTerm
 from chronik.limits import (
     GROUP_ID_CHARACTERS_MAX,
     TRANSACTIONAL_ID_CHARACTERS_MAX,
     TRANSACTIONAL_IDS_PER_CLIENT_MAX,
 )
-from chronik.metadata.commands.transactions import NO_PRODUCER, ExpireTransaction, ReleaseCommits, TransactionPartition
+from chronik.metadata.commands.transactions import (
+    NO_PRODUCER_ID,
+    ExpireTransaction,
+    ReleaseCommits,
+    TransactionPartition,
+)
 from chronik.metadata.delta import Delta
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.metadata.records import Transaction, TransactionState
-from chronik.news import News
+from chronik.notifier import Notifier
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.transactions.config import PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, TransactionConfig
-from chronik.transactions.events import AddAsked, EndAsked, Given, InitAsked, MarkersWritten, TimeIsUp
-from chronik.transactions.machine import TransactionMachine, WriteMarkers
+from chronik.transactions.config import TRANSACTION_PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, TransactionConfig
+from chronik.transactions.events import (
+    AddRequested,
+    EndRequested,
+    InitProducerRequested,
+    MarkersWritten,
+    TimeoutRequested,
+    TransactionResult,
+)
+from chronik.transactions.machine import TransactionMachine, WriteMarkersAction
 
 logger = logging.getLogger("chronik.transactions")
 
-CHANGES_AT_ONCE_MAX: Final = 10
+DELTA_TRANSACTIONS_MAX: Final = 10
 """Changed transactions of a delta that are handled one by one. After larger deltas, all transactions are checked."""
 
 
-COMMITS_HELD_SECONDS_MAX: Final = 10.0
+COMMIT_HOLD_SECONDS_MAX: Final = 10.0
 """Maximum duration of a commit hold. A backup holds commits while it reads the log end offsets, well below a second."""
 
 
-class SendsMarkers(Protocol):
+class MarkerTransport(Protocol):
     """A component that writes transaction markers to partitions."""
 
-    async def send(self, transaction: Transaction, coordinator_epoch: int, goes_on: Callable[[], bool]) -> None:
+    async def send(self, transaction: Transaction, coordinator_epoch: int, should_continue: Callable[[], bool]) -> None:
         """Return when all partitions have their marker, or when `should_continue` returns False."""
 
 
-class StoredTransactions:
+class TransactionMachineKind:
     """Access to the transactional ids in the metadata image, for the state machine host."""
 
     name: Final = "transaction"
 
-    def __init__(self, store: ImageStore, clock: Clock) -> None:
+    def __init__(self, store: CoordinatorStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     @property
-    def stored(self) -> Collection[str]:
+    def stored_keys(self) -> Collection[str]:
         """All transactional ids in the metadata image."""
         return self._store.image.transactions
 
@@ -68,30 +80,30 @@ class StoredTransactions:
         if stored.state is TransactionState.ONGOING:
             remaining_ms = stored.began_ms + stored.timeout_ms - self._clock.now_ms()
             deadline_ms = now_ms + min(max(remaining_ms, 0), stored.timeout_ms)
-        return self.make(key, epoch, now_ms, deadline_ms)
+        return self.create_machine(key, epoch, now_ms, deadline_ms)
 
-    def make(self, key: str, epoch: int, now_ms: int, deadline_ms: int | None = None) -> TransactionMachine:
+    def create_machine(self, key: str, epoch: int, now_ms: int, deadline_ms: int | None = None) -> TransactionMachine:
         """Create the state machine of a transactional id."""
         return TransactionMachine(key, epoch, lambda: self._store.image.transactions.get(key), now_ms, deadline_ms)
 
-    def acts_by_itself(self, key: str) -> bool:
+    def may_have_timers(self, key: str) -> bool:
         """Return whether a transaction is open (and may time out) or has markers to be written."""
         stored = self._store.image.transactions.get(key)
-        return stored is not None and not stored.state.is_at_rest
+        return stored is not None and not stored.state.is_idle
 
 
-class TransactionCoordinator(Coordinator[TransactionMachine]):
+class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
     """The transaction coordinator of a node."""
 
     def __init__(
         self,
-        store: ImageStore,
+        store: CoordinatorStore,
         clock: Clock,
         new_producer_id: Callable[[], Awaitable[int]],
-        markers: SendsMarkers,
+        markers: MarkerTransport,
         config: TransactionConfig | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
-        owns: Callable[[str], Tenure | None] = lambda key: ALONE,
+        owns: Callable[[str], CoordinatorTerm | None] = lambda key: STANDALONE_TERM,
         is_fenced: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
@@ -99,12 +111,12 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         self._new_producer_id = new_producer_id
         self._markers = markers
         self._config = config or TransactionConfig()
-        self._transactions = StoredTransactions(store, clock)
-        self._new_id_quota = ClientAllowances(TRANSACTIONAL_IDS_PER_CLIENT_MAX, self._config.expiration_ms / 1000)
-        self._sending: set[asyncio.Task[None]] = set()
+        self._transactions = TransactionMachineKind(store, clock)
+        self._new_id_quota = ClientRateLimiter(TRANSACTIONAL_IDS_PER_CLIENT_MAX, self._config.expiration_ms / 1000)
+        self._marker_tasks: set[asyncio.Task[None]] = set()
         self._observed_hold = 0, 0.0
         """The index of the commit hold that was last observed, and when it was first observed."""
-        self.changes: Final = News()
+        self.changes: Final = Notifier()
         """Notifies of changes of all transactions in the image, including those of other coordinators."""
         super().__init__(self._transactions, TRANSACTIONS_TOPIC, store, clock, owns, is_fenced, on_fatal)
 
@@ -112,20 +124,20 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         return [*super().jobs(), self._expire_forever()]
 
     async def close(self) -> None:
-        for task in self._sending:
+        for task in self._marker_tasks:
             task.cancel()
         await super().close()
 
     # --- requests of producers ---
 
-    async def init(
+    async def init_producer(
         self,
         transactional_id: str,
         timeout_ms: int,
-        producer_id: int = NO_PRODUCER,
-        producer_epoch: int = NO_PRODUCER,
-        client: Client | None = None,
-    ) -> Given:
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_ID,
+        client: ClientKey | None = None,
+    ) -> TransactionResult:
         """Return the producer id and the next epoch for a transactional id (InitProducerId).
 
         `client` is charged for a new transactional id. Returns INVALID_REQUEST for a new id that is too long, and
@@ -133,26 +145,32 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         earlier version may have stored them.
         """
         if not 0 < timeout_ms <= self._config.timeout_ms_max:
-            return Given(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            return TransactionResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         if transactional_id not in self._store.image.transactions:
             error_code = self._new_id_error(transactional_id, client)
             if error_code is not None:
-                return Given(error_code)
+                return TransactionResult(error_code)
 
-        async def ask(fresh: int) -> Given:
+        async def ask(fresh: int) -> TransactionResult:
             machine = self._find(transactional_id, may_be_new=True)
             if isinstance(machine, ErrorCode):
-                return Given(machine)
-            return await self._custody.ask(
-                machine, Given, InitAsked, timeout_ms, producer_id, producer_epoch, fresh_producer_id=fresh
+                return TransactionResult(machine)
+            return await self._host.request(
+                machine,
+                TransactionResult,
+                InitProducerRequested,
+                timeout_ms,
+                producer_id,
+                producer_epoch,
+                fresh_producer_id=fresh,
             )
 
         return await self._with_producer_id(ask)
 
-    def _new_id_error(self, transactional_id: str, client: Client | None) -> ErrorCode | None:
+    def _new_id_error(self, transactional_id: str, client: ClientKey | None) -> ErrorCode | None:
         if len(transactional_id) > TRANSACTIONAL_ID_CHARACTERS_MAX:
             return ErrorCode.INVALID_REQUEST
-        term = self._custody.claim(transactional_id)
+        term = self._host.check_ownership(transactional_id)
         if isinstance(term, ErrorCode):
             return term
         if len(self._store.image.transactions) >= TRANSACTIONAL_IDS_MAX:
@@ -163,7 +181,7 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
                 TRANSACTIONAL_IDS_MAX,
             )
             return ErrorCode.POLICY_VIOLATION
-        if client is not None and not self._new_id_quota.take(client, self._clock.monotonic()):
+        if client is not None and not self._new_id_quota.try_acquire(client, self._clock.monotonic()):
             logger.warning(
                 "transactional id %r rejected: client quota exceeded principal=%s host=%s; the client has created "
                 "%d ids within transactional.id.expiration.ms",
@@ -174,7 +192,7 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             return ErrorCode.POLICY_VIOLATION
         return None
 
-    async def add(
+    async def add_to_transaction(
         self,
         transactional_id: str,
         producer_id: int,
@@ -189,27 +207,34 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         image = self._store.image
         if any(len(group) > GROUP_ID_CHARACTERS_MAX and group not in image.groups for group in groups):
             return ErrorCode.INVALID_GROUP_ID
-        if partitions and self._store.image.transaction_partition_count + len(partitions) > PARTITIONS_MAX:
+        if partitions and self._store.image.transaction_partition_count + len(partitions) > TRANSACTION_PARTITIONS_MAX:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        given = await self._custody.ask(
-            machine, Given, AddAsked, producer_id, producer_epoch, tuple(partitions), tuple(groups)
+        given = await self._host.request(
+            machine, TransactionResult, AddRequested, producer_id, producer_epoch, tuple(partitions), tuple(groups)
         )
         return given.error
 
-    async def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool, bump: bool
-    ) -> Given:
+    async def end_transaction(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool, bump_epoch: bool
+    ) -> TransactionResult:
         """Commit or abort the producer's transaction (EndTxn)."""
-        if commit and self._store.image.commits_hold:
-            await self._release_expired_hold(self._store.image.commits_hold)
-            return Given(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # producers retry on this error
+        if commit and self._store.image.commit_hold_index:
+            await self._release_expired_hold(self._store.image.commit_hold_index)
+            return TransactionResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # producers retry on this error
 
-        async def ask(fresh: int) -> Given:
+        async def ask(fresh: int) -> TransactionResult:
             machine = self._find(transactional_id)
             if isinstance(machine, ErrorCode):
-                return Given(machine)
-            return await self._custody.ask(
-                machine, Given, EndAsked, producer_id, producer_epoch, commit, bump, fresh_producer_id=fresh
+                return TransactionResult(machine)
+            return await self._host.request(
+                machine,
+                TransactionResult,
+                EndRequested,
+                producer_id,
+                producer_epoch,
+                commit,
+                bump_epoch,
+                fresh_producer_id=fresh,
             )
 
         return await self._with_producer_id(ask)
@@ -219,37 +244,37 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         now = self._clock.monotonic()
         if self._observed_hold[0] != hold:
             self._observed_hold = hold, now
-        elif now - self._observed_hold[1] > COMMITS_HELD_SECONDS_MAX:
+        elif now - self._observed_hold[1] > COMMIT_HOLD_SECONDS_MAX:
             with contextlib.suppress(KafkaError):
                 await self._store.propose(ReleaseCommits(hold))
 
-    async def _with_producer_id(self, ask: Callable[[int], Awaitable[Given]]) -> Given:
+    async def _with_producer_id(self, ask: Callable[[int], Awaitable[TransactionResult]]) -> TransactionResult:
         """Run a request; if it needs a new producer id, allocate one and run the request again."""
-        given = await ask(NO_PRODUCER)
+        given = await ask(NO_PRODUCER_ID)
         if not given.needs_producer_id:
             return given
         try:
             fresh = await self._new_producer_id()
         except KafkaError:
-            return Given(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # no quorum: producers retry on this error
+            return TransactionResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # no quorum: producers retry on this error
         return await ask(fresh)
 
     def _find(self, transactional_id: str, *, may_be_new: bool = False) -> TransactionMachine | ErrorCode:
         """Return the state machine of a transactional id, or the error if this node has none."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        term = self._custody.claim(transactional_id)
+        term = self._host.check_ownership(transactional_id)
         if isinstance(term, ErrorCode):
             return term
-        machine = self._custody.get(transactional_id, term)
+        machine = self._host.get(transactional_id, term)
         if machine is None and may_be_new:
-            machine = self._transactions.make(transactional_id, term.epoch, self._custody.now_ms())
-            self._custody.add(machine)
+            machine = self._transactions.create_machine(transactional_id, term.epoch, self._host.now_ms())
+            self._host.add(machine)
         return machine or ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     # --- requests of brokers and administrators ---
 
-    def verify(
+    def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TransactionPartition]
     ) -> dict[TransactionPartition, ErrorCode]:
         """Return for each partition whether it is part of the producer's open transaction."""
@@ -271,18 +296,18 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
 
     def describe(self, transactional_id: str) -> Transaction | ErrorCode:
         """Return the transaction of a transactional id that this node coordinates, or an error."""
-        term = self._custody.claim(transactional_id)
+        term = self._host.check_ownership(transactional_id)
         if isinstance(term, ErrorCode):
             return term
         return self._store.image.transactions.get(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
-    def list_in_steps(self) -> Iterator[Transaction | None]:
+    def iterate_transactions(self) -> Iterator[Transaction | None]:
         """Yield the transactions that this node coordinates; None for others, so that the caller can pause there."""
         for transactional_id in list(self._store.image.transactions):
             found = self.describe(transactional_id)
             yield None if isinstance(found, ErrorCode) else found
 
-    def time_out(self, transactional_id: str) -> ErrorCode:
+    def time_out_transaction(self, transactional_id: str) -> ErrorCode:
         """Abort an open transaction as if its timeout had expired."""
         transaction = self.describe(transactional_id)
         if isinstance(transaction, ErrorCode):
@@ -292,56 +317,56 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             return machine
         if transaction.state is not TransactionState.ONGOING:
             return ErrorCode.INVALID_TXN_STATE
-        self._custody.feed(machine, TimeIsUp(self._custody.now_ms()))
+        self._host.handle_event(machine, TimeoutRequested(self._host.now_ms()))
         return ErrorCode.NONE
 
     # --- changes of the image ---
 
-    def follow(self, delta: Delta) -> None:
+    def on_delta(self, delta: Delta) -> None:
         """React to changed transactions, including those of commands whose outcome was unknown.
 
         Such a transaction may need a timeout or markers, and its producer may never send another request.
         """
-        super().follow(delta)
+        super().on_delta(delta)
         if delta.transactions:
-            self.changes.tell()
-        if len(delta.transactions) > CHANGES_AT_ONCE_MAX:
-            self.look_again()
+            self.changes.notify()
+        if len(delta.transactions) > DELTA_TRANSACTIONS_MAX:
+            self.schedule_check()
             return
         for change in delta.transactions:
-            if change.new is not None and not change.new.state.is_at_rest:
+            if change.new is not None and not change.new.state.is_idle:
                 self._wake_or_load(change.new.transactional_id)
 
     def _wake_or_load(self, transactional_id: str) -> None:
         """Wake the state machine of a transactional id, or load it if this node is its coordinator."""
-        machine = self._custody.in_hand(transactional_id)
+        machine = self._host.get_hosted(transactional_id)
         if machine is not None:
-            self._custody.wake(machine)
+            self._host.wake(machine)
             return
-        term = self._custody.claim(transactional_id)
+        term = self._host.check_ownership(transactional_id)
         if not isinstance(term, ErrorCode):
-            self._custody.get(transactional_id, term)
+            self._host.get(transactional_id, term)
         elif term is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._custody.has_left_some = True
+            self._host.has_machines_to_load = True
 
     # --- actions of state machines ---
 
-    def act(self, machine: TransactionMachine, what: object) -> None:
-        assert isinstance(what, WriteMarkers)
+    def execute_instruction(self, machine: TransactionMachine, what: object) -> None:
+        assert isinstance(what, WriteMarkersAction)
         task = asyncio.get_running_loop().create_task(self._send_markers(machine, what.transaction))
-        self._sending.add(task)
+        self._marker_tasks.add(task)
         task.add_done_callback(self._on_markers_sent)
 
     async def _send_markers(self, machine: TransactionMachine, transaction: Transaction) -> None:
-        await self._markers.send(transaction, machine.epoch, lambda: self._custody.holds(machine))
-        if self._custody.holds(machine):
-            self._custody.feed(machine, MarkersWritten(self._custody.now_ms(), transaction.index))
+        await self._markers.send(transaction, machine.epoch, lambda: self._host.is_term_running(machine))
+        if self._host.is_term_running(machine):
+            self._host.handle_event(machine, MarkersWritten(self._host.now_ms(), transaction.index))
         else:  # unload the machine, which waits for the markers: if this node was fenced briefly, it is loaded again
-            self._custody.let_go(machine)
+            self._host.unload(machine)
 
     def _on_markers_sent(self, task: asyncio.Task[None]) -> None:
-        self._sending.discard(task)
-        self._task_ended(task)
+        self._marker_tasks.discard(task)
+        self._on_task_done(task)
 
     # --- expiry ---
 
@@ -354,10 +379,10 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         """Delete the transactional ids that have not been used for `transactional.id.expiration.ms`."""
         for transactional_id in list(self._store.image.transactions):
             await asyncio.sleep(0)
-            term = self._custody.claim(transactional_id)
+            term = self._host.check_ownership(transactional_id)
             stored = self._store.image.transactions.get(transactional_id)
-            if isinstance(term, ErrorCode) or stored is None or not stored.state.is_at_rest:
+            if isinstance(term, ErrorCode) or stored is None or not stored.state.is_idle:
                 continue
             if self._clock.now_ms() - stored.time_ms >= self._config.expiration_ms:
                 command = ExpireTransaction(transactional_id, stored.index, term.epoch)
-                await self._proposals.outcome(transactional_id, command)
+                await self._proposals.propose(transactional_id, command)

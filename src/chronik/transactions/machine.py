@@ -13,30 +13,38 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from chronik.coordination.machine import (
-    Act,
-    Dropped,
-    Event,
-    Forget,
+    CoordinatorChanged,
+    ExecuteAction,
     Instruction,
-    Reply,
-    Store,
-    Stored,
+    MachineEvent,
+    MachineReply,
+    StateDeleted,
+    StateStored,
     StoreFailed,
-    TakenOver,
+    StoreState,
+    Unload,
 )
-from chronik.errors import invariant
+from chronik.errors import check_invariant
 from chronik.metadata.commands.transactions import InitTransaction
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode
-from chronik.transactions.config import COMPLETED_AFTER_MS, RETRY_MS, WAIT_MS_MAX
-from chronik.transactions.decisions import Wait, Write, complete, decide, fence
-from chronik.transactions.events import AddAsked, Asked, EndAsked, Given, InitAsked, MarkersWritten, TimeIsUp
+from chronik.transactions.config import COMPLETION_DELAY_MS, MARKER_WAIT_MS_MAX, STORE_RETRY_MS
+from chronik.transactions.decisions import StoreDecision, WaitDecision, build_completion, build_fencing_abort, decide
+from chronik.transactions.events import (
+    AddRequested,
+    EndRequested,
+    InitProducerRequested,
+    MarkersWritten,
+    TimeoutRequested,
+    TransactionRequested,
+    TransactionResult,
+)
 
-QUESTION_BYTES = 500
+REQUEST_BYTES = 500
 """Approximate memory of a waiting request, without its partitions."""
 
 
-class WriteMarkers(NamedTuple):
+class WriteMarkersAction(NamedTuple):
     """An action that writes the markers of a decided transaction to all its partitions. Results in `MarkersWritten`."""
 
     transaction: Transaction
@@ -45,15 +53,20 @@ class WriteMarkers(NamedTuple):
 class _PendingStore(NamedTuple):
     """A change that is being stored, and the request that it belongs to, if any."""
 
-    write: Write
-    request: Asked | None
+    write: StoreDecision
+    request: TransactionRequested | None
 
 
 class TransactionMachine:
     """The state machine of one transactional id."""
 
     def __init__(
-        self, key: str, epoch: int, look: Callable[[], Transaction | None], now_ms: int, deadline_ms: int | None
+        self,
+        key: str,
+        epoch: int,
+        read_transaction: Callable[[], Transaction | None],
+        now_ms: int,
+        deadline_ms: int | None,
     ) -> None:
         """Create the machine of a transactional id.
 
@@ -61,13 +74,13 @@ class TransactionMachine:
         """
         self.key = key
         self.epoch = epoch
-        self._read_transaction = look
+        self._read_transaction = read_transaction
         self._deadline_ms = deadline_ms
         self._deadline_began_index = -1
         """The transaction that the deadline belongs to, as the metadata index at which it started."""
         self._retry_at_ms: int | None = now_ms
         """When to check for work again; initially now."""
-        self._queue: deque[Asked] = deque()
+        self._queue: deque[TransactionRequested] = deque()
         self._pending_store: _PendingStore | None = None
         self._ticket = 0
         self._markers_requested_index = -1
@@ -82,36 +95,36 @@ class TransactionMachine:
         if self._is_dead or self._pending_store is not None:
             return None  # the store confirms the pending change by an event
         own_wake_ms = self._deadline_ms if self._retry_at_ms is None else self._retry_at_ms
-        request_expiry_ms = self._queue[0].now_ms + WAIT_MS_MAX if self._queue else None
+        request_expiry_ms = self._queue[0].now_ms + MARKER_WAIT_MS_MAX if self._queue else None
         return min((at_ms for at_ms in (own_wake_ms, request_expiry_ms) if at_ms is not None), default=None)
 
     @property
     def memory_bytes(self) -> int:
-        return len(self._queue) * QUESTION_BYTES
+        return len(self._queue) * REQUEST_BYTES
 
     @property
     def is_idle(self) -> bool:
         return not self._queue and self._pending_store is None
 
-    def handle(self, event: Event) -> Sequence[Instruction]:
+    def handle(self, event: MachineEvent) -> Sequence[Instruction]:
         if self._is_dead:
             return ()
         instructions: list[Instruction] = []
         match event:
-            case InitAsked() | AddAsked() | EndAsked():
+            case InitProducerRequested() | AddRequested() | EndRequested():
                 self._queue.append(event)
-            case Stored():
+            case StateStored():
                 instructions += self._on_stored(event)
             case StoreFailed():
                 instructions += self._on_store_failed(event)
             case MarkersWritten():
                 self._markers_written_index = event.index
-                self._retry_at_ms = event.now_ms + COMPLETED_AFTER_MS
-            case TimeIsUp():
+                self._retry_at_ms = event.now_ms + COMPLETION_DELAY_MS
+            case TimeoutRequested():
                 self._deadline_ms = event.now_ms
-            case TakenOver():
+            case CoordinatorChanged():
                 return self._unload(ErrorCode.NOT_COORDINATOR)
-            case Dropped():
+            case StateDeleted():
                 return self._unload(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         instructions += self._expire_waits(event.now_ms)
         instructions += self._advance(event.now_ms)
@@ -119,29 +132,31 @@ class TransactionMachine:
 
     # --- events ---
 
-    def _on_stored(self, event: Stored) -> list[Instruction]:
+    def _on_stored(self, event: StateStored) -> list[Instruction]:
         """Reply to the request whose change has been stored."""
         write, request = self._take_pending_store(event.ticket)
         self._retry_at_ms = None
-        if request is None or write.answer is None:
+        if request is None or write.result is None:
             return []
         self._queue.popleft()
-        return [Reply(request.waiter, write.answer)]
+        return [MachineReply(request.waiter, write.result)]
 
     def _on_store_failed(self, event: StoreFailed) -> list[Instruction]:
         """Reject the request whose change could not be stored, or decide it again after a conflict."""
         _, request = self._take_pending_store(event.ticket)
         if event.error is ErrorCode.CONCURRENT_TRANSACTIONS:
             return []  # another command changed the transaction first: decide the request again
-        self._retry_at_ms = event.now_ms + RETRY_MS
+        self._retry_at_ms = event.now_ms + STORE_RETRY_MS
         if request is None:
             return []
         self._queue.popleft()
-        return [Reply(request.waiter, Given(event.error))]
+        return [MachineReply(request.waiter, TransactionResult(event.error))]
 
     def _take_pending_store(self, ticket: int) -> _PendingStore:
         pending = self._pending_store
-        invariant(pending is not None and ticket == self._ticket, f"ticket {ticket} of {self.key!r} is not pending")
+        check_invariant(
+            pending is not None and ticket == self._ticket, f"ticket {ticket} of {self.key!r} is not pending"
+        )
         assert pending is not None
         self._pending_store = None
         return pending
@@ -149,14 +164,16 @@ class TransactionMachine:
     def _expire_waits(self, now_ms: int) -> list[Instruction]:
         """Reject requests that have waited too long for markers. A request with a pending change is not affected."""
         instructions: list[Instruction] = []
-        while self._queue and self._pending_store is None and self._queue[0].now_ms + WAIT_MS_MAX <= now_ms:
-            instructions.append(Reply(self._queue.popleft().waiter, Given(ErrorCode.CONCURRENT_TRANSACTIONS)))
+        while self._queue and self._pending_store is None and self._queue[0].now_ms + MARKER_WAIT_MS_MAX <= now_ms:
+            instructions.append(
+                MachineReply(self._queue.popleft().waiter, TransactionResult(ErrorCode.CONCURRENT_TRANSACTIONS))
+            )
         return instructions
 
     def _unload(self, error: ErrorCode) -> list[Instruction]:
         """Reject all waiting requests and unload the machine."""
         self._is_dead = True
-        return [*(Reply(request.waiter, Given(error)) for request in self._queue), Forget()]
+        return [*(MachineReply(request.waiter, TransactionResult(error)) for request in self._queue), Unload()]
 
     # --- the next step ---
 
@@ -172,14 +189,16 @@ class TransactionMachine:
                 break
             request = self._queue[0]
             is_marked = transaction is not None and self._has_markers(transaction)
-            outcome = decide(request, transaction.completed() if transaction is not None and is_marked else transaction)
-            if isinstance(outcome, Wait):
+            outcome = decide(
+                request, transaction.with_markers_written() if transaction is not None and is_marked else transaction
+            )
+            if isinstance(outcome, WaitDecision):
                 break
-            if isinstance(outcome, Write):
-                instructions.append(self._store(outcome.after_markers() if is_marked else outcome, request))
+            if isinstance(outcome, StoreDecision):
+                instructions.append(self._store(outcome.with_completion() if is_marked else outcome, request))
             else:
                 self._queue.popleft()
-                instructions.append(Reply(request.waiter, outcome))
+                instructions.append(MachineReply(request.waiter, outcome))
         if self.is_idle and self._is_transaction_idle():
             instructions += self._unload(ErrorCode.NONE)  # the image has the complete state
         return instructions
@@ -200,14 +219,14 @@ class TransactionMachine:
         self._retry_at_ms = None
         if transaction.state is TransactionState.ONGOING:
             if self._deadline_ms is not None and self._deadline_ms <= now_ms:
-                return [self._store(Write(fence(transaction), None), None)]
+                return [self._store(StoreDecision(build_fencing_abort(transaction), None), None)]
         elif transaction.state.is_prepared:
             if self._has_markers(transaction):
                 # A waiting request completes the transaction with its own command.
-                return [] if self._queue else [self._store(Write(complete(transaction), None), None)]
+                return [] if self._queue else [self._store(StoreDecision(build_completion(transaction), None), None)]
             if self._markers_requested_index != transaction.index:
                 self._markers_requested_index = transaction.index
-                return [Act(WriteMarkers(transaction))]
+                return [ExecuteAction(WriteMarkersAction(transaction))]
         return []
 
     def _has_markers(self, transaction: Transaction) -> bool:
@@ -215,11 +234,11 @@ class TransactionMachine:
 
     def _is_transaction_idle(self) -> bool:
         transaction = self._read_transaction()
-        return transaction is None or transaction.state.is_at_rest
+        return transaction is None or transaction.state.is_idle
 
-    def _store(self, write: Write, request: Asked | None) -> Store:
+    def _store(self, write: StoreDecision, request: TransactionRequested | None) -> StoreState:
         if isinstance(write.change, InitTransaction):
             write = write._replace(change=replace(write.change, transactional_id=self.key))
         self._pending_store = _PendingStore(write, request)
         self._ticket += 1
-        return Store(self._ticket, write)
+        return StoreState(self._ticket, write)

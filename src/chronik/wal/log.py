@@ -14,25 +14,25 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from chronik.errors import DataDamaged, invariant
+from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import File, FileSystem
-from chronik.meters import Histogram
-from chronik.wal.file_names import indexed_path, indexes_in
-from chronik.wal.records import RECORD_BYTES_MAX, encode_records, scan, was_synced
-from chronik.wal.synced_mark import Mark, SyncedMark
+from chronik.histogram import Histogram
+from chronik.wal.file_names import indexed_path, list_indexes
+from chronik.wal.records import RECORD_BYTES_MAX, encode_records, scan_records, was_synced
+from chronik.wal.synced_position import SyncedPosition, SyncedPositionFile
 
-SUFFIX: Final = ".wal"
-MARK_NAME: Final = "synced"
+SEGMENT_SUFFIX: Final = ".wal"
+SYNCED_FILE_NAME: Final = "synced"
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class WalEntry(msgspec.Struct, frozen=True, gc=False):
     """A record read from the log: its index and payload."""
 
     index: int
     payload: memoryview
 
 
-class Segment(NamedTuple):
+class WalSegment(NamedTuple):
     """A segment file and the positions of its records."""
 
     first_index: int
@@ -49,7 +49,13 @@ class WriteAheadLog:
     """A segmented write-ahead log. Create it with `open`. Indexes start at 1; `last_index` is 0 in an empty log."""
 
     def __init__(
-        self, files: FileSystem, directory: str, segments: list[Segment], file: File, mark: SyncedMark, synced: int
+        self,
+        files: FileSystem,
+        directory: str,
+        segments: list[WalSegment],
+        file: File,
+        mark: SyncedPositionFile,
+        synced: int,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -60,7 +66,7 @@ class WriteAheadLog:
         self.sync_times: Final = Histogram()
 
     @classmethod
-    def open(cls, files: FileSystem, directory: str, *, after: int = 0) -> tuple[WriteAheadLog, list[Entry]]:
+    def open(cls, files: FileSystem, directory: str, *, after: int = 0) -> tuple[WriteAheadLog, list[WalEntry]]:
         """Open the log and return it with its records after index `after`, the index of the snapshot."""
         return _Recovery(files, directory, after).run()
 
@@ -79,7 +85,9 @@ class WriteAheadLog:
 
     def append(self, payloads: Sequence[bytes]) -> int:
         """Append records with one write and return the index of the last one; they are durable after `sync`."""
-        invariant(all(len(payload) <= RECORD_BYTES_MAX for payload in payloads), "write-ahead log: record too large")
+        check_invariant(
+            all(len(payload) <= RECORD_BYTES_MAX for payload in payloads), "write-ahead log: record too large"
+        )
         segment = self._segments[-1]
         data, positions = encode_records(segment.next_index, self._synced, payloads)
         offset = self._file.append(data)
@@ -87,23 +95,23 @@ class WriteAheadLog:
         return self.last_index
 
     def sync(self) -> None:
-        if not self._file.unsynced:
+        if not self._file.has_unsynced_writes:
             return
         end = self._file.size
         started = time.perf_counter()
         self._file.fdatasync()
-        self.sync_times.add(time.perf_counter() - started)
+        self.sync_times.record(time.perf_counter() - started)
         self._synced = end
-        self._mark.write(Mark(self._segments[-1].first_index, end))
+        self._mark.write(SyncedPosition(self._segments[-1].first_index, end))
 
     def roll(self) -> None:
         """Start a new segment, so that the earlier ones can be deleted after a snapshot."""
         self.sync()
         if not self._segments[-1].positions:
             return
-        segment = Segment(self.last_index + 1, segment_path(self._directory, self.last_index + 1), array("Q"))
+        segment = WalSegment(self.last_index + 1, segment_path(self._directory, self.last_index + 1), array("Q"))
         file = self._files.create(segment.path)
-        self._files.sync_folder(self._directory)
+        self._files.sync_directory(self._directory)
         self._file.close()
         self._file = file
         self._segments.append(segment)
@@ -116,7 +124,9 @@ class WriteAheadLog:
 
     def truncate_after(self, index: int) -> None:
         """Durably remove the records after `index`."""
-        invariant(self.first_index - 1 <= index <= self.last_index, f"write-ahead log: cannot truncate after {index}")
+        check_invariant(
+            self.first_index - 1 <= index <= self.last_index, f"write-ahead log: cannot truncate after {index}"
+        )
         if index == self.last_index:
             return
         while self._segments[-1].first_index > index + 1:
@@ -125,7 +135,7 @@ class WriteAheadLog:
         kept = index + 1 - segment.first_index
         if kept < len(segment.positions):
             size = segment.positions[kept]
-            self._mark.lower(Mark(segment.first_index, min(size, self._synced)))
+            self._mark.lower(SyncedPosition(segment.first_index, min(size, self._synced)))
             self._file.truncate(size)
             self._file.fdatasync()
             del segment.positions[kept:]
@@ -138,9 +148,9 @@ class WriteAheadLog:
         self._file.close()
         self._file = self._files.open(previous.path)
         self._synced = self._file.size  # a segment is synced before the next one is started
-        self._mark.lower(Mark(previous.first_index, self._synced))
+        self._mark.lower(SyncedPosition(previous.first_index, self._synced))
         self._files.remove(removed.path)
-        self._files.sync_folder(self._directory)
+        self._files.sync_directory(self._directory)
 
     def close(self) -> None:
         """Sync and close the log. After a storage failure, only close the files."""
@@ -159,19 +169,19 @@ class _Recovery:
         self._files = files
         self._directory = directory
         self._after = after
-        self._segments: list[Segment] = []
-        self._entries: list[Entry] = []
+        self._segments: list[WalSegment] = []
+        self._entries: list[WalEntry] = []
 
-    def run(self) -> tuple[WriteAheadLog, list[Entry]]:
+    def run(self) -> tuple[WriteAheadLog, list[WalEntry]]:
         self._make_directory()
-        mark = SyncedMark(self._files.create(f"{self._directory}/{MARK_NAME}"))
+        mark = SyncedPositionFile(self._files.create(f"{self._directory}/{SYNCED_FILE_NAME}"))
         try:
             return self._open(mark), self._entries
         except BaseException:
             mark.close()
             raise
 
-    def _open(self, mark: SyncedMark) -> WriteAheadLog:
+    def _open(self, mark: SyncedPositionFile) -> WriteAheadLog:
         first_indexes = self._needed_segments()
         self._check_no_segment_missing(mark.read(), first_indexes)
         for first_index in first_indexes[:-1]:
@@ -180,17 +190,17 @@ class _Recovery:
         log = WriteAheadLog(self._files, self._directory, self._segments, file, mark, file.size)
         # Records that a killed process wrote without a sync are now visible to the caller, so they must be durable.
         file.fdatasync()
-        self._files.sync_folder(self._directory)
-        mark.write(Mark(first_indexes[-1], file.size))
+        self._files.sync_directory(self._directory)
+        mark.write(SyncedPosition(first_indexes[-1], file.size))
         return log
 
     def _make_directory(self) -> None:
-        for parent in self._files.make_folder(self._directory):
-            self._files.sync_folder(parent)
+        for parent in self._files.make_directory(self._directory):
+            self._files.sync_directory(parent)
 
     def _needed_segments(self) -> list[int]:
         """Return the first indexes of the segments to read, and delete segments that the snapshot covers."""
-        found = indexes_in(self._directory, SUFFIX, self._files)
+        found = list_indexes(self._directory, SEGMENT_SUFFIX, self._files)
         while len(found) > 1 and found[1] <= self._after + 1:
             self._files.remove(segment_path(self._directory, found.pop(0)))
         if not found:
@@ -198,12 +208,14 @@ class _Recovery:
             return [self._after + 1]
         if found[0] > self._after + 1:
             path = segment_path(self._directory, found[0])
-            raise DataDamaged(f"{path} is the first segment of the log: records from {self._after + 1} on are missing")
+            raise DamagedDataError(
+                f"{path} is the first segment of the log: records from {self._after + 1} on are missing"
+            )
         return found
 
-    def _check_no_segment_missing(self, mark: Mark, first_indexes: list[int]) -> None:
+    def _check_no_segment_missing(self, mark: SyncedPosition, first_indexes: list[int]) -> None:
         if mark.first_index > first_indexes[-1]:
-            raise DataDamaged(f"log segment {segment_path(self._directory, mark.first_index)} is missing")
+            raise DamagedDataError(f"log segment {segment_path(self._directory, mark.first_index)} is missing")
 
     def _read_closed_segment(self, first_index: int) -> None:
         """Read a closed segment. It was synced before the next one was started, so any invalid record is damage."""
@@ -212,18 +224,18 @@ class _Recovery:
         data = self._read_file(path)
         end = self._scan_segment(first_index, path, data)
         if end < len(data):
-            raise DataDamaged(f"log segment {path} is damaged at byte {end}")
+            raise DamagedDataError(f"log segment {path} is damaged at byte {end}")
 
-    def _read_last_segment(self, first_index: int, mark: Mark) -> File:
+    def _read_last_segment(self, first_index: int, mark: SyncedPosition) -> File:
         self._check_no_gap(first_index)
         path = segment_path(self._directory, first_index)
         data = self._read_file(path)
         end = self._scan_segment(first_index, path, data)
         synced = mark.position if mark.first_index == first_index else 0
         if end < synced or (end < len(data) and was_synced(data, end)):
-            raise DataDamaged(f"log segment {path} is damaged at byte {end}")
+            raise DamagedDataError(f"log segment {path} is damaged at byte {end}")
         if self._segments[-1].next_index <= self._after:
-            raise DataDamaged(f"log segment {path} ends before the snapshot's index {self._after}")
+            raise DamagedDataError(f"log segment {path} ends before the snapshot's index {self._after}")
         file = self._files.open(path)
         if end < len(data):
             file.truncate(end)
@@ -232,7 +244,7 @@ class _Recovery:
     def _check_no_gap(self, first_index: int) -> None:
         if self._segments and self._segments[-1].next_index != first_index:
             last = self._segments[-1]
-            raise DataDamaged(
+            raise DamagedDataError(
                 f"log segment {last.path} ends at index {last.next_index - 1}, the next starts at {first_index}"
             )
 
@@ -244,11 +256,11 @@ class _Recovery:
             file.close()
 
     def _scan_segment(self, first_index: int, path: str, data: bytes) -> int:
-        records, end = scan(memoryview(data), first_index)
-        self._segments.append(Segment(first_index, path, array("Q", (record.position for record in records))))
-        self._entries.extend(Entry(r.index, r.payload) for r in records if r.index > self._after)
+        records, end = scan_records(memoryview(data), first_index)
+        self._segments.append(WalSegment(first_index, path, array("Q", (record.position for record in records))))
+        self._entries.extend(WalEntry(r.index, r.payload) for r in records if r.index > self._after)
         return end
 
 
 def segment_path(directory: str, first_index: int) -> str:
-    return indexed_path(directory, first_index, SUFFIX)
+    return indexed_path(directory, first_index, SEGMENT_SUFFIX)

@@ -27,7 +27,7 @@ RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum payload size. A larger payload is a bug of the writer; a larger length on disk is damage."""
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class WalRecord(msgspec.Struct, frozen=True, gc=False):
     """A record of a write-ahead log and its position in the file."""
 
     index: int
@@ -52,7 +52,7 @@ def encode_records(first_index: int, synced: int, payloads: Sequence[bytes]) -> 
     return b"".join(records), positions
 
 
-def record_at(data: memoryview, position: int) -> Record | None:
+def decode_record_at(data: memoryview, position: int) -> WalRecord | None:
     """Return the record at `position`, or None if there is no complete and undamaged record."""
     if position + HEADER_BYTES > len(data):
         return None
@@ -62,15 +62,15 @@ def record_at(data: memoryview, position: int) -> Record | None:
         return None
     if crc32c(data[position + _CHECKED_OFFSET : end]) != crc:
         return None
-    return Record(index, position, synced, data[position + HEADER_BYTES : end])
+    return WalRecord(index, position, synced, data[position + HEADER_BYTES : end])
 
 
-def scan(data: memoryview, first_index: int) -> tuple[list[Record], int]:
+def scan_records(data: memoryview, first_index: int) -> tuple[list[WalRecord], int]:
     """Return the records up to the first invalid or out-of-order one, and the position of that one."""
-    records: list[Record] = []
+    records: list[WalRecord] = []
     position = 0
     while True:
-        record = record_at(data, position)
+        record = decode_record_at(data, position)
         if record is None or record.index != first_index + len(records):
             return records, position
         records.append(record)
@@ -82,7 +82,7 @@ def was_synced(data: bytes, position: int) -> bool:
     view = memoryview(data)
     candidate = data.find(MAGIC, position + 1)
     while candidate >= 0:
-        record = record_at(view, candidate)
+        record = decode_record_at(view, candidate)
         if record is not None and record.synced > position:
             return True
         candidate = data.find(MAGIC, candidate + 1)

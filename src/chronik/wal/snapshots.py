@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from chronik.errors import DataDamaged, invariant
+from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import FileSystem
-from chronik.wal.file_names import indexed_path, indexes_in
-from chronik.wal.records import HEADER, HEADER_BYTES, RECORD_BYTES_MAX, encode_record, record_at
+from chronik.wal.file_names import indexed_path, list_indexes
+from chronik.wal.records import HEADER, HEADER_BYTES, RECORD_BYTES_MAX, decode_record_at, encode_record
 
-SUFFIX: Final = ".snapshot"
-TEMPORARY: Final = ".tmp"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+TEMPORARY_SUFFIX: Final = ".tmp"
 
-SYNC_EVERY_BYTES: Final = 4 * 1024 * 1024
+SYNC_INTERVAL_BYTES: Final = 4 * 1024 * 1024
 """Bytes after which a snapshot is synced while it is written: one large sync at the end would delay the log's syncs."""
 
 
-class SnapshotWriter:
+class WalSnapshotWriter:
     """A writer for a snapshot: `write` the chunks, then `commit` or `abandon`. Not thread-safe."""
 
     def __init__(self, files: FileSystem, directory: str, index: int) -> None:
@@ -30,15 +30,15 @@ class SnapshotWriter:
         self._path = snapshot_path(directory, index)
         self._chunks = 0
         self._unsynced_bytes = 0
-        files.remove(self._path + TEMPORARY)
-        self._file = files.create(self._path + TEMPORARY)
+        files.remove(self._path + TEMPORARY_SUFFIX)
+        self._file = files.create(self._path + TEMPORARY_SUFFIX)
 
     def write(self, chunk: bytes) -> None:
-        invariant(len(chunk) <= RECORD_BYTES_MAX, f"snapshot: chunk of {len(chunk)} bytes is too large")
+        check_invariant(len(chunk) <= RECORD_BYTES_MAX, f"snapshot: chunk of {len(chunk)} bytes is too large")
         self._chunks += 1
         self._file.append(encode_record(self._chunks, 0, chunk))
         self._unsynced_bytes += len(chunk)
-        if self._unsynced_bytes >= SYNC_EVERY_BYTES:
+        if self._unsynced_bytes >= SYNC_INTERVAL_BYTES:
             self._file.fdatasync()
             self._unsynced_bytes = 0
 
@@ -48,19 +48,19 @@ class SnapshotWriter:
         self._file.fdatasync()
         size = self._file.size
         self._file.close()
-        self._files.rename(self._path + TEMPORARY, self._path)
-        self._files.sync_folder(self._directory)
+        self._files.rename(self._path + TEMPORARY_SUFFIX, self._path)
+        self._files.sync_directory(self._directory)
         remove_older_snapshots(self._files, self._directory)
         return size
 
     def abandon(self) -> None:
         self._file.close()
         if self._files.failure is None:
-            self._files.remove(self._path + TEMPORARY)
+            self._files.remove(self._path + TEMPORARY_SUFFIX)
 
 
-def newest_snapshot(files: FileSystem, directory: str) -> int | None:
-    indexes = indexes_in(directory, SUFFIX, files)
+def find_newest_snapshot(files: FileSystem, directory: str) -> int | None:
+    indexes = list_indexes(directory, SNAPSHOT_SUFFIX, files)
     return indexes[-1] if indexes else None
 
 
@@ -74,27 +74,27 @@ def read_snapshot(files: FileSystem, directory: str, index: int) -> Iterator[byt
             header = file.pread(HEADER_BYTES, position)
             length = HEADER.unpack(header)[2] if len(header) == HEADER_BYTES else 0
             length = min(length, file.size)  # a damaged length must not cause a huge allocation
-            record = record_at(memoryview(header + file.pread(length, position + HEADER_BYTES)), 0)
+            record = decode_record_at(memoryview(header + file.pread(length, position + HEADER_BYTES)), 0)
             if record is None or record.index != number:
-                raise DataDamaged(f"snapshot {path} is damaged at byte {position}")
+                raise DamagedDataError(f"snapshot {path} is damaged at byte {position}")
             position += HEADER_BYTES + len(record.payload)
             if not record.payload:
                 break
             yield bytes(record.payload)
         if position != file.size:
-            raise DataDamaged(f"snapshot {path} has unexpected data after its end at byte {position}")
+            raise DamagedDataError(f"snapshot {path} has unexpected data after its end at byte {position}")
     finally:
         file.close()
 
 
 def remove_older_snapshots(files: FileSystem, directory: str) -> None:
     """Delete all snapshots except the newest, and incomplete files."""
-    for index in indexes_in(directory, SUFFIX, files)[:-1]:
+    for index in list_indexes(directory, SNAPSHOT_SUFFIX, files)[:-1]:
         files.remove(snapshot_path(directory, index))
-    for name in files.list_folder(directory):
-        if name.endswith(SUFFIX + TEMPORARY):
+    for name in files.list_directory(directory):
+        if name.endswith(SNAPSHOT_SUFFIX + TEMPORARY_SUFFIX):
             files.remove(f"{directory}/{name}")
 
 
 def snapshot_path(directory: str, index: int) -> str:
-    return indexed_path(directory, index, SUFFIX)
+    return indexed_path(directory, index, SNAPSHOT_SUFFIX)

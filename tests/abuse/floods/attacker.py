@@ -20,11 +20,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from chronik.console.rest.operation import BASE
-from tests.abuse.floods.requests import PAYLOADS, Payload, login
+from chronik.console.rest.operation import BASE_PATH
+from tests.abuse.floods.requests import PAYLOADS, Payload, login_frames
 
 READ_BYTES: Final = 1 << 20
-SCRATCH: Final = memoryview(bytearray(READ_BYTES))
+READ_BUFFER: Final = memoryview(bytearray(READ_BYTES))
 """A read buffer that all connections share, since the event loop reads from one at a time."""
 
 STDIN: Final = 0
@@ -40,14 +40,14 @@ SILENT: Final = "silent"
 FAILED_LOGINS: Final = "failed-logins"
 
 HEAD: Final = (
-    f"POST {BASE}/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    f"POST {BASE_PATH}/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     "Content-Length: {size}\r\n\r\n"
 )
-Visit = Callable[[tuple[str, int], int], Coroutine[Any, Any, bool]]
+FloodConnectionHandler = Callable[[tuple[str, int], int], Coroutine[Any, Any, bool]]
 """Open a connection and use it until it is closed. Return whether to open another."""
 
 
-class Spec(msgspec.Struct, frozen=True):
+class FloodSpec(msgspec.Struct, frozen=True):
     """A flood: the requests, the connections they are sent on, and when it ends."""
 
     kinds: list[str]
@@ -66,7 +66,7 @@ class Spec(msgspec.Struct, frozen=True):
     password: str = ""
 
 
-class Done(msgspec.Struct):
+class FloodTotals(msgspec.Struct):
     """Totals of a flood."""
 
     sent: int = 0
@@ -84,14 +84,14 @@ class Done(msgspec.Struct):
         self.largest = max(self.largest, size)
 
 
-def source_of(spec: Spec, number: int) -> tuple[str, int]:
+def source_address(spec: FloodSpec, number: int) -> tuple[str, int]:
     return f"127.0.1.{1 + number % spec.sources}", 0
 
 
 class Requester(asyncio.BufferedProtocol):
     """A Kafka connection that sends the next request when the response to the previous one has arrived."""
 
-    def __init__(self, first: list[bytes], next_frame: Callable[[], bytes | None], done: Done) -> None:
+    def __init__(self, first: list[bytes], next_frame: Callable[[], bytes | None], done: FloodTotals) -> None:
         self._unsent = deque(first)
         self._next_frame = next_frame
         self._done = done
@@ -109,7 +109,7 @@ class Requester(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return SCRATCH
+        return READ_BUFFER
 
     def buffer_updated(self, count: int) -> None:
         self._done.response_bytes += count
@@ -124,7 +124,7 @@ class Requester(asyncio.BufferedProtocol):
                     self._send()
                 continue
             needed = SIZE.size - len(self._size)
-            self._size += SCRATCH[position : min(count, position + needed)]
+            self._size += READ_BUFFER[position : min(count, position + needed)]
             position += needed
             if len(self._size) == SIZE.size:
                 (self._remaining,) = SIZE.unpack(self._size)
@@ -142,9 +142,9 @@ class Requester(asyncio.BufferedProtocol):
 class Flood:
     """A running flood and its totals."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: FloodSpec) -> None:
         self._spec = spec
-        self.done = Done()
+        self.done = FloodTotals()
 
     async def run(self) -> None:
         """Run until the time is up, all requests have been answered, or stdin ends."""
@@ -172,7 +172,7 @@ class Flood:
             if spec.kinds == [SILENT]:
                 yield self._open_silently(address)
                 continue
-            visit: Visit
+            visit: FloodConnectionHandler
             if spec.kinds == [DECLARED_BODIES]:
                 visit = self._declare_body
             elif spec.kinds == [FAILED_LOGINS]:
@@ -182,7 +182,7 @@ class Flood:
             for number in range(spec.connections):
                 yield self._reopen(visit, address, number)
 
-    async def _reopen(self, visit: Visit, address: tuple[str, int], number: int) -> None:
+    async def _reopen(self, visit: FloodConnectionHandler, address: tuple[str, int], number: int) -> None:
         """Repeat a connection until its visit reports that there is nothing left to send."""
         while True:
             try:
@@ -207,8 +207,8 @@ class Flood:
 
         return next_frame
 
-    def _kafka_visit(self, next_frame: Callable[[], bytes | None]) -> Visit:
-        first = login(self._spec.user, self._spec.password) if self._spec.user else []
+    def _kafka_visit(self, next_frame: Callable[[], bytes | None]) -> FloodConnectionHandler:
+        first = login_frames(self._spec.user, self._spec.password) if self._spec.user else []
         is_finished = False
 
         def next_counted_frame() -> bytes | None:
@@ -221,7 +221,7 @@ class Flood:
             transport, requester = await asyncio.get_running_loop().create_connection(
                 lambda: Requester(first, next_counted_frame, self.done),
                 *address,
-                local_addr=source_of(self._spec, number),
+                local_addr=source_address(self._spec, number),
             )
             self.done.opened += 1
             try:
@@ -262,7 +262,7 @@ class Flood:
     async def _send(
         self, address: tuple[str, int], number: int, data: bytes
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection(*address, local_addr=source_of(self._spec, number))
+        reader, writer = await asyncio.open_connection(*address, local_addr=source_address(self._spec, number))
         self.done.opened += 1
         writer.write(data)
         self.done.count_sent(len(data))
@@ -276,7 +276,7 @@ class Flood:
             for number in itertools.count():
                 await asyncio.sleep(started + number / SILENT_PER_SECOND - time.monotonic())
                 try:
-                    _, writer = await asyncio.open_connection(*address, local_addr=source_of(self._spec, number))
+                    _, writer = await asyncio.open_connection(*address, local_addr=source_address(self._spec, number))
                 except OSError:
                     self.done.refused += 1
                     continue
@@ -293,7 +293,7 @@ def main() -> None:
     line = b""
     while not line.endswith(b"\n"):
         line += os.read(STDIN, READ_BYTES) or b"\n"
-    flood = Flood(msgspec.json.decode(line, type=Spec))
+    flood = Flood(msgspec.json.decode(line, type=FloodSpec))
     asyncio.run(flood.run())
     print(msgspec.json.encode(flood.done).decode(), flush=True)
 

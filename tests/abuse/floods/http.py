@@ -6,29 +6,32 @@ from collections.abc import Iterator
 from typing import Final
 
 from chronik.security.sasl.outcomes import PLAIN
-from tests.abuse.attack import Attack, ProbeOptions, Target
-from tests.abuse.floods import launch
-from tests.abuse.floods.attacker import DECLARED_BODIES, FAILED_LOGINS, SILENT, Spec
-from tests.abuse.floods.kafka import BUDGET, Strike, named
+from tests.abuse.attack import Attack, AttackTarget, ProbeOptions
+from tests.abuse.floods import flood_process
+from tests.abuse.floods.attacker import DECLARED_BODIES, FAILED_LOGINS, SILENT, FloodSpec
+from tests.abuse.floods.kafka import BUDGET, AttackFunction, sources_label
 
 HONEST: Final = ProbeOptions(acks=-1, fetches=True, http=True)
 
 
-def flood(kind: str, sources: int, connections: int) -> Strike:
+def flood(kind: str, sources: int, connections: int) -> AttackFunction:
     """Return a strike that floods the HTTP port of the victim."""
 
-    def strike(target: Target) -> None:
-        spec = Spec(
+    def strike(target: AttackTarget) -> None:
+        spec = FloodSpec(
             [kind], [(target.http.host, target.http.port)], connections, sources=sources, seconds=target.count(4, 15)
         )
-        done = launch.run(target, spec)
+        done = flood_process.run_flood(target, spec)
         assert done.opened, "the attacker opened no connection"
 
     return strike
 
 
 def _attacks() -> Iterator[Attack]:
-    for sources, origin in ((1, "one address"), (launch.MANY_SOURCES, f"{launch.MANY_SOURCES} addresses")):
+    for sources, origin in (
+        (1, "one address"),
+        (flood_process.MANY_SOURCES, f"{flood_process.MANY_SOURCES} addresses"),
+    ):
         kinds = (
             (
                 DECLARED_BODIES,
@@ -40,7 +43,7 @@ def _attacks() -> Iterator[Attack]:
         )
         for kind, what, connections in kinds:
             yield Attack(
-                f"http-{kind}-{named(sources)}",
+                f"http-{kind}-{sources_label(sources)}",
                 what,
                 flood(kind, sources, connections),
                 quick=(kind, sources) != (FAILED_LOGINS, 1),

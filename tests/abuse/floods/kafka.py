@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.client.security.acls import AclBinding, add_acls
 from chronik.client.security.users import set_password
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.security.sasl.outcomes import PLAIN
-from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN
-from tests.abuse.attack import NODE, Attack, ProbeOptions, Target, nothing
-from tests.abuse.budget import MIB, Budget
-from tests.abuse.doors.door import PROBE_USER, entrance
-from tests.abuse.floods import launch
-from tests.abuse.floods.attacker import Spec
+from chronik.security.sasl.scram_keys import ITERATIONS_MIN, MECHANISMS_BY_NAME
+from tests.abuse.attack import SINGLE_NODE, Attack, AttackTarget, ProbeOptions, prepare_nothing
+from tests.abuse.authentication.attacked_listener import PROBE_USER, attacked_address
+from tests.abuse.budget import MIB, AttackBudget
+from tests.abuse.floods import flood_process
+from tests.abuse.floods.attacker import FloodSpec
 from tests.abuse.floods.requests import LARGE_GROUP, LARGE_TOPIC, topic_name
 
-BUDGET: Final = Budget(
-    held_ms=1_000.0,  # pings have the same maximum latency as the other honest requests
+BUDGET: Final = AttackBudget(
+    blocked_ms=1_000.0,  # pings have the same maximum latency as the other honest requests
     memory_bytes=200 * MIB,
     memory_per_request=0.0,
     longest_ms=1_000.0,
 )
-LONG_IDS_BUDGET: Final = Budget(
-    held_ms=BUDGET.held_ms,
+LONG_IDS_BUDGET: Final = AttackBudget(
+    blocked_ms=BUDGET.blocked_ms,
     memory_bytes=BUDGET.memory_bytes,
     memory_per_request=0.0,
     longest_ms=BUDGET.longest_ms,
@@ -54,73 +54,75 @@ AUTHORIZER: Final = {
 }
 LITERAL, ALLOW = 3, 3
 
-Strike = Callable[[Target], None]
+AttackFunction = Callable[[AttackTarget], None]
 
 
 # Preparation
 
 
-def transactional_ids(target: Target) -> None:
+def create_transactional_ids(target: AttackTarget) -> None:
     """Create transactional ids; in a cluster each node coordinates a third of them."""
-    launch.prepare(target, "short-ids", target.count(IDS_FEW, IDS))
+    flood_process.send_numbered_requests(target, "short-ids", target.count(IDS_FEW, IDS))
 
 
-def topics(target: Target) -> None:
-    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+def create_topics_to_list(target: AttackTarget) -> None:
+    with ClusterClient(target.victim.bootstrap, client_id="stage") as client:
         names = [topic_name(number) for number in range(target.count(TOPICS_FEW, TOPICS))]
         for first in range(0, len(names), 500):
             create_topics(client, [NewTopic(name, 1, 1) for name in names[first : first + 500]])
 
 
-def large_topic(target: Target) -> None:
-    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+def create_large_topic(target: AttackTarget) -> None:
+    with ClusterClient(target.victim.bootstrap, client_id="stage") as client:
         create_topics(client, [NewTopic(LARGE_TOPIC, target.count(PARTITIONS_FEW, PARTITIONS), 1)])
 
 
-def groups(target: Target) -> None:
-    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+def create_groups(target: AttackTarget) -> None:
+    with ClusterClient(target.victim.bootstrap, client_id="stage") as client:
         create_topics(client, [NewTopic(LARGE_TOPIC, 1, 1)])
-        client.retrying(lambda: client.leader_id(TopicPartition(LARGE_TOPIC, 0)))
-        client.retrying(lambda: client.coordinator("stage"))
-    launch.prepare(target, "groups", target.count(GROUPS_FEW, GROUPS))
+        client.retry(lambda: client.leader_id(TopicPartition(LARGE_TOPIC, 0)))
+        client.retry(lambda: client.coordinator("stage"))
+    flood_process.send_numbered_requests(target, "groups", target.count(GROUPS_FEW, GROUPS))
 
 
-def large_group(target: Target) -> None:
-    large_topic(target)
+def create_large_group(target: AttackTarget) -> None:
+    create_large_topic(target)
     count = target.count(PARTITIONS_FEW, PARTITIONS)
-    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+    with ClusterClient(target.victim.bootstrap, client_id="stage") as client:
         for first in range(0, count, 1_000):
             partitions = range(first, min(count, first + 1_000))
             commit_offsets(client, LARGE_GROUP, {TopicPartition(LARGE_TOPIC, index): 1 for index in partitions})
 
 
-def acls(target: Target) -> None:
+def create_acls(target: AttackTarget) -> None:
     bindings = [
-        AclBinding(ResourceType.TOPIC, topic_name(number), LITERAL, "User:reader", "*", Operation.READ, ALLOW)
+        AclBinding(AclResourceType.TOPIC, topic_name(number), LITERAL, "User:reader", "*", AclOperation.READ, ALLOW)
         for number in range(target.count(ACLS_FEW, ACLS))
     ]
-    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+    with ClusterClient(target.victim.bootstrap, client_id="stage") as client:
         for first in range(0, len(bindings), ACLS_PER_REQUEST):
             add_acls(client, bindings[first : first + ACLS_PER_REQUEST])
 
 
-def user_without_acls(target: Target) -> None:
+def create_user_without_acls(target: AttackTarget) -> None:
     """Create everything that the requests list, and a user that may see none of it."""
-    for prepare in (transactional_ids, topics, large_group, acls):
+    for prepare in (create_transactional_ids, create_topics_to_list, create_large_group, create_acls):
         prepare(target)
-    with Cluster(target.victim.bootstrap, client_id="stage") as client:
-        set_password(client, INTRUDER, PASSWORD, list(BY_NAME), ITERATIONS_MIN)
+    with ClusterClient(target.victim.bootstrap, client_id="stage") as client:
+        set_password(client, INTRUDER, PASSWORD, list(MECHANISMS_BY_NAME), ITERATIONS_MIN)
 
 
 # Floods
 
 
-def flood(kinds: list[str], sources: int, connections: int = 200, few: int = 0, full: int = 0, **more: Any) -> Strike:
+def flood_nodes(
+    kinds: list[str], sources: int, connections: int = 200, few: int = 0, full: int = 0, **more: Any
+) -> AttackFunction:
     """Return a strike that floods every node, with `few` or `full` names in a request."""
 
-    def strike(target: Target) -> None:
-        addresses = [(address.host, address.port) for address in map(entrance, target.nodes)]
-        spec = Spec(
+    def strike(target: AttackTarget) -> None:
+        addresses = [(address.host, address.port) for address in map(attacked_address, target.nodes)]
+        spec = FloodSpec(
             kinds,
             addresses,
             connections=target.count(connections // 5, connections),
@@ -129,33 +131,33 @@ def flood(kinds: list[str], sources: int, connections: int = 200, few: int = 0, 
             names=target.count(few, full),
             **more,
         )
-        done = launch.run(target, spec)
+        done = flood_process.run_flood(target, spec)
         assert done.opened, "the attacker opened no connection"
 
     return strike
 
 
-Kind = tuple[str, str, Strike, int, int, int]
+FloodKind = tuple[str, str, AttackFunction, int, int, int]
 
-KINDS: Final[tuple[Kind, ...]] = (
-    ("list-transactions-pattern", "ListTransactions with the pattern (x*)*(x*)*y", transactional_ids, 200, 0, 0),
+KINDS: Final[tuple[FloodKind, ...]] = (
+    ("list-transactions-pattern", "ListTransactions with the pattern (x*)*(x*)*y", create_transactional_ids, 200, 0, 0),
     (
         "list-transactions",
         "ListTransactions of 20,000 ids (a third of them on each node of a cluster)",
-        transactional_ids,
+        create_transactional_ids,
         200,
         0,
         0,
     ),
-    ("metadata-unknown", "Metadata of 20,000 unknown topics", nothing, 100, 20_000, 20_000),
-    ("metadata-all", "Metadata of all of 3,000 topics", topics, 200, 0, 0),
-    ("describe-configs", "DescribeConfigs of 3,000 topics", topics, 200, TOPICS_FEW, TOPICS),
-    ("list-groups", "ListGroups of 3,000 groups", groups, 200, 0, 0),
-    ("describe-groups", "DescribeGroups of 3,000 groups", groups, 200, GROUPS_FEW, GROUPS),
-    ("describe-transactions", "DescribeTransactions of 20,000 ids", transactional_ids, 200, IDS_FEW, IDS),
-    ("describe-log-dirs", "DescribeLogDirs of 10,000 partitions", large_topic, 200, 0, 0),
-    ("list-offsets", "ListOffsets of 10,000 partitions", large_topic, 200, PARTITIONS_FEW, PARTITIONS),
-    ("offset-fetch", "OffsetFetch of a group with 10,000 offsets", large_group, 200, 0, 0),
+    ("metadata-unknown", "Metadata of 20,000 unknown topics", prepare_nothing, 100, 20_000, 20_000),
+    ("metadata-all", "Metadata of all of 3,000 topics", create_topics_to_list, 200, 0, 0),
+    ("describe-configs", "DescribeConfigs of 3,000 topics", create_topics_to_list, 200, TOPICS_FEW, TOPICS),
+    ("list-groups", "ListGroups of 3,000 groups", create_groups, 200, 0, 0),
+    ("describe-groups", "DescribeGroups of 3,000 groups", create_groups, 200, GROUPS_FEW, GROUPS),
+    ("describe-transactions", "DescribeTransactions of 20,000 ids", create_transactional_ids, 200, IDS_FEW, IDS),
+    ("describe-log-dirs", "DescribeLogDirs of 10,000 partitions", create_large_topic, 200, 0, 0),
+    ("list-offsets", "ListOffsets of 10,000 partitions", create_large_topic, 200, PARTITIONS_FEW, PARTITIONS),
+    ("offset-fetch", "OffsetFetch of a group with 10,000 offsets", create_large_group, 200, 0, 0),
 )
 """Name, description, stage, connections to each node, and the names in a request: few and full."""
 
@@ -163,37 +165,39 @@ ALL_KINDS: Final = [kind for kind, *_ in KINDS]
 QUICK: Final = frozenset({("list-transactions-pattern", 120), ("metadata-unknown", 1)})
 
 
-def named(sources: int) -> str:
+def sources_label(sources: int) -> str:
     return "1-address" if sources == 1 else f"{sources}-addresses"
 
 
 def _attacks() -> Iterator[Attack]:
-    for sources in (1, launch.MANY_SOURCES):
+    for sources in (1, flood_process.MANY_SOURCES):
         origin = "one address" if sources == 1 else f"{sources} addresses"
         for kind, what, prepare, connections, few, full in KINDS:
             yield Attack(
-                f"flood-{kind}-{named(sources)}",
+                f"flood-{kind}-{sources_label(sources)}",
                 f"{connections} connections to each node from {origin} repeat {what}",
-                flood([kind], sources, connections, few, full),
+                flood_nodes([kind], sources, connections, few, full),
                 prepare,
                 quick=(kind, sources) in QUICK,
                 budget=BUDGET,
                 probe=HONEST,
             )
         yield Attack(
-            f"flood-describe-acls-{named(sources)}",
+            f"flood-describe-acls-{sources_label(sources)}",
             f"200 connections to each node from {origin} repeat DescribeAcls of 5,000 ACLs",
-            flood(["describe-acls"], sources),
-            acls,
+            flood_nodes(["describe-acls"], sources),
+            create_acls,
             config={"broker": AUTHORIZER},
             budget=BUDGET,
             probe=HONEST,
         )
         yield Attack(
-            f"flood-without-acls-{named(sources)}",
+            f"flood-without-acls-{sources_label(sources)}",
             f"200 connections to each node from {origin} send all of these requests as a user without ACLs",
-            flood([*ALL_KINDS, "describe-acls"], sources, few=2_000, full=20_000, user=INTRUDER, password=PASSWORD),
-            user_without_acls,
+            flood_nodes(
+                [*ALL_KINDS, "describe-acls"], sources, few=2_000, full=20_000, user=INTRUDER, password=PASSWORD
+            ),
+            create_user_without_acls,
             quick=sources == 1,
             config={"broker": AUTHORIZER},
             protocol="SASL_PLAINTEXT",
@@ -202,7 +206,7 @@ def _attacks() -> Iterator[Attack]:
             probe=HONEST,
         )
         yield Attack(
-            f"flood-long-ids-{named(sources)}",
+            f"flood-long-ids-{sources_label(sources)}",
             f"InitProducerId of 20,000 transactional ids of 32 kB on each node, from {origin}",
             long_ids(sources),
             quick=sources == 1,
@@ -211,14 +215,16 @@ def _attacks() -> Iterator[Attack]:
         )
 
 
-def long_ids(sources: int) -> Strike:
-    def strike(target: Target) -> None:
-        addresses = [(address.host, address.port) for address in map(entrance, target.nodes)]
-        requests = target.count(1_000 if target.kind == NODE else 3_000, IDS if target.kind == NODE else 3 * IDS)
-        spec = Spec(
+def long_ids(sources: int) -> AttackFunction:
+    def strike(target: AttackTarget) -> None:
+        addresses = [(address.host, address.port) for address in map(attacked_address, target.nodes)]
+        requests = target.count(
+            1_000 if target.kind == SINGLE_NODE else 3_000, IDS if target.kind == SINGLE_NODE else 3 * IDS
+        )
+        spec = FloodSpec(
             ["long-ids"], addresses, connections=20, sources=sources, seconds=LONG_IDS_SECONDS_MAX, requests=requests
         )
-        launch.run(target, spec)
+        flood_process.run_flood(target, spec)
 
     return strike
 

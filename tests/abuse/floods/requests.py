@@ -56,19 +56,19 @@ VERSIONS_MAX: Final[dict[type[Request], int]] = {
 }
 
 
-def frame(request: Request) -> bytes:
+def encode_frame(request: Request) -> bytes:
     """Encode a request at the highest version that names topics instead of using their ids."""
     api = APIS[request.__schema__.api_key]
     version = VERSIONS_MAX.get(type(request), api.max_version)
     return encode_request(RequestHeader(api.key, version, 1, "flood"), request)
 
 
-def login(user: str, password: str) -> list[bytes]:
+def login_frames(user: str, password: str) -> list[bytes]:
     """Return the frames of a SASL/PLAIN login."""
     message = b"\0".join((b"", user.encode(), password.encode()))
     return [
-        frame(SaslHandshakeRequest(mechanism=PLAIN)),
-        frame(SaslAuthenticateRequest(auth_bytes=message)),
+        encode_frame(SaslHandshakeRequest(mechanism=PLAIN)),
+        encode_frame(SaslAuthenticateRequest(auth_bytes=message)),
     ]
 
 
@@ -90,14 +90,14 @@ def long_id(number: int) -> str:
 
 def _constant(make: Callable[[int], Request]) -> Callable[[int], Payload]:
     def payload(names: int) -> Payload:
-        encoded = frame(make(names))
+        encoded = encode_frame(make(names))
         return lambda number: encoded
 
     return payload
 
 
 def _numbered(make: Callable[[int], Request]) -> Callable[[int], Payload]:
-    return lambda names: lambda number: frame(make(number))
+    return lambda names: lambda number: encode_frame(make(number))
 
 
 def _named_topics(names: Iterable[str]) -> MetadataRequest:
@@ -130,11 +130,11 @@ def _describe_acls(names: int) -> DescribeAclsRequest:
     )
 
 
-def init_producer(transactional_id: str) -> InitProducerIdRequest:
+def init_producer_request(transactional_id: str) -> InitProducerIdRequest:
     return InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
 
 
-def commit_offset(group: str, topic: str, partitions: Iterable[int]) -> OffsetCommitRequest:
+def offset_commit_request(group: str, topic: str, partitions: Iterable[int]) -> OffsetCommitRequest:
     offsets = [OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in partitions]
     return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=offsets)])
 
@@ -156,8 +156,8 @@ PAYLOADS: Final[dict[str, Callable[[int], Payload]]] = {
         lambda names: OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=LARGE_GROUP, topics=None)])
     ),
     "describe-acls": _constant(_describe_acls),
-    "short-ids": _numbered(lambda number: init_producer(short_id(number))),
-    "long-ids": _numbered(lambda number: init_producer(long_id(number))),
-    "groups": _numbered(lambda number: commit_offset(group_name(number), LARGE_TOPIC, [0])),
+    "short-ids": _numbered(lambda number: init_producer_request(short_id(number))),
+    "long-ids": _numbered(lambda number: init_producer_request(long_id(number))),
+    "groups": _numbered(lambda number: offset_commit_request(group_name(number), LARGE_TOPIC, [0])),
 }
 """Payloads by name; each takes the number of names that a request lists."""

@@ -6,24 +6,24 @@ import sys
 import numpy as np
 import pytest
 
-from bench.pipeline.plan import PARTITIONS, ROWS_PER_CALL, events, fill
-from bench.pipeline.processes import PeakMemory, descendants, proportional_bytes, tree_cpu_seconds
-from chronik.bench.measures import MEGABYTE
-from chronik.client.offsets import latest_offsets
+from bench.pipeline.plan import PARTITIONS, ROWS_PER_CALL, fill_topic, generate_events
+from bench.pipeline.processes import PeakMemory, list_process_tree, read_pss_bytes, read_tree_cpu_seconds
+from chronik.bench.statistics import MEGABYTE
+from chronik.client.offsets import list_latest_offsets
 from chronik.testing import Broker
 
 
 def test_generated_events_have_100_bytes_and_differ() -> None:
-    values = events(1000, np.random.default_rng(1))["value"].to_pylist()
+    values = generate_events(1000, np.random.default_rng(1))["value"].to_pylist()
     assert {len(value) for value in values} == {100}
     assert len(set(values)) == 1000
 
 
 def test_fill_distributes_records_evenly_over_partitions(chronik_broker: Broker, chronik_topic: str) -> None:
     topic = f"{chronik_topic}-filled"
-    fill(chronik_broker.bootstrap, topic, PARTITIONS * ROWS_PER_CALL)
+    fill_topic(chronik_broker.bootstrap, topic, PARTITIONS * ROWS_PER_CALL)
     with chronik_broker.cluster() as cluster:
-        ends = latest_offsets(cluster, cluster.partitions(topic))
+        ends = list_latest_offsets(cluster, cluster.partitions(topic))
     assert [ends[each] for each in sorted(ends)] == [ROWS_PER_CALL] * PARTITIONS
 
 
@@ -39,8 +39,8 @@ def test_peak_memory_and_cpu_include_child_processes() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         with PeakMemory(process.pid) as peak:
-            assert len(descendants(process.pid)) == 2
+            assert len(list_process_tree(process.pid)) == 2
         assert 60 * MEGABYTE < peak.bytes < 200 * MEGABYTE
-        assert proportional_bytes(process.pid) < 60 * MEGABYTE
-        assert 0.29 < tree_cpu_seconds(process.pid) < 10
+        assert read_pss_bytes(process.pid) < 60 * MEGABYTE
+        assert 0.29 < read_tree_cpu_seconds(process.pid) < 10
         process.communicate("\n")

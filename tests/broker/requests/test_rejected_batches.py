@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.broker.requests import refusals
-from chronik.broker.requests.refusals import FOLLOWING_SECONDS, RefusedBatches
+from chronik.broker.requests import rejected_batches
+from chronik.broker.requests.rejected_batches import REJECTION_SECONDS, RejectedBatches
 from chronik.clock import ManualClock
-from chronik.log.producers import ProducerStates
+from chronik.log.producer_state import ProducerStateManager
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.records import Record, encode_batch
@@ -24,13 +24,13 @@ class Scenario:
 
     def __init__(self, *stored: int) -> None:
         self.clock = ManualClock()
-        self.refused = RefusedBatches(self.clock)
-        self.states = ProducerStates()
+        self.refused = RejectedBatches(self.clock)
+        self.states = ProducerStateManager()
         for sequence in stored:
             self.states.update(parse_header(batch(sequence)), sequence, 0)
 
     def refuse(self, data: bytes, code: ErrorCode = NOT_LEADER) -> None:
-        self.refused.note("topic", 0, data, code)
+        self.refused.record("topic", 0, data, code)
 
     def check_error(self, data: bytes, partition: int = 0) -> ErrorCode | None:
         """Return the error of a batch, or None if it is passed to the log."""
@@ -77,7 +77,7 @@ def test_rejection_expires_after_timeout() -> None:
     story = Scenario(0)
     story.refuse(batch(3))
     assert story.check_error(batch(5)) is NOT_LEADER
-    story.clock.advance(FOLLOWING_SECONDS + 0.1)
+    story.clock.advance(REJECTION_SECONDS + 0.1)
     assert story.check_error(batch(5)) is None
     assert not story.refused
 
@@ -93,19 +93,19 @@ def test_batches_without_sequence_are_not_recorded() -> None:
     story = Scenario()
     for records in (encode_batch([Record(0, -1, None, b"v")]), b"", b"\xff" * 100):
         story.refuse(records)
-    story.refused.note("topic", 0, None, NOT_LEADER)
+    story.refused.record("topic", 0, None, NOT_LEADER)
     assert not story.refused
 
 
 @pytest.mark.parametrize(("letters", "kept"), [(249, 1), (250, 0), (32_000, 0)])
 def test_invalid_topic_names_are_not_recorded(letters: int, kept: int) -> None:
     story = Scenario()
-    story.refused.note("x" * letters, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    story.refused.record("x" * letters, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert len(story.refused) == kept
 
 
 def test_number_of_recorded_rejections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "PRODUCERS_MAX", 3)
+    monkeypatch.setattr(rejected_batches, "PRODUCERS_MAX", 3)
     story = Scenario()
     for producer_id in range(5):
         story.refuse(batch(0, producer_id))
@@ -126,6 +126,6 @@ def test_expired_rejections_are_evicted() -> None:
     story = Scenario()
     for producer_id in range(3):
         story.refuse(batch(0, producer_id))
-    story.clock.advance(FOLLOWING_SECONDS + 0.1)
+    story.clock.advance(REJECTION_SECONDS + 0.1)
     story.refuse(batch(0, producer_id=9))
     assert len(story.refused) == 1

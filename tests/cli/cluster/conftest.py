@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cluster.local import Local, Neighbours, end_all
+from tests.cli.cluster.local_cluster import ConsecutivePorts, LocalCluster, kill_nodes
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[Local]:
+def local(tmp_path: Path) -> Iterator[LocalCluster]:
     with ExitStack() as stack:
-        ports = [Neighbours() for _ in range(3)]
+        ports = [ConsecutivePorts() for _ in range(3)]
         for each in ports:
             stack.callback(each.release)
-        cluster = Local(tmp_path / "a cluster", *(each.first for each in ports))
-        stack.callback(end_all, cluster.folder)
+        cluster = LocalCluster(tmp_path / "a cluster", *(each.first for each in ports))
+        stack.callback(kill_nodes, cluster.directory)
         yield cluster

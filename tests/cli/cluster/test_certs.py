@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from chronik.cli.main import main
-from chronik.tls.contexts import TlsContext
-from chronik.tls.settings import REQUIRED, Source, TlsSettings
+from chronik.tls.contexts import ReloadableTlsContext
+from chronik.tls.settings import CLIENT_AUTH_REQUIRED, PemSource, TlsSettings
 
 
 def test_certs_creates_ca_and_certificates_of_nodes_and_client(
@@ -26,8 +26,10 @@ def test_certs_creates_ca_and_certificates_of_nodes_and_client(
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for name in ("node1", "node2", "client"):
-        store = Source("store", str(folder / f"{name}.pem"))
-        TlsContext(name, TlsSettings(store, store, Source("trust", str(folder / "ca.pem")), REQUIRED))
+        store = PemSource("store", str(folder / f"{name}.pem"))
+        ReloadableTlsContext(
+            name, TlsSettings(store, store, PemSource("trust", str(folder / "ca.pem")), CLIENT_AUTH_REQUIRED)
+        )
     shown = ssl._ssl._test_decode_cert(str(folder / "node2.pem"))  # type: ignore[attr-defined]
     assert ("IP Address", "10.0.0.2") in shown["subjectAltName"]
     assert ("DNS", "localhost") in shown["subjectAltName"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from chronik.cli.arguments import WrongInput
-from chronik.cli.cluster.local_growth import next_node_id, planned_node, retire
-from chronik.cli.cluster.local_nodes import FirstPorts, existing_nodes, planned_nodes, write_configs
+from chronik.cli.arguments import InvalidInput
+from chronik.cli.cluster.local_membership import next_node_id, plan_local_node, retire_node
+from chronik.cli.cluster.local_nodes import BasePorts, load_nodes, plan_nodes, write_configs
 from chronik.config import load_config
 from chronik.testing.ports import ReservedPorts
 
@@ -19,14 +19,14 @@ VOTES = {1: True, 2: True, 3: False}
 def folder(tmp_path: Path) -> Path:
     reserved = ReservedPorts(3)
     reserved.release()
-    write_configs(planned_nodes(tmp_path, 3, FirstPorts(*reserved.ports)))
+    write_configs(plan_nodes(tmp_path, 3, BasePorts(*reserved.ports)))
     return tmp_path
 
 
 def test_new_node_shares_cluster_secret_and_gets_free_ports(folder: Path) -> None:
-    before = existing_nodes(folder)
+    before = load_nodes(folder)
     assert next_node_id(folder, [1, 2, 3]) == 4
-    new = planned_node(folder, 4, "cellar", VOTES)
+    new = plan_local_node(folder, 4, "cellar", VOTES)
     assert not new.config_file.exists()
     write_configs([new])
     config = load_config(folder / "node4.toml", {})
@@ -36,23 +36,23 @@ def test_new_node_shares_cluster_secret_and_gets_free_ports(folder: Path) -> Non
     assert [(peer.id, peer.voter) for peer in config.peers] == [(1, True), (2, True), (3, False), (4, False)]
     taken = [address for node in before for address in node.addresses().values()]
     assert not {config.kafka, config.http, config.peers[3].raft} & set(taken)
-    assert [node.id for node in existing_nodes(folder)] == [1, 2, 3, 4]
+    assert [node.id for node in load_nodes(folder)] == [1, 2, 3, 4]
     assert next_node_id(folder, [1, 2, 3]) == 4  # it has a config file, but was not added yet
     assert next_node_id(folder, [1, 2, 3, 4]) == 5
 
 
 def test_retired_node_is_not_expected_any_more(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    retire(existing_nodes(folder)[1])
+    retire_node(load_nodes(folder)[1])
     assert capsys.readouterr().out == f"node 2: was not running; its data is kept in {folder / 'node2'}\n"
-    assert [node.id for node in existing_nodes(folder)] == [1, 3]
+    assert [node.id for node in load_nodes(folder)] == [1, 3]
     assert (folder / "node2.toml.removed").exists()
 
 
 def test_id_of_retired_node_can_be_reused_without_its_data_directory(folder: Path) -> None:
-    retire(existing_nodes(folder)[2])
+    retire_node(load_nodes(folder)[2])
     assert next_node_id(folder, [1, 2]) == 4
-    retire(existing_nodes(folder)[1])
-    assert planned_node(folder, 2, None, VOTES).id == 2
+    retire_node(load_nodes(folder)[1])
+    assert plan_local_node(folder, 2, None, VOTES).id == 2
     (folder / "node2").mkdir()
-    with pytest.raises(WrongInput, match="move it away first"):
-        planned_node(folder, 2, None, VOTES)
+    with pytest.raises(InvalidInput, match="move it away first"):
+        plan_local_node(folder, 2, None, VOTES)

@@ -10,23 +10,23 @@ import pytest
 
 from chronik.cli.cluster.ok_to_stop import EXIT_NOT_SAFE, EXIT_UNKNOWN, wait_until_safe
 from chronik.client.admin import NewTopic, create_topics, delete_topics, list_topics_with_configs
-from chronik.client.cluster import Cluster as Client
-from chronik.client.cluster_views import view_partitions
-from chronik.client.errors import BrokerUnreachable, LoginRefused
-from chronik.planning.stopping import Reason
+from chronik.client.cluster import ClusterClient as Client
+from chronik.client.cluster_view import describe_partitions
+from chronik.client.errors import BrokerUnreachable, LoginFailed
+from chronik.planning.shutdown_check import ShutdownObstacle
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.testing import Broker
 from chronik.testing.ports import ReservedPorts
-from tests.cli.running import chronik
+from tests.cli.command_line import run_chronik
 
-NO = (Reason("partitions", "a partition would have no leader", ()),)
+NO = (ShutdownObstacle("partitions", "a partition would have no leader", ()),)
 WAIT_S = 30.0
 
 
-def ask_results(*each: tuple[Reason, ...] | Exception) -> Callable[[], tuple[Reason, ...]]:
+def ask_results(*each: tuple[ShutdownObstacle, ...] | Exception) -> Callable[[], tuple[ShutdownObstacle, ...]]:
     left = iter(each)
 
-    def ask() -> tuple[Reason, ...]:
+    def ask() -> tuple[ShutdownObstacle, ...]:
         answer = next(left)
         if isinstance(answer, Exception):
             raise answer
@@ -56,7 +56,7 @@ def test_wait_returns_reasons_or_raises_error_of_last_attempt() -> None:
         wait_until_safe(ask_results(BrokerUnreachable("no broker at …")), 0.0, print)
 
 
-@pytest.mark.parametrize("error", [LoginRefused("…"), KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)], ids=str)
+@pytest.mark.parametrize("error", [LoginFailed("…"), KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)], ids=str)
 def test_wait_raises_fatal_error_immediately(error: Exception) -> None:
     with pytest.raises(type(error)):
         wait_until_safe(ask_results(error), WAIT_S, print)
@@ -92,13 +92,13 @@ def test_topics_deleted_concurrently_are_skipped(chronik_broker: Broker) -> None
         for _ in range(100):
             topics, configs = list_topics_with_configs(cluster, ["min.insync.replicas"])
             assert {topic.name for topic in topics} == configs.keys()
-            view_partitions(cluster)
+            describe_partitions(cluster)
 
 
 @pytest.mark.slow
 def test_ok_to_stop_reports_no_while_topics_are_deleted(chronik_broker: Broker) -> None:
     with topics_created_and_deleted(chronik_broker.bootstrap):
-        done = chronik("cluster", "ok-to-stop", "1", "--wait", "2", bootstrap=chronik_broker.bootstrap)
+        done = run_chronik("cluster", "ok-to-stop", "1", "--wait", "2", bootstrap=chronik_broker.bootstrap)
     assert (done.code, done.err) == (EXIT_NOT_SAFE, "")
     assert done.out.startswith("no: ")
 
@@ -106,7 +106,7 @@ def test_ok_to_stop_reports_no_while_topics_are_deleted(chronik_broker: Broker) 
 @pytest.mark.slow
 def test_ok_to_stop_exits_with_2_without_reachable_broker() -> None:
     reserved = ReservedPorts(1)
-    done = chronik("cluster", "ok-to-stop", "1", bootstrap=f"127.0.0.1:{reserved.ports[0]}")
+    done = run_chronik("cluster", "ok-to-stop", "1", bootstrap=f"127.0.0.1:{reserved.ports[0]}")
     reserved.release()
     assert (done.code, done.out) == (EXIT_UNKNOWN, "")
     assert done.err.startswith("chronik: no broker at ")

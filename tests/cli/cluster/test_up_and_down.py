@@ -11,13 +11,13 @@ import pytest
 from chronik.cli.cluster.local_nodes import HOST
 from chronik.config import load_config
 from chronik.metadata import levels
-from tests.cli.cluster.local import NODES, Local
-from tests.cli.running import chronik
+from tests.cli.cluster.local_cluster import NODES, LocalCluster
+from tests.cli.command_line import run_chronik
 
 pytestmark = pytest.mark.slow
 
 
-def test_up_starts_nodes_restarts_killed_node_and_down_stops_all(local: Local) -> None:
+def test_up_starts_nodes_restarts_killed_node_and_down_stops_all(local: LocalCluster) -> None:
     up = local.up("--nodes", str(NODES))
     assert up.lines[-2].startswith("every node lists brokers 1, 2, 3")
     assert [local.brokers(node_id) for node_id in (1, 2, 3)] == ["Brokers: 1, 2, 3"] * 3
@@ -50,16 +50,16 @@ def test_up_starts_nodes_restarts_killed_node_and_down_stops_all(local: Local) -
     assert local.down().lines == [f"node {node_id} was not running" for node_id in (1, 2, 3)]
 
 
-def test_status_works_with_directory_and_with_any_broker(local: Local) -> None:
+def test_status_works_with_directory_and_with_any_broker(local: LocalCluster) -> None:
     local.up()
-    lines = chronik("cluster", "status", "--dir", str(local.folder)).lines
+    lines = run_chronik("cluster", "status", "--dir", str(local.directory)).lines
     assert lines[0] == "Members: 1, 2, 3"
     assert lines[1].startswith("Leader: node ")
     assert lines[2] == f"Level: {levels.HIGHEST}"
     assert lines[3].startswith("State: the same on 3 nodes")
     assert lines[5].split()[:4] == ["NODE", "STATUS", "ROLE", "PID"]
 
-    report_of_broker = chronik("cluster", "status", "--json", bootstrap=f"{HOST}:{local.kafka + 1}").json
+    report_of_broker = run_chronik("cluster", "status", "--json", bootstrap=f"{HOST}:{local.kafka + 1}").json
     assert report_of_broker["members"] == [1, 2, 3]
     assert report_of_broker["leader"] == local.status()["leader"]
     assert [node["kafka"] for node in report_of_broker["nodes"]] == [
@@ -67,15 +67,15 @@ def test_status_works_with_directory_and_with_any_broker(local: Local) -> None:
     ]
 
 
-def test_cluster_with_one_node_elects_leader(local: Local) -> None:
+def test_cluster_with_one_node_elects_leader(local: LocalCluster) -> None:
     assert local.up("--nodes", "1").lines[-2].startswith("every node lists brokers 1 ")
     assert local.status()["leader"] == 1
 
 
 @pytest.mark.parametrize("has_user", [False, True])
-def test_up_works_when_http_ports_require_login(local: Local, has_user: bool) -> None:
-    local.lay_out(1)
-    file = local.folder / "node1.toml"
+def test_up_works_when_http_ports_require_login(local: LocalCluster, has_user: bool) -> None:
+    local.write_config_files(1)
+    file = local.directory / "node1.toml"
     broker = '\n[broker]\n"authorizer.class.name" = "standard"\n"super.users" = "User:admin;User:ANONYMOUS"\n'
     file.write_text(file.read_text() + broker)
     lines = local.up().lines
@@ -85,29 +85,29 @@ def test_up_works_when_http_ports_require_login(local: Local, has_user: bool) ->
     )
     if has_user:
         bootstrap = f"{HOST}:{local.kafka}"
-        password = local.folder / "password"
+        password = local.directory / "password"
         password.write_text("correct horse")
-        assert chronik("users", "add", "admin", "--password-file", str(password), bootstrap=bootstrap).lines
-        settings = local.folder / "client.properties"
+        assert run_chronik("users", "add", "admin", "--password-file", str(password), bootstrap=bootstrap).lines
+        settings = local.directory / "client.properties"
         settings.write_text("security.protocol=PLAINTEXT\nsasl.username=admin\nsasl.password=correct horse\n")
         again = local.up("--client-config", str(settings)).lines
         assert not [line for line in again if "require a login" in line]
 
 
-def test_config_files_with_cluster_secret_are_private(local: Local) -> None:
-    local.lay_out(3)
-    files = sorted(local.folder.iterdir())
+def test_config_files_with_cluster_secret_are_private(local: LocalCluster) -> None:
+    local.write_config_files(3)
+    files = sorted(local.directory.iterdir())
     assert [file.name for file in files] == ["node1.toml", "node2.toml", "node3.toml"]
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
     configs = [load_config(file, {}) for file in files]
     (secret,) = {config.cluster_secret for config in configs}
     assert secret is not None
     assert len(secret) > 40
-    assert [config.data_dir for config in configs] == [local.folder / f"node{number}" for number in (1, 2, 3)]
+    assert [config.data_dir for config in configs] == [local.directory / f"node{number}" for number in (1, 2, 3)]
     assert {(config.replication_factor, config.min_insync_replicas) for config in configs} == {(3, 2)}
 
 
-def test_up_rejects_port_in_use_without_writing_files(local: Local) -> None:
+def test_up_rejects_port_in_use_without_writing_files(local: LocalCluster) -> None:
     with socket.create_server((HOST, local.raft + 1)):
         result = local.up()
     assert result.code == 1
@@ -115,7 +115,7 @@ def test_up_rejects_port_in_use_without_writing_files(local: Local) -> None:
         f"chronik: the raft port of node 2, {HOST}:{local.raft + 1}, is in use by another program: "
         "choose another with --raft-port\n"
     )
-    assert not local.folder.exists()
+    assert not local.directory.exists()
 
 
 @pytest.mark.parametrize(
@@ -126,18 +126,18 @@ def test_up_rejects_port_in_use_without_writing_files(local: Local) -> None:
     ],
 )
 def test_up_rejects_options_that_differ_from_existing_cluster(
-    local: Local, arguments: tuple[str, str], message: str
+    local: LocalCluster, arguments: tuple[str, str], message: str
 ) -> None:
-    local.lay_out(1)
-    result = chronik("cluster", "up", "--dir", str(local.folder), *arguments)
-    expected = message.replace("DIR", str(local.folder)).replace("PORT", str(local.kafka))
+    local.write_config_files(1)
+    result = run_chronik("cluster", "up", "--dir", str(local.directory), *arguments)
+    expected = message.replace("DIR", str(local.directory)).replace("PORT", str(local.kafka))
     assert (result.code, result.err) == (1, f"chronik: {expected}\n")
 
 
-def test_up_reports_last_log_line_of_node_that_exits(local: Local) -> None:
-    local.lay_out(1)
-    (local.folder / "node1").mkdir()
-    (local.folder / "node1" / "node.json").write_text("{}")
+def test_up_reports_last_log_line_of_node_that_exits(local: LocalCluster) -> None:
+    local.write_config_files(1)
+    (local.directory / "node1").mkdir()
+    (local.directory / "node1" / "node.json").write_text("{}")
     result = local.up()
     assert result.code == 1
     assert result.err.startswith("chronik: node 1 exited with code 2: ")
@@ -145,22 +145,22 @@ def test_up_reports_last_log_line_of_node_that_exits(local: Local) -> None:
     assert local.statuses() == ["down"]
 
 
-def test_down_ignores_pid_of_other_program(local: Local) -> None:
-    local.lay_out(1)
-    (local.folder / "node1.pid").write_text(f"{os.getpid()}\n")
+def test_down_ignores_pid_of_other_program(local: LocalCluster) -> None:
+    local.write_config_files(1)
+    (local.directory / "node1.pid").write_text(f"{os.getpid()}\n")
     assert local.statuses() == ["down"]
     assert local.down().lines == ["node 1 was not running"]
 
 
 @pytest.mark.parametrize("action", ["down", "status"])
 def test_directory_without_cluster_is_rejected(tmp_path: Path, action: str) -> None:
-    result = chronik("cluster", action, "--dir", str(tmp_path))
+    result = run_chronik("cluster", action, "--dir", str(tmp_path))
     assert result.code == 1
     assert result.err == f"chronik: no cluster in {tmp_path}; use chronik cluster up to create one\n"
 
 
-def test_up_rejects_directory_with_missing_config_file(local: Local) -> None:
-    local.lay_out(3)
-    (local.folder / "node2.toml").unlink()
+def test_up_rejects_directory_with_missing_config_file(local: LocalCluster) -> None:
+    local.write_config_files(3)
+    (local.directory / "node2.toml").unlink()
     result = local.up()
-    assert result.err == f"chronik: {local.folder}: node2.toml missing; other nodes list these nodes as peers\n"
+    assert result.err == f"chronik: {local.directory}: node2.toml missing; other nodes list these nodes as peers\n"

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from chronik.cli.completion.command import script
-from chronik.cli.completion.tree import Kind, places
+from chronik.cli.completion.command import completion_script
+from chronik.cli.completion.command_tree import ValueKind, list_command_nodes
 from chronik.cli.main import COMMANDS
 from chronik.testing import Broker
-from tests.cli.running import COMMAND, TIMEOUT_S, chronik
+from tests.cli.command_line import COMMAND, TIMEOUT_S, run_chronik
 
 BREAKS = re.compile(r"([:=])")
 """Characters at which bash splits words, in addition to spaces."""
@@ -31,7 +31,7 @@ printf '%s\\n' orders orders.paid payments '$(touch "$PWNED")' '`touch "$PWNED"`
 
 @cache
 def bash_script() -> str:
-    return script("bash")
+    return completion_script("bash")
 
 
 def split_like_bash(line: str) -> list[str]:
@@ -68,11 +68,11 @@ def requested_arguments(folder: Path) -> list[str]:
 
 
 def test_scripts_contain_every_command_and_option() -> None:
-    known = places()
-    assert [name for name, _ in known[0].actions] == list(COMMANDS)
+    known = list_command_nodes()
+    assert [name for name, _ in known[0].subcommands] == list(COMMANDS)
     assert ("pipeline", "server", "start") in [place.words for place in known], "nested subcommands"
     assert ("bench", "round-trip") in [place.words for place in known]
-    bash, fish = bash_script(), script("fish")
+    bash, fish = bash_script(), completion_script("fish")
     for place in known:
         words = " ".join(place.words)
         flags = re.search(rf"^    {re.escape(shlex.quote(words))}\) follow=.* flags='?([^']*)'? wanting=", bash, re.M)
@@ -88,23 +88,23 @@ def test_scripts_contain_every_command_and_option() -> None:
 def test_value_kind_is_derived_from_metavar() -> None:
     kinds = {
         (" ".join(place.words), option.names[-1]): option.value.kind
-        for place in places()
+        for place in list_command_nodes()
         for option in place.options
         if option.value is not None
     }
-    assert kinds["produce", "--file"] is Kind.FILE
-    assert kinds["start", "--data"] is Kind.FOLDER
-    assert kinds["topics elect-leaders", "--topic"] is Kind.TOPIC
-    assert kinds["groups reset-offsets", "--topic"] is Kind.TOPIC
-    assert kinds["produce", "--timeout"] is Kind.ANYTHING
-    (value,) = next(place for place in places() if place.words == ("topics", "describe")).values
-    assert (value.kind, value.repeats) == (Kind.TOPIC, True)
+    assert kinds["produce", "--file"] is ValueKind.FILE
+    assert kinds["start", "--data"] is ValueKind.DIRECTORY
+    assert kinds["topics elect-leaders", "--topic"] is ValueKind.TOPIC
+    assert kinds["groups reset-offsets", "--topic"] is ValueKind.TOPIC
+    assert kinds["produce", "--timeout"] is ValueKind.ANY
+    (value,) = next(place for place in list_command_nodes() if place.words == ("topics", "describe")).values
+    assert (value.kind, value.repeats) == (ValueKind.TOPIC, True)
 
 
 def test_script_does_not_depend_on_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = script("fish"), script("bash")
+    before = completion_script("fish"), completion_script("bash")
     monkeypatch.setenv("CHRONIK_BOOTSTRAP_SERVER", "broker.example.org:9092")
-    assert (script("fish"), script("bash")) == before
+    assert (completion_script("fish"), completion_script("bash")) == before
 
 
 @pytest.mark.slow
@@ -204,13 +204,13 @@ def test_interactive_bash_completes_on_tab(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_completion_topics_prints_names_or_nothing(chronik_broker: Broker, chronik_topic: str) -> None:
-    names = chronik("completion", "topics", "-b", chronik_broker.bootstrap).lines
+    names = run_chronik("completion", "topics", "-b", chronik_broker.bootstrap).lines
     assert chronik_topic in names
     assert not [name for name in names if name.startswith("__")], "internal topics are not completed"
     for words in (("-b", "127.0.0.1:1"), ("-b", "nonsense"), ("--client-config", "nowhere")):
-        silent = chronik("completion", "topics", *words)
+        silent = run_chronik("completion", "topics", *words)
         assert (silent.code, silent.out, silent.err) == (1, "", "")
-    assert "Traceback" in chronik("completion", "topics", "-b", "127.0.0.1:1", "--debug").err
+    assert "Traceback" in run_chronik("completion", "topics", "-b", "127.0.0.1:1", "--debug").err
 
 
 @pytest.mark.slow

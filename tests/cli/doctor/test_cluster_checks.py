@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from chronik.cli.doctor.checks import run_all_checks, run_cluster_checks
 from chronik.cli.doctor.cluster_checks import NODE_CHECKS
-from chronik.cli.doctor.examining import examined, of_cluster
-from chronik.cli.doctor.findings import Finding, Severity
+from chronik.cli.doctor.findings import DoctorFinding, Severity
 from chronik.cli.doctor.local_facts import LocalFacts
-from chronik.cli.doctor.traffic_checks import LAG_WARNED, REBALANCING_WARNED_S, TRAFFIC_CHECKS
-from chronik.cli.watching.facts import ClusterFacts, GroupFacts, PartitionFacts, TransactionFacts, Unseen
-from tests.cli.watching.healthy import cluster, node, partition, with_node
+from chronik.cli.doctor.workload_checks import LAG_WARNING, REBALANCING_WARNING_S, WORKLOAD_CHECKS
+from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, PartitionFacts, TransactionFacts, UncollectedFact
+from tests.cli.monitoring.healthy_facts import cluster, node, partition, with_node
 
 HEALTHY = cluster()
 GIB = 1 << 30
 
 
-def run_checks(facts: ClusterFacts) -> dict[str, Finding]:
-    return {finding.check: finding for finding in of_cluster(facts)}
+def run_checks(facts: ClusterFacts) -> dict[str, DoctorFinding]:
+    return {finding.check: finding for finding in run_cluster_checks(facts)}
 
 
 def test_healthy_cluster_has_no_findings() -> None:
@@ -65,9 +65,9 @@ UNHEALTHY = {
         Severity.WARNING,
         "node 1 leads 6 partitions",
     ),
-    "lagging-group": (cluster(groups=(GroupFacts("slow", "Stable", LAG_WARNED),)), Severity.WARNING, "10,000"),
+    "lagging-group": (cluster(groups=(GroupFacts("slow", "Stable", LAG_WARNING),)), Severity.WARNING, "10,000"),
     "rebalancing-group": (
-        cluster(groups=(GroupFacts("busy", "PreparingRebalance", 0, True, REBALANCING_WARNED_S),)),
+        cluster(groups=(GroupFacts("busy", "PreparingRebalance", 0, True, REBALANCING_WARNING_S),)),
         Severity.WARNING,
         "busy",
     ),
@@ -96,9 +96,9 @@ def test_unhealthy_cluster_has_finding_with_fix(check: str) -> None:
 
 def test_every_cluster_check_is_triggered() -> None:
     fired = {
-        each.__name__ for each in (*NODE_CHECKS, *TRAFFIC_CHECKS) for facts, *_ in UNHEALTHY.values() if [*each(facts)]
+        each.__name__ for each in (*NODE_CHECKS, *WORKLOAD_CHECKS) for facts, *_ in UNHEALTHY.values() if [*each(facts)]
     }
-    assert fired == {each.__name__ for each in (*NODE_CHECKS, *TRAFFIC_CHECKS)}
+    assert fired == {each.__name__ for each in (*NODE_CHECKS, *WORKLOAD_CHECKS)}
 
 
 # Facts that must not trigger a check
@@ -174,7 +174,7 @@ def test_drained_node_is_ignored_in_leader_balance() -> None:
 
 
 def test_lag_of_group_without_members_is_only_a_note() -> None:
-    facts = cluster(groups=(GroupFacts("old", "Empty", LAG_WARNED), GroupFacts("near", "Stable", LAG_WARNED - 1)))
+    facts = cluster(groups=(GroupFacts("old", "Empty", LAG_WARNING), GroupFacts("near", "Stable", LAG_WARNING - 1)))
     assert run_checks(facts)["lagging-group"].severity is Severity.NOTE
 
 
@@ -193,7 +193,9 @@ def test_transaction_within_its_timeout_is_not_reported() -> None:
 
 
 def test_facts_that_could_not_be_collected_are_noted() -> None:
-    findings = examined(LocalFacts(), cluster(unseen=(Unseen("sizes", "CLUSTER_AUTHORIZATION_FAILED"),)), 0.0)
+    findings = run_all_checks(
+        LocalFacts(), cluster(unseen=(UncollectedFact("sizes", "CLUSTER_AUTHORIZATION_FAILED"),)), 0.0
+    )
     assert [(each.check, each.severity, each.why) for each in findings] == [
         ("not-seen", Severity.NOTE, "CLUSTER_AUTHORIZATION_FAILED")
     ]

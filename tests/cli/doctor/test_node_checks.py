@@ -6,10 +6,25 @@ from typing import Any
 
 import pytest
 
-from chronik.cli.doctor import config_checks, folder_checks
-from chronik.cli.doctor.findings import Finding, Severity, exit_code, paragraphs, some, to_json, verdict
-from chronik.cli.doctor.local_facts import ConfigFacts, DiskFacts, FolderFacts, LimitFacts, ListenerFacts, LogFacts
-from chronik.cli.watching.facts import CertificateFacts
+from chronik.cli.doctor import config_checks, directory_checks
+from chronik.cli.doctor.findings import (
+    DoctorFinding,
+    Severity,
+    abbreviate_names,
+    exit_code,
+    findings_to_json,
+    format_findings,
+    summarize_findings,
+)
+from chronik.cli.doctor.local_facts import (
+    ConfigFacts,
+    DataDirectoryFacts,
+    DiskFacts,
+    LimitFacts,
+    ListenerFacts,
+    LogFacts,
+)
+from chronik.cli.monitoring.facts import CertificateFacts
 
 LOOPBACK = ListenerFacts("PLAINTEXT", "PLAINTEXT", "127.0.0.1:9092", True, "127.0.0.1:9092", True)
 SECURED = ListenerFacts("CLIENTS", "SASL_SSL", "0.0.0.0:9092", False, "node1.example.org:9092")
@@ -22,11 +37,11 @@ def config(**facts: Any) -> ConfigFacts:
     return ConfigFacts(**({"path": "node1.toml", "listeners": (LOOPBACK,)} | facts))
 
 
-def check_config(facts: ConfigFacts) -> dict[str, Finding]:
+def check_config(facts: ConfigFacts) -> dict[str, DoctorFinding]:
     return {each.check: each for check in config_checks.CONFIG_CHECKS for each in check(facts)}
 
 
-def check_directory(**facts: Any) -> dict[str, Finding]:
+def check_directory(**facts: Any) -> dict[str, DoctorFinding]:
     known: dict[str, Any] = {
         "path": "data",
         "format": 2,
@@ -34,12 +49,14 @@ def check_directory(**facts: Any) -> dict[str, Finding]:
         "level": 4,
         "level_supported": 4,
     } | facts
-    return {each.check: each for check in folder_checks.FOLDER_CHECKS for each in check(FolderFacts(**known))}
+    return {
+        each.check: each for check in directory_checks.DIRECTORY_CHECKS for each in check(DataDirectoryFacts(**known))
+    }
 
 
-def check_disk(**facts: Any) -> dict[str, Finding]:
+def check_disk(**facts: Any) -> dict[str, DoctorFinding]:
     known: dict[str, Any] = {"path": "data", "bytes": 100 * GIB, "free_bytes": 50 * GIB} | facts
-    return {each.check: each for check in folder_checks.DISK_CHECKS for each in check(DiskFacts(**known))}
+    return {each.check: each for check in directory_checks.DISK_CHECKS for each in check(DiskFacts(**known))}
 
 
 @pytest.mark.parametrize(
@@ -159,22 +176,24 @@ def test_inodes_and_read_only_disks_are_reported() -> None:
 
 
 def test_open_file_limit_finding_names_remaining_connections() -> None:
-    [finding] = folder_checks.check_open_file_limit(LimitFacts("node 1", 1024, 608))
+    [finding] = directory_checks.check_open_file_limit(LimitFacts("node 1", 1024, 608))
     assert "608 connections" in finding.what
-    assert [*folder_checks.check_open_file_limit(LimitFacts("node 1", 65536, 60000))] == []
+    assert [*directory_checks.check_open_file_limit(LimitFacts("node 1", 65536, 60000))] == []
 
 
 @pytest.mark.parametrize(("days", "severity"), [(-2, Severity.ERROR), (10, Severity.WARNING), (60, None)])
 def test_expiring_certificates_are_reported_in_advance(days: int, severity: Severity | None) -> None:
     certificate = CertificateFacts("node1.pem", "node1", NOW_S + days * 86_400)
-    assert [each.severity for each in config_checks.expiring(certificate, NOW_S)] == ([severity] if severity else [])
+    assert [each.severity for each in config_checks.check_certificate_expiry(certificate, NOW_S)] == (
+        [severity] if severity else []
+    )
 
 
 # Output
 
 
-def finding(severity: Severity, what: str = "the disk is full", do: str = "") -> Finding:
-    return Finding("check", severity, what, "writes fail", do)
+def finding(severity: Severity, what: str = "the disk is full", do: str = "") -> DoctorFinding:
+    return DoctorFinding("check", severity, what, "writes fail", do)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +206,7 @@ def test_exit_code_is_highest_severity(severities: tuple[Severity, ...], code: i
 
 def test_finding_is_wrapped_paragraph_with_fix_on_its_own_line() -> None:
     findings = [finding(Severity.NOTE), finding(Severity.ERROR, "word " * 20, "chronik cluster rebalance " * 4)]
-    worst, note_paragraph, last = paragraphs(findings, 60).split("\n\n")
+    worst, note_paragraph, last = format_findings(findings, 60).split("\n\n")
     assert worst.startswith("ERROR    word word")
     *wrapped, command = worst.splitlines()
     assert len(wrapped) > 1
@@ -198,20 +217,23 @@ def test_finding_is_wrapped_paragraph_with_fix_on_its_own_line() -> None:
 
 
 def test_summary_counts_errors_and_warnings() -> None:
-    assert verdict([]) == verdict([finding(Severity.NOTE)]) == "No problems found."
-    assert verdict([Finding("not-seen", Severity.NOTE, "x")]) == "No problems found in the facts that were collected."
-    assert verdict([finding(Severity.WARNING)] * 2 + [finding(Severity.ERROR)]) == "1 error and 2 warnings."
+    assert summarize_findings([]) == summarize_findings([finding(Severity.NOTE)]) == "No problems found."
+    assert (
+        summarize_findings([DoctorFinding("not-seen", Severity.NOTE, "x")])
+        == "No problems found in the facts that were collected."
+    )
+    assert summarize_findings([finding(Severity.WARNING)] * 2 + [finding(Severity.ERROR)]) == "1 error and 2 warnings."
 
 
 def test_json_findings_are_sorted_by_severity() -> None:
-    json_findings = to_json([finding(Severity.NOTE), finding(Severity.ERROR)])
+    json_findings = findings_to_json([finding(Severity.NOTE), finding(Severity.ERROR)])
     assert [each["severity"] for each in json_findings] == ["error", "note"]
     assert set(json_findings[0]) == {"check", "severity", "what", "why", "do"}
 
 
 def test_long_list_of_names_is_abbreviated() -> None:
-    assert some(["a", "b"]) == "a, b"
-    assert some(list("abcdefg")) == "a, b, c, d, e and 2 more"
+    assert abbreviate_names(["a", "b"]) == "a, b"
+    assert abbreviate_names(list("abcdefg")) == "a, b, c, d, e and 2 more"
 
 
 def test_every_config_and_directory_check_is_triggered() -> None:
@@ -220,8 +242,8 @@ def test_every_config_and_directory_check_is_triggered() -> None:
     assert fired == {check.__name__ for check in checks}
     folders = {
         check.__name__
-        for check in folder_checks.FOLDER_CHECKS
+        for check in directory_checks.DIRECTORY_CHECKS
         for facts, _ in INVALID_DIRECTORIES.values()
-        if [*check(FolderFacts(path="data", format_supported=2, level_supported=4, **facts))]
+        if [*check(DataDirectoryFacts(path="data", format_supported=2, level_supported=4, **facts))]
     }
-    assert folders == {check.__name__ for check in folder_checks.FOLDER_CHECKS}
+    assert folders == {check.__name__ for check in directory_checks.DIRECTORY_CHECKS}

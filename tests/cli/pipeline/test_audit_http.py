@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from chronik.cli.arguments import WrongInput
+from chronik.cli.arguments import InvalidInput
 from chronik.cli.pipeline.audit import TOKEN_VARIABLE, _parse_http
 from chronik.config import Address
-from chronik.console.ask import Way
-from tests.tls.certificates import authority, written
+from chronik.console.http_client import HttpAccess
+from tests.tls.certificates import certificate_authority, replace_file
 
 
 def parsed_arguments(*http: str, client_config: Path | None = None) -> argparse.Namespace:
@@ -23,18 +23,20 @@ def test_http_addresses_are_parsed_without_token_and_tls(monkeypatch: pytest.Mon
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     assert _parse_http(parsed_arguments("a:1,b:2", "c:3")) == (
         [Address("a", 1), Address("b", 2), Address("c", 3)],
-        Way(),
+        HttpAccess(),
     )
 
 
 def test_http_token_is_read_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "correct-horse")
-    assert _parse_http(parsed_arguments("a:1")) == ([Address("a", 1)], Way("correct-horse"))
+    assert _parse_http(parsed_arguments("a:1")) == ([Address("a", 1)], HttpAccess("correct-horse"))
 
 
 def test_trusted_certificates_are_read_from_client_config(tmp_path: Path) -> None:
     settings = tmp_path / "client.properties"
-    settings.write_text(f"ssl.truststore.location={written(tmp_path / 'ca.pem', authority().certificate)}\n")
+    settings.write_text(
+        f"ssl.truststore.location={replace_file(tmp_path / 'ca.pem', certificate_authority().certificate_pem)}\n"
+    )
     addresses, way = _parse_http(parsed_arguments("https://a:1", "https://b:2", client_config=settings))
     assert addresses == [Address("a", 1), Address("b", 2)]
     assert way.tls is not None
@@ -43,5 +45,5 @@ def test_trusted_certificates_are_read_from_client_config(tmp_path: Path) -> Non
 
 
 def test_mixed_http_and_https_addresses_are_rejected() -> None:
-    with pytest.raises(WrongInput, match="https"):
+    with pytest.raises(InvalidInput, match="https"):
         _parse_http(parsed_arguments("https://a:1", "b:2"))

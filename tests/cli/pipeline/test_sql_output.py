@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chronik.cli.row_formats import CELL_CHARACTERS_MAX, write_csv, write_json, write_table
-from chronik.pipeline.query.failures import CHARACTERS_MAX, told
+from chronik.pipeline.query.error_summary import SUMMARY_CHARACTERS_MAX, summarize_error
 
 NAMES = ["n", "text", "bytes", "time", "more"]
 ROW: list[Any] = [1, "a\nb", b"key", datetime(2024, 5, 1, 12, 0, 0, 5000), [{"x": b"\xff"}, None]]
@@ -75,9 +75,11 @@ def test_spark_error_is_shortened_to_one_line() -> None:
         " schema and catalog.\nIf you did not qualify the name with a schema, verify it.\n"
         "To tolerate the error on drop use DROP VIEW IF EXISTS. SQLSTATE: 42P01; line 1 pos 14;\n'Project [*]\n+- 'X\n"
     )
-    assert told(message) == "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found; line 1 pos 14"
+    assert (
+        summarize_error(message) == "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found; line 1 pos 14"
+    )
     message = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nx"
-    assert told(message) == "[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. (line 1, pos 0)"
+    assert summarize_error(message) == "[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. (line 1, pos 0)"
 
 
 def test_task_error_is_printed_without_traceback() -> None:
@@ -86,18 +88,18 @@ def test_task_error_is_printed_without_traceback() -> None:
         '  File "reading.py", line 1, in read\n'
         "chronik.pipeline.errors.DataLoss: orders-0: offsets 2 to 5 cannot be read\n"
     )
-    assert told(message) == "orders-0: offsets 2 to 5 cannot be read"
+    assert summarize_error(message) == "orders-0: offsets 2 to 5 cannot be read"
     message = "Job aborted:\nTraceback (most recent call last):\nZeroDivisionError: division by zero\n\n\tat org.apache"
-    assert told(message) == "ZeroDivisionError: division by zero"
-    assert told("") == "Spark gave no reason"
-    assert len(told("x" * 10_000)) == CHARACTERS_MAX
+    assert summarize_error(message) == "ZeroDivisionError: division by zero"
+    assert summarize_error("") == "Spark gave no reason"
+    assert len(summarize_error("x" * 10_000)) == SUMMARY_CHARACTERS_MAX
 
 
 def test_completed_tasks_advance_progress_bar() -> None:
     from chronik.cli.pipeline.sql import _progress_handler
-    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.journal.progress_bar import ProgressBar
 
-    bar = Bar("query", unit="tasks", stream=StringIO())
+    bar = ProgressBar("query", unit="tasks", stream=StringIO())
     report_progress = _progress_handler(bar)
     report_progress(None, 0, None, False)
     assert (bar.done, bar.total) == (0, None)

@@ -9,11 +9,19 @@ import shlex
 
 import pytest
 
-from chronik.cli.arguments import WrongInput
-from chronik.cli.records.moments import milliseconds
-from chronik.cli.records.printed import add_format_arguments, printed_as
+from chronik.cli.arguments import InvalidInput
+from chronik.cli.records.output_formats import add_format_arguments, select_formatter
 from chronik.cli.records.record_json import record_from_json
-from chronik.cli.records.starts import Beginning, End, Last, Offset, Since, Start, parse_start
+from chronik.cli.records.start_positions import (
+    StartAtEarliest,
+    StartAtLastRecords,
+    StartAtLatest,
+    StartAtOffset,
+    StartAtTimestamp,
+    StartPosition,
+    parse_start_position,
+)
+from chronik.cli.records.timestamps import parse_timestamp_ms
 from chronik.client.records import ConsumedRecord
 
 RECORD = ConsumedRecord("orders", 2, 7, 1500, b"k", b"v\xff", (("a", b"1"), ("b", None)))
@@ -23,7 +31,7 @@ NULLS = ConsumedRecord("orders", 0, 8, -1, None, None, ())
 def format_record(words: str, record: ConsumedRecord = RECORD) -> bytes:
     parser = argparse.ArgumentParser()
     add_format_arguments(parser)
-    return printed_as(parser.parse_args(shlex.split(words)))(record)
+    return select_formatter(parser.parse_args(shlex.split(words)))(record)
 
 
 @pytest.mark.parametrize(
@@ -84,43 +92,43 @@ def test_json_output_round_trips_through_produce_format(words: str) -> None:
     ],
 )
 def test_invalid_format_options_are_rejected(words: str, expected: str) -> None:
-    with pytest.raises(WrongInput, match=re.escape(expected)):
+    with pytest.raises(InvalidInput, match=re.escape(expected)):
         format_record(words)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("start", Beginning()),
-        ("earliest", Beginning()),
-        ("beginning", Beginning()),
-        ("end", End()),
-        ("latest", End()),
-        ("-3", Last(3)),
-        ("-0", Last(0)),
-        ("0", Offset(0)),
-        ("17", Offset(17)),
-        ("@1500", Since(1500)),
-        ("@1970-01-01T00:00:01.5Z", Since(1500)),
-        ("@1970-01-01T01:00:01.5+01:00", Since(1500)),
-        ("@1970-01-02", Since(86_400_000)),
-        ("@1969-07-20", Since(0)),
+        ("start", StartAtEarliest()),
+        ("earliest", StartAtEarliest()),
+        ("beginning", StartAtEarliest()),
+        ("end", StartAtLatest()),
+        ("latest", StartAtLatest()),
+        ("-3", StartAtLastRecords(3)),
+        ("-0", StartAtLastRecords(0)),
+        ("0", StartAtOffset(0)),
+        ("17", StartAtOffset(17)),
+        ("@1500", StartAtTimestamp(1500)),
+        ("@1970-01-01T00:00:01.5Z", StartAtTimestamp(1500)),
+        ("@1970-01-01T01:00:01.5+01:00", StartAtTimestamp(1500)),
+        ("@1970-01-02", StartAtTimestamp(86_400_000)),
+        ("@1969-07-20", StartAtTimestamp(0)),
     ],
 )
-def test_start_position_is_parsed(text: str, expected: Start) -> None:
-    assert parse_start(text) == expected
+def test_start_position_is_parsed(text: str, expected: StartPosition) -> None:
+    assert parse_start_position(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "soon", "1.5", "+1", "--1", "1_000", "٣", "@", "@soon", "@-5", "9223372036854775808", "@9" * 12]
 )
 def test_invalid_start_position_is_rejected(text: str) -> None:
-    with pytest.raises(WrongInput, match="expected"):
-        parse_start(text)
+    with pytest.raises(InvalidInput, match="expected"):
+        parse_start_position(text)
 
 
 def test_time_without_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    assert milliseconds("2026-05-31T12:00:00") == milliseconds("2026-05-31T12:00:00Z") == 1780228800000
-    with pytest.raises(WrongInput, match="expected a time such as"):
-        milliseconds("0001-01-01T00:00:00+99:00")
+    assert parse_timestamp_ms("2026-05-31T12:00:00") == parse_timestamp_ms("2026-05-31T12:00:00Z") == 1780228800000
+    with pytest.raises(InvalidInput, match="expected a time such as"):
+        parse_timestamp_ms("0001-01-01T00:00:00+99:00")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chronik.testing import Broker
-from tests.cli.running import COMMAND, TIMEOUT_S, environment
+from tests.cli.command_line import COMMAND, TIMEOUT_S, environment
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from chronik.testing import Broker
-from tests.cli.running import COMMAND, TIMEOUT_S, Outcome, chronik, environment
+from tests.cli.command_line import COMMAND, TIMEOUT_S, CommandResult, environment, run_chronik
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def filled(chronik_broker: Broker, chronik_topic: str) -> str:
 @pytest.mark.chronik_topic(partitions=3)
 def test_consume_starts_at_given_position(chronik_broker: Broker, filled: str) -> None:
     def consume(*words: str) -> list[str]:
-        return sorted(chronik("consume", filled, *words, bootstrap=chronik_broker.bootstrap).lines)
+        return sorted(run_chronik("consume", filled, *words, bootstrap=chronik_broker.bootstrap).lines)
 
     assert consume("--from", "-2") == ["plain 8", "plain 9", "transaction 1", "transaction 2"], (
         "without control records"
@@ -53,8 +53,8 @@ def test_consume_starts_at_given_position(chronik_broker: Broker, filled: str) -
 
 @pytest.mark.chronik_topic(partitions=3)
 def test_produce_writes_file_up_to_invalid_line(chronik_broker: Broker, chronik_topic: str, tmp_path: Path) -> None:
-    def produce(*words: str) -> Outcome:
-        return chronik("produce", chronik_topic, *words, bootstrap=chronik_broker.bootstrap)
+    def produce(*words: str) -> CommandResult:
+        return run_chronik("produce", chronik_topic, *words, bootstrap=chronik_broker.bootstrap)
 
     rows = tmp_path / "orders.csv"
     rows.write_text("id,item,note\n7,tea,\n8,salt,\n")
@@ -64,14 +64,14 @@ def test_produce_writes_file_up_to_invalid_line(chronik_broker: Broker, chronik_
     objects = tmp_path / "orders.jsonl"
     objects.write_text('{"key": "9", "value": {"n": 1.0}, "partition": 2}\n{"value": "x", "partition": 3}\n{}\n')
     expected = f"chronik: line 2: topic {chronik_topic} has no partition 3 (1 record written before it)\n"
-    assert produce("--format", "json", "--file", str(objects)) == Outcome(1, "", expected)
+    assert produce("--format", "json", "--file", str(objects)) == CommandResult(1, "", expected)
     written = {record.key: record.value for record in chronik_broker.records(chronik_topic)}
     assert written == {b"7": b'{"item":"tea","note":""}', b"8": b'{"item":"salt","note":""}', b"9": b'{"n": 1.0}'}
-    misspelled = Outcome(
+    misspelled = CommandResult(
         1, "", "chronik: line 1: unknown field 'vlaue'; did you mean 'value'? (0 records written before it)\n"
     )
     line = '{"key": "9", "vlaue": {"x": 2}}'
-    assert chronik("produce", chronik_topic, "--json", bootstrap=chronik_broker.bootstrap, stdin=line) == misspelled
+    assert run_chronik("produce", chronik_topic, "--json", bootstrap=chronik_broker.bootstrap, stdin=line) == misspelled
     assert len(chronik_broker.records(chronik_topic)) == 3, "no tombstone was written"
     nowhere = tmp_path / "nowhere"
     assert produce("--file", str(nowhere)).err == f"chronik: [Errno 2] No such file or directory: '{nowhere}'\n"

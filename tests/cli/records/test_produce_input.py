@@ -8,17 +8,17 @@ from itertools import chain
 
 import pytest
 
-from chronik.cli.arguments import WrongInput
-from chronik.cli.records import lines as reading
-from chronik.cli.records.incoming import add_format_arguments, portions_of
-from chronik.cli.records.lines import Portion, numbered, split_lines
+from chronik.cli.arguments import InvalidInput
+from chronik.cli.records import line_splitter as reading
+from chronik.cli.records.input_formats import add_format_arguments, input_parser
+from chronik.cli.records.line_splitter import NumberedRecords, number_lines, split_lines
 from chronik.client.records import OutgoingRecord
 
 
-def parse_chunks(words: str, chunks: Iterable[bytes]) -> Iterator[Portion]:
+def parse_chunks(words: str, chunks: Iterable[bytes]) -> Iterator[NumberedRecords]:
     parser = argparse.ArgumentParser()
     add_format_arguments(parser)
-    return portions_of(parser.parse_args(words.split()))(chunks)
+    return input_parser(parser.parse_args(words.split()))(chunks)
 
 
 def parse_records(words: str, text: str | bytes) -> list[OutgoingRecord]:
@@ -29,8 +29,8 @@ def parse_records(words: str, text: str | bytes) -> list[OutgoingRecord]:
 def parse_until_error(words: str, text: str | bytes) -> tuple[int, str]:
     """Return the number of records before the error, and its message."""
     found = parse_chunks(words, [text.encode() if isinstance(text, str) else text])
-    read: list[Portion] = []
-    with pytest.raises(WrongInput) as raised:
+    read: list[NumberedRecords] = []
+    with pytest.raises(InvalidInput) as raised:
         read.extend(found)
     return sum(map(len, read)), str(raised.value)
 
@@ -39,7 +39,7 @@ def parse_until_error(words: str, text: str | bytes) -> tuple[int, str]:
 def test_lines_are_independent_of_chunk_size(size: int) -> None:
     text = b"one\n\ntwo\r\nthree"
     chunks = [text[start : start + size] for start in range(0, len(text), size)]
-    groups = list(numbered(split_lines(chunks)))
+    groups = list(number_lines(split_lines(chunks)))
     assert [line for _, lines in groups for line in lines] == [b"one", b"", b"two", b"three"]
     assert [number + i for number, lines in groups for i in range(len(lines))] == [1, 2, 3, 4]
 
@@ -195,5 +195,5 @@ def test_long_csv_cell_is_accepted() -> None:
     "words", ["--key k", "--value v", "--format json --key k", "--format csv -k :", "--format json -k :"]
 )
 def test_options_of_other_format_are_rejected(words: str) -> None:
-    with pytest.raises(WrongInput, match="--key"):
+    with pytest.raises(InvalidInput, match="--key"):
         parse_chunks(words, [])

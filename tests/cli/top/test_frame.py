@@ -5,19 +5,26 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from chronik.cli.top.figures import clipped, short, signed, size, span, width_of
-from chronik.cli.top.frame import Sorting, Style, frame
-from chronik.cli.top.view import View, view_of
-from chronik.cli.watching.facts import ClusterFacts, GroupFacts, Unseen
-from tests.cli.watching.healthy import cluster, partition, with_node
+from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, UncollectedFact
+from chronik.cli.top.frame import TextStyle, TopicOrder, render_frame
+from chronik.cli.top.number_format import (
+    clip_text,
+    display_width,
+    format_bytes,
+    format_change,
+    format_duration,
+    format_number,
+)
+from chronik.cli.top.view import TopView, build_view
+from tests.cli.monitoring.healthy_facts import cluster, partition, with_node
 
 
 def facts_after(facts: ClusterFacts, seconds: float = 2.0, **changes: object) -> ClusterFacts:
     return replace(facts, monotonic_s=facts.monotonic_s + seconds, **changes)
 
 
-def render(view: View, width: int = 160, height: int | None = None, sorting: Sorting = Sorting.TRAFFIC) -> str:
-    return "\n".join(line.text for line in frame(view, width, height, sorting=sorting))
+def render(view: TopView, width: int = 160, height: int | None = None, sorting: TopicOrder = TopicOrder.TRAFFIC) -> str:
+    return "\n".join(line.text for line in render_frame(view, width, height, order=sorting))
 
 
 # Rates
@@ -36,7 +43,7 @@ def test_rates_are_differences_per_second() -> None:
         bytes_in=4000,
         log_bytes=9000,
     )
-    view = view_of(now, before)
+    view = build_view(now, before)
     assert view.seconds == 2.0
     first = view.nodes[0]
     assert (first.requests_s, first.in_bytes_s, first.out_bytes_s, first.written_bytes_s) == (25, 2000, None, 2000)
@@ -47,25 +54,25 @@ def test_rates_are_differences_per_second() -> None:
 
 
 def test_view_without_previous_facts_has_no_rates() -> None:
-    view = view_of(cluster(), None)
+    view = build_view(cluster(), None)
     assert (view.records_s, view.requests_s, view.seconds) == (None, None, None)
     assert "- records/s" in render(view)
 
 
 def test_reset_counter_has_no_rate() -> None:
     before = with_node(cluster(), 1, requests=100)
-    assert view_of(with_node(facts_after(before), 1, requests=7), before).nodes[0].requests_s is None
+    assert build_view(with_node(facts_after(before), 1, requests=7), before).nodes[0].requests_s is None
 
 
 def test_facts_of_same_moment_have_no_rates() -> None:
     before = cluster()
-    assert view_of(facts_after(before, 0.0), before).records_s is None
+    assert build_view(facts_after(before, 0.0), before).records_s is None
 
 
 # Order
 
 
-def busy_view() -> View:
+def busy_view() -> TopView:
     before = cluster(
         partitions=(
             partition("large", 0, 1, end=5, bytes=9_000_000),
@@ -75,7 +82,7 @@ def busy_view() -> View:
         groups=(GroupFacts("near", "Stable", 1), GroupFacts("far", "Empty", 5000), GroupFacts("unknown", "Stable")),
     )
     large, busy_view, idle = before.partitions
-    return view_of(facts_after(before, partitions=(large, replace(busy_view, end=100), idle)), before)
+    return build_view(facts_after(before, partitions=(large, replace(busy_view, end=100), idle)), before)
 
 
 def order(text: str, *words: str) -> list[str]:
@@ -85,24 +92,24 @@ def order(text: str, *words: str) -> list[str]:
 def test_topics_are_sorted_by_key_and_groups_by_lag() -> None:
     view = busy_view()
     assert order(render(view), "large", "busy", "idle") == ["busy", "large", "idle"]
-    assert order(render(view, sorting=Sorting.SIZE), "large", "busy", "idle") == ["large", "busy", "idle"]
-    assert order(render(view, sorting=Sorting.NAME), "large", "busy", "idle") == ["busy", "idle", "large"]
+    assert order(render(view, sorting=TopicOrder.SIZE), "large", "busy", "idle") == ["large", "busy", "idle"]
+    assert order(render(view, sorting=TopicOrder.NAME), "large", "busy", "idle") == ["busy", "idle", "large"]
     assert order(render(view), "near", "far", "unknown") == ["far", "near", "unknown"]
-    assert Sorting.TRAFFIC.next.next.next is Sorting.TRAFFIC
+    assert TopicOrder.TRAFFIC.next_order.next_order.next_order is TopicOrder.TRAFFIC
 
 
 def test_internal_topics_are_shown_only_with_problems() -> None:
     internal = partition("__consumer_offsets", 0, 1, is_internal=True)
     facts = cluster(partitions=(internal,))
-    assert "__consumer_offsets" not in render(view_of(facts, None))
-    assert "__consumer_offsets" in render(view_of(replace(facts, partitions=(replace(internal, isr=(1,)),)), None))
+    assert "__consumer_offsets" not in render(build_view(facts, None))
+    assert "__consumer_offsets" in render(build_view(replace(facts, partitions=(replace(internal, isr=(1,)),)), None))
 
 
 # Contents
 
 
 def test_frame_shows_controller_state_and_nodes() -> None:
-    text = render(view_of(cluster(), None))
+    text = render(build_view(cluster(), None))
     assert "3 of 3 agree" in text
     assert "controller: node 1, term 3" in text
     assert [line.split()[:3] for line in text.splitlines() if line.startswith("   ")] == [
@@ -114,44 +121,44 @@ def test_frame_shows_controller_state_and_nodes() -> None:
 
 
 def test_problems_are_shown_before_nodes() -> None:
-    view = view_of(with_node(cluster(same_state=False), 2, status="down", silence="Connection refused"), None)
-    lines = frame(view, 120, 40)
-    assert lines[0].style is Style.ERROR
+    view = build_view(with_node(cluster(same_state=False), 2, status="down", silence="Connection refused"), None)
+    lines = render_frame(view, 120, 40)
+    assert lines[0].style is TextStyle.ERROR
     assert "DIFFERENT STATES" in lines[0].text
     heading = next(number for number, line in enumerate(lines) if line.text.startswith("PROBLEMS"))
     nodes = next(number for number, line in enumerate(lines) if line.text.startswith("NODE "))
     assert heading < nodes
     assert "node 2 is unreachable" in lines[heading + 1].text
-    assert lines[heading + 1].style is Style.ERROR
+    assert lines[heading + 1].style is TextStyle.ERROR
 
 
 def test_facts_that_could_not_be_collected_are_shown_with_reason() -> None:
-    text = render(view_of(cluster(unseen=(Unseen("/status of 127.0.0.1:8083", "token required"),)), None))
+    text = render(build_view(cluster(unseen=(UncollectedFact("/status of 127.0.0.1:8083", "token required"),)), None))
     assert "NOT COLLECTED\n  /status of 127.0.0.1:8083: token required" in text
 
 
 def test_empty_optional_columns_are_omitted() -> None:
-    text = render(view_of(cluster(), None))
+    text = render(build_view(cluster(), None))
     assert "IN/s" not in text
     assert "IN/s" in render(view_with_bytes())
 
 
-def view_with_bytes() -> View:
+def view_with_bytes() -> TopView:
     before = with_node(cluster(), 1, bytes_in=0)
-    return view_of(with_node(facts_after(before), 1, bytes_in=1000), before)
+    return build_view(with_node(facts_after(before), 1, bytes_in=1000), before)
 
 
 # Size
 
 
-def crowded_view() -> View:
+def crowded_view() -> TopView:
     names = [f"topic-{number:03d}" for number in range(100)]
-    return view_of(
+    return build_view(
         cluster(
             partitions=tuple(partition(name, 0, 1 + number % 3) for number, name in enumerate(names)),
             groups=tuple(GroupFacts(f"group-{number:03d}", "Stable", number) for number in range(100)),
             transactions=(),
-            unseen=tuple(Unseen(f"thing {number}", "why " * 30) for number in range(30)),
+            unseen=tuple(UncollectedFact(f"thing {number}", "why " * 30) for number in range(30)),
             same_state=False,
         ),
         None,
@@ -161,10 +168,10 @@ def crowded_view() -> View:
 @pytest.mark.parametrize("height", [*range(1, 12), 24, 50, 400])
 @pytest.mark.parametrize("width", [1, 10, 40, 80, 200])
 def test_frame_has_exact_height_and_never_exceeds_width(width: int, height: int) -> None:
-    for view in (crowded_view(), view_of(cluster(), None)):
-        lines = frame(view, width, height, footer="q: quit")
+    for view in (crowded_view(), build_view(cluster(), None)):
+        lines = render_frame(view, width, height, footer="q: quit")
         assert len(lines) == height
-        assert all(width_of(line.text) <= width for line in lines)
+        assert all(display_width(line.text) <= width for line in lines)
         assert "\n" not in "".join(line.text for line in lines)
 
 
@@ -184,7 +191,7 @@ def test_small_window_shows_topics_and_groups() -> None:
 
 
 def test_narrow_frame_drops_least_important_columns() -> None:
-    view = view_of(cluster(), None)
+    view = build_view(cluster(), None)
     wide, narrow = render(view, 200), render(view, 60)
     assert "VERSION" in wide
     assert "VERSION" not in narrow
@@ -193,16 +200,16 @@ def test_narrow_frame_drops_least_important_columns() -> None:
 
 
 def test_escape_sequences_in_names_are_escaped() -> None:
-    view = view_of(cluster(groups=(GroupFacts("\x1b[2Jevil\n", "Stable", 5),)), None)
+    view = build_view(cluster(groups=(GroupFacts("\x1b[2Jevil\n", "Stable", 5),)), None)
     assert "\x1b" not in render(view)
     assert "\\x1b[2Jevil\\n" in render(view)
 
 
 def test_wide_characters_take_two_columns() -> None:
-    view = view_of(cluster(groups=(GroupFacts("日本語" * 20, "Stable", 5), GroupFacts("a", "Stable", 4))), None)
+    view = build_view(cluster(groups=(GroupFacts("日本語" * 20, "Stable", 5), GroupFacts("a", "Stable", 4))), None)
     lines = render(view, 100).splitlines()
     first, second = (line for line in lines if line.endswith(("5         -", "4         -")))
-    assert width_of(first) == width_of(second)
+    assert display_width(first) == display_width(second)
 
 
 # Number formats
@@ -225,16 +232,16 @@ def test_wide_characters_take_two_columns() -> None:
     ],
 )
 def test_numbers_are_formatted_with_si_prefix(value: float | None, text: str) -> None:
-    assert short(value) == text
+    assert format_number(value) == text
 
 
 def test_sizes_changes_and_durations_are_formatted() -> None:
-    assert [size(None), size(0), size(1_500)] == ["-", "0B", "1.5kB"]
-    assert [signed(None), signed(0.01), signed(30), signed(-30)] == ["-", "0", "+30", "-30"]
-    assert [*map(span, (None, 5, 119, 600, 8000, 200_000))] == ["-", "5s", "119s", "10m", "2h13m", "2d7h"]
+    assert [format_bytes(None), format_bytes(0), format_bytes(1_500)] == ["-", "0B", "1.5kB"]
+    assert [format_change(None), format_change(0.01), format_change(30), format_change(-30)] == ["-", "0", "+30", "-30"]
+    assert [*map(format_duration, (None, 5, 119, 600, 8000, 200_000))] == ["-", "5s", "119s", "10m", "2h13m", "2d7h"]
 
 
 def test_clipped_text_ends_with_ellipsis() -> None:
-    assert clipped("abcdef", 6) == "abcdef"
-    assert clipped("abcdefg", 6) == "abcde…"
-    assert clipped("abc", 0) == ""
+    assert clip_text("abcdef", 6) == "abcdef"
+    assert clip_text("abcdefg", 6) == "abcde…"
+    assert clip_text("abc", 0) == ""

@@ -4,8 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from chronik.client.access.settings import OPEN, Access, ClientSecurity, access_of, parse_security, read_settings
-from chronik.client.access.tls import context_of
+from chronik.client.access.settings import (
+    PLAINTEXT_SECURITY,
+    BootstrapAccess,
+    ClientSecurity,
+    parse_security,
+    read_properties,
+    to_access,
+)
+from chronik.client.access.tls import create_ssl_context
 from chronik.client.errors import ClientError
 
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="a\\"b;c";'
@@ -18,7 +25,7 @@ def test_java_client_properties_file_is_parsed(tmp_path: Path) -> None:
         "ssl.truststore.type=PEM\nssl.truststore.location=/etc/ca.pem\n"
         "ssl.endpoint.identification.algorithm=\nbatch.size=7\nbootstrap.servers=a:1,\\\n  b:2\n"
     )
-    settings = read_settings(file)
+    settings = read_properties(file)
     assert settings["bootstrap.servers"] == "a:1,b:2"
     security = parse_security(settings)
     assert security == ClientSecurity(
@@ -45,10 +52,10 @@ def test_oauth_token_file_is_reread_for_each_login(tmp_path: Path) -> None:
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
     security = parse_security(properties | {"sasl.oauthbearer.token.endpoint.url": f"file://{file}"})
     with pytest.raises(ClientError, match=r"token\.endpoint\.url: No such file"):
-        security.token()
+        security.read_token()
     for token in ("first", "second"):
         file.write_text(f"{token}\n")
-        assert security.token() == token
+        assert security.read_token() == token
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,7 @@ def test_invalid_client_config_file_raises_error(tmp_path: Path, text: str | Non
     if text is not None:
         file.write_text(text)
     with pytest.raises(ClientError, match=expected):
-        read_settings(file)
+        read_properties(file)
 
 
 def test_file_settings_become_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +98,9 @@ def test_file_settings_become_absolute_paths(tmp_path: Path, monkeypatch: pytest
         "ssl.truststore.location": "certs/ca.pem",
         "ssl.key.location": "/etc/key.pem",
     }
-    resolved = parse_security(properties).with_whole_paths()
+    resolved = parse_security(properties).with_absolute_paths()
     assert resolved == ClientSecurity("SSL", ca_file=str(tmp_path / "certs" / "ca.pem"), key_file="/etc/key.pem")
-    assert OPEN.with_whole_paths() == OPEN
+    assert PLAINTEXT_SECURITY.with_absolute_paths() == PLAINTEXT_SECURITY
 
 
 @pytest.mark.parametrize("setting", ["ssl.truststore.location", "ssl.keystore.location"])
@@ -101,18 +108,18 @@ def test_missing_certificate_file_is_named_with_its_setting(setting: str) -> Non
     ca = {"ssl.truststore.location": ""}  # the system's trust store
     security = parse_security(ca | {"security.protocol": "SSL", setting: "certs/gone.pem"})
     with pytest.raises(ClientError) as raised:
-        context_of(security)
+        create_ssl_context(security)
     assert str(raised.value) == f"{setting} = certs/gone.pem: No such file or directory"
 
 
 def test_secrets_do_not_appear_in_repr() -> None:
     security = ClientSecurity(protocol="SASL_SSL", mechanism="PLAIN", username="alice", password="hush", key="PRIVATE")
-    for text_form in (repr(security), repr(Access("a:1", security)), str(Access("a:1", security))):
+    for text_form in (repr(security), repr(BootstrapAccess("a:1", security)), str(BootstrapAccess("a:1", security))):
         assert "hush" not in text_form
         assert "PRIVATE" not in text_form
-    assert str(Access("a:1", security)) == "a:1"
+    assert str(BootstrapAccess("a:1", security)) == "a:1"
 
 
 def test_plain_address_is_accepted_as_access() -> None:
-    assert access_of("a:1") == Access("a:1", OPEN)
-    assert access_of(Access("a:1")) == Access("a:1", OPEN)
+    assert to_access("a:1") == BootstrapAccess("a:1", PLAINTEXT_SECURITY)
+    assert to_access(BootstrapAccess("a:1")) == BootstrapAccess("a:1", PLAINTEXT_SECURITY)

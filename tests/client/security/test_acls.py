@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.security.acls import AclBinding, AclFilter, add_acls, list_acls, remove_acls
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_acls import (
@@ -26,7 +26,7 @@ def test_partial_acl_removal_error_reports_counts() -> None:
     matching = [DeleteAclsMatchingAcl(resource_name="a"), remaining]
     response = DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(matching_acls=matching)])
     controller = SimpleNamespace(request=lambda *_: response)
-    cluster: Any = SimpleNamespace(controller=lambda: controller, retrying=lambda send: send())
+    cluster: Any = SimpleNamespace(controller=lambda: controller, retry=lambda send: send())
     with pytest.raises(KafkaError, match="1 ACLs were removed, 1 may still exist: no majority") as raised:
         remove_acls(cluster, [AclFilter()])
     assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
@@ -35,12 +35,12 @@ def test_partial_acl_removal_error_reports_counts() -> None:
 @pytest.mark.slow
 def test_acls_persist_across_broker_crash() -> None:
     with Broker(broker={"authorizer.class.name": "standard", "super.users": "User:ANONYMOUS"}) as broker:
-        with Cluster(broker.bootstrap) as cluster:
+        with ClusterClient(broker.bootstrap) as cluster:
             add_acls(cluster, ACLS)
             assert list_acls(cluster, AclFilter()) == ACLS
         broker.kill()
         broker.start()
-        with Cluster(broker.bootstrap) as cluster:
+        with ClusterClient(broker.bootstrap) as cluster:
             assert list_acls(cluster, AclFilter()) == ACLS
             assert list_acls(cluster, AclFilter(principal="User:b")) == ACLS[1:]
             assert remove_acls(cluster, [AclFilter(*ACLS[0]), AclFilter(*ACLS[0])]) == ACLS[:1]
@@ -56,7 +56,7 @@ def test_acls_persist_across_broker_crash() -> None:
 @pytest.mark.slow
 def test_acl_requests_without_permission_are_rejected() -> None:
     configs = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
-    with Broker(broker=configs) as broker, Cluster(broker.bootstrap) as cluster:
+    with Broker(broker=configs) as broker, ClusterClient(broker.bootstrap) as cluster:
         for send in (
             lambda: list_acls(cluster, AclFilter()),
             lambda: add_acls(cluster, ACLS),

@@ -25,7 +25,7 @@ from .command_loop import serve
 from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount
 from .secured import WriteAndReadCommand
 from .transactions import Transactions
-from .wire import ExpectedRecords, Received, Record
+from .wire import ExpectedRecords, ReceivedRecord, Record
 
 SEND_TIMEOUT_S = 60
 ConsumerRebalanceListener.register(RebalanceCount)
@@ -78,7 +78,7 @@ class _GroupConsumer:
         self._rebalances = rebalances
         self._run = run
 
-    def poll(self, timeout_s: float) -> Iterable[Received]:
+    def poll(self, timeout_s: float) -> Iterable[ReceivedRecord]:
         return _flatten(self._run(self._consumer.getmany(timeout_ms=int(timeout_s * 1000))))
 
     def assignment(self) -> list[tuple[str, int]]:
@@ -171,10 +171,10 @@ def _consumer(bootstrap: str, group: str | None, **options: Any) -> Any:
     )
 
 
-def _flatten(polled: dict[Any, list[Any]]) -> Iterable[Received]:
+def _flatten(polled: dict[Any, list[Any]]) -> Iterable[ReceivedRecord]:
     for messages in polled.values():
         for message in messages:
-            yield Received(
+            yield ReceivedRecord(
                 topic=message.topic,
                 partition=message.partition,
                 offset=message.offset,

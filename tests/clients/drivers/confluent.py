@@ -24,7 +24,7 @@ from .confluent_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership
 from .secured import WriteAndReadCommand
 from .transactions import Transactions
-from .wire import ExpectedRecords, Received, Record
+from .wire import ExpectedRecords, ReceivedRecord, Record
 
 FLUSH_TIMEOUT_S = 60
 BATCH_MAX = 500  # messages per call of consume()
@@ -112,7 +112,7 @@ class _GroupConsumer:
         self._rebalances = 0
         consumer.subscribe(topics, on_assign=self._on_assign)
 
-    def poll(self, timeout_s: float) -> Iterable[Received]:
+    def poll(self, timeout_s: float) -> Iterable[ReceivedRecord]:
         return _convert_messages(self._consumer.consume(BATCH_MAX, timeout=timeout_s))
 
     def assignment(self) -> list[tuple[str, int]]:
@@ -160,12 +160,12 @@ def _partitions(consumer: Any, topics: Iterable[str]) -> list[Any]:
     return [TopicPartition(topic, p, OFFSET_BEGINNING) for topic in topics for p in known[topic].partitions]
 
 
-def _convert_messages(messages: Iterable[Any]) -> Iterable[Received]:
+def _convert_messages(messages: Iterable[Any]) -> Iterable[ReceivedRecord]:
     for message in messages:
         if message.error() is not None:
             raise KafkaException(message.error())
         kind, timestamp_ms = message.timestamp()
-        yield Received(
+        yield ReceivedRecord(
             topic=message.topic(),
             partition=message.partition(),
             offset=message.offset(),

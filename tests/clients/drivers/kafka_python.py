@@ -24,7 +24,7 @@ from .kafka_python_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount, RetryAfterPoll
 from .secured import WriteAndReadCommand
 from .transactions import Transactions
-from .wire import ExpectedRecords, Received, Record
+from .wire import ExpectedRecords, ReceivedRecord, Record
 
 ASSIGNORS = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
 HEADERS_SINCE = (0, 11)  # message format 2
@@ -141,7 +141,7 @@ class _GroupConsumer:
         self._consumer = consumer
         self._rebalances = rebalances
 
-    def poll(self, timeout_s: float) -> Iterable[Received]:
+    def poll(self, timeout_s: float) -> Iterable[ReceivedRecord]:
         return _flatten(self._consumer.poll(timeout_ms=int(timeout_s * 1000)))
 
     def assignment(self) -> list[tuple[str, int]]:
@@ -184,10 +184,10 @@ def _fetch_metadata(consumer: Any) -> None:
             time.sleep(METADATA_RETRY_S)
 
 
-def _flatten(polled: dict[Any, list[Any]]) -> Iterable[Received]:
+def _flatten(polled: dict[Any, list[Any]]) -> Iterable[ReceivedRecord]:
     for messages in polled.values():
         for message in messages:
-            yield Received(
+            yield ReceivedRecord(
                 topic=message.topic,
                 partition=message.partition,
                 offset=message.offset,

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from .command_loop import serve
 from .members import HEARTBEAT_MS, Members, Membership
-from .wire import ExpectedRecords, Header, Received, Record
+from .wire import ExpectedRecords, Header, ReceivedRecord, Record
 
 KEY_END = b"<~key~>"
 RECORD_END = b"<~record~>"
@@ -87,7 +87,7 @@ class _GroupConsumer:
 
     def __init__(self, command: list[str | bytes]) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._received: queue.SimpleQueue[Received] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[ReceivedRecord] = queue.SimpleQueue()
         self._owned: set[tuple[str, int]] = set()
         self._rebalances = 0
         assert self._process.stdout is not None
@@ -95,7 +95,7 @@ class _GroupConsumer:
         threading.Thread(target=self._read_records, args=(self._process.stdout,), daemon=True).start()
         threading.Thread(target=self._read_rebalances, args=(self._process.stderr,), daemon=True).start()
 
-    def poll(self, timeout_s: float) -> Iterable[Received]:
+    def poll(self, timeout_s: float) -> Iterable[ReceivedRecord]:
         try:
             yield self._received.get(timeout=timeout_s)
         except queue.Empty:
@@ -163,14 +163,14 @@ def _run(command: list[Any], stdin_bytes: bytes, timeout_s: float = PROCESS_TIME
     return completed.stdout
 
 
-def _parse_all(output: bytes) -> Iterator[Received]:
+def _parse_all(output: bytes) -> Iterator[ReceivedRecord]:
     return _parse(io.BytesIO(output))
 
 
-def _parse(output: IO[bytes]) -> Iterator[Received]:
+def _parse(output: IO[bytes]) -> Iterator[ReceivedRecord]:
     while prefix := _read_until(output, HEADERS_END):
         topic, partition, offset, timestamp_ms, key_length, value_length, headers = prefix.split(b" ", 6)
-        yield Received(
+        yield ReceivedRecord(
             topic=topic.decode(),
             partition=int(partition),
             offset=int(offset),

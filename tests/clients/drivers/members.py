@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .wire import Received
+from .wire import ReceivedRecord
 
 POLL_S = 0.1  # how long a poll may delay a command
 CLOSE_TIMEOUT_S = 30.0  # leaving takes one request, so a longer delay is a hang
@@ -56,7 +56,7 @@ class RetryAfterPoll(Exception):
 class GroupConsumer(Protocol):
     """A client's consumer, as a member uses it; called only from the member's thread."""
 
-    def poll(self, timeout_s: float) -> Iterable[Received]: ...
+    def poll(self, timeout_s: float) -> Iterable[ReceivedRecord]: ...
 
     def assignment(self) -> list[tuple[str, int]]: ...
 
@@ -78,7 +78,7 @@ class Member:
         self._lock = threading.Lock()
         self._assignment: list[tuple[str, int]] = []
         self._rebalances = 0
-        self._received: list[Received] = []
+        self._received: list[ReceivedRecord] = []
         self._problem: str | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -54,7 +54,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedRecord:
     """A record as a consumer returned it; `timestamp_ms` is None if the client does not report one."""
 
     topic: str
@@ -77,7 +77,7 @@ class Received:
         }
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Received:
+    def from_json(cls, fields: dict[str, Any]) -> ReceivedRecord:
         return cls(
             topic=fields["topic"],
             partition=fields["partition"],
@@ -94,9 +94,9 @@ class ExpectedRecords:
 
     def __init__(self, wanted: dict[str, int]) -> None:
         self._missing = Counter(wanted)
-        self._received: list[Received] = []
+        self._received: list[ReceivedRecord] = []
 
-    def add(self, records: Iterable[Received]) -> None:
+    def add(self, records: Iterable[ReceivedRecord]) -> None:
         for record in records:
             self._missing[record.topic] -= 1
             self._received.append(record)

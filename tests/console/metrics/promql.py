@@ -17,8 +17,8 @@ TOKEN: Final = re.compile(
 )
 LEVELS: Final = (("or",), ("and", "unless"), ("==", "!=", ">", "<", ">=", "<="), ("+", "-"), ("*", "/", "%"), ("^",))
 """Operators by precedence, lowest first."""
-COMPARING: Final = LEVELS[2]
-SETS: Final = ("or", "and", "unless")
+COMPARISONS: Final = LEVELS[2]
+SET_OPERATORS: Final = ("or", "and", "unless")
 
 FUNCTIONS: Final = {
     "rate": ((RANGE,), VECTOR),
@@ -30,11 +30,11 @@ FUNCTIONS: Final = {
 AGGREGATIONS: Final = {"sum": (VECTOR,), "max": (VECTOR,), "topk": (SCALAR, VECTOR)}
 
 
-class NotPromql(Exception):
+class PromqlError(Exception):
     """A syntax or type error in a PromQL expression."""
 
 
-class Found(NamedTuple):
+class ExpressionType(NamedTuple):
     kind: str
     labels: frozenset[str] = frozenset()
 
@@ -48,13 +48,13 @@ class Expression:
         self._labels_of = labels_of
         self._token_list = list(_tokenize(text))
         self._at = 0
-        self.found = self._parse_binary(0)
+        self.type = self._parse_binary(0)
         if self._at < len(self._token_list):
             raise self._error("expected the end")
 
-    def _error(self, why: str) -> NotPromql:
+    def _error(self, why: str) -> PromqlError:
         rest = " ".join(text for _, text in self._token_list[self._at :])
-        return NotPromql(f"{self._text}: {why}, at: {rest or 'the end'}")
+        return PromqlError(f"{self._text}: {why}, at: {rest or 'the end'}")
 
     def _peek(self) -> tuple[str, str]:
         return self._token_list[self._at] if self._at < len(self._token_list) else ("end", "")
@@ -79,34 +79,34 @@ class Expression:
 
     # Operators
 
-    def _parse_binary(self, level: int) -> Found:
+    def _parse_binary(self, level: int) -> ExpressionType:
         if level == len(LEVELS):
             return self._parse_range()
         left = self._parse_binary(level + 1)
         while operator := self._take(*LEVELS[level]):
-            is_bool = operator in COMPARING and self._take("bool") is not None
+            is_bool = operator in COMPARISONS and self._take("bool") is not None
             left = self._combine(operator, left, self._parse_binary(level + 1), is_bool)
         return left
 
-    def _combine(self, operator: str, left: Found, right: Found, is_bool: bool) -> Found:
+    def _combine(self, operator: str, left: ExpressionType, right: ExpressionType, is_bool: bool) -> ExpressionType:
         kinds = {left.kind, right.kind}
         if RANGE in kinds:
             raise self._error(f"{operator} takes no ranges")
         if kinds == {SCALAR}:
-            if operator in SETS or (operator in COMPARING and not is_bool):
+            if operator in SET_OPERATORS or (operator in COMPARISONS and not is_bool):
                 raise self._error(f"{operator} does not take two scalars")
             return left
         if kinds == {VECTOR}:
             if left.labels != right.labels:
                 raise self._error(f"{operator} has different labels: {sorted(left.labels)} and {sorted(right.labels)}")
             return left
-        if operator in SETS:
+        if operator in SET_OPERATORS:
             raise self._error(f"{operator} takes vectors only")
         return left if left.kind == VECTOR else right
 
     # Operands
 
-    def _parse_range(self) -> Found:
+    def _parse_range(self) -> ExpressionType:
         found = self._parse_operand()
         if not self._take("["):
             return found
@@ -114,9 +114,9 @@ class Expression:
             raise self._error("only a series can have a range")
         self._kind("duration")
         self._expect("]")
-        return Found(RANGE, found.labels)
+        return ExpressionType(RANGE, found.labels)
 
-    def _parse_operand(self) -> Found:
+    def _parse_operand(self) -> ExpressionType:
         if self._take("("):
             found = self._parse_binary(0)
             self._expect(")")
@@ -125,7 +125,7 @@ class Expression:
             return self._parse_range()
         if self._peek()[0] == "number":
             self._at += 1
-            return Found(SCALAR)
+            return ExpressionType(SCALAR)
         name = self._kind("name")
         if name in AGGREGATIONS:
             return self._parse_aggregation(name)
@@ -133,7 +133,7 @@ class Expression:
             return self._parse_call(name)
         return self._parse_selector(name)
 
-    def _parse_arguments(self, name: str, kinds: tuple[str, ...]) -> list[Found]:
+    def _parse_arguments(self, name: str, kinds: tuple[str, ...]) -> list[ExpressionType]:
         self._expect("(")
         given = []
         for index, kind in enumerate(kinds):
@@ -145,7 +145,7 @@ class Expression:
         self._expect(")")
         return given
 
-    def _parse_call(self, name: str) -> Found:
+    def _parse_call(self, name: str) -> ExpressionType:
         kinds, result = FUNCTIONS[name]
         given = self._parse_arguments(name, kinds)
         labels = given[-1].labels if given else frozenset()
@@ -153,16 +153,16 @@ class Expression:
             if "le" not in labels:
                 raise self._error("histogram_quantile needs the label le")
             labels -= {"le"}
-        return Found(result, labels)
+        return ExpressionType(result, labels)
 
-    def _parse_aggregation(self, name: str) -> Found:
+    def _parse_aggregation(self, name: str) -> ExpressionType:
         by = self._parse_names() if self._take("by") else None
         found = self._parse_arguments(name, AGGREGATIONS[name])[-1]
         if by is None and self._take("by"):
             by = self._parse_names()
         if unknown := (by or frozenset()) - found.labels:
             raise self._error(f"{name} by unknown labels: {sorted(unknown)}")
-        return found if name == "topk" else Found(VECTOR, by or frozenset())
+        return found if name == "topk" else ExpressionType(VECTOR, by or frozenset())
 
     def _parse_names(self) -> frozenset[str]:
         self._expect("(")
@@ -172,7 +172,7 @@ class Expression:
         self._expect(")")
         return frozenset(names)
 
-    def _parse_selector(self, name: str) -> Found:
+    def _parse_selector(self, name: str) -> ExpressionType:
         known = self._labels_of(name)
         if known is None:
             raise self._error(f"unknown series or function {name}")
@@ -187,7 +187,7 @@ class Expression:
                 if not self._take(","):
                     break
             self._expect("}")
-        return Found(VECTOR, labels)
+        return ExpressionType(VECTOR, labels)
 
 
 def _tokenize(text: str) -> Iterable[tuple[str, str]]:
@@ -195,6 +195,6 @@ def _tokenize(text: str) -> Iterable[tuple[str, str]]:
     while at < end:
         found = TOKEN.match(text, at)
         if found is None:
-            raise NotPromql(f"{text}: unexpected character at: {text[at:]}")
+            raise PromqlError(f"{text}: unexpected character at: {text[at:]}")
         at = found.end()
         yield str(found.lastgroup), found[str(found.lastgroup)]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from chronik.console.metrics.listing import PAGE, page
-from chronik.console.metrics.table import COUNTER, FAMILIES, GAUGE, HISTOGRAM
-from tests.console.metrics.promql import VECTOR, Expression, Found, NotPromql
+from chronik.console.metrics.families import COUNTER, FAMILIES, GAUGE, HISTOGRAM
+from chronik.console.metrics.listing import PAGE, update_page
+from tests.console.metrics.promql import VECTOR, Expression, ExpressionType, PromqlError
 
 ROOT = Path(__file__).parents[3]
 DASHBOARD = json.loads((ROOT / "packaging/grafana/chronik.json").read_text(encoding="utf-8"))
@@ -43,10 +43,10 @@ def labels_of(name: str) -> set[str] | None:
     return {*SERIES[name].labels, *SCRAPE_LABELS, *(("le",) if name.endswith("_bucket") else ())}
 
 
-def parse(expression: str) -> Found:
+def parse(expression: str) -> ExpressionType:
     for variable, value in GRAFANA_VARIABLES.items():
         expression = expression.replace(variable, value)
-    return Expression(expression, labels_of).found
+    return Expression(expression, labels_of).type
 
 
 def expressions() -> list[str]:
@@ -98,7 +98,7 @@ def test_legend_uses_labels_of_expression(target: dict[str, str]) -> None:
     ],
 )
 def test_invalid_expression_is_rejected(expression: str) -> None:
-    with pytest.raises((NotPromql, AssertionError)):
+    with pytest.raises((PromqlError, AssertionError)):
         assert parse(expression).kind == VECTOR
 
 
@@ -161,4 +161,6 @@ def test_metric_names_follow_prometheus_conventions() -> None:
 
 def test_docs_page_lists_every_metric() -> None:
     current = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert current == page(current), f"{PAGE} is outdated: run .venv/bin/python -m chronik.console.metrics.listing"
+    assert current == update_page(current), (
+        f"{PAGE} is outdated: run .venv/bin/python -m chronik.console.metrics.listing"
+    )

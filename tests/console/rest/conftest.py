@@ -7,27 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from chronik.admin.users import first_user
-from chronik.config import Address, Peer
-from chronik.metadata.levels import HIGHEST, level_of
+from chronik.admin.users import create_first_user_command
+from chronik.config import Address, PeerConfig
+from chronik.metadata.levels import HIGHEST, cluster_level
 from chronik.testing.ports import ReservedPorts
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient
 
 PASSWORD = "correct horse"
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingNode]:
     folder: Path = tmp_path_factory.mktemp("node")
     reserved = ReservedPorts(1)
-    me = Peer(1, Address("127.0.0.1", 0), Address("127.0.0.1", reserved.ports[0]))
+    me = PeerConfig(1, Address("127.0.0.1", 0), Address("127.0.0.1", reserved.ports[0]))
     configs = {"super.users": "User:root", "connection.failed.authentication.delay.ms": "1"}
-    started = GuardedNode(folder, "127.0.0.1:0", [me], **configs)
+    started = AuthorizingNode(folder, "127.0.0.1:0", [me], **configs)
     try:
-        started.until(lambda: level_of(started.services.image.features) == HIGHEST and not started.services.is_fenced())
-        started.propose(first_user("root", PASSWORD))
-        root = logged_in(started, "root")
+        started.wait_until(
+            lambda: cluster_level(started.services.image.features) == HIGHEST and not started.services.is_fenced()
+        )
+        started.propose(create_first_user_command("root", PASSWORD))
+        root = log_in_as(started, "root")
         for name in ("mallory", "alice"):
             assert root.post("/users", {"name": name, "password": PASSWORD, "iterations": 4096}).status == 201
         yield started
@@ -37,18 +39,18 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
 
 
 @pytest.fixture
-def root(node: GuardedNode) -> Browser:
-    return logged_in(node, "root")
+def root(node: AuthorizingNode) -> ApiClient:
+    return log_in_as(node, "root")
 
 
 @pytest.fixture
-def mallory(node: GuardedNode) -> Browser:
+def mallory(node: AuthorizingNode) -> ApiClient:
     """A user without any permissions."""
-    return logged_in(node, "mallory")
+    return log_in_as(node, "mallory")
 
 
-def logged_in(node: GuardedNode, name: str) -> Browser:
-    browser = Browser(node.http)
+def log_in_as(node: AuthorizingNode, name: str) -> ApiClient:
+    browser = ApiClient(node.http)
     answer = browser.log_in(name, PASSWORD)
     assert answer.status == 200, answer
     return browser

@@ -14,10 +14,10 @@ import pytest
 
 from chronik.console.rest import sessions
 from chronik.console.rest.application import RestApplication
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser, basic
-from tests.console.rest.cases import PIPELINE, TOPIC, pipeline
-from tests.console.rest.conftest import PASSWORD, logged_in
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient, basic_auth
+from tests.console.rest.conftest import PASSWORD, log_in_as
+from tests.console.rest.operation_cases import PIPELINE, TOPIC, prepare_pipeline
 
 DEADLINE_SECONDS = 30.0
 ENDS_WITHIN_SECONDS = 1.0
@@ -25,7 +25,7 @@ WATCHED = "watched"
 READ: dict[str, Any] = {"resource": "topic", "name": WATCHED, "principal": "User:watcher", "operation": "read"}
 
 
-def application_of(node: GuardedNode) -> RestApplication:
+def application_of(node: AuthorizingNode) -> RestApplication:
     assert node._node.http is not None
     assert node._node.http._side is not None
     assert node._node.http._side._application is not None
@@ -35,22 +35,22 @@ def application_of(node: GuardedNode) -> RestApplication:
 
 
 @pytest.fixture
-def watcher(node: GuardedNode, root: Browser) -> Iterator[Browser]:
+def watcher(node: AuthorizingNode, root: ApiClient) -> Iterator[ApiClient]:
     """A user with the Read permission on one topic only."""
     root.post("/topics", {"name": WATCHED, "partitions": 1})
     assert root.post("/users", {"name": "watcher", "password": PASSWORD, "iterations": 4096}).status == 201
     assert root.post("/acls", {"acls": [READ]}).status == 201
-    yield logged_in(node, "watcher")
-    root.ask("DELETE", "/users/watcher")
+    yield log_in_as(node, "watcher")
+    root.send("DELETE", "/users/watcher")
     root.post("/acls/delete", {"acls": [READ, READ | {"permission": "deny"}]})
-    node.until(lambda: not len(application_of(node).identity._watches))
+    node.wait_until(lambda: not len(application_of(node).authenticator._watches))
 
 
 class Stream:
     """A stream of events that is read in a thread."""
 
-    def __init__(self, browser: Browser, path: str) -> None:
-        self._connection, self._response = browser._begin("GET", path, None, {})
+    def __init__(self, browser: ApiClient, path: str) -> None:
+        self._connection, self._response = browser.open_response("GET", path, None, {})
         assert self._response.status == 200, self._response.read()
         self.events: list[tuple[str, Any]] = []
         self.ended_at: float | None = None
@@ -87,7 +87,7 @@ class Stream:
 
 
 @contextmanager
-def stream(browser: Browser, path: str) -> Iterator[Stream]:
+def stream(browser: ApiClient, path: str) -> Iterator[Stream]:
     opened = Stream(browser, path)
     try:
         yield opened
@@ -95,34 +95,34 @@ def stream(browser: Browser, path: str) -> Iterator[Stream]:
         opened.close()
 
 
-def log_out(root: Browser, watcher: Browser) -> None:
+def log_out(root: ApiClient, watcher: ApiClient) -> None:
     cookie = watcher.cookie
     assert watcher.post("/logout").status == 200
     watcher.cookie = cookie
 
 
-def change_password(root: Browser, watcher: Browser) -> None:
+def change_password(root: ApiClient, watcher: ApiClient) -> None:
     assert root.post("/users", {"name": "watcher", "password": "another", "iterations": 4096}).status == 201
 
 
-def delete_user(root: Browser, watcher: Browser) -> None:
-    assert root.ask("DELETE", "/users/watcher").status == 200
+def delete_user(root: ApiClient, watcher: ApiClient) -> None:
+    assert root.send("DELETE", "/users/watcher").status == 200
 
 
-def revoke_permission(root: Browser, watcher: Browser) -> None:
+def revoke_permission(root: ApiClient, watcher: ApiClient) -> None:
     assert root.post("/acls/delete", {"acls": [READ]}).status == 200
 
 
-def deny_permission(root: Browser, watcher: Browser) -> None:
+def deny_permission(root: ApiClient, watcher: ApiClient) -> None:
     assert root.post("/acls", {"acls": [READ | {"permission": "deny"}]}).status == 201
 
 
 END_OF_SESSION = [log_out, change_password, delete_user]
-Ends = Callable[[Browser, Browser], None]
+Ends = Callable[[ApiClient, ApiClient], None]
 
 
 @pytest.mark.parametrize("end_access", [*END_OF_SESSION, revoke_permission, deny_permission])
-def test_tail_ends_within_a_second_of_revocation(root: Browser, watcher: Browser, end_access: Ends) -> None:
+def test_tail_ends_within_a_second_of_revocation(root: ApiClient, watcher: ApiClient, end_access: Ends) -> None:
     with stream(watcher, f"/topics/{WATCHED}/tail") as tail:
         assert root.post(f"/topics/{WATCHED}/messages", {"value": "before"}).status == 201
         tail.wait_for(1)
@@ -136,9 +136,9 @@ def test_tail_ends_within_a_second_of_revocation(root: Browser, watcher: Browser
 
 @pytest.mark.parametrize("end_access", [change_password, delete_user, revoke_permission])
 def test_tail_ends_when_its_basic_credentials_are_revoked(
-    node: GuardedNode, root: Browser, watcher: Browser, end_access: Ends
+    node: AuthorizingNode, root: ApiClient, watcher: ApiClient, end_access: Ends
 ) -> None:
-    script = Browser(node.http, authorization=basic("watcher", PASSWORD))
+    script = ApiClient(node.http, authorization=basic_auth("watcher", PASSWORD))
     with stream(script, f"/topics/{WATCHED}/tail") as tail:
         end_access(root, watcher)
         ended = time.monotonic()
@@ -147,7 +147,7 @@ def test_tail_ends_when_its_basic_credentials_are_revoked(
 
 
 @pytest.mark.parametrize("end_access", END_OF_SESSION)
-def test_overview_ends_within_a_second_of_session_end(root: Browser, watcher: Browser, end_access: Ends) -> None:
+def test_overview_ends_within_a_second_of_session_end(root: ApiClient, watcher: ApiClient, end_access: Ends) -> None:
     with stream(watcher, "/stream") as overview:
         overview.wait_for(1)
         end_access(root, watcher)
@@ -156,7 +156,7 @@ def test_overview_ends_within_a_second_of_session_end(root: Browser, watcher: Br
         assert overview.events[-1][0] == "error"
 
 
-def test_overview_ends_when_describe_permission_is_revoked(root: Browser, watcher: Browser) -> None:
+def test_overview_ends_when_describe_permission_is_revoked(root: ApiClient, watcher: ApiClient) -> None:
     describe = {"resource": "cluster", "name": "kafka-cluster", "principal": "User:watcher", "operation": "describe"}
     assert root.post("/acls", {"acls": [describe]}).status == 201
     with stream(watcher, "/stream") as overview:
@@ -172,7 +172,7 @@ def test_overview_ends_when_describe_permission_is_revoked(root: Browser, watche
         overview.end()
 
 
-def test_search_is_rejected_after_session_ends(root: Browser, watcher: Browser) -> None:
+def test_search_is_rejected_after_session_ends(root: ApiClient, watcher: ApiClient) -> None:
     for number in range(50):
         root.post(f"/topics/{WATCHED}/messages", {"value": f"message {number}"})
     with stream(watcher, f"/topics/{WATCHED}/search?text=nothing&max_seconds=60&from=start&until=end") as search:
@@ -183,11 +183,11 @@ def test_search_is_rejected_after_session_ends(root: Browser, watcher: Browser) 
 
 
 def test_tail_ends_when_its_session_expires(
-    node: GuardedNode, root: Browser, watcher: Browser, monkeypatch: pytest.MonkeyPatch
+    node: AuthorizingNode, root: ApiClient, watcher: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "SECONDS_MAX", 2.0)
     started = time.monotonic()
-    late = logged_in(node, "watcher")
+    late = log_in_as(node, "watcher")
     with stream(late, f"/topics/{WATCHED}/tail") as tail:
         ended = tail.end()
         assert 1.5 < ended - started < 2.0 + ENDS_WITHIN_SECONDS + 1.0
@@ -195,7 +195,7 @@ def test_tail_ends_when_its_session_expires(
 
 
 def test_stream_keeps_session_active(
-    node: GuardedNode, root: Browser, watcher: Browser, monkeypatch: pytest.MonkeyPatch
+    node: AuthorizingNode, root: ApiClient, watcher: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with stream(watcher, f"/topics/{WATCHED}/tail") as tail:
         monkeypatch.setattr(sessions, "IDLE_SECONDS_MAX", 1.0)
@@ -211,19 +211,19 @@ def test_stream_keeps_session_active(
 
 @pytest.mark.parametrize("end_access", END_OF_SESSION)
 def test_request_waiting_for_driver_ends_with_session(
-    node: GuardedNode, root: Browser, watcher: Browser, end_access: Ends
+    node: AuthorizingNode, root: ApiClient, watcher: ApiClient, end_access: Ends
 ) -> None:
-    pipeline(node, root)
+    prepare_pipeline(node, root)
     acls = [READ | {"name": name} for name in (TOPIC, "__chronik_pipelines")]
     assert root.post("/acls", {"acls": acls}).status == 201
     statuses: list[int] = []
-    client = Browser(node.http)
+    client = ApiClient(node.http)
     client.cookie = watcher.cookie
     request_thread = threading.Thread(
         target=lambda: statuses.append(client.get(f"/pipelines/{PIPELINE}/sample?topic={TOPIC}").status)
     )
     request_thread.start()
-    node.until(lambda: bool(node.services.samples._questions))
+    node.wait_until(lambda: bool(node.services.samples._questions))
     end_access(root, watcher)
     ended = time.monotonic()
     request_thread.join(DEADLINE_SECONDS)
@@ -232,8 +232,8 @@ def test_request_waiting_for_driver_ends_with_session(
     root.post("/acls/delete", {"acls": acls})
 
 
-def test_streams_of_other_users_continue(node: GuardedNode, root: Browser, watcher: Browser) -> None:
-    other = logged_in(node, "root")
+def test_streams_of_other_users_continue(node: AuthorizingNode, root: ApiClient, watcher: ApiClient) -> None:
+    other = log_in_as(node, "root")
     with stream(other, f"/topics/{WATCHED}/tail") as tail:
         for end_access in (revoke_permission, log_out, delete_user):
             end_access(root, watcher)

@@ -7,16 +7,16 @@ import logging
 
 import pytest
 
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser
-from tests.console.rest.cases import TOPIC, topic
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient
+from tests.console.rest.operation_cases import TOPIC, prepare_topic
 
 
 def audit_lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
     return [json.loads(record.getMessage()) for record in caplog.records if record.name == "chronik.audit"]
 
 
-def test_change_is_audited_with_principal(root: Browser, caplog: pytest.LogCaptureFixture) -> None:
+def test_change_is_audited_with_principal(root: ApiClient, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "chronik.audit"):
         assert root.post("/topics", {"name": "audited", "partitions": 1}).status == 200
     (line,) = audit_lines(caplog)
@@ -35,14 +35,14 @@ def test_change_is_audited_with_principal(root: Browser, caplog: pytest.LogCaptu
     ],
 )
 def test_denied_request_is_audited(
-    node: GuardedNode,
-    root: Browser,
-    mallory: Browser,
+    node: AuthorizingNode,
+    root: ApiClient,
+    mallory: ApiClient,
     caplog: pytest.LogCaptureFixture,
     path: str,
     operation: str,
 ) -> None:
-    topic(node, root)
+    prepare_topic(node, root)
     with caplog.at_level(logging.INFO, "chronik.audit"):
         assert mallory.get(path).status == 403
     assert ("refused", "User:mallory", operation) in [
@@ -51,10 +51,10 @@ def test_denied_request_is_audited(
 
 
 def test_omitted_items_are_not_audited_as_denials(
-    node: GuardedNode, root: Browser, mallory: Browser, caplog: pytest.LogCaptureFixture
+    node: AuthorizingNode, root: ApiClient, mallory: ApiClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A page of topics omits sizes and configs without a permission. The client did not request them explicitly."""
-    topic(node, root)
+    prepare_topic(node, root)
     acl = {"resource": "topic", "name": TOPIC, "principal": "User:mallory", "operation": "describe"}
     assert root.post("/acls", {"acls": [acl]}).status == 201
     try:
@@ -68,7 +68,7 @@ def test_omitted_items_are_not_audited_as_denials(
         root.post("/acls/delete", {"acls": [acl]})
 
 
-def test_logs_contain_no_messages_or_passwords(root: Browser, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_contain_no_messages_or_passwords(root: ApiClient, caplog: pytest.LogCaptureFixture) -> None:
     root.post("/topics", {"name": "audited", "partitions": 1})
     with caplog.at_level(logging.DEBUG):
         assert root.post("/topics/audited/messages", {"key": "key-hidden", "value": "value-hidden"}).status == 201

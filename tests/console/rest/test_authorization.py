@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.console.rest.operation import Operation
-from chronik.console.rest.table import OPERATIONS
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Answer, Browser
-from tests.console.rest.cases import CASES, EMPTY, FOR_ALL, REFUSED, Case
+from chronik.console.rest.operation import RestOperation
+from chronik.console.rest.operation_table import OPERATIONS
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient, ApiResponse
+from tests.console.rest.operation_cases import CASES, EMPTY, PUBLIC, REJECTED, OperationCase
 
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.id)
 
@@ -17,50 +17,50 @@ def test_every_operation_has_a_case() -> None:
     assert sorted(CASES) == sorted(operation.id for operation in OPERATIONS)
 
 
-def ask(browser: Browser, operation: Operation, case: Case, body: object = None) -> Answer:
+def ask(browser: ApiClient, operation: RestOperation, case: OperationCase, body: object = None) -> ApiResponse:
     if operation.events is None:
-        return browser.ask(operation.method, case.path, case.body if body is None else body)
-    return browser.first_event(case.path, waits_for_it=operation.id != "searching_tail")
+        return browser.send(operation.method, case.path, case.body if body is None else body)
+    return browser.first_event(case.path, waits_for_event=operation.id != "searching_tail")
 
 
 @each_operation
-def test_operation_requires_login(node: GuardedNode, operation: Operation) -> None:
-    case, anonymous = CASES[operation.id], Browser(node.http)
-    answer = anonymous.ask(operation.method, case.path, case.body)
+def test_operation_requires_login(node: AuthorizingNode, operation: RestOperation) -> None:
+    case, anonymous = CASES[operation.id], ApiClient(node.http)
+    answer = anonymous.send(operation.method, case.path, case.body)
     if operation.is_public:
         assert answer.status == 200
         return
     assert answer.status == 401
     assert answer.json == {"error": "authentication required: log in first", "code": None}
-    wrong = anonymous.ask(operation.method, case.path, case.body, cookie="chronik_session=" + "x" * 43)
+    wrong = anonymous.send(operation.method, case.path, case.body, cookie="chronik_session=" + "x" * 43)
     assert wrong.status == 401
 
 
 @each_operation
 def test_operation_requires_permission(
-    node: GuardedNode, root: Browser, mallory: Browser, operation: Operation
+    node: AuthorizingNode, root: ApiClient, mallory: ApiClient, operation: RestOperation
 ) -> None:
     case = CASES[operation.id]
     case.prepare(node, root)
-    before = node.records()
+    before = node.stored_records()
     bodies = [case.body] if not case.dry_run else [case.body, {**case.body, "dry_run": False}]
     for body in bodies:
         answer = ask(mallory, operation, case, body)
         text = answer.body.decode()
-        if case.without_rights == REFUSED:
+        if case.unauthorized_result == REJECTED:
             assert answer.status == 403, text
             assert answer.json["code"].endswith("AUTHORIZATION_FAILED")
-        elif case.without_rights == EMPTY:
+        elif case.unauthorized_result == EMPTY:
             assert answer.status == 200, text
             assert "secret" not in text
         else:
-            assert case.without_rights == FOR_ALL
+            assert case.unauthorized_result == PUBLIC
             assert answer.status == 200
-        if case.without_rights != FOR_ALL:
-            assert node.records() == before
+        if case.unauthorized_result != PUBLIC:
+            assert node.stored_records() == before
     done = ask(root, operation, case)
     assert done.status in (200, 201), done
     if operation.events is None and operation.is_mutation and not case.dry_run:
         assert done.json.get("done", True), done
-    if case.without_rights == EMPTY:
+    if case.unauthorized_result == EMPTY:
         assert "secret" in done.body.decode(), "the data exists but is hidden from others"

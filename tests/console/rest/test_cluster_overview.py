@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from tests.api.guarded import GuardedNode
-from tests.console.rest import cases
-from tests.console.rest.asking import Browser
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest import operation_cases
+from tests.console.rest.api_client import ApiClient
 
 
-def test_overview_counts_user_and_internal_topics_separately(node: GuardedNode, root: Browser) -> None:
-    cases.group(node, root)  # creates __consumer_offsets
-    cases.pipeline(node, root)
+def test_overview_counts_user_and_internal_topics_separately(node: AuthorizingNode, root: ApiClient) -> None:
+    operation_cases.prepare_group(node, root)  # creates __consumer_offsets
+    operation_cases.prepare_pipeline(node, root)
     topics = root.get("/topics?limit=100").json["items"]
     with_internal = root.get("/topics?limit=100&internal=true").json["items"]
     assert len(topics) < len(with_internal)

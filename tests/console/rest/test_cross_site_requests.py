@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient
 
 NEW = {"name": "by-another-site", "partitions": 1}
 
@@ -24,44 +24,44 @@ NEW = {"name": "by-another-site", "partitions": 1}
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_foreign_origin_is_rejected(node: GuardedNode, root: Browser, origin: str, method: str) -> None:
-    before = node.records()
-    answer = root.ask(method, "/topics", NEW if method == "POST" else None, origin=origin)
+def test_foreign_origin_is_rejected(node: AuthorizingNode, root: ApiClient, origin: str, method: str) -> None:
+    before = node.stored_records()
+    answer = root.send(method, "/topics", NEW if method == "POST" else None, origin=origin)
     assert answer.status == 403
-    assert node.records() == before
+    assert node.stored_records() == before
 
 
-def test_same_origin_is_accepted(root: Browser) -> None:
+def test_same_origin_is_accepted(root: ApiClient) -> None:
     assert root.get("/topics", origin=f"http://{root.address}").status == 200
 
 
-def test_cross_site_fetch_metadata_is_rejected(root: Browser) -> None:
+def test_cross_site_fetch_metadata_is_rejected(root: ApiClient) -> None:
     assert root.get("/topics", sec_fetch_site="cross-site").status == 403
     assert root.get("/topics", sec_fetch_site="same-origin").status == 200
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_non_json_content_type_is_rejected(node: GuardedNode, root: Browser, kind: str) -> None:
-    before = node.records()
+def test_non_json_content_type_is_rejected(node: AuthorizingNode, root: ApiClient, kind: str) -> None:
+    before = node.stored_records()
     assert root.post("/topics", NEW, content_type=kind).status == 415
-    assert node.records() == before
+    assert node.stored_records() == before
 
 
-def test_foreign_host_header_is_rejected(root: Browser) -> None:
+def test_foreign_host_header_is_rejected(root: ApiClient) -> None:
     assert root.get("/session", host="rebound.example").status == 421
     assert root.get("//", host="rebound.example").status == 421
 
 
 @pytest.mark.parametrize("path", ["/session", "/topics", "//", "//healthz"])
-def test_responses_have_no_cors_headers(root: Browser, path: str) -> None:
+def test_responses_have_no_cors_headers(root: ApiClient, path: str) -> None:
     answer = root.get(path, origin=f"http://{root.address}")
     assert answer.status == 200
     assert not [name for name in answer.headers if name.startswith("access-control")]
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_console_has_strict_content_security_policy(root: Browser) -> None:
-    page = Browser(root.address).get("//")
+def test_console_has_strict_content_security_policy(root: ApiClient) -> None:
+    page = ApiClient(root.address).get("//")
     assert page.status == 200
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy

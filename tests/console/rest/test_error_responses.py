@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from chronik.console.http import BODY_BYTES_MAX
-from tests.console.rest.asking import Answer, Browser
+from tests.console.rest.api_client import ApiClient, ApiResponse
 
 
-def is_error(answer: Answer, status: int) -> bool:
+def is_error(answer: ApiResponse, status: int) -> bool:
     assert answer.status == status, answer
     assert isinstance(answer.json["error"], str)
     assert len(answer.json["error"]) > 5
@@ -33,15 +33,15 @@ def is_error(answer: Answer, status: int) -> bool:
         "/topics/%ff",
     ],
 )
-def test_unknown_path_returns_not_found(root: Browser, path: str) -> None:
+def test_unknown_path_returns_not_found(root: ApiClient, path: str) -> None:
     assert is_error(root.get(path), 404)
 
 
-def test_unsupported_method_returns_not_allowed(root: Browser) -> None:
-    answer = root.ask("DELETE", "/topics")
+def test_unsupported_method_returns_not_allowed(root: ApiClient) -> None:
+    answer = root.send("DELETE", "/topics")
     assert is_error(answer, 405)
     assert answer.headers["allow"] == "GET, POST"
-    assert root.ask("HEAD", "/topics").status == 200
+    assert root.send("HEAD", "/topics").status == 200
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_unsupported_method_returns_not_allowed(root: Browser) -> None:
         *("&".join(f"a{number}=1" for number in range(60)), "limit=1e3", "limit= 1"),
     ],
 )
-def test_invalid_query_is_rejected(root: Browser, query: str) -> None:
+def test_invalid_query_is_rejected(root: ApiClient, query: str) -> None:
     assert is_error(root.get(f"/topics?{query.replace(' ', '%20')}"), 422)
 
 
@@ -80,11 +80,11 @@ def test_invalid_query_is_rejected(root: Browser, query: str) -> None:
         (b'{"name": "t\\u0000t"}', 400),
     ],
 )
-def test_invalid_body_is_rejected(root: Browser, body: bytes, status: int) -> None:
+def test_invalid_body_is_rejected(root: ApiClient, body: bytes, status: int) -> None:
     assert is_error(root.post("/topics", body), status)
 
 
-def test_body_size_limit_is_enforced(root: Browser) -> None:
+def test_body_size_limit_is_enforced(root: ApiClient) -> None:
     def body_of_size(size: int) -> bytes:
         start = b'{"value": "'
         return start + b"x" * (size - len(start) - 2) + b'"}'
@@ -93,7 +93,7 @@ def test_body_size_limit_is_enforced(root: Browser) -> None:
     assert is_error(longest, 404)
     with pytest.raises((AssertionError, ConnectionError)):  # the connection may be reset during the upload
         assert root.post("/topics/nothing/messages", body_of_size(BODY_BYTES_MAX + 1)).status != 413
-    assert root.ask("DELETE", "/topics/t", {}).status == 413
+    assert root.send("DELETE", "/topics/t", {}).status == 413
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_body_size_limit_is_enforced(root: Browser) -> None:
         ("GET", "/pipelines/nothing", None, 404),
     ],
 )
-def test_impossible_operation_returns_error(root: Browser, method: str, path: str, body: Any, status: int) -> None:
+def test_impossible_operation_returns_error(root: ApiClient, method: str, path: str, body: Any, status: int) -> None:
     root.post("/topics", {"name": "wrongly", "partitions": 1})
     data = None if body is None else json.dumps(body).encode()
-    assert is_error(root.ask(method, path, data), status)
+    assert is_error(root.send(method, path, data), status)

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from chronik.console.rest.login_attempts import (
+from chronik.console.rest.login_throttle import (
     COUNTS_MAX,
     DELAY_SECONDS_MAX,
-    REMEMBERED_SECONDS,
+    FAILURE_RETENTION_SECONDS,
     WAITING_MAX,
-    LoginAttempts,
-    TooManyAttempts,
+    LoginThrottle,
+    TooManyLoginAttempts,
 )
 
 HOST, OTHER_HOST = "192.0.2.1", "192.0.2.2"
@@ -41,10 +41,10 @@ async def wrong() -> bool:
     return False
 
 
-async def guesses_within(seconds: float, guess: Callable[[LoginAttempts], Awaitable[None]]) -> int:
+async def guesses_within(seconds: float, guess: Callable[[LoginThrottle], Awaitable[None]]) -> int:
     """Return how many guesses an attacker makes within a time if each follows the previous one immediately."""
     time = Time()
-    attempts, count = LoginAttempts(time, time.sleep), 0
+    attempts, count = LoginThrottle(time, time.sleep), 0
     end = time.now + seconds
     while time.now < end:
         await guess(attempts)
@@ -53,10 +53,10 @@ async def guesses_within(seconds: float, guess: Callable[[LoginAttempts], Awaita
 
 
 def test_successful_login_does_not_reset_delay_for_other_accounts() -> None:
-    async def guess(attempts: LoginAttempts) -> None:
+    async def guess(attempts: LoginThrottle) -> None:
         await attempts.run(HOST, "alice", wrong)
 
-    async def guess_after_own_login(attempts: LoginAttempts) -> None:
+    async def guess_after_own_login(attempts: LoginThrottle) -> None:
         await attempts.run(HOST, "mallory", right)
         await attempts.run(HOST, "alice", wrong)
 
@@ -71,7 +71,7 @@ def test_successful_login_does_not_reset_delay_for_other_accounts() -> None:
 def test_guesses_for_many_accounts_share_one_delay() -> None:
     number = 0
 
-    async def guess(attempts: LoginAttempts) -> None:
+    async def guess(attempts: LoginThrottle) -> None:
         nonlocal number
         number += 1
         await attempts.run(HOST, f"user-{number}", wrong)
@@ -82,7 +82,7 @@ def test_guesses_for_many_accounts_share_one_delay() -> None:
 def test_addresses_of_one_ipv6_network_share_one_delay() -> None:
     number = 0
 
-    async def guess(attempts: LoginAttempts) -> None:
+    async def guess(attempts: LoginThrottle) -> None:
         nonlocal number
         number += 1
         await attempts.run(f"2001:db8::{number:x}", f"user-{number}", wrong)
@@ -93,7 +93,7 @@ def test_addresses_of_one_ipv6_network_share_one_delay() -> None:
 def test_verified_user_is_not_delayed_by_other_failures() -> None:
     async def scenario() -> None:
         time = Time()
-        attempts = LoginAttempts(time, time.sleep)
+        attempts = LoginThrottle(time, time.sleep)
         await attempts.run(HOST, "alice", right)
         for number in range(20):
             await attempts.run(HOST, f"user-{number}", wrong)
@@ -110,10 +110,10 @@ def test_verified_user_is_not_delayed_by_other_failures() -> None:
 def test_failure_counts_expire() -> None:
     async def scenario() -> None:
         time = Time()
-        attempts = LoginAttempts(time, time.sleep)
+        attempts = LoginThrottle(time, time.sleep)
         for _ in range(20):
             await attempts.run(HOST, "alice", wrong)
-        time.now = started = time.now + REMEMBERED_SECONDS + 1
+        time.now = started = time.now + FAILURE_RETENTION_SECONDS + 1
         assert await attempts.run(HOST, "alice", right)
         assert time.now == started
 
@@ -123,7 +123,7 @@ def test_failure_counts_expire() -> None:
 def test_concurrent_guesses_for_one_account_run_sequentially() -> None:
     async def scenario() -> None:
         time = Time()
-        attempts, running, go = LoginAttempts(time, time.sleep), 0, asyncio.Event()
+        attempts, running, go = LoginThrottle(time, time.sleep), 0, asyncio.Event()
 
         async def guess() -> bool:
             nonlocal running
@@ -135,7 +135,7 @@ def test_concurrent_guesses_for_one_account_run_sequentially() -> None:
 
         guesses = [asyncio.ensure_future(attempts.run(HOST, "alice", guess)) for _ in range(WAITING_MAX)]
         await asyncio.sleep(0)
-        with pytest.raises(TooManyAttempts):
+        with pytest.raises(TooManyLoginAttempts):
             await attempts.run(HOST, "alice", guess)
         go.set()
         started = time.now
@@ -148,7 +148,7 @@ def test_concurrent_guesses_for_one_account_run_sequentially() -> None:
 def test_concurrent_requests_of_verified_user_run_in_parallel() -> None:
     async def scenario() -> None:
         time = Time()
-        attempts, running, go = LoginAttempts(time, time.sleep), 0, asyncio.Event()
+        attempts, running, go = LoginThrottle(time, time.sleep), 0, asyncio.Event()
         await attempts.run(HOST, "alice", right)
 
         async def check() -> bool:
@@ -169,7 +169,7 @@ def test_concurrent_requests_of_verified_user_run_in_parallel() -> None:
 def test_number_of_failure_counts_is_bounded() -> None:
     async def scenario() -> None:
         time = Time()
-        attempts = LoginAttempts(time, time.sleep)
+        attempts = LoginThrottle(time, time.sleep)
         for number in range(COUNTS_MAX + 100):
             await attempts.run(f"host-{number}", "x" * 5000, wrong)
         assert len(attempts._pairs) == len(attempts._networks) == COUNTS_MAX

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient
 
 TOPIC = "in-batches"
 BATCHES = {0: (60,), 1: (1, 1, 1), 2: (7, 1, 30, 2)}
@@ -19,9 +19,9 @@ PRODUCED = {partition: list(range(sum(sizes))) for partition, sizes in BATCHES.i
 
 
 @pytest.fixture(scope="module", autouse=True)
-def topic(node: GuardedNode) -> None:
-    with node.all_allowed(), Cluster(node.bootstrap) as client:
-        root = Browser(node.http)
+def topic(node: AuthorizingNode) -> None:
+    with node.all_permitted(), ClusterClient(node.bootstrap) as client:
+        root = ApiClient(node.http)
         root.log_in("root", "correct horse")
         assert root.post("/topics", {"name": TOPIC, "partitions": len(BATCHES), "replication_factor": 1}).status == 200
         for partition, sizes in BATCHES.items():
@@ -32,7 +32,7 @@ def topic(node: GuardedNode) -> None:
 
 @pytest.mark.parametrize("limit", [1, 5, 20, 60, 500])
 @pytest.mark.parametrize("partition", [None, 0, 1, 2])
-def test_every_message_is_on_exactly_one_page(root: Browser, partition: int | None, limit: int) -> None:
+def test_every_message_is_on_exactly_one_page(root: ApiClient, partition: int | None, limit: int) -> None:
     found: dict[int, list[int]] = {}
     pages = list(read(root, partition, limit))
     for page in pages:
@@ -42,7 +42,7 @@ def test_every_message_is_on_exactly_one_page(root: Browser, partition: int | No
     assert all(len(page) == limit for page in pages[:-1])
 
 
-def read(root: Browser, partition: int | None, limit: int) -> Iterator[list[tuple[int, int]]]:
+def read(root: ApiClient, partition: int | None, limit: int) -> Iterator[list[tuple[int, int]]]:
     partition_query = "" if partition is None else f"&partition={partition}"
     after: str | None = "start"
     while after is not None:
@@ -51,6 +51,6 @@ def read(root: Browser, partition: int | None, limit: int) -> Iterator[list[tupl
         after = answer["next"]
 
 
-def test_negative_position_returns_newest_messages(root: Browser) -> None:
+def test_negative_position_returns_newest_messages(root: ApiClient) -> None:
     answer = root.get(f"/topics/{TOPIC}/messages?from=-5&limit=500&partition=0").json
     assert [each["offset"] for each in answer["items"]] == [55, 56, 57, 58, 59]

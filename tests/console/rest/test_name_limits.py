@@ -8,8 +8,8 @@ import pytest
 
 from chronik.limits import CONFIG_NAME_CHARACTERS_MAX, GROUP_ID_CHARACTERS_MAX, HOST_CHARACTERS_MAX
 from chronik.metadata.handlers.users import USER_NAME_CHARACTERS_MAX
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient
 
 
 @pytest.mark.parametrize(
@@ -21,16 +21,16 @@ from tests.console.rest.asking import Browser
     ],
 )
 def test_name_one_above_its_limit_is_rejected(
-    node: GuardedNode, root: Browser, method: str, path: str, body: Any, limit: int
+    node: AuthorizingNode, root: ApiClient, method: str, path: str, body: Any, limit: int
 ) -> None:
-    assert root.ask(method, path, insert_name(body, "x" * limit)).status in (200, 201)
+    assert root.send(method, path, insert_name(body, "x" * limit)).status in (200, 201)
     before = node.services.image.applied_index
-    rejected = root.ask(method, path, insert_name(body, "x" * (limit + 1)))
+    rejected = root.send(method, path, insert_name(body, "x" * (limit + 1)))
     assert is_rejected(rejected.status, rejected.json), rejected
     assert node.services.image.applied_index == before
 
 
-def test_group_id_above_its_limit_is_rejected(node: GuardedNode, root: Browser) -> None:
+def test_group_id_above_its_limit_is_rejected(node: AuthorizingNode, root: ApiClient) -> None:
     assert root.post("/topics", {"name": "t", "partitions": 1}).status == 200
     rejected = root.post(f"/groups/{'g' * (GROUP_ID_CHARACTERS_MAX + 1)}/offsets", {"topics": ["t"], "to": "earliest"})
     assert rejected.status in (400, 404, 409), rejected

@@ -16,20 +16,20 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pytest
 
-from chronik.console.rest.openapi import REFUSALS, document
-from chronik.console.rest.operation import Operation
-from chronik.console.rest.table import OPERATIONS
-from tests import long
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Answer, Browser, basic
+from chronik.console.rest.openapi import ERROR_DESCRIPTIONS, build_document
+from chronik.console.rest.operation import RestOperation
+from chronik.console.rest.operation_table import OPERATIONS
+from tests import run_size
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient, ApiResponse, basic_auth
 from tests.console.rest.conftest import PASSWORD
 
 ROOT = Path(__file__).parents[3]
 SCHEMATHESIS = ROOT / ".tools" / "schemathesis" / "bin" / "st"
 """Installed in a separate environment, because its plugin slows down pytest."""
 
-ROUNDS = long.count(8, 2_000)
-LOGINS = long.count(8, 50)
+ROUNDS = run_size.sized(8, 2_000)
+LOGINS = run_size.sized(8, 50)
 """Fewer rounds for the login operation, because failed logins are delayed."""
 
 NAMES = ("fuzzed", "fuzzed-2", "nothing", "a b", "ä/ö", "..", "x" * 300, "\u202e", "%00", "0")
@@ -37,7 +37,7 @@ TEXTS = ("", "start", "end", "-5", "@2026-01-01", "@", "~0:1", "5", "+5", "null"
 NUMBERS = (0, 1, -1, 5, 2**31 - 1, 2**31, -(2**63), 2**63 - 1, 2**64, 10**30, 1.5)
 OTHERS: tuple[Any, ...] = (None, True, "", "x", 5, -1, 1.5, [], {}, [[]], {"x": {}}, "x" * 3000)
 
-DOCUMENT = document()
+DOCUMENT = build_document()
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
 
@@ -111,23 +111,23 @@ class Generator:
         return template + (f"?{urlencode(detail)}" if detail else "")
 
 
-def check(operation: Operation, answer: Answer) -> None:
+def check(operation: RestOperation, answer: ApiResponse) -> None:
     detail = f"{operation.id}: {answer}"
     if answer.status == operation.status:
         if operation.events is None:
             msgspec.json.decode(answer.body, type=operation.response)
         return
-    assert answer.status in REFUSALS, detail
+    assert answer.status in ERROR_DESCRIPTIONS, detail
     assert answer.json["error"], detail
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.id)
 def test_responses_match_openapi_document(
-    node: GuardedNode, operation: Operation, request: pytest.FixtureRequest
+    node: AuthorizingNode, operation: RestOperation, request: pytest.FixtureRequest
 ) -> None:
-    root = Browser(node.http, authorization=basic("root", PASSWORD))
+    root = ApiClient(node.http, authorization=basic_auth("root", PASSWORD))
     root.post("/topics", {"name": "fuzzed", "partitions": 2})
-    generator = Generator(long.SEED)
+    generator = Generator(run_size.SEED)
     description = DOCUMENT["paths"][operation.path][operation.method.lower()]
     for number in range(ROUNDS if operation.id != "session_login" else LOGINS):
         path = generator.path(description, operation.path)
@@ -139,9 +139,9 @@ def test_responses_match_openapi_document(
             if operation.id == "quotas_put" and isinstance(body, dict):  # do not throttle the test client
                 body["entity"] = {"user": "fuzzed"}
         if operation.events is None:
-            check(operation, root.ask(operation.method, path, json.dumps(body).encode() if body is not None else None))
+            check(operation, root.send(operation.method, path, json.dumps(body).encode() if body is not None else None))
         else:
-            check(operation, root.first_event(path, waits_for_it=False))
+            check(operation, root.first_event(path, waits_for_event=False))
 
 
 EXCLUDED_OPERATIONS = (
@@ -149,7 +149,7 @@ EXCLUDED_OPERATIONS = (
     "searching_tail",
     "searching_search",
     "quotas_put",
-    *(("session_login", "users_put") if long.LONG else ()),
+    *(("session_login", "users_put") if run_size.IS_LONG_RUN else ()),
 )
 """Streams, and operations that could slow down the test client, such as logins. The generator covers them."""
 
@@ -162,15 +162,27 @@ CHECKS = (
 
 
 @pytest.mark.slow
-def test_schemathesis_finds_no_issues(node: GuardedNode, tmp_path: Path) -> None:
+def test_schemathesis_finds_no_issues(node: AuthorizingNode, tmp_path: Path) -> None:
     if not SCHEMATHESIS.exists():
         pytest.skip(f"{SCHEMATHESIS.relative_to(ROOT)} is not installed: run make")
     description = tmp_path / "openapi.json"
     description.write_text(json.dumps(DOCUMENT), encoding="utf-8")
     command = [str(SCHEMATHESIS), "run", str(description), "--url", f"http://{node.http}/api/v1"]
-    command += ["--header", f"Authorization: {basic('root', PASSWORD)}", "--checks", ",".join(CHECKS)]
-    command += ["--max-examples", str(long.count(2, 100)), "--seed", str(long.SEED), "--generation-database", "none"]
-    command += ["--phases", "coverage,fuzzing" if long.LONG else "fuzzing", "--continue-on-failure", "--no-color"]
+    command += ["--header", f"Authorization: {basic_auth('root', PASSWORD)}", "--checks", ",".join(CHECKS)]
+    command += [
+        "--max-examples",
+        str(run_size.sized(2, 100)),
+        "--seed",
+        str(run_size.SEED),
+        "--generation-database",
+        "none",
+    ]
+    command += [
+        "--phases",
+        "coverage,fuzzing" if run_size.IS_LONG_RUN else "fuzzing",
+        "--continue-on-failure",
+        "--no-color",
+    ]
     command += [part for name in EXCLUDED_OPERATIONS for part in ("--exclude-operation-id", name)]
     command += ["--warnings", "off", "--suppress-health-check", "all", "--workers", "1"]
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=7200, check=False)

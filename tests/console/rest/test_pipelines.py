@@ -11,28 +11,28 @@ from typing import Any
 
 import pytest
 
-from chronik.console.rest.doing import pipelines
-from chronik.console.rest.doing.pipelines import (
-    ASKED_AT_ONCE_MAX,
-    ASKED_PER_ACCOUNT_MAX,
-    SILENT_SECONDS,
-    Journal,
-    Place,
-    Progress,
-    check_driver,
+from chronik.console.rest.errors import RestError
+from chronik.console.rest.operations import pipelines
+from chronik.console.rest.operations.pipelines import (
+    DRIVER_REQUESTS_MAX,
+    DRIVER_REQUESTS_PER_ACCOUNT_MAX,
+    DRIVER_SILENT_SECONDS,
+    JournalKey,
+    JournalProgress,
+    PipelineJournalView,
+    require_running_driver,
 )
-from chronik.console.rest.refusals import Refusal
-from chronik.pipeline.journal import answering
-from chronik.pipeline.journal.answering import SampleAnswerer
-from chronik.pipeline.journal.journal import Place as JournalPlace
-from chronik.pipeline.journal.journal import Schema, schema_record
-from chronik.pipeline.journal.reporting import Column
+from chronik.pipeline.journal import sample_responder
+from chronik.pipeline.journal.pipeline_journal import PipelineTopicKey as JournalPlace
+from chronik.pipeline.journal.pipeline_journal import TableSchema, encode_schema
+from chronik.pipeline.journal.reports import ColumnInfo
+from chronik.pipeline.journal.sample_responder import SampleResponder
 from chronik.principals import Principal
-from chronik.protocol.permissions import Operation, ResourceType
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Answer, Browser
-from tests.console.rest.cases import PIPELINE, TOPIC, pipeline
-from tests.console.rest.conftest import logged_in
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient, ApiResponse
+from tests.console.rest.conftest import log_in_as
+from tests.console.rest.operation_cases import PIPELINE, TOPIC, prepare_pipeline
 
 PATH = f"/pipelines/{PIPELINE}/sample?topic={TOPIC}"
 SECONDS_MAX = 60.0
@@ -41,34 +41,34 @@ SECONDS_MAX = 60.0
 @pytest.fixture(autouse=True)
 def short_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the poll interval: the last poll must end before the thread stops."""
-    monkeypatch.setattr(answering, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(sample_responder, "POLL_WAIT_SECONDS", 0.2)
 
 
-def write(root: Browser, key: str, value: str) -> None:
+def write(root: ApiClient, key: str, value: str) -> None:
     message = {"key": key, "value": value}
     assert root.post("/topics/__chronik_pipelines/messages", message).status == 201
 
 
-def progress(root: Browser, state: str = "waiting", **more: Any) -> None:
+def progress(root: ApiClient, state: str = "waiting", **more: Any) -> None:
     write(root, f"progress/{PIPELINE}/{TOPIC}", json.dumps({"state": state, "table": "/lake/orders", **more}))
 
 
-def allow_read(root: Browser, user: str, *topics: str) -> None:
+def allow_read(root: ApiClient, user: str, *topics: str) -> None:
     acls = [{"resource": "topic", "name": name, "principal": f"User:{user}", "operation": "read"} for name in topics]
     assert root.post("/acls", {"acls": acls}).status == 201
 
 
 @contextmanager
-def running_driver(node: GuardedNode, *responses: bytes) -> Iterator[list[tuple[str, int]]]:
+def running_driver(node: AuthorizingNode, *responses: bytes) -> Iterator[list[tuple[str, int]]]:
     """Run a driver's thread that returns these responses in order."""
     requests, left = list[tuple[str, int]](), iter(responses)
-    node.allow(Operation.WRITE, ResourceType.TOPIC, "__chronik_pipelines")
+    node.allow(AclOperation.WRITE, AclResourceType.TOPIC, "__chronik_pipelines")
 
     def sample(topic: str, rows: int) -> bytes:
         requests.append((topic, rows))
         return next(left)
 
-    answerer = SampleAnswerer(node.bootstrap, PIPELINE, sample)
+    answerer = SampleResponder(node.bootstrap, PIPELINE, sample)
     try:
         yield requests
     finally:
@@ -76,12 +76,12 @@ def running_driver(node: GuardedNode, *responses: bytes) -> Iterator[list[tuple[
         answerer._thread.join(SECONDS_MAX)
 
 
-def test_columns_are_shown_after_driver_reports_them(node: GuardedNode, root: Browser) -> None:
-    pipeline(node, root)
+def test_columns_are_shown_after_driver_reports_them(node: AuthorizingNode, root: ApiClient) -> None:
+    prepare_pipeline(node, root)
     (before,) = root.get(f"/pipelines/{PIPELINE}").json["topics"]
     assert (before["columns"], before["columns_left_out"]) == (None, 0)
-    columns = (Column("_offset", "bigint"), Column("euros", "double"))
-    record = schema_record(JournalPlace(PIPELINE, TOPIC), Schema(columns, 7))
+    columns = (ColumnInfo("_offset", "bigint"), ColumnInfo("euros", "double"))
+    record = encode_schema(JournalPlace(PIPELINE, TOPIC), TableSchema(columns, 7))
     assert record.key is not None
     assert record.value is not None
     write(root, record.key.decode(), record.value.decode())
@@ -93,8 +93,8 @@ def test_columns_are_shown_after_driver_reports_them(node: GuardedNode, root: Br
     }, "progress is unchanged"
 
 
-def test_sample_rows_come_from_driver(node: GuardedNode, root: Browser) -> None:
-    pipeline(node, root)
+def test_sample_rows_come_from_driver(node: AuthorizingNode, root: ApiClient) -> None:
+    prepare_pipeline(node, root)
     message = (
         b'{"columns":["_offset","euros"],"rows":[["5",null],["6","0.5"]],"columns_left_out":1,"of a later version":0}'
     )
@@ -111,10 +111,10 @@ def test_sample_rows_come_from_driver(node: GuardedNode, root: Browser) -> None:
 
 
 def test_sample_rows_require_read_permission(
-    node: GuardedNode, root: Browser, caplog: pytest.LogCaptureFixture
+    node: AuthorizingNode, root: ApiClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pipeline(node, root)
-    alice = logged_in(node, "alice")
+    prepare_pipeline(node, root)
+    alice = log_in_as(node, "alice")
     allow_read(root, "alice", "__chronik_pipelines")
     assert alice.get(f"/pipelines/{PIPELINE}").status == 200
     with running_driver(node, b'{"columns":["_value"],"rows":[["value-secret"]]}') as requests:
@@ -131,13 +131,13 @@ def test_sample_rows_require_read_permission(
         assert alice.get(PATH).json["rows"] == [["value-secret"]]
 
 
-def error_of(answer: Answer, status: int) -> str:
+def error_of(answer: ApiResponse, status: int) -> str:
     assert answer.status == status, answer
     return str(answer.json["error"])
 
 
-def test_driver_errors_are_returned(node: GuardedNode, root: Browser) -> None:
-    pipeline(node, root)
+def test_driver_errors_are_returned(node: AuthorizingNode, root: ApiClient) -> None:
+    prepare_pipeline(node, root)
     with running_driver(
         node, b'{"error":"there is no table at /lake/orders"}', b"no json", b'{"rows":[5]}', b"x" * 70_000
     ):
@@ -148,15 +148,15 @@ def test_driver_errors_are_returned(node: GuardedNode, root: Browser) -> None:
         assert "70,000 bytes" in error_of(root.get(PATH), 413)
 
 
-def test_missing_driver_times_out(node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline(node, root)
+def test_missing_driver_times_out(node: AuthorizingNode, root: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_pipeline(node, root)
     monkeypatch.setattr(pipelines, "SAMPLE_SECONDS_MAX", 0.1)
     message = error_of(root.get(PATH), 504)
     assert "within 0.1 s" in message
 
 
-def test_stopped_or_unknown_driver_is_rejected_immediately(node: GuardedNode, root: Browser) -> None:
-    pipeline(node, root)
+def test_stopped_or_unknown_driver_is_rejected_immediately(node: AuthorizingNode, root: ApiClient) -> None:
+    prepare_pipeline(node, root)
     progress(root, "stopped")
     message = error_of(root.get(PATH), 503)
     assert message == f"the driver of {PIPELINE} has stopped: sample rows are available while it runs"
@@ -166,34 +166,38 @@ def test_stopped_or_unknown_driver_is_rejected_immediately(node: GuardedNode, ro
 
 
 def test_silent_driver_is_rejected() -> None:
-    journal, key = Journal(), Place("p", "orders")
-    journal.progress[key] = Progress("waiting"), 1_000_000
-    check_driver(journal, key, 1000 + SILENT_SECONDS)
-    with pytest.raises(Refusal, match="the driver of p last reported 31 s ago"):
-        check_driver(journal, key, 1001 + SILENT_SECONDS)
+    journal, key = PipelineJournalView(), JournalKey("p", "orders")
+    journal.progress[key] = JournalProgress("waiting"), 1_000_000
+    require_running_driver(journal, key, 1000 + DRIVER_SILENT_SECONDS)
+    with pytest.raises(RestError, match="the driver of p last reported 31 s ago"):
+        require_running_driver(journal, key, 1001 + DRIVER_SILENT_SECONDS)
 
 
 def test_driver_requests_are_limited_in_total(
-    node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch
+    node: AuthorizingNode, root: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline(node, root)
-    driver_requests = Counter({Principal("User", name): ASKED_PER_ACCOUNT_MAX for name in ("alice", "mallory")})
-    assert driver_requests.total() == ASKED_AT_ONCE_MAX
+    prepare_pipeline(node, root)
+    driver_requests = Counter(
+        {Principal("User", name): DRIVER_REQUESTS_PER_ACCOUNT_MAX for name in ("alice", "mallory")}
+    )
+    assert driver_requests.total() == DRIVER_REQUESTS_MAX
     monkeypatch.setattr(pipelines, "_driver_requests", driver_requests)
     assert error_of(root.get(PATH), 429) == "too many requests for sample rows: try again later"
     driver_requests[Principal("User", "alice")] -= 1
     with running_driver(node, b"{}"):
         assert root.get(PATH).status == 200
         assert root.get(PATH.replace(TOPIC, "another")).status == 404
-    assert driver_requests.total() == ASKED_AT_ONCE_MAX - 1, "released"
+    assert driver_requests.total() == DRIVER_REQUESTS_MAX - 1, "released"
 
 
 def test_driver_requests_are_limited_per_account(
-    node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch
+    node: AuthorizingNode, root: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline(node, root)
-    monkeypatch.setattr(pipelines, "_driver_requests", Counter({"User:root": ASKED_PER_ACCOUNT_MAX}))
+    prepare_pipeline(node, root)
+    monkeypatch.setattr(pipelines, "_driver_requests", Counter({"User:root": DRIVER_REQUESTS_PER_ACCOUNT_MAX}))
     assert root.get(PATH).status == 429
-    monkeypatch.setattr(pipelines, "_driver_requests", Counter({Principal("User", "mallory"): ASKED_PER_ACCOUNT_MAX}))
+    monkeypatch.setattr(
+        pipelines, "_driver_requests", Counter({Principal("User", "mallory"): DRIVER_REQUESTS_PER_ACCOUNT_MAX})
+    )
     with running_driver(node, b"{}"):
         assert root.get(PATH).status == 200

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec.inspect
 
-from chronik.console.rest.table import OPERATIONS
+from chronik.console.rest.operation_table import OPERATIONS
 
 
 def structs_in(kind: msgspec.inspect.Type) -> Iterator[msgspec.inspect.StructType]:

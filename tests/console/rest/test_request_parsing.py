@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests import long
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser
-from tests.console.rest.conftest import PASSWORD, logged_in
+from tests import run_size
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient
+from tests.console.rest.conftest import PASSWORD, log_in_as
 
 DEADLINE_SECONDS = 60.0
-EXAMPLES = long.count(300, 20_000)
+EXAMPLES = run_size.sized(300, 20_000)
 
 FRAGMENTS = [
     *("http://[", "http://[::1", "http://]", "http://a:b:c", "http://x:99999999", "http://\xff", "//[", "null", "["),
@@ -49,11 +49,11 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 @pytest.fixture
-def session(node: GuardedNode) -> str:
-    return logged_in(node, "root").cookie
+def session(node: AuthorizingNode) -> str:
+    return log_in_as(node, "root").cookie
 
 
-def status_of(node: GuardedNode, head: str) -> int | None:
+def status_of(node: AuthorizingNode, head: str) -> int | None:
     """Send a request and return the response's status, or None if the server closes the connection without one."""
     host, _, port = node.http.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=DEADLINE_SECONDS) as connection:
@@ -81,7 +81,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
 @example("GET", "/status", "", "", [("Authorization", "Basic \xff")])
 @example("GET", "/status/groups/", "%ff%00", "", [])
 def test_malformed_requests_never_cause_a_server_error(
-    node: GuardedNode,
+    node: AuthorizingNode,
     session: str,
     caplog: pytest.LogCaptureFixture,
     method: str,
@@ -104,7 +104,7 @@ def test_malformed_requests_never_cause_a_server_error(
     assert status is None or status < 500, (status, lines)
 
 
-def test_login_with_malformed_origin_is_rejected(node: GuardedNode) -> None:
-    browser = Browser(node.http)
+def test_login_with_malformed_origin_is_rejected(node: AuthorizingNode) -> None:
+    browser = ApiClient(node.http)
     credentials = {"username": "root", "password": PASSWORD}
     assert browser.post("/login", credentials, origin="http://[").status == 403

@@ -15,9 +15,9 @@ import pytest
 from chronik.console.connection import HttpLimits
 from chronik.console.http import BODY_BYTES_MAX
 from chronik.console.listener import HttpListener
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Answer, Browser, basic
-from tests.console.rest.conftest import PASSWORD, logged_in
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient, ApiResponse, basic_auth
+from tests.console.rest.conftest import PASSWORD, log_in_as
 
 DEADLINE_SECONDS = 60.0
 SMALL_BODY_BYTES = HttpLimits().unauthenticated_body_bytes
@@ -26,19 +26,19 @@ FILLING_BODIES = [*[BODY_BYTES_MAX] * (BODIES_BYTES // BODY_BYTES_MAX), BODIES_B
 """Sizes of bodies that exhaust the body budget."""
 
 
-def connected(node: GuardedNode, source: str) -> socket.socket:
+def connected(node: AuthorizingNode, source: str) -> socket.socket:
     host, _, port = node.http.rpartition(":")
     return socket.create_connection((host, int(port)), timeout=DEADLINE_SECONDS, source_address=(source, 0))
 
 
-def listener_of(node: GuardedNode) -> HttpListener:
+def listener_of(node: AuthorizingNode) -> HttpListener:
     assert node._node.http is not None
     assert node._node.http._side is not None
     assert node._node.http._side._listener is not None
     return node._node.http._side._listener
 
 
-def log_in_from(node: GuardedNode, source: str, password: str = PASSWORD, user: str = "alice") -> Answer:
+def log_in_from(node: AuthorizingNode, source: str, password: str = PASSWORD, user: str = "alice") -> ApiResponse:
     host, _, port = node.http.rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=DEADLINE_SECONDS, source_address=(source, 0))
     body = json.dumps({"username": user, "password": password})
@@ -46,7 +46,7 @@ def log_in_from(node: GuardedNode, source: str, password: str = PASSWORD, user: 
         connection.request("POST", "/api/v1/login", body, {"content-type": "application/json"})
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, headers, response.read())
+        return ApiResponse(response.status, headers, response.read())
     finally:
         connection.close()
 
@@ -66,7 +66,7 @@ def status_line(connection: socket.socket) -> bytes:
     return connection.makefile("rb").readline().strip()
 
 
-def test_declared_body_sizes_of_idle_connections_do_not_block_logins(node: GuardedNode) -> None:
+def test_declared_body_sizes_of_idle_connections_do_not_block_logins(node: AuthorizingNode) -> None:
     with ExitStack() as stack:
         for size in FILLING_BODIES:
             idle = stack.enter_context(connected(node, "127.0.0.2"))
@@ -76,7 +76,7 @@ def test_declared_body_sizes_of_idle_connections_do_not_block_logins(node: Guard
             assert log_in_from(node, "127.0.0.4").status == 200
 
 
-def test_large_body_without_a_login_is_rejected_before_it_is_read(node: GuardedNode) -> None:
+def test_large_body_without_a_login_is_rejected_before_it_is_read(node: AuthorizingNode) -> None:
     with connected(node, "127.0.0.2") as connection:
         connection.sendall(head_of(BODY_BYTES_MAX))
         assert status_line(connection) == b"HTTP/1.1 401 Unauthorized"
@@ -89,7 +89,7 @@ def test_large_body_without_a_login_is_rejected_before_it_is_read(node: GuardedN
         assert status_line(connection) == b"HTTP/1.1 400 Bad Request"
 
 
-def test_large_body_is_requested_after_authentication(node: GuardedNode, root: Browser) -> None:
+def test_large_body_is_requested_after_authentication(node: AuthorizingNode, root: ApiClient) -> None:
     root.post("/topics", {"name": "uploaded", "partitions": 1})
     body = json.dumps({"value": "x" * 100_000}).encode()
     with connected(node, "127.0.0.1") as connection:
@@ -102,23 +102,23 @@ def test_large_body_is_requested_after_authentication(node: GuardedNode, root: B
         assert status_line(connection) == b"HTTP/1.1 201 Created"
 
 
-def test_unfinished_uploads_of_one_account_do_not_block_others(node: GuardedNode, root: Browser) -> None:
+def test_unfinished_uploads_of_one_account_do_not_block_others(node: AuthorizingNode, root: ApiClient) -> None:
     root.post("/topics", {"name": "uploaded", "partitions": 1})
-    mallory = logged_in(node, "mallory").cookie
+    mallory = log_in_as(node, "mallory").cookie
     with ExitStack() as stack:
         for size in FILLING_BODIES:
             upload = stack.enter_context(connected(node, "127.0.0.2"))
             upload.sendall(head_of(size, Cookie=mallory))
             upload.sendall(b"x" * (size - 1))
-        node.until(lambda: listener_of(node).bodies.bytes > BODIES_BYTES - 100)
+        node.wait_until(lambda: listener_of(node).body_budget.bytes > BODIES_BYTES - 100)
         assert root.post("/topics/uploaded/messages", {"value": "x" * 900_000}).status == 201
         assert log_in_from(node, "127.0.0.4").status == 200
-    node.until(lambda: listener_of(node).bodies.bytes == 0)
+    node.wait_until(lambda: listener_of(node).body_budget.bytes == 0)
 
 
 @contextmanager
-def overview(node: GuardedNode, browser: Browser) -> Iterator[http.client.HTTPResponse]:
-    connection, response = browser._begin("GET", "/stream", None, {})
+def overview(node: AuthorizingNode, browser: ApiClient) -> Iterator[http.client.HTTPResponse]:
+    connection, response = browser.open_response("GET", "/stream", None, {})
     try:
         assert response.status == 200
         yield response
@@ -127,14 +127,14 @@ def overview(node: GuardedNode, browser: Browser) -> Iterator[http.client.HTTPRe
         connection.close()
 
 
-def test_idle_connections_of_other_address_do_not_end_stream(node: GuardedNode, root: Browser) -> None:
+def test_idle_connections_of_other_address_do_not_end_stream(node: AuthorizingNode, root: ApiClient) -> None:
     connections_max = listener_of(node).limits.connections
     with ExitStack() as stack:
         response = stack.enter_context(overview(node, root))
         assert response.readline() == b"event: overview\n"
         for _ in range(connections_max + 50):
             stack.enter_context(connected(node, "127.0.0.2"))
-        node.until(lambda: listener_of(node).connection_count == connections_max)
+        node.wait_until(lambda: listener_of(node).connection_count == connections_max)
         seen = 0
         while seen < 2:
             line = response.readline()
@@ -144,7 +144,7 @@ def test_idle_connections_of_other_address_do_not_end_stream(node: GuardedNode, 
 
 
 @pytest.mark.slow
-def test_logins_succeed_while_120_addresses_guess_passwords(node: GuardedNode) -> None:
+def test_logins_succeed_while_120_addresses_guess_passwords(node: AuthorizingNode) -> None:
     """Every address keeps several guesses in flight, so all slots are taken all the time."""
     stop = threading.Event()
     sent = 0
@@ -175,7 +175,7 @@ def test_logins_succeed_while_120_addresses_guess_passwords(node: GuardedNode) -
     for each in attackers:
         each.start()
     try:
-        node.until(lambda: sent > 600)
+        node.wait_until(lambda: sent > 600)
         statuses: list[int] = []
         started = time.monotonic()
         while time.monotonic() - started < 5.0 or len(statuses) < 5:
@@ -187,7 +187,7 @@ def test_logins_succeed_while_120_addresses_guess_passwords(node: GuardedNode) -
     assert statuses == [200] * len(statuses), f"{len(statuses)} logins during {sent} guesses"
 
 
-def test_basic_authentication_also_authorizes_a_large_body(node: GuardedNode, root: Browser) -> None:
+def test_basic_authentication_also_authorizes_a_large_body(node: AuthorizingNode, root: ApiClient) -> None:
     root.post("/topics", {"name": "uploaded", "partitions": 1})
-    script = Browser(node.http, authorization=basic("root", PASSWORD))
+    script = ApiClient(node.http, authorization=basic_auth("root", PASSWORD))
     assert script.post("/topics/uploaded/messages", {"value": "x" * 900_000}).status == 201

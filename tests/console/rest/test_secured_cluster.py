@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from chronik.client.cluster import Cluster as Client
+from chronik.client.cluster import ClusterClient as Client
 from chronik.client.security.users import set_password
-from chronik.pipeline.journal.answering import SampleAnswerer
-from chronik.pipeline.journal.journal import JournalWriter, Place, Progress, progress_record
+from chronik.pipeline.journal.pipeline_journal import JournalWriter, PipelineTopicKey, TopicProgress, encode_progress
+from chronik.pipeline.journal.sample_responder import SampleResponder
 from chronik.security.sasl.outcomes import SCRAM_SHA_256
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN
 from chronik.testing import Cluster
 from chronik.testing.plugin import ClusterFactory
-from tests.console.rest.asking import Browser
+from tests.console.rest.api_client import ApiClient
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +24,8 @@ PASSWORD = "correct horse"
 DEADLINE_SECONDS = 60.0
 
 
-def browser_of(cluster: Cluster, node_id: int, user: str = "root") -> Browser:
-    browser = Browser(str(cluster.nodes[node_id].http))
+def browser_of(cluster: Cluster, node_id: int, user: str = "root") -> ApiClient:
+    browser = ApiClient(str(cluster.nodes[node_id].http))
     wait_until(lambda: browser.log_in(user, PASSWORD).status == 200)
     return browser
 
@@ -42,8 +42,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def done(browser: Browser, method: str, path: str, body: Any = None) -> Any:
-    answer = browser.ask(method, path, body)
+def done(browser: ApiClient, method: str, path: str, body: Any = None) -> Any:
+    answer = browser.send(method, path, body)
     assert answer.status in (200, 201), answer
     return answer.json
 
@@ -86,8 +86,8 @@ def test_any_node_serves_requests_for_all_nodes(chronik_cluster_factory: Cluster
 
     # Sample rows, independent of the leader of the pipeline journal
     with Client(cluster.bootstrap) as client:
-        JournalWriter(client).write([progress_record(Place("shop", "orders"), Progress("waiting"))])
-    answerer = SampleAnswerer(cluster.bootstrap, "shop", lambda topic, rows: b'{"columns": ["_value"]}')
+        JournalWriter(client).write([encode_progress(PipelineTopicKey("shop", "orders"), TopicProgress("waiting"))])
+    answerer = SampleResponder(cluster.bootstrap, "shop", lambda topic, rows: b'{"columns": ["_value"]}')
     for browser in (one, two, three):
         wait_until(lambda by=browser: by.get("/pipelines/shop").status == 200)  # type: ignore[misc]
         assert done(browser, "GET", "/pipelines/shop/sample?topic=orders")["columns"] == ["_value"]

@@ -13,20 +13,20 @@ from chronik.console.rest.sessions import (
     SECONDS_MAX,
     SESSIONS_MAX,
     SESSIONS_PER_USER_MAX,
-    Sessions,
-    set_cookie,
-    token_in,
+    LoginSessions,
+    session_cookie_header,
+    session_token,
 )
 from chronik.principals import Principal
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser, basic
-from tests.console.rest.conftest import PASSWORD, logged_in
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient, basic_auth
+from tests.console.rest.conftest import PASSWORD, log_in_as
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
 
 
-def test_login_sets_http_only_same_site_cookie(node: GuardedNode) -> None:
-    browser = Browser(node.http)
+def test_login_sets_http_only_same_site_cookie(node: AuthorizingNode) -> None:
+    browser = ApiClient(node.http)
     before = browser.get("/session").json
     assert before["principal"] is None
     assert before["login_required"]
@@ -45,17 +45,17 @@ def test_login_sets_http_only_same_site_cookie(node: GuardedNode) -> None:
 
 
 def test_cookie_is_secure_over_tls() -> None:
-    assert "; Secure" in set_cookie("x", is_encrypted=True)[1]
-    assert "; Secure" not in set_cookie("x", is_encrypted=False)[1]
+    assert "; Secure" in session_cookie_header("x", is_encrypted=True)[1]
+    assert "; Secure" not in session_cookie_header("x", is_encrypted=False)[1]
 
 
 @pytest.mark.parametrize(
     ("username", "password"), [("alice", "wrong"), ("nobody", PASSWORD), ("", ""), ("alice", ""), ("a\0b", "c\0d")]
 )
 def test_wrong_password_and_unknown_user_get_same_error(
-    node: GuardedNode, caplog: pytest.LogCaptureFixture, username: str, password: str
+    node: AuthorizingNode, caplog: pytest.LogCaptureFixture, username: str, password: str
 ) -> None:
-    browser = Browser(node.http)
+    browser = ApiClient(node.http)
     with caplog.at_level(logging.INFO, "chronik.audit"):
         answer = browser.log_in(username, password)
     assert answer.status == 401
@@ -65,37 +65,37 @@ def test_wrong_password_and_unknown_user_get_same_error(
     # Not caplog.text: Spark in the same process changes its format.
     assert any('"event": "login refused"' in message for message in caplog.messages)
     assert password == "" or password not in caplog.text
-    logged_in(node, "alice")
+    log_in_as(node, "alice")
 
 
-def test_basic_authentication_is_accepted(node: GuardedNode) -> None:
-    script = Browser(node.http)
-    assert script.get("/topics", authorization=basic("alice", PASSWORD)).status == 200
-    assert script.get("/topics", authorization=basic("alice", "wrong")).status == 401
+def test_basic_authentication_is_accepted(node: AuthorizingNode) -> None:
+    script = ApiClient(node.http)
+    assert script.get("/topics", authorization=basic_auth("alice", PASSWORD)).status == 200
+    assert script.get("/topics", authorization=basic_auth("alice", "wrong")).status == 401
     assert script.get("/topics", authorization="Basic %%%").status == 401
     assert script.get("/topics", authorization="Bearer x").status == 401
-    logged_in(node, "alice")
+    log_in_as(node, "alice")
 
 
-def test_session_ends_when_password_changes(node: GuardedNode, root: Browser) -> None:
+def test_session_ends_when_password_changes(node: AuthorizingNode, root: ApiClient) -> None:
     assert root.post("/users", {"name": "dora", "password": PASSWORD, "iterations": 4096}).status == 201
-    dora = logged_in(node, "dora")
+    dora = log_in_as(node, "dora")
     assert dora.get("/topics").status == 200
     assert root.post("/users", {"name": "dora", "password": "another", "iterations": 4096}).status == 201
     assert dora.get("/topics").status == 401
     assert dora.log_in("dora", "another").status == 200
-    assert root.ask("DELETE", "/users/dora").status == 200
+    assert root.send("DELETE", "/users/dora").status == 200
     assert dora.get("/topics").status == 401
 
 
 @pytest.mark.parametrize("page", ["/status", "/metrics", "/readyz", "/status/groups/g"])
 def test_status_pages_require_describe_cluster_permission(
-    node: GuardedNode, root: Browser, mallory: Browser, page: str
+    node: AuthorizingNode, root: ApiClient, mallory: ApiClient, page: str
 ) -> None:
-    assert Browser(node.http).get("/" + page).status == 401
+    assert ApiClient(node.http).get("/" + page).status == 401
     assert mallory.get("/" + page).status == 403
     assert root.get("/" + page).status in (200, 404)
-    assert Browser(node.http).get("//healthz").status == 200
+    assert ApiClient(node.http).get("//healthz").status == 200
 
 
 class Clock:
@@ -107,43 +107,45 @@ class Clock:
 
 def test_session_expires_when_idle_or_too_old() -> None:
     clock = Clock()
-    sessions = Sessions(clock, lambda principal: 0)
-    token = sessions.begin(ALICE)
+    sessions = LoginSessions(clock, lambda principal: 0)
+    token = sessions.create(ALICE)
     clock.now = IDLE_SECONDS_MAX
-    assert sessions.find(token) == ALICE
+    assert sessions.authenticate(token) == ALICE
     clock.now = 2 * IDLE_SECONDS_MAX
-    assert sessions.find(token) == ALICE, "the session was used"
+    assert sessions.authenticate(token) == ALICE, "the session was used"
     clock.now = 3 * IDLE_SECONDS_MAX + 1
-    assert sessions.find(token) is None
-    token = sessions.begin(ALICE)
+    assert sessions.authenticate(token) is None
+    token = sessions.create(ALICE)
     end = clock.now + SECONDS_MAX
     while clock.now + IDLE_SECONDS_MAX < end:
         clock.now += IDLE_SECONDS_MAX
-        assert sessions.find(token) == ALICE
+        assert sessions.authenticate(token) == ALICE
     clock.now = end + 1
-    assert sessions.find(token) is None
+    assert sessions.authenticate(token) is None
 
 
 def test_number_of_sessions_is_limited() -> None:
-    sessions = Sessions(Clock(), lambda principal: 0)
-    alice_tokens = [sessions.begin(ALICE) for _ in range(SESSIONS_PER_USER_MAX + 1)]
-    assert sessions.find(alice_tokens[0]) is None, "the least recently used session"
-    assert sessions.find(alice_tokens[1]) == ALICE
-    others = [sessions.begin(Principal("User", f"u{number}")) for number in range(SESSIONS_MAX - SESSIONS_PER_USER_MAX)]
-    assert sessions.find(alice_tokens[1]) == ALICE
-    sessions.begin(BOB)
-    assert sessions.find(alice_tokens[2]) is None
-    assert sessions.find(others[0]) is not None
+    sessions = LoginSessions(Clock(), lambda principal: 0)
+    alice_tokens = [sessions.create(ALICE) for _ in range(SESSIONS_PER_USER_MAX + 1)]
+    assert sessions.authenticate(alice_tokens[0]) is None, "the least recently used session"
+    assert sessions.authenticate(alice_tokens[1]) == ALICE
+    others = [
+        sessions.create(Principal("User", f"u{number}")) for number in range(SESSIONS_MAX - SESSIONS_PER_USER_MAX)
+    ]
+    assert sessions.authenticate(alice_tokens[1]) == ALICE
+    sessions.create(BOB)
+    assert sessions.authenticate(alice_tokens[2]) is None
+    assert sessions.authenticate(others[0]) is not None
 
 
 def test_session_token_is_found_among_other_cookies() -> None:
-    assert token_in("a=b; chronik_session=xyz; c=d") == "xyz"
-    assert token_in("a=b; xchronik_session=xyz") == ""
-    assert token_in("") == ""
+    assert session_token("a=b; chronik_session=xyz; c=d") == "xyz"
+    assert session_token("a=b; xchronik_session=xyz") == ""
+    assert session_token("") == ""
 
 
-def test_own_login_does_not_speed_up_guesses_for_other_account(node: GuardedNode) -> None:
-    browser, guesses, started = Browser(node.http), 0, time.monotonic()
+def test_own_login_does_not_speed_up_guesses_for_other_account(node: AuthorizingNode) -> None:
+    browser, guesses, started = ApiClient(node.http), 0, time.monotonic()
     while time.monotonic() - started < 2.0:
         assert browser.log_in("mallory", PASSWORD).status == 200
         assert browser.log_in("alice", f"guess {guesses}").status == 401

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from chronik.admin.users import first_user
-from chronik.client.cluster import Cluster
+from chronik.admin.users import create_first_user_command
+from chronik.client.cluster import ClusterClient
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.console.rest.application import RestApplication
-from chronik.console.rest.doing.searching import TAIL_MESSAGES_MAX
+from chronik.console.rest.operations.searching import TAIL_MESSAGES_MAX
 from chronik.console.rest.streams import STREAMS_MAX, STREAMS_PER_ACCOUNT_MAX
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser
-from tests.console.rest.conftest import PASSWORD, logged_in
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient
+from tests.console.rest.conftest import PASSWORD, log_in_as
 
 DEADLINE_SECONDS = 60.0
 
 
-def application_of(node: GuardedNode) -> RestApplication:
+def application_of(node: AuthorizingNode) -> RestApplication:
     assert node._node.http is not None
     assert node._node.http._side is not None
     assert node._node.http._side._application is not None
@@ -42,19 +42,19 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def topic(root: Browser) -> str:
+def topic(root: ApiClient) -> str:
     root.post("/topics", {"name": "streamed", "partitions": 1})
     return "streamed"
 
 
-def open_stream(browser: Browser, path: str) -> Any:
+def open_stream(browser: ApiClient, path: str) -> Any:
     """Open a stream and return its connection and response."""
-    connection, response = browser._begin("GET", path, None, {})
+    connection, response = browser.open_response("GET", path, None, {})
     assert response.status == 200
     return connection, response
 
 
-def test_tail_streams_messages_and_ends_on_disconnect(node: GuardedNode, root: Browser, topic: str) -> None:
+def test_tail_streams_messages_and_ends_on_disconnect(node: AuthorizingNode, root: ApiClient, topic: str) -> None:
     connection, response = open_stream(root, f"/topics/{topic}/tail")
     assert root.post(f"/topics/{topic}/messages", {"value": "x"}).status == 201
     assert response.readline() == b"event: message\n"
@@ -64,7 +64,7 @@ def test_tail_streams_messages_and_ends_on_disconnect(node: GuardedNode, root: B
 
 
 def test_streams_are_limited_per_account_and_in_total(
-    node: GuardedNode, root: Browser, mallory: Browser, topic: str
+    node: AuthorizingNode, root: ApiClient, mallory: ApiClient, topic: str
 ) -> None:
     streams = application_of(node).streams
     open_streams = [open_stream(root, f"/topics/{topic}/tail") for _ in range(STREAMS_PER_ACCOUNT_MAX)]
@@ -86,7 +86,7 @@ def test_streams_are_limited_per_account_and_in_total(
     assert root.first_event(f"/topics/{topic}/search?text=x").status == 200
 
 
-def test_search_respects_limits(root: Browser) -> None:
+def test_search_respects_limits(root: ApiClient) -> None:
     root.post("/topics", {"name": "searched", "partitions": 2})
     for number in range(12):
         assert root.post("/topics/searched/messages", {"key": f"k{number}", "value": f"needle {number}"}).status == 201
@@ -106,11 +106,11 @@ def test_search_respects_limits(root: Browser) -> None:
     assert search("text=needle&until=start")[1]["scanned"] == 0
 
 
-def test_tail_that_cannot_keep_up_reports_skipped_messages(node: GuardedNode, root: Browser, topic: str) -> None:
+def test_tail_that_cannot_keep_up_reports_skipped_messages(node: AuthorizingNode, root: ApiClient, topic: str) -> None:
     total = 3 * TAIL_MESSAGES_MAX
     records = [OutgoingRecord(b"%d" % number) for number in range(total)]
     connection, response = open_stream(root, f"/topics/{topic}/tail")
-    with node.all_allowed(), Cluster(node.bootstrap) as cluster:
+    with node.all_permitted(), ClusterClient(node.bootstrap) as cluster:
         Producer(cluster).send(topic, records)
     message_count, skipped = 0, 0
     while message_count + skipped < total:
@@ -124,25 +124,25 @@ def test_tail_that_cannot_keep_up_reports_skipped_messages(node: GuardedNode, ro
     connection.close()
 
 
-def test_streams_of_one_principal_share_events(node: GuardedNode, root: Browser) -> None:
+def test_streams_of_one_principal_share_events(node: AuthorizingNode, root: ApiClient) -> None:
     tabs = [open_stream(root, "/stream") for _ in range(3)]
     try:
         events = [[response.readline() for _ in range(2)] for _, response in tabs]
         assert events[0] == events[1] == events[2], "the event is produced once"
-        assert len(application_of(node).kept["tickers"]) == 1
+        assert len(application_of(node).shared_state["tickers"]) == 1
     finally:
         for connection, response in tabs:
             response.close()
             connection.close()
-    wait_until(lambda: not application_of(node).kept["tickers"])
+    wait_until(lambda: not application_of(node).shared_state["tickers"])
 
 
 def test_node_stops_with_open_streams(tmp_path: Path) -> None:
     configs: dict[str, Any] = {"super.users": "User:root"}
-    node = GuardedNode(tmp_path, "127.0.0.1:0", **configs)
+    node = AuthorizingNode(tmp_path, "127.0.0.1:0", **configs)
     try:
-        node.propose(first_user("root", PASSWORD))
-        root = logged_in(node, "root")
+        node.propose(create_first_user_command("root", PASSWORD))
+        root = log_in_as(node, "root")
         root.post("/topics", {"name": "t", "partitions": 1})
         open_streams = [open_stream(root, path) for path in ("/topics/t/tail", "/stream")]
         started = time.monotonic()
@@ -154,7 +154,7 @@ def test_node_stops_with_open_streams(tmp_path: Path) -> None:
         connection.close()
 
 
-def test_body_received_byte_by_byte_after_100_continue(node: GuardedNode, root: Browser) -> None:
+def test_body_received_byte_by_byte_after_100_continue(node: AuthorizingNode, root: ApiClient) -> None:
     body = b'{"username": "root", "password": "wrong"}'
     head = "POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}"
@@ -167,4 +167,4 @@ def test_body_received_byte_by_byte_after_100_continue(node: GuardedNode, root: 
         assert response.startswith(b"HTTP/1.1 401 ")
         peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert peer.recv(10_000).startswith(b"HTTP/1.1 200 "), "the next request starts after the body"
-    logged_in(node, "root")
+    log_in_as(node, "root")

@@ -7,32 +7,32 @@ from typing import Any
 
 import pytest
 
-from tests.api.guarded import GuardedNode
-from tests.console.rest.asking import Browser
+from tests.api.authorizing_node import AuthorizingNode
+from tests.console.rest.api_client import ApiClient
 
 TOKEN = "correct-horse"
 OPEN: dict[str, Any] = {"authorizer.class.name": ""}
 
 
 @pytest.fixture(scope="module")
-def open_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    node = GuardedNode(tmp_path_factory.mktemp("open"), "127.0.0.1:0", **OPEN)
+def open_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiClient]:
+    node = AuthorizingNode(tmp_path_factory.mktemp("open"), "127.0.0.1:0", **OPEN)
     try:
-        yield Browser(node.http)
+        yield ApiClient(node.http)
     finally:
         node.close()
 
 
 @pytest.fixture(scope="module")
 def closed_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    node = GuardedNode(tmp_path_factory.mktemp("closed"), "127.0.0.1:0", http_token=TOKEN, **OPEN)
+    node = AuthorizingNode(tmp_path_factory.mktemp("closed"), "127.0.0.1:0", http_token=TOKEN, **OPEN)
     try:
         yield node.http
     finally:
         node.close()
 
 
-def test_loopback_without_token_allows_everything(open_node: Browser) -> None:
+def test_loopback_without_token_allows_everything(open_node: ApiClient) -> None:
     session = open_node.get("/session").json
     assert session["principal"] == "User:ANONYMOUS"
     assert (session["login_required"], session["login_with"], session["authorizer"]) == (False, None, False)
@@ -45,7 +45,7 @@ def test_loopback_without_token_allows_everything(open_node: Browser) -> None:
 
 
 def test_http_token_authenticates(closed_node: str) -> None:
-    browser = Browser(closed_node)
+    browser = ApiClient(closed_node)
     assert browser.get("/session").json["login_with"] == "token"
     assert browser.get("/topics").status == 401
     assert browser.get("//status").status == 401

@@ -19,7 +19,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from tests import long
+from tests import run_size
 
 ROOT: Final = Path(__file__).parents[3]
 AXE: Final = ROOT / ".tools" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
@@ -30,7 +30,7 @@ WAIT_MS: Final = 60_000
 """Timeout of browser actions, long enough for busy machines."""
 DESKTOP: Final = {"width": 1280, "height": 860}
 PHONE: Final = {"width": 390, "height": 844}
-TALL: Final = {"overview": 1170, "overview-dark": 1170, "messages": 1120, "table": 1340}
+SCREENSHOT_HEIGHTS: Final = {"overview": 1170, "overview-dark": 1170, "messages": 1120, "table": 1340}
 """Heights of screenshots that show more: charts, a whole message, columns and rows."""
 SIZES: Final = {"": DESKTOP, "-phone": PHONE}
 THEMES: Final = {"": "light", "-dark": "dark"}
@@ -43,7 +43,7 @@ addEventListener("click", (event) => {
 """
 
 
-def chromium() -> str:
+def require_chromium() -> str:
     """Return the path of Chromium, or skip the test. The headless shell renders the same and uses less CPU."""
     path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None or not AXE.exists():
@@ -59,10 +59,10 @@ def public_key_pin(certificate: Path) -> str:
 
 
 @contextmanager
-def browser(pin: str | None = None) -> Iterator[Any]:
+def start_browser(pin: str | None = None) -> Iterator[Any]:
     """Start a browser that trusts one pinned certificate, since Chromium only uses the CAs of the machine."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = chromium()
+    path = require_chromium()
     pins = [] if pin is None else [f"--ignore-certificate-errors-spki-list={pin}"]
     with playwright.sync_playwright() as running:
         started = running.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu", *pins])
@@ -72,7 +72,7 @@ def browser(pin: str | None = None) -> Iterator[Any]:
             started.close()
 
 
-class Console:
+class ConsoleTab:
     """A browser tab with the console. `errors` are script and console errors, `pressed` the clicked actions."""
 
     def __init__(self, started: Any, address: str, pressed: set[str] | None = None) -> None:
@@ -169,7 +169,7 @@ class Console:
         found: list[str] = []
         for (suffix, size), (theme, scheme) in product(SIZES.items(), THEMES.items()):
             takes_screenshot = TAKES_SCREENSHOTS and suffix + theme in screenshots
-            if not (takes_screenshot or long.LONG or suffix + theme in DEFAULT_VARIANTS):
+            if not (takes_screenshot or run_size.IS_LONG_RUN or suffix + theme in DEFAULT_VARIANTS):
                 continue
             self.page.set_viewport_size(size)
             self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
@@ -196,6 +196,6 @@ class Console:
     def _screenshot(self, name: str) -> None:
         SCREENSHOTS_DIR.mkdir(parents=True, exist_ok=True)
         self.page.evaluate("document.querySelectorAll('.toast').forEach(each => each.remove())")
-        if name in TALL:
-            self.page.set_viewport_size({**DESKTOP, "height": TALL[name]})
+        if name in SCREENSHOT_HEIGHTS:
+            self.page.set_viewport_size({**DESKTOP, "height": SCREENSHOT_HEIGHTS[name]})
         self.page.screenshot(path=SCREENSHOTS_DIR / f"{name}.png", animations="disabled")

@@ -22,7 +22,7 @@ ACTION_KEY = re.compile(r"action: ")
 ACTION_NAME = re.compile(r'"([a-z][a-z-]*\??)"')
 
 
-class Button(NamedTuple):
+class ConsoleButton(NamedTuple):
     file: Path
     code: str
     """The source code of the action name."""
@@ -41,29 +41,30 @@ class Button(NamedTuple):
         return bool(self.names) or "action" in self.code
 
 
-def buttons() -> Iterator[Button]:
+def find_buttons() -> Iterator[ConsoleButton]:
     for file in sorted(STATIC.rglob("*.js")):
         text = file.read_text(encoding="utf-8")
         if file != BUTTON_MODULE:
             yield from (
-                Button(file, name_after(text, call.end()), is_dialog=False) for call in BUTTON_CALL.finditer(text)
+                ConsoleButton(file, extract_name(text, call.end()), is_dialog=False)
+                for call in BUTTON_CALL.finditer(text)
             )
         for call in DIALOG_CALL.finditer(text):
             key = ACTION_KEY.match(text, call.end())
-            yield Button(file, name_after(text, key.end()) if key else "", is_dialog=True)
+            yield ConsoleButton(file, extract_name(text, key.end()) if key else "", is_dialog=True)
         for key in ACTION_KEY.finditer(text):
-            yield Button(file, name_after(text, key.end()), is_dialog=True)
+            yield ConsoleButton(file, extract_name(text, key.end()), is_dialog=True)
 
 
-def name_after(text: str, start: int) -> str:
+def extract_name(text: str, start: int) -> str:
     """Return the expression up to the next comma or line end; action names contain no commas."""
     return re.split(r",|\n", text[start:], maxsplit=1)[0]
 
 
-def actions() -> set[str]:
-    return {name for button in buttons() for name in button.names}
+def action_names() -> set[str]:
+    return {name for button in find_buttons() for name in button.names}
 
 
-def palette() -> list[str]:
+def palette_actions() -> list[str]:
     """Return the actions in the command palette."""
     return re.findall(r'\["plus", "([^"]+)"', (STATIC / "ui" / "palette.js").read_text(encoding="utf-8"))

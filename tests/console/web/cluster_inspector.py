@@ -9,12 +9,12 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from chronik.client.access.settings import parse_security
 from chronik.client.admin import list_topics
-from chronik.client.cluster import listed_brokers
-from chronik.client.cluster_views import view_partitions
-from chronik.client.configs import BROKER_RESOURCE, TOPIC_RESOURCE, Resource, describe_configs
-from chronik.client.connection import Connection
-from chronik.client.errors import LoginRefused
-from chronik.client.groups import committed_offsets, list_groups
+from chronik.client.cluster import list_broker_ids
+from chronik.client.cluster_view import describe_partitions
+from chronik.client.configs import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigTarget, describe_configs
+from chronik.client.connection import BrokerConnection
+from chronik.client.errors import LoginFailed
+from chronik.client.groups import list_committed_offsets, list_groups
 from chronik.client.nodes import describe_nodes
 from chronik.client.partitions import list_reassignments
 from chronik.client.security.acls import AclBinding, AclFilter, list_acls
@@ -63,7 +63,7 @@ class ClusterInspector:
     def config(self, key: str, *, topic: str | None = None, node: int | None = None) -> str | None:
         """Return the config of a topic, of a node, or the cluster-wide config if neither is given."""
         named = "" if node is None else str(node)
-        resource = Resource(BROKER_RESOURCE, named) if topic is None else Resource(TOPIC_RESOURCE, topic)
+        resource = ConfigTarget(BROKER_RESOURCE, named) if topic is None else ConfigTarget(TOPIC_RESOURCE, topic)
         (found,) = describe_configs(self._client, [resource], [key]).values()
         return found[0].value if found else None
 
@@ -93,7 +93,7 @@ class ClusterInspector:
 
     def committed(self, group: str) -> dict[int, int]:
         """Return the committed offsets by partition of a group that reads a single topic."""
-        found = committed_offsets(self._client, group)
+        found = list_committed_offsets(self._client, group)
         return {partition.partition: each.offset for partition, each in sorted(found.items())}
 
     def groups(self) -> set[str]:
@@ -116,7 +116,9 @@ class ClusterInspector:
         return None if node is None else node.status
 
     def leader_count(self, node_id: int) -> int:
-        return sum(each.leader == node_id and not each.lives_in_metadata for each in view_partitions(self._client))
+        return sum(
+            each.leader == node_id and not each.is_system_partition for each in describe_partitions(self._client)
+        )
 
     # Security
 
@@ -133,9 +135,9 @@ class ClusterInspector:
         settings = self.cluster.settings() | {"sasl.username": user, "sasl.password": password}
         security = parse_security(settings)
         try:
-            with Connection(
+            with BrokerConnection(
                 self.cluster[1].kafka, client_id="test", timeout_s=REQUEST_SECONDS_MAX, security=security
             ) as connection:
-                return bool(listed_brokers(connection))
-        except LoginRefused:
+                return bool(list_broker_ids(connection))
+        except LoginFailed:
             return False

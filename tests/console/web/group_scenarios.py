@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from confluent_kafka import KafkaException
 
-from tests.console.web.browser import Console
+from tests.console.web.browser import ConsoleTab
 from tests.console.web.cluster_inspector import ClusterInspector
 from tests.console.web.secured_cluster import PIPELINE, SecuredCluster
 
@@ -18,7 +18,7 @@ ROWS_OF_ORDERS = (
 )
 
 
-def groups(console: Console, inspector: ClusterInspector) -> None:
+def groups(console: ConsoleTab, inspector: ClusterInspector) -> None:
     page = console.page
     console.open("/groups")
     console.check_page("groups")
@@ -57,7 +57,7 @@ def groups(console: Console, inspector: ClusterInspector) -> None:
     assert GROUP not in inspector.groups()
 
 
-def transactions(console: Console, inspector: ClusterInspector) -> None:
+def transactions(console: ConsoleTab, inspector: ClusterInspector) -> None:
     producer = inspector.cluster.open_transaction()
     console.open("/transactions")
     console.page.get_by_role("link", name="payments").wait_for()
@@ -71,7 +71,7 @@ def transactions(console: Console, inspector: ClusterInspector) -> None:
         producer.commit_transaction(60)
 
 
-def tables(console: Console, cluster: SecuredCluster) -> None:
+def tables(console: ConsoleTab, cluster: SecuredCluster) -> None:
     page = console.page
     cluster.report_progress("orders", "payments")
     console.open("/tables")

@@ -8,20 +8,20 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.throttle import RATES, REPLICAS
-from tests.console.web.browser import Console
+from chronik.client.throttle import THROTTLED_RATE_KEYS, THROTTLED_REPLICAS_KEYS
+from tests.console.web.browser import ConsoleTab
 from tests.console.web.cluster_inspector import ClusterInspector
 
 LARGE: Final = "large"
 """A topic whose single partition takes several fetches to copy: leaders send 3 MiB per response."""
 RECORDS, RECORD_BYTES = 6, 900_000
 NEW: Final = 4
-THROTTLE_RATE: Final = RATES[0]
-THROTTLED_REPLICAS: Final = REPLICAS[0]
+THROTTLE_RATE: Final = THROTTLED_RATE_KEYS[0]
+THROTTLED_REPLICAS: Final = THROTTLED_REPLICAS_KEYS[0]
 """The replication throttle needs a rate and the throttled replicas."""
 
 
-def nodes(console: Console, inspector: ClusterInspector) -> None:
+def nodes(console: ConsoleTab, inspector: ClusterInspector) -> None:
     console.open("/nodes")
     console.check_page("nodes")
     console.open("/nodes?tab=configs")
@@ -46,7 +46,7 @@ def nodes(console: Console, inspector: ClusterInspector) -> None:
         console.press("cancel")
 
 
-def _is_ok_to_stop(console: Console) -> bool:
+def _is_ok_to_stop(console: ConsoleTab) -> bool:
     with console.page.expect_response("**/ok-to-stop") as response:
         console.press("may-it-stop")
     ok = bool(response.value.json()["ok"])
@@ -54,7 +54,7 @@ def _is_ok_to_stop(console: Console) -> bool:
     return ok
 
 
-def fourth_node(console: Console, inspector: ClusterInspector) -> None:
+def fourth_node(console: ConsoleTab, inspector: ClusterInspector) -> None:
     """Add a node, promote it, cancel and repeat a reassignment to it, and remove it."""
     _create_large_topic(inspector)
     _add(console, inspector)
@@ -84,7 +84,7 @@ def _create_large_topic(inspector: ClusterInspector) -> None:
         assert producer.flush(60) == 0
 
 
-def _add(console: Console, inspector: ClusterInspector) -> None:
+def _add(console: ConsoleTab, inspector: ClusterInspector) -> None:
     fourth = inspector.cluster.add_node(NEW)
     raft = inspector.cluster.raft_address(NEW)
     console.open("/nodes")
@@ -103,7 +103,7 @@ def _add(console: Console, inspector: ClusterInspector) -> None:
     console.page.get_by_role("heading", name=f"Node {NEW}").wait_for()
 
 
-def _throttle_replication(console: Console, inspector: ClusterInspector) -> None:
+def _throttle_replication(console: ConsoleTab, inspector: ClusterInspector) -> None:
     """Set the throttle rate for all nodes and the throttled replicas of the topic."""
     console.open("/nodes?tab=configs")
     console.press("set-config?")
@@ -117,7 +117,7 @@ def _throttle_replication(console: Console, inspector: ClusterInspector) -> None
     inspector.wait_for(THROTTLED_REPLICAS, lambda: inspector.config(THROTTLED_REPLICAS, topic=LARGE), "*")
 
 
-def _reassign(console: Console, before: list[int], to: int) -> None:
+def _reassign(console: ConsoleTab, before: list[int], to: int) -> None:
     """Replace the last replica of the partition by another node."""
     console.open(f"/topics/{LARGE}")
     console.press("move-partition?")
@@ -125,7 +125,7 @@ def _reassign(console: Console, before: list[int], to: int) -> None:
     console.submit_with_plan("move-partition", f"to nodes {before[0]}, {before[1]}, {to}")
 
 
-def _cancel_reassignment(console: Console, inspector: ClusterInspector, before: list[int]) -> None:
+def _cancel_reassignment(console: ConsoleTab, inspector: ClusterInspector, before: list[int]) -> None:
     console.open("/nodes?tab=moving")
     row = console.page.locator("tr", has_text=LARGE)
     row.get_by_text(str(NEW), exact=True).wait_for()
@@ -137,7 +137,7 @@ def _cancel_reassignment(console: Console, inspector: ClusterInspector, before: 
     assert inspector.partitions(LARGE) == [before]
 
 
-def _close_dialog_during_reassignment(console: Console) -> None:
+def _close_dialog_during_reassignment(console: ConsoleTab) -> None:
     """Simulate a slow removal: the response says that it is not done yet."""
 
     def respond(route: Any) -> None:
@@ -157,7 +157,7 @@ def _close_dialog_during_reassignment(console: Console) -> None:
     console.page.unroute("**/remove")
 
 
-def _remove(console: Console, inspector: ClusterInspector) -> None:
+def _remove(console: ConsoleTab, inspector: ClusterInspector) -> None:
     console.open(f"/nodes/{NEW}")
     console.press("demote-node?")
     console.confirm("demote-node", plan=f"node {NEW}")

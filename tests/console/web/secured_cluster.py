@@ -12,55 +12,63 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from chronik.client.access.settings import Access, parse_security
+from chronik.client.access.settings import BootstrapAccess, parse_security
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster as Client
-from chronik.client.cluster import listed_brokers
-from chronik.client.connection import Connection
+from chronik.client.cluster import ClusterClient as Client
+from chronik.client.cluster import list_broker_ids
+from chronik.client.connection import BrokerConnection
 from chronik.client.producer import Producer as OurProducer
 from chronik.client.security.acls import AclBinding, add_acls
 from chronik.client.security.users import set_password
 from chronik.config import Address
 from chronik.metadata.names import PIPELINES_TOPIC
-from chronik.pipeline.journal.answering import SampleAnswerer
-from chronik.pipeline.journal.journal import Place, Progress, Schema, progress_record, schema_record
-from chronik.pipeline.journal.reporting import Column
-from chronik.protocol.permissions import Operation, ResourceType
-from chronik.security.acls import PatternType, Permission
+from chronik.pipeline.journal.pipeline_journal import (
+    PipelineTopicKey,
+    TableSchema,
+    TopicProgress,
+    encode_progress,
+    encode_schema,
+)
+from chronik.pipeline.journal.reports import ColumnInfo
+from chronik.pipeline.journal.sample_responder import SampleResponder
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.security.acls import AclPermission, PatternType
 from chronik.security.sasl.outcomes import SCRAM_SHA_256
-from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN
+from chronik.security.sasl.scram_keys import ITERATIONS_MIN, MECHANISMS_BY_NAME
 from chronik.testing import Cluster
 from chronik.testing.broker import HOST
-from chronik.testing.broker_process import FIRST_USER
-from chronik.testing.cluster import ASK_SECONDS_MAX, ClusterNode
+from chronik.testing.broker_process import FIRST_USER_KEY
+from chronik.testing.cluster import REQUEST_SECONDS_MAX, ClusterNode
 
 ADMIN: Final = "admin"
 ADA: Final = "ada"
 """A user who may only read topic orders."""
 PIPELINE: Final = "shop"
 COLUMNS: Final = (
-    Column("_partition", "int"),
-    Column("_offset", "bigint"),
-    Column("customer", "string"),
-    Column("euros", "double"),
-    Column("items", "array<struct<sku: string, count: bigint>>"),
+    ColumnInfo("_partition", "int"),
+    ColumnInfo("_offset", "bigint"),
+    ColumnInfo("customer", "string"),
+    ColumnInfo("euros", "double"),
+    ColumnInfo("items", "array<struct<sku: string, count: bigint>>"),
 )
 TLS_NODE: Final = 2
 """The node whose console uses TLS; the others serve it on loopback without TLS."""
 
 
 class SecuredNode(ClusterNode):
-    def __init__(self, folder: Path, kafka: Address, http: Address, access: Access, **config: Any) -> None:
+    def __init__(self, folder: Path, kafka: Address, http: Address, access: BootstrapAccess, **config: Any) -> None:
         super().__init__(folder, kafka, http, **config)
         self.access = access
 
     def name_first_user(self, name: str, password: str) -> None:
-        self._config[FIRST_USER] = [name, password]
+        self._config[FIRST_USER_KEY] = [name, password]
 
     def listed_brokers(self) -> list[int]:
         security = self.access.security
-        with Connection(self.kafka, client_id="test", timeout_s=ASK_SECONDS_MAX, security=security) as connection:
-            return listed_brokers(connection)
+        with BrokerConnection(
+            self.kafka, client_id="test", timeout_s=REQUEST_SECONDS_MAX, security=security
+        ) as connection:
+            return list_broker_ids(connection)
 
 
 class SecuredCluster(Cluster):
@@ -70,7 +78,7 @@ class SecuredCluster(Cluster):
         self.keystore = self._certificate(folder)
         broker = {
             "listener.security.protocol.map": "PLAINTEXT:SASL_SSL",
-            "sasl.enabled.mechanisms": ",".join(BY_NAME),
+            "sasl.enabled.mechanisms": ",".join(MECHANISMS_BY_NAME),
             "authorizer.class.name": "standard",
             "super.users": f"User:{ADMIN}",
             "ssl.keystore.type": "PEM",
@@ -80,13 +88,13 @@ class SecuredCluster(Cluster):
         super().__init__(3, folder, **(config | more))
 
     def _certificate(self, folder: Path) -> Path:
-        from chronik.tls.issuing import Authority
+        from chronik.tls.certificate_authority import CertificateAuthority
 
-        authority = Authority("chronik-testing")
+        authority = CertificateAuthority("chronik-testing")
         keystore = folder / "broker.pem"
         keystore.touch(0o600)
-        keystore.write_bytes(authority.issue("CN=broker", [HOST, "localhost"]).both)
-        self.ca_file.write_bytes(authority.certificate)
+        keystore.write_bytes(authority.issue("CN=broker", [HOST, "localhost"]).keystore_pem)
+        self.ca_file.write_bytes(authority.certificate_pem)
         return keystore
 
     def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
@@ -106,10 +114,10 @@ class SecuredCluster(Cluster):
             "ssl.ca.location": str(self.ca_file),
         }
 
-    def access(self, user: str = ADMIN) -> Access:
-        return Access(self.bootstrap, parse_security(self.settings(user)))
+    def access(self, user: str = ADMIN) -> BootstrapAccess:
+        return BootstrapAccess(self.bootstrap, parse_security(self.settings(user)))
 
-    def console(self, node_id: int) -> str:
+    def console_url(self, node_id: int) -> str:
         """Return the URL of a node's console."""
         return f"{'https' if node_id == TLS_NODE else 'http'}://{self[node_id].http}"
 
@@ -121,15 +129,17 @@ class SecuredCluster(Cluster):
     def client(self) -> Client:
         return Client(self.access())
 
-    def fill(self) -> None:
+    def create_test_data(self) -> None:
         """Create topics, messages, a group with lag, a pipeline's progress, a user and an ACL."""
         with self.client() as client:
             topics = [NewTopic("orders", 3), NewTopic("payments", 3), NewTopic("clicks.web", 6)]
             create_topics(client, [*topics, NewTopic(PIPELINES_TOPIC, 1, configs={"cleanup.policy": "compact"})])
-            set_password(client, ADA, self.passwords[ADA], list(BY_NAME), ITERATIONS_MIN)
+            set_password(client, ADA, self.passwords[ADA], list(MECHANISMS_BY_NAME), ITERATIONS_MIN)
             binding = (PatternType.LITERAL, f"User:{ADA}", "*")
-            add_acls(client, [AclBinding(ResourceType.TOPIC, "orders", *binding, Operation.READ, Permission.ALLOW)])
-            records = [schema_record(Place(PIPELINE, "orders"), Schema(COLUMNS))]
+            add_acls(
+                client, [AclBinding(AclResourceType.TOPIC, "orders", *binding, AclOperation.READ, AclPermission.ALLOW)]
+            )
+            records = [encode_schema(PipelineTopicKey(PIPELINE, "orders"), TableSchema(COLUMNS))]
             OurProducer(client).send(PIPELINES_TOPIC, records)
         self.report_progress("orders", "payments")
         self.produce("orders", 600)
@@ -139,14 +149,16 @@ class SecuredCluster(Cluster):
     def report_progress(self, *topics: str, state: str | None = None) -> None:
         """Report the progress of topics, as a driver does every ten seconds."""
         with self.client() as client:
-            records = [progress_record(Place(PIPELINE, topic), build_progress(topic, state)) for topic in topics]
+            records = [
+                encode_progress(PipelineTopicKey(PIPELINE, topic), build_progress(topic, state)) for topic in topics
+            ]
             OurProducer(client).send(PIPELINES_TOPIC, records)
 
     @contextmanager
     def driver(self) -> Iterator[list[bytes]]:
         """Answer requests for sample rows with the responses that are appended to the list."""
         responses: list[bytes] = []
-        answerer = SampleAnswerer(self.access(), PIPELINE, lambda topic, rows: responses.pop(0))
+        answerer = SampleResponder(self.access(), PIPELINE, lambda topic, rows: responses.pop(0))
         try:
             yield responses
         finally:
@@ -183,9 +195,9 @@ class SecuredCluster(Cluster):
         return producer
 
 
-def build_progress(topic: str, state: str | None = None) -> Progress:
+def build_progress(topic: str, state: str | None = None) -> TopicProgress:
     now = int(time.time() * 1000)
-    return Progress(
+    return TopicProgress(
         state=state or ("running" if topic == "orders" else "failing"),
         table=f"tables/{topic}",
         next_offsets={0: 180, 1: 200, 2: 160},

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from chronik.client.security.acls import AclBinding, AclFilter, add_acls, remove_acls
-from chronik.protocol.permissions import Operation, ResourceType
-from chronik.security.acls import PatternType, Permission
-from tests.console.web.browser import Console
+from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.security.acls import AclPermission, PatternType
+from tests.console.web.browser import ConsoleTab
 from tests.console.web.cluster_inspector import ClusterInspector
 
 EVE = "User:eve"
@@ -14,7 +14,7 @@ PAGE = 100
 """ACLs on one page."""
 
 
-def users(console: Console, inspector: ClusterInspector) -> None:
+def users(console: ConsoleTab, inspector: ClusterInspector) -> None:
     row = console.page.locator("tr[data-key=eve]")
     console.open("/security")
     console.check_page("users")
@@ -36,7 +36,7 @@ def users(console: Console, inspector: ClusterInspector) -> None:
     inspector.wait_for("mechanisms", lambda: inspector.mechanisms("eve"), [])
 
 
-def acls(console: Console, inspector: ClusterInspector) -> None:
+def acls(console: ConsoleTab, inspector: ClusterInspector) -> None:
     row = console.page.locator("tr", has_text=EVE)
     console.open("/security?tab=acls")
     console.press("give-right?")
@@ -45,7 +45,7 @@ def acls(console: Console, inspector: ClusterInspector) -> None:
     row.wait_for()
     console.check_page("rights", "")
     expected = AclBinding(
-        ResourceType.TOPIC, "orders", PatternType.PREFIXED, EVE, "*", Operation.WRITE, Permission.ALLOW
+        AclResourceType.TOPIC, "orders", PatternType.PREFIXED, EVE, "*", AclOperation.WRITE, AclPermission.ALLOW
     )
     inspector.wait_for("ACLs", lambda: inspector.acls(EVE), [expected])
     row.locator('[data-action="take-right?"]').click()
@@ -55,11 +55,11 @@ def acls(console: Console, inspector: ClusterInspector) -> None:
     _paginate_acls(console, inspector)
 
 
-def _paginate_acls(console: Console, inspector: ClusterInspector) -> None:
+def _paginate_acls(console: ConsoleTab, inspector: ClusterInspector) -> None:
     rows = console.page.locator("tr", has_text=MANY)
-    binding = (PatternType.LITERAL, MANY, "*", Operation.READ, Permission.ALLOW)
+    binding = (PatternType.LITERAL, MANY, "*", AclOperation.READ, AclPermission.ALLOW)
     with inspector.cluster.client() as client:
-        add_acls(client, [AclBinding(ResourceType.TOPIC, f"t{n:03}", *binding) for n in range(PAGE + 1)])
+        add_acls(client, [AclBinding(AclResourceType.TOPIC, f"t{n:03}", *binding) for n in range(PAGE + 1)])
         console.open(f"/security?tab=acls&search={MANY}")
         rows.nth(PAGE - 1).wait_for()
         console.press("page-next")
@@ -70,7 +70,7 @@ def _paginate_acls(console: Console, inspector: ClusterInspector) -> None:
         remove_acls(client, [AclFilter(principal=MANY)])
 
 
-def quotas(console: Console, inspector: ClusterInspector) -> None:
+def quotas(console: ConsoleTab, inspector: ClusterInspector) -> None:
     console.open("/security?tab=quotas")
     console.press("set-quota?")
     console.fill(name="eve", producer_byte_rate="1048576")

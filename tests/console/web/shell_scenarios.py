@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tests.console.web.browser import DESKTOP, PHONE, TAKES_SCREENSHOTS, Console
-from tests.console.web.buttons import palette
+from tests.console.web.browser import DESKTOP, PHONE, TAKES_SCREENSHOTS, ConsoleTab
+from tests.console.web.buttons import palette_actions
 from tests.console.web.secured_cluster import ADMIN, SecuredCluster
 
 SECONDS_OF_TRAFFIC = 40 if TAKES_SCREENSHOTS else 0
 """Seconds of traffic, so that the charts in screenshots are not empty."""
 
 
-def log_in(console: Console, cluster: SecuredCluster) -> None:
+def log_in(console: ConsoleTab, cluster: SecuredCluster) -> None:
     console.log_in(ADMIN, "wrong")
     console.expect_text("the user name or the password is wrong")
     console.check_page("login")
@@ -18,7 +18,7 @@ def log_in(console: Console, cluster: SecuredCluster) -> None:
     console.expect_text("3 of 3 agree")
 
 
-def overview(console: Console, cluster: SecuredCluster) -> None:
+def overview(console: ConsoleTab, cluster: SecuredCluster) -> None:
     page = console.page
     for second in range(SECONDS_OF_TRAFFIC):
         cluster.produce("orders", 30 + 20 * (second % 7), 1000 * second)
@@ -36,7 +36,7 @@ def overview(console: Console, cluster: SecuredCluster) -> None:
     page.get_by_role("table", name="Throughput").wait_for(state="detached")
 
 
-def palette_navigation(console: Console) -> None:
+def palette_navigation(console: ConsoleTab) -> None:
     page = console.page
     console.open("/overview")
     page.keyboard.press("Control+k")
@@ -48,7 +48,7 @@ def palette_navigation(console: Console) -> None:
     page.keyboard.press("g")
     page.keyboard.press("n")
     page.get_by_role("heading", name="Nodes").wait_for()
-    for action in palette():
+    for action in palette_actions():
         console.press("jump?")
         page.keyboard.type(action)
         page.get_by_role("option", name=action).click()
@@ -57,7 +57,7 @@ def palette_navigation(console: Console) -> None:
         page.wait_for_url(lambda url: "do=" not in url)
 
 
-def shortcuts_and_themes(console: Console) -> None:
+def shortcuts_and_themes(console: ConsoleTab) -> None:
     page = console.page
     console.press("keys?")
     console.dialog().get_by_text("search on this page").wait_for()

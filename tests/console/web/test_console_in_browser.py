@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.console.web import group_scenarios, node_scenarios, security_scenarios, shell_scenarios, topic_scenarios
-from tests.console.web.browser import WAIT_MS, Console, browser, chromium, public_key_pin
-from tests.console.web.buttons import actions
+from tests.console.web.browser import WAIT_MS, ConsoleTab, public_key_pin, require_chromium, start_browser
+from tests.console.web.buttons import action_names
 from tests.console.web.cluster_inspector import ClusterInspector
 from tests.console.web.secured_cluster import ADA, ADMIN, PIPELINE, TLS_NODE, SecuredCluster
 
@@ -21,16 +21,16 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    chromium()
+    require_chromium()
     secured = SecuredCluster(tmp_path_factory.mktemp("cluster"))
     with secured:
-        secured.fill()
+        secured.create_test_data()
         yield secured
 
 
 @pytest.fixture(scope="module")
 def started(cluster: SecuredCluster) -> Iterator[Any]:
-    with browser(public_key_pin(cluster.keystore)) as running:
+    with start_browser(public_key_pin(cluster.keystore)) as running:
         yield running
 
 
@@ -47,70 +47,70 @@ def inspector(cluster: SecuredCluster) -> Iterator[ClusterInspector]:
 
 
 @pytest.fixture(scope="module")
-def tab(started: Any, cluster: SecuredCluster, pressed: set[str]) -> Iterator[Console]:
-    opened = Console(started, cluster.console(1), pressed)
+def tab(started: Any, cluster: SecuredCluster, pressed: set[str]) -> Iterator[ConsoleTab]:
+    opened = ConsoleTab(started, cluster.console_url(1), pressed)
     shell_scenarios.log_in(opened, cluster)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def console(tab: Console) -> Iterator[Console]:
+def console(tab: ConsoleTab) -> Iterator[ConsoleTab]:
     """A tab in which a super user is logged in."""
     yield tab
     assert not tab.errors
 
 
 @pytest.fixture
-def new_tab(started: Any, cluster: SecuredCluster, pressed: set[str]) -> Iterator[Console]:
+def new_tab(started: Any, cluster: SecuredCluster, pressed: set[str]) -> Iterator[ConsoleTab]:
     """A tab without a login, on the node whose console uses TLS."""
-    opened = Console(started, cluster.console(TLS_NODE), pressed)
+    opened = ConsoleTab(started, cluster.console_url(TLS_NODE), pressed)
     yield opened
     opened.close()
     assert not opened.errors
 
 
-def test_overview_palette_shortcuts_and_themes(console: Console, cluster: SecuredCluster) -> None:
+def test_overview_palette_shortcuts_and_themes(console: ConsoleTab, cluster: SecuredCluster) -> None:
     shell_scenarios.overview(console, cluster)
     shell_scenarios.palette_navigation(console)
     shell_scenarios.shortcuts_and_themes(console)
 
 
-def test_topics_are_created_altered_and_deleted(console: Console, inspector: ClusterInspector) -> None:
+def test_topics_are_created_altered_and_deleted(console: ConsoleTab, inspector: ClusterInspector) -> None:
     topic_scenarios.topics(console, inspector)
 
 
-def test_messages_are_produced_browsed_searched_and_tailed(console: Console, inspector: ClusterInspector) -> None:
+def test_messages_are_produced_browsed_searched_and_tailed(console: ConsoleTab, inspector: ClusterInspector) -> None:
     topic_scenarios.messages(console, inspector)
 
 
-def test_group_offsets_are_reset_and_deleted(console: Console, inspector: ClusterInspector) -> None:
+def test_group_offsets_are_reset_and_deleted(console: ConsoleTab, inspector: ClusterInspector) -> None:
     group_scenarios.groups(console, inspector)
 
 
-def test_open_transaction_is_aborted(console: Console, inspector: ClusterInspector) -> None:
+def test_open_transaction_is_aborted(console: ConsoleTab, inspector: ClusterInspector) -> None:
     group_scenarios.transactions(console, inspector)
 
 
-def test_pipeline_tables_show_progress_and_rows(console: Console, cluster: SecuredCluster) -> None:
+def test_pipeline_tables_show_progress_and_rows(console: ConsoleTab, cluster: SecuredCluster) -> None:
     group_scenarios.tables(console, cluster)
 
 
-def test_users_acls_and_quotas_are_managed(console: Console, inspector: ClusterInspector) -> None:
+def test_users_acls_and_quotas_are_managed(console: ConsoleTab, inspector: ClusterInspector) -> None:
     security_scenarios.users(console, inspector)
     security_scenarios.acls(console, inspector)
     security_scenarios.quotas(console, inspector)
 
 
-def test_node_is_drained_and_undrained(console: Console, inspector: ClusterInspector) -> None:
+def test_node_is_drained_and_undrained(console: ConsoleTab, inspector: ClusterInspector) -> None:
     node_scenarios.nodes(console, inspector)
 
 
-def test_node_is_added_promoted_and_removed(console: Console, inspector: ClusterInspector) -> None:
+def test_node_is_added_promoted_and_removed(console: ConsoleTab, inspector: ClusterInspector) -> None:
     node_scenarios.fourth_node(console, inspector)
 
 
-def test_console_works_over_tls(new_tab: Console, cluster: SecuredCluster, inspector: ClusterInspector) -> None:
+def test_console_works_over_tls(new_tab: ConsoleTab, cluster: SecuredCluster, inspector: ClusterInspector) -> None:
     new_tab.log_in(ADMIN, cluster.passwords[ADMIN])
     new_tab.expect_text("3 of 3 agree")
     new_tab.page.locator(".pulse", has_text="Live").wait_for()
@@ -130,7 +130,7 @@ def test_console_works_over_tls(new_tab: Console, cluster: SecuredCluster, inspe
     new_tab.page.locator("tr.message").first.wait_for()
 
 
-def test_restricted_user_sees_only_authorized_data(new_tab: Console, cluster: SecuredCluster) -> None:
+def test_restricted_user_sees_only_authorized_data(new_tab: ConsoleTab, cluster: SecuredCluster) -> None:
     page = new_tab.page
     new_tab.log_in(ADA, cluster.passwords[ADA])
     page.get_by_role("heading", name="Overview").wait_for()
@@ -158,7 +158,7 @@ def test_restricted_user_sees_only_authorized_data(new_tab: Console, cluster: Se
     page.get_by_label("Password").wait_for()
 
 
-def test_unreachable_node_is_shown_and_recovers(console: Console, cluster: SecuredCluster) -> None:
+def test_unreachable_node_is_shown_and_recovers(console: ConsoleTab, cluster: SecuredCluster) -> None:
     page = console.page
     console.open("/overview")
     console.expect_text("3 of 3 agree")
@@ -193,6 +193,6 @@ def test_every_button_was_pressed(request: pytest.FixtureRequest, pressed: set[s
     run = {item.name for item in request.session.items if item.path == request.path}
     if not {name for name in globals() if name.startswith("test_")} <= run:
         pytest.skip("not all of this file was run")
-    named = actions()
+    named = action_names()
     assert named - pressed == set(), "buttons that no test pressed"
     assert pressed - named == set(), "actions that the scripts do not name"

@@ -13,13 +13,13 @@ from chronik.client.admin import NewTopic, create_topics
 from chronik.config import Address
 from chronik.testing.plugin import BrokerFactory
 from chronik.testing.ports import HOST, ReservedPorts
-from tests import long
-from tests.console.web.browser import Console, browser
+from tests import run_size
+from tests.console.web.browser import ConsoleTab, start_browser
 
-SECONDS_MAX = 1.0 if long.LONG else 10.0
+SECONDS_MAX = 1.0 if run_size.IS_LONG_RUN else 10.0
 """The limit in short runs is ten times higher, for busy machines."""
 BYTES_MAX = 1_000_000
-TOPICS, MESSAGES = long.count(300, 10_000), long.count(5_000, 1_000_000)
+TOPICS, MESSAGES = run_size.sized(300, 10_000), run_size.sized(5_000, 1_000_000)
 TABS = 10
 TOKEN = "correct-horse"
 
@@ -40,8 +40,8 @@ def test_pages_load_quickly_with_many_topics_and_messages(
             create_topics(client, [NewTopic(f"topic-{n:05}", 1) for n in range(first, min(first + 1000, TOPICS))])
         create_topics(client, [NewTopic("many", 1)])
     _produce(broker.bootstrap)
-    with browser() as started:
-        tab = Console(started, str(http))
+    with start_browser() as started:
+        tab = ConsoleTab(started, str(http))
         sizes: list[int] = []
         tab.page.on("response", lambda response: sizes.append(_size(response)))
         tab.page.goto(tab.address)
@@ -83,14 +83,14 @@ def _size(response: Any) -> int:
     return int(response.headers.get("content-length", 0)) if "/api/v1/" in response.url else 0
 
 
-def _time(tab: Console, path: str, selector: str) -> float:
+def _time(tab: ConsoleTab, path: str, selector: str) -> float:
     started_at = time.monotonic()
     tab.page.goto(f"{tab.address}/#{path}")
     tab.page.locator(f"main {selector}").first.wait_for()
     return round(time.monotonic() - started_at, 2)
 
 
-def _open_ten_tabs(tab: Console) -> None:
+def _open_ten_tabs(tab: ConsoleTab) -> None:
     """Open ten tabs: browsers limit connections per host to six, so the tabs must share one stream."""
     tabs = [tab.page.context.new_page() for _ in range(TABS - 1)]
     for page in tabs:

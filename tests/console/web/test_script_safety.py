@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.web.buttons import BUTTON_MODULE, STATIC, actions, buttons
+from tests.console.web.buttons import BUTTON_MODULE, STATIC, action_names, find_buttons
 
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 IMPORT = re.compile(r"""(?:from|import)\s+"(\.[^"]+)";""")
@@ -57,9 +57,11 @@ def test_every_button_names_its_action() -> None:
         assert script == BUTTON_MODULE or not re.search(r"""\bh\(\s*["']button|createElement\(["']button""", text), (
             relative_name(script)
         )
-    without_action = [f"{relative_name(button.file)}: {button.code}" for button in buttons() if not button.is_named]
+    without_action = [
+        f"{relative_name(button.file)}: {button.code}" for button in find_buttons() if not button.is_named
+    ]
     assert not without_action
-    assert len(actions()) > 60
+    assert len(action_names()) > 60
 
 
 def test_index_page_has_no_inline_scripts_or_styles() -> None:

@@ -7,12 +7,12 @@ from urllib.parse import unquote
 import pytest
 
 from chronik.console.http import HttpRequest, HttpResponse
-from chronik.console.web.assets import Assets
+from chronik.console.web.static_files import StaticFiles
 
 
 def request(path: str, method: str = "GET", **headers: str) -> HttpResponse:
     named = {name.replace("_", "-").encode(): value for name, value in headers.items()}
-    return Assets().answer(HttpRequest(method, unquote(path), "localhost", True, headers=named))
+    return StaticFiles().respond(HttpRequest(method, unquote(path), "localhost", True, headers=named))
 
 
 def test_root_path_serves_console_page() -> None:

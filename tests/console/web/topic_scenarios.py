@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.console.web.browser import Console
+from tests.console.web.browser import ConsoleTab
 from tests.console.web.cluster_inspector import ClusterInspector
 
 TOPIC = "from-the.browser"
 
 
-def topics(console: Console, inspector: ClusterInspector) -> None:
+def topics(console: ConsoleTab, inspector: ClusterInspector) -> None:
     page = console.page
     console.open("/topics")
     console.check_page("topics")
@@ -38,7 +38,7 @@ def topics(console: Console, inspector: ClusterInspector) -> None:
     inspector.wait_for("partitions", lambda: inspector.partitions(TOPIC), [])
 
 
-def _create(console: Console, inspector: ClusterInspector) -> None:
+def _create(console: ConsoleTab, inspector: ClusterInspector) -> None:
     dialog = console.dialog()
     console.press("create-topic?")
     console.fill(name=TOPIC, partitions="2")
@@ -59,7 +59,7 @@ def _create(console: Console, inspector: ClusterInspector) -> None:
     inspector.wait_for("retention.ms", lambda: inspector.config("retention.ms", topic=TOPIC), "7200000")
 
 
-def _configs(console: Console, inspector: ClusterInspector) -> None:
+def _configs(console: ConsoleTab, inspector: ClusterInspector) -> None:
     page = console.page
     page.get_by_role("link", name="Configs").click()
     console.settle()
@@ -81,7 +81,7 @@ def _configs(console: Console, inspector: ClusterInspector) -> None:
     inspector.wait_for("retention.ms", lambda: inspector.config("retention.ms", topic=TOPIC), "604800000")
 
 
-def _delete_records(console: Console, inspector: ClusterInspector) -> None:
+def _delete_records(console: ConsoleTab, inspector: ClusterInspector) -> None:
     inspector.cluster.produce(TOPIC, 12)
     end_offsets = [inspector.offsets(TOPIC, partition)[1] for partition in range(3)]
     partition = end_offsets.index(max(end_offsets))
@@ -97,7 +97,7 @@ def _delete_records(console: Console, inspector: ClusterInspector) -> None:
     assert inspector.offsets(TOPIC, partition) == (2, end_offsets[partition])
 
 
-def messages(console: Console, inspector: ClusterInspector) -> None:
+def messages(console: ConsoleTab, inspector: ClusterInspector) -> None:
     page = console.page
     console.open("/topics/orders")
     page.get_by_text("3 of 3").first.wait_for()
@@ -132,7 +132,7 @@ def messages(console: Console, inspector: ClusterInspector) -> None:
     inspector.wait_for("replicas", lambda: inspector.partitions("orders")[partition], [2, 3, 1])
 
 
-def _produce(console: Console, inspector: ClusterInspector) -> None:
+def _produce(console: ConsoleTab, inspector: ClusterInspector) -> None:
     dialog = console.dialog()
     console.press("write-message?")
     console.fill(key="grace", value='{"wonder": 9007199254740993}', value_format="json", partition="1")
@@ -156,7 +156,7 @@ def _produce(console: Console, inspector: ClusterInspector) -> None:
     assert record.timestamp()[1] < 1_600_000_000_000
 
 
-def _browse(console: Console, inspector: ClusterInspector) -> None:
+def _browse(console: ConsoleTab, inspector: ClusterInspector) -> None:
     page = console.page
     ends = [inspector.offsets("orders", partition)[1] for partition in range(3)]
     most = ends.index(max(ends))
@@ -172,7 +172,7 @@ def _browse(console: Console, inspector: ClusterInspector) -> None:
     page.locator(f"tr.message:first-child[data-place='{most}:{ends[most] - 1}']").wait_for()
 
 
-def _search(console: Console) -> None:
+def _search(console: ConsoleTab) -> None:
     page = console.page
     page.get_by_role("link", name="Search").click()
     page.get_by_label("Contains").fill("wonder")
@@ -191,7 +191,7 @@ def _search(console: Console) -> None:
     page.unroute("**/search?**")
 
 
-def _tail(console: Console, inspector: ClusterInspector) -> None:
+def _tail(console: ConsoleTab, inspector: ClusterInspector) -> None:
     page = console.page
     rows = page.locator("tr.message")
     held: list[Any] = []

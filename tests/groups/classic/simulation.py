@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from chronik.coordination.machine import TakenOver
-from chronik.groups.classic.core import StoredGroup
+from chronik.coordination.machine import CoordinatorChanged
+from chronik.groups.classic.group_state import GroupSnapshot
 from chronik.groups.classic.machine import ClassicGroup
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
@@ -19,7 +19,7 @@ from chronik.groups.requests import JoinResult, LeavingMember, SyncResult
 from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode
 
-from .lab import Lab
+from .group_harness import GroupHarness
 
 PARTITIONS = frozenset(range(24))
 SESSION_MS = 6_000
@@ -28,7 +28,7 @@ STORE_ERRORS = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 @dataclass
-class Client:
+class SimulatedConsumer:
     """A consumer, as far as its group can observe it."""
 
     name: str
@@ -51,13 +51,13 @@ class Client:
     def rejoin(self) -> None:
         self.join_waiter = self.sync_waiter = self.to_sync = self.owned = None
 
-    def forget_itself(self) -> None:
+    def reset_membership(self) -> None:
         self.rejoin()
         self.member_id, self.generation = "", -1
 
 
 @dataclass
-class Simulation:
+class GroupSimulation:
     seed: int
     client_count: int = 8
     rebalances: int = 0
@@ -69,10 +69,10 @@ class Simulation:
         self.random = random.Random(self.seed)
         delay_ms = self.random.choice((0, 500, 3_000))
         self.config = GroupConfig(initial_rebalance_delay_ms=delay_ms, new_member_join_timeout_ms=30_000)
-        self.lab = Lab(self.config)
+        self.lab = GroupHarness(self.config)
         self.lab.store_answers = False
         self.clients = [
-            Client(f"client{number}", f"static{number}" if number % 3 == 0 else None)
+            SimulatedConsumer(f"client{number}", f"static{number}" if number % 3 == 0 else None)
             for number in range(self.client_count)
         ]
         self.waiters: list[int] = []
@@ -85,21 +85,21 @@ class Simulation:
         for _ in range(steps):
             self.step(trouble=True)
         for _ in range(2_000):
-            if self.is_settled():
+            if self.is_stable():
                 break
             self.step(trouble=False)
-        assert self.is_settled(), f"seed {self.seed}: {self.lab.group.state}, {self.clients}"
+        assert self.is_stable(), f"seed {self.seed}: {self.lab.group.state}, {self.clients}"
         self.check_coverage()
-        self.fall_silent()
+        self.drain_requests()
 
     def step(self, trouble: bool) -> None:
         lab = self.lab
         generation = lab.group.generation
-        lab.pass_time(self.random.randrange(1_500 if trouble else 200))
+        lab.advance_time(self.random.randrange(1_500 if trouble else 200))
         if lab.unanswered_stores and self.random.random() < 0.5:
-            self.answer_store(self.random.choice(STORE_ERRORS) if trouble and self.random.random() < 0.05 else None)
+            self.complete_store(self.random.choice(STORE_ERRORS) if trouble and self.random.random() < 0.05 else None)
         for client in self.clients:
-            self.read_answers(client)
+            self.read_responses(client)
             if trouble and self.random.random() < 0.02:
                 self.crash(client)
             elif self.random.random() < 0.6:
@@ -108,10 +108,10 @@ class Simulation:
             self.change_coordinator()
         elif not lab.forgotten:
             assert lab.group.generation >= generation, "generations only grow"
-        self.revive_group()
-        self.trace.append(f"{lab.now_ms} {lab.group.state} {lab.group.generation} {lab.group.roster.leader}")
+        self.reload_group()
+        self.trace.append(f"{lab.now_ms} {lab.group.state} {lab.group.generation} {lab.group.members.leader}")
 
-    def act(self, client: Client, trouble: bool) -> None:
+    def act(self, client: SimulatedConsumer, trouble: bool) -> None:
         lab = self.lab
         if client.is_idle:
             self.join(client)
@@ -127,11 +127,11 @@ class Simulation:
             elif self.random.random() < 0.3:
                 self.commit(client)
             else:
-                self.obey(client, lab.heartbeat(client.member_id, client.generation, client.instance))
+                self.handle_error(client, lab.heartbeat(client.member_id, client.generation, client.instance))
 
     # --- client actions ---
 
-    def join(self, client: Client) -> None:
+    def join(self, client: SimulatedConsumer) -> None:
         client.coordinator = self.coordinators
         client.join_waiter = self.lab.join(
             client.member_id,
@@ -142,9 +142,9 @@ class Simulation:
             rebalance_ms=REBALANCE_MS,
         )
         self.waiters.append(client.join_waiter)
-        self.revive_group()
+        self.reload_group()
 
-    def sync(self, client: Client) -> None:
+    def sync(self, client: SimulatedConsumer) -> None:
         joined = client.to_sync
         assert joined is not None
         client.to_sync = None
@@ -157,35 +157,35 @@ class Simulation:
         client.sync_waiter = self.lab.sync(client.member_id, client.generation, assignments, instance=client.instance)
         self.waiters.append(client.sync_waiter)
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: SimulatedConsumer) -> None:
         self.waiters.append(self.lab.leave(LeavingMember(client.member_id, client.instance)))
-        client.forget_itself()
+        client.reset_membership()
 
-    def commit(self, client: Client) -> None:
+    def commit(self, client: SimulatedConsumer) -> None:
         error = self.lab.commit(client.member_id, client.generation, client.instance)
         if error is ErrorCode.NONE:
             self.commits += 1
             assert client.generation == self.lab.group.generation, "commit accepted from another generation"
-        self.obey(client, error)
+        self.handle_error(client, error)
 
-    def crash(self, client: Client) -> None:
+    def crash(self, client: SimulatedConsumer) -> None:
         """Lose the client's process and its state. Later responses reach no client."""
-        client.forget_itself()
+        client.reset_membership()
 
     # --- responses ---
 
-    def read_answers(self, client: Client) -> None:
-        if client.join_waiter is not None and not self.lab.waits(client.join_waiter):
-            self.has_joined(client, self.lab.joined(client.join_waiter))
-        elif client.sync_waiter is not None and not self.lab.waits(client.sync_waiter):
-            self.has_synced(client, self.lab.synced(client.sync_waiter))
+    def read_responses(self, client: SimulatedConsumer) -> None:
+        if client.join_waiter is not None and not self.lab.is_waiting(client.join_waiter):
+            self.on_joined(client, self.lab.join_result(client.join_waiter))
+        elif client.sync_waiter is not None and not self.lab.is_waiting(client.sync_waiter):
+            self.on_synced(client, self.lab.sync_result(client.sync_waiter))
 
-    def has_joined(self, client: Client, joined: JoinResult) -> None:
+    def on_joined(self, client: SimulatedConsumer, joined: JoinResult) -> None:
         client.join_waiter = None
         if joined.error is ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = joined.member_id
         if joined.error is not ErrorCode.NONE:
-            self.obey(client, joined.error)
+            self.handle_error(client, joined.error)
             return
         if client.member_id and client.instance is None:
             assert joined.member_id == client.member_id
@@ -195,17 +195,17 @@ class Simulation:
             known = self.leaders.setdefault((client.coordinator, joined.generation), joined.member_id)
             assert known == joined.member_id, "two leaders in one generation"
 
-    def has_synced(self, client: Client, synced: SyncResult) -> None:
+    def on_synced(self, client: SimulatedConsumer, synced: SyncResult) -> None:
         client.sync_waiter = None
         if synced.error is not ErrorCode.NONE:
-            self.obey(client, synced.error)
+            self.handle_error(client, synced.error)
             return
         stored = (group for group in self.lab.stored if group.generation == client.generation)
         assignments = {(member.member_id, member.assignment) for group in stored for member in group.members}
         assert (client.member_id, synced.assignment) in assignments, "assignment delivered before it was stored"
         client.owned = frozenset(synced.assignment)
 
-    def obey(self, client: Client, error: ErrorCode) -> None:
+    def handle_error(self, client: SimulatedConsumer, error: ErrorCode) -> None:
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
             client.rejoin()
         elif error not in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
@@ -214,32 +214,32 @@ class Simulation:
             else:
                 expected = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
                 assert error in expected, error
-                client.forget_itself()
+                client.reset_membership()
 
     # --- the store and the coordinator ---
 
-    def answer_store(self, error: ErrorCode | None) -> None:
+    def complete_store(self, error: ErrorCode | None) -> None:
         instruction = self.lab.unanswered_stores[0]
-        if error is None and isinstance(instruction.what, StoredGroup) and instruction.what.members:
+        if error is None and isinstance(instruction.change, GroupSnapshot) and instruction.change.members:
             before = self.lab.stored[-1] if self.lab.stored else None
-            if before is not None and before.generation == instruction.what.generation:
+            if before is not None and before.generation == instruction.change.generation:
                 self.restarts_without_rebalance += 1
             else:
                 self.rebalances += 1
-            shares = [bytes(member.assignment) for member in instruction.what.members]
+            shares = [bytes(member.assignment) for member in instruction.change.members]
             owned = [partition for share in shares for partition in share]
             assert sorted(owned) == sorted(PARTITIONS), "a generation must cover every partition exactly once"
-        self.lab.answer_store(error)
+        self.lab.complete_store(error)
 
     def change_coordinator(self) -> None:
         """Start a new coordinator with the stored state. Pending proposals may or may not have been stored."""
         for _ in range(self.random.randrange(len(self.lab.unanswered_stores) + 1)):
-            self.answer_store(None)
-        self.lab.feed(TakenOver(self.lab.now_ms))
+            self.complete_store(None)
+        self.lab.handle_event(CoordinatorChanged(self.lab.now_ms))
         self.lab.unanswered_stores.clear()
         self.start_group()
 
-    def revive_group(self) -> None:
+    def reload_group(self) -> None:
         if self.lab.forgotten:
             self.start_group()
 
@@ -257,7 +257,7 @@ class Simulation:
 
     # --- the end of the run ---
 
-    def is_settled(self) -> bool:
+    def is_stable(self) -> bool:
         group = self.lab.group
         everybody_owns = all(
             client.owned is not None and client.generation == group.generation for client in self.clients
@@ -271,12 +271,12 @@ class Simulation:
         owned = [partition for client in self.clients for partition in client.owned or ()]
         assert sorted(owned) == sorted(PARTITIONS)
 
-    def fall_silent(self) -> None:
+    def drain_requests(self) -> None:
         for client in self.clients:
             self.crash(client)
         for _ in range(100):
-            self.lab.pass_time(REBALANCE_MS)
-            self.lab.answer_stores()
+            self.lab.advance_time(REBALANCE_MS)
+            self.lab.complete_stores()
         assert self.lab.group.state is GroupState.EMPTY
-        unanswered = [waiter for waiter in self.waiters if self.lab.waits(waiter)]
+        unanswered = [waiter for waiter in self.waiters if self.lab.is_waiting(waiter)]
         assert unanswered == [], f"seed {self.seed}: requests without response: {unanswered}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chronik.groups.classic.transitions import mermaid
+from chronik.groups.classic.transitions import render_mermaid
 
 PAGE = Path(__file__).parents[3] / "docs" / "groups.md"
 
 
 def test_docs_state_diagram_matches_transition_table() -> None:
-    assert mermaid().strip() in PAGE.read_text(encoding="utf-8")
+    assert render_mermaid().strip() in PAGE.read_text(encoding="utf-8")

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from chronik.groups import machines
-from chronik.groups.classic import joining
-from chronik.groups.classic.deadlines import DeadlineKind, Deadlines
-from chronik.groups.classic.joining import refusal_of_join
-from chronik.groups.classic.roster import Member, Roster, size_of
+from chronik.groups import group_machine
+from chronik.groups.classic import join_group
+from chronik.groups.classic.deadlines import GroupDeadlineKind, GroupDeadlines
+from chronik.groups.classic.join_group import join_request_error
+from chronik.groups.classic.members import ClassicMember, GroupMembers, protocols_size
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX
 from chronik.groups.requests import JoinRequest, LeavingMember
@@ -17,10 +17,18 @@ from chronik.metadata.commands.groups import UpdateConsumerGroup
 from chronik.protocol.codec import encode_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.join_group import JoinGroupResponse
-from tests.groups.driving import CONFIG, commit_offsets, join_request, listed, run, started, until
+from tests.groups.coordinator_helpers import (
+    CONFIG,
+    commit_offsets,
+    join_request,
+    list_groups,
+    run_scenario,
+    running_coordinator,
+    until,
+)
 from tests.groups.memory_store import MemoryStore
 
-from .lab import RANGE, Lab
+from .group_harness import RANGE, GroupHarness
 
 STRING_LETTERS_MAX = 32_767
 
@@ -33,26 +41,26 @@ def long_request(client_id: str, instance: str | None) -> JoinRequest:
 def test_member_id_of_long_client_id_is_truncated(letter: str) -> None:
     async def scenario() -> None:
         names = letter * (STRING_LETTERS_MAX // len(letter.encode()))
-        async with started(MemoryStore()) as coordinator:
+        async with running_coordinator(MemoryStore()) as coordinator:
             given = await coordinator.join(long_request(names, None))
             static = await coordinator.join(long_request("c", letter * GROUP_INSTANCE_ID_CHARACTERS_MAX))
         assert (given.error, static.error) == (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.NONE)
         for member_id in (given.member_id, static.member_id):
             encode_response(1, 4, JoinGroupResponse(protocol_name="", member_id=member_id))
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_static_members_with_zero_rebalance_timeout_do_not_busy_loop() -> None:
-    lab = Lab()
-    lab.stable("a", "b")
-    first, second = (lab.joined(lab.join(instance=name, rebalance_ms=0)).member_id for name in ("a", "b"))
+    lab = GroupHarness()
+    lab.create_stable_group("a", "b")
+    first, second = (lab.join_result(lab.join(instance=name, rebalance_ms=0)).member_id for name in ("a", "b"))
     lab.leave(LeavingMember(second))
     assert lab.state() is GroupState.PREPARING_REBALANCE
-    lab.pass_time(1)
+    lab.advance_time(1)
     assert lab.group.wake_at_ms is not None
     assert lab.group.wake_at_ms > lab.now_ms
-    lab.pass_time(60_000)
+    lab.advance_time(60_000)
     assert lab.state() is GroupState.EMPTY
     assert lab.heartbeat(first) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -61,69 +69,69 @@ def test_empty_protocols_count_toward_member_size() -> None:
     accepted = join_request("g")
     protocols = (("", b""),) * 100_000
     request = JoinRequest("g", "", None, "c", "/h", 10_000, 60_000, accepted.protocol_type, protocols)
-    assert refusal_of_join(request, CONFIG) is ErrorCode.INVALID_REQUEST
+    assert join_request_error(request, CONFIG) is ErrorCode.INVALID_REQUEST
 
 
 def test_protocol_names_count_toward_member_size() -> None:
     name = "n" * GROUP_PROTOCOL_CHARACTERS_MAX
-    largest = MEMBER_BYTES_MAX - size_of((("range", b""), (name, b"")))
+    largest = MEMBER_BYTES_MAX - protocols_size((("range", b""), (name, b"")))
     accepted = join_request("g")
     for extra, refusal in ((0, None), (1, ErrorCode.INVALID_REQUEST)):
         protocols = (("range", bytes(largest + extra)), (name, b""))
         request = JoinRequest("g", "", None, "c", "/h", 10_000, 60_000, accepted.protocol_type, protocols)
-        assert refusal_of_join(request, CONFIG) is refusal
+        assert join_request_error(request, CONFIG) is refusal
 
 
 def test_group_rejects_members_beyond_stored_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab()
-    (leader,) = lab.stable(None)
+    lab = GroupHarness()
+    (leader,) = lab.create_stable_group(None)
     large = (("range", b"m" * 100),)
-    monkeypatch.setattr(joining, "GROUP_BYTES_MAX", size_of(RANGE) + 2 * size_of(large))
+    monkeypatch.setattr(join_group, "GROUP_BYTES_MAX", protocols_size(RANGE) + 2 * protocols_size(large))
     second, third = lab.join(protocols=large), lab.join(protocols=large)
     refused = lab.join(protocols=large)
-    assert lab.joined(refused).error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert lab.waits(second)
-    assert lab.waits(third)
+    assert lab.join_result(refused).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert lab.is_waiting(second)
+    assert lab.is_waiting(third)
     lab.join(leader)
-    assert lab.joined(second).error is ErrorCode.NONE
+    assert lab.join_result(second).error is ErrorCode.NONE
 
 
 def test_unused_protocol_names_are_removed() -> None:
-    roster = Roster()
-    member = Member("m", None, "c", "/h", 10_000, 60_000, RANGE)
+    roster = GroupMembers()
+    member = ClassicMember("m", None, "c", "/h", 10_000, 60_000, RANGE)
     roster.add(member)
     for number in range(100):
-        roster.change_protocols(member, (*RANGE, (f"made up {number}", b"")))
-    assert len(roster._supporters) == 2
+        roster.update_protocols(member, (*RANGE, (f"made up {number}", b"")))
+    assert len(roster._supporter_counts) == 2
     roster.remove("m")
-    assert len(roster._supporters) == 0
+    assert len(roster._supporter_counts) == 0
 
 
 def test_stale_deadlines_are_removed_from_queue() -> None:
-    deadlines = Deadlines()
-    deadlines.set(DeadlineKind.JOIN, 7)
+    deadlines = GroupDeadlines()
+    deadlines.set(GroupDeadlineKind.JOIN, 7)
     for number in range(10_000):
-        deadlines.set(DeadlineKind.SESSION, 1_000_000 - number, "moves earlier")
-        deadlines.set(DeadlineKind.SESSION, 1_000_000, f"comes and goes {number}")
-        deadlines.cancel(DeadlineKind.SESSION, f"comes and goes {number}")
+        deadlines.set(GroupDeadlineKind.SESSION, 1_000_000 - number, "moves earlier")
+        deadlines.set(GroupDeadlineKind.SESSION, 1_000_000, f"comes and goes {number}")
+        deadlines.cancel(GroupDeadlineKind.SESSION, f"comes and goes {number}")
     assert len(deadlines._queue) < 200
-    assert deadlines.take_first_due(7) == (DeadlineKind.JOIN, "")
-    assert deadlines.take_first_due(990_000) is None
-    assert deadlines.take_first_due(990_001) == (DeadlineKind.SESSION, "moves earlier")
-    assert deadlines.take_first_due(2_000_000) is None
+    assert deadlines.pop_due(7) == (GroupDeadlineKind.JOIN, "")
+    assert deadlines.pop_due(990_000) is None
+    assert deadlines.pop_due(990_001) == (GroupDeadlineKind.SESSION, "moves earlier")
+    assert deadlines.pop_due(2_000_000) is None
 
 
 def test_commits_to_new_groups_are_rejected_at_group_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr(machines, "GROUPS_MAX", 2)
+        monkeypatch.setattr(group_machine, "GROUPS_MAX", 2)
         store = MemoryStore()
-        async with started(store) as coordinator:
+        async with running_coordinator(store) as coordinator:
             errors = [(await commit_offsets(coordinator, name))[0] for name in "abca"]
         refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert errors == [ErrorCode.NONE, ErrorCode.NONE, refused, ErrorCode.NONE]
         assert sorted(store.image.groups) == ["a", "b"]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_group_id_above_the_length_limit_is_rejected_unless_it_exists() -> None:
@@ -131,31 +139,31 @@ def test_group_id_above_the_length_limit_is_rejected_unless_it_exists() -> None:
         stored = "y" * 30_000
         store = MemoryStore()
         await store.propose(UpdateConsumerGroup(stored, "", 0, None, None, "Empty", (), 0))  # as an earlier version did
-        async with started(store) as coordinator:
+        async with running_coordinator(store) as coordinator:
             for group_id, error in (("x" * (GROUP_ID_CHARACTERS_MAX + 1), ErrorCode.INVALID_GROUP_ID), (stored, None)):
                 joined = await coordinator.join(join_request(group_id))
                 assert joined.error is (error or ErrorCode.MEMBER_ID_REQUIRED)
                 assert await commit_offsets(coordinator, group_id) == [error or ErrorCode.NONE]
             assert list(store.image.groups) == [stored]
 
-    run(scenario)
+    run_scenario(scenario)
 
 
 def test_group_of_cancelled_commit_can_be_listed_and_deleted() -> None:
     async def scenario() -> None:
         store = MemoryStore()
-        async with started(store) as coordinator:
+        async with running_coordinator(store) as coordinator:
             store.hold()
             commit = asyncio.create_task(commit_offsets(coordinator, "g"))
-            await until(lambda: store.held == 1)
+            await until(lambda: store.held_count == 1)
             commit.cancel()
             await asyncio.wait([commit])
             store.release()
             later = await commit_offsets(coordinator, "later")
             assert later == [ErrorCode.NONE]
-            assert {group.group_id for group in listed(coordinator)} == {"g", "later"}
+            assert {group.group_id for group in list_groups(coordinator)} == {"g", "later"}
             assert coordinator.describe("g").error is ErrorCode.NONE
             assert await coordinator.delete(["g"]) == {"g": ErrorCode.NONE}
             assert "g" not in store.image.groups
 
-    run(scenario)
+    run_scenario(scenario)

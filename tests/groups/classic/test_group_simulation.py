@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from .simulation import Simulation
+from .simulation import GroupSimulation
 
 SEEDS = range(1, 21)
 STEPS = 800
@@ -11,7 +11,7 @@ REBALANCES_MIN = 500
 
 @pytest.mark.slow
 def test_random_crashes_and_store_failures_break_no_invariant() -> None:
-    simulations = [Simulation(seed) for seed in SEEDS]
+    simulations = [GroupSimulation(seed) for seed in SEEDS]
     for simulation in simulations:
         simulation.run(STEPS)
     assert sum(simulation.rebalances for simulation in simulations) >= REBALANCES_MIN
@@ -21,7 +21,7 @@ def test_random_crashes_and_store_failures_break_no_invariant() -> None:
 
 
 def test_same_seed_reproduces_same_run() -> None:
-    first, second = Simulation(7), Simulation(7)
+    first, second = GroupSimulation(7), GroupSimulation(7)
     first.run(200)
     second.run(200)
     assert first.trace == second.trace

@@ -2,26 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.groups.classic.joining import refusal_of_join
-from chronik.groups.classic.roster import size_of
+from chronik.groups.classic.join_group import join_request_error
+from chronik.groups.classic.members import protocols_size
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
-from chronik.groups.requests import JoinRequest, LeavingMember, Protocols
+from chronik.groups.requests import JoinRequest, LeavingMember, MemberProtocols
 from chronik.protocol.errors import ErrorCode
 
-from .lab import BOTH, RANGE, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Lab
+from .group_harness import BOTH, RANGE, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, GroupHarness
 
 
-def request(group_id: str = "orders", session_ms: int = SESSION_MS, protocols: Protocols = RANGE) -> JoinRequest:
+def request(group_id: str = "orders", session_ms: int = SESSION_MS, protocols: MemberProtocols = RANGE) -> JoinRequest:
     return JoinRequest(group_id, "", None, "client", "/::1", session_ms, REBALANCE_MS, "consumer", protocols)
 
 
 def test_single_member_becomes_leader_with_member_list() -> None:
-    lab = Lab()
+    lab = GroupHarness()
     waiter = lab.join()
-    assert lab.waits(waiter)
-    lab.pass_time(0)
-    joined = lab.joined(waiter)
+    assert lab.is_waiting(waiter)
+    lab.advance_time(0)
+    joined = lab.join_result(waiter)
     assert (joined.error, joined.generation, joined.protocol_name) == (ErrorCode.NONE, 1, "range")
     assert joined.leader == joined.member_id
     assert [(member.member_id, member.metadata) for member in joined.members] == [(joined.member_id, b"range metadata")]
@@ -29,11 +29,11 @@ def test_single_member_becomes_leader_with_member_list() -> None:
 
 
 def test_only_leader_receives_member_list() -> None:
-    lab = Lab()
+    lab = GroupHarness()
     first, second = lab.join(), lab.join()
-    lab.pass_time(0)
-    lab.pass_time(0)
-    leader, follower = lab.joined(first), lab.joined(second)
+    lab.advance_time(0)
+    lab.advance_time(0)
+    leader, follower = lab.join_result(first), lab.join_result(second)
     assert leader.generation == follower.generation == 1
     assert leader.leader == follower.leader == leader.member_id
     assert {member.member_id for member in leader.members} == {leader.member_id, follower.member_id}
@@ -41,130 +41,130 @@ def test_only_leader_receives_member_list() -> None:
 
 
 def test_join_returns_member_id_required_for_new_member() -> None:
-    lab = Lab()
-    required = lab.joined(lab.join(require_known_member_id=True))
+    lab = GroupHarness()
+    required = lab.join_result(lab.join(require_known_member_id=True))
     assert required.error is ErrorCode.MEMBER_ID_REQUIRED
     assert required.member_id.startswith("client-")
     assert lab.state() is GroupState.EMPTY
     waiter = lab.join(required.member_id, require_known_member_id=True)
-    lab.pass_time(0)
-    assert lab.joined(waiter).member_id == required.member_id
+    lab.advance_time(0)
+    assert lab.join_result(waiter).member_id == required.member_id
 
 
 def test_join_with_unknown_member_id_is_rejected() -> None:
-    lab = Lab()
-    lab.first_member()
-    assert lab.joined(lab.join("client-guessed")).error is ErrorCode.UNKNOWN_MEMBER_ID
+    lab = GroupHarness()
+    lab.join_first_member()
+    assert lab.join_result(lab.join("client-guessed")).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_pending_member_id_expires_and_unused_group_is_unloaded() -> None:
-    lab = Lab()
-    lab.joined(lab.join(require_known_member_id=True))
-    lab.pass_time(SESSION_MS - 1)
+    lab = GroupHarness()
+    lab.join_result(lab.join(require_known_member_id=True))
+    lab.advance_time(SESSION_MS - 1)
     assert not lab.forgotten
-    lab.pass_time(1)
+    lab.advance_time(1)
     assert lab.forgotten
     assert lab.state() is GroupState.DEAD
 
 
 def test_rebalance_waits_for_pending_member_ids_until_they_expire() -> None:
-    lab = Lab()
-    (leader,) = lab.stable(None)
+    lab = GroupHarness()
+    (leader,) = lab.create_stable_group(None)
     lab.join(require_known_member_id=True)
     rejoin = lab.join(leader)
-    assert lab.waits(rejoin)
-    lab.pass_time(SESSION_MS)
-    assert lab.joined(rejoin).generation == 2
+    assert lab.is_waiting(rejoin)
+    lab.advance_time(SESSION_MS)
+    assert lab.join_result(rejoin).generation == 2
 
 
 def test_rebalance_waits_for_all_members_of_previous_generation() -> None:
-    lab = Lab()
-    leader, follower = lab.stable(None, None)
+    lab = GroupHarness()
+    leader, follower = lab.create_stable_group(None, None)
     newcomer = lab.join()
     assert lab.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
     again = lab.join(leader)
-    assert lab.waits(newcomer)
-    assert lab.waits(again)
+    assert lab.is_waiting(newcomer)
+    assert lab.is_waiting(again)
     last = lab.join(follower)
-    assert {lab.joined(waiter).generation for waiter in (newcomer, again, last)} == {2}
+    assert {lab.join_result(waiter).generation for waiter in (newcomer, again, last)} == {2}
 
 
 def test_member_that_does_not_rejoin_in_time_is_removed() -> None:
-    lab = Lab()
-    leader, follower = lab.stable(None, None)
+    lab = GroupHarness()
+    leader, follower = lab.create_stable_group(None, None)
     rejoin = lab.join(follower, protocols=BOTH)
     for _ in range(REBALANCE_MS // 5_000 - 1):
-        lab.pass_time(5_000)
+        lab.advance_time(5_000)
         assert lab.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert lab.waits(rejoin)
-    lab.pass_time(5_000)
-    joined = lab.joined(rejoin)
+    assert lab.is_waiting(rejoin)
+    lab.advance_time(5_000)
+    joined = lab.join_result(rejoin)
     assert joined.generation == 2
     assert joined.leader == follower
     assert lab.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_longest_rebalance_timeout_of_members_applies() -> None:
-    lab = Lab()
+    lab = GroupHarness()
     first = lab.join(rebalance_ms=1_000, session_ms=1_000_000)
     second = lab.join(rebalance_ms=5_000, session_ms=1_000_000)
-    lab.pass_time(0)
-    lab.pass_time(0)
-    lab.sync(lab.joined(first).member_id)
-    lab.sync(lab.joined(second).member_id)
+    lab.advance_time(0)
+    lab.advance_time(0)
+    lab.sync(lab.join_result(first).member_id)
+    lab.sync(lab.join_result(second).member_id)
     newcomer = lab.join(rebalance_ms=1_000)
-    lab.pass_time(4_999)
-    assert lab.waits(newcomer)
-    lab.pass_time(1)
-    assert lab.joined(newcomer).generation == 2
+    lab.advance_time(4_999)
+    assert lab.is_waiting(newcomer)
+    lab.advance_time(1)
+    assert lab.join_result(newcomer).generation == 2
 
 
 def test_initial_delay_is_extended_while_members_join() -> None:
-    lab = Lab(GroupConfig(initial_rebalance_delay_ms=3_000))
+    lab = GroupHarness(GroupConfig(initial_rebalance_delay_ms=3_000))
     first = lab.join(rebalance_ms=10_000)
-    lab.pass_time(2_000)
+    lab.advance_time(2_000)
     second = lab.join(rebalance_ms=10_000)
-    lab.pass_time(1_000)
-    assert lab.waits(first), "a new member restarts the delay"
-    lab.pass_time(2_999)
-    assert lab.waits(first)
-    lab.pass_time(1)
-    assert lab.joined(first).generation == lab.joined(second).generation == 1
+    lab.advance_time(1_000)
+    assert lab.is_waiting(first), "a new member restarts the delay"
+    lab.advance_time(2_999)
+    assert lab.is_waiting(first)
+    lab.advance_time(1)
+    assert lab.join_result(first).generation == lab.join_result(second).generation == 1
 
 
 def test_initial_delay_never_exceeds_rebalance_timeout() -> None:
-    lab = Lab(GroupConfig(initial_rebalance_delay_ms=3_000))
+    lab = GroupHarness(GroupConfig(initial_rebalance_delay_ms=3_000))
     first = lab.join(rebalance_ms=7_000)
     waited_ms = 0
-    while lab.waits(first):
+    while lab.is_waiting(first):
         lab.join(rebalance_ms=7_000)
-        lab.pass_time(500)
+        lab.advance_time(500)
         waited_ms += 500
         assert waited_ms <= 10_000
-    assert lab.joined(first).generation == 1
+    assert lab.join_result(first).generation == 1
 
 
 def test_group_becomes_empty_when_all_leave_during_initial_delay() -> None:
-    lab = Lab(GroupConfig(initial_rebalance_delay_ms=3_000))
-    given = lab.joined(lab.join(require_known_member_id=True)).member_id
+    lab = GroupHarness(GroupConfig(initial_rebalance_delay_ms=3_000))
+    given = lab.join_result(lab.join(require_known_member_id=True)).member_id
     waiter = lab.join(given)
     lab.leave(LeavingMember(given))
-    assert lab.joined(waiter).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert lab.join_result(waiter).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert lab.state() is GroupState.EMPTY
 
 
 def test_common_protocol_with_most_votes_is_selected() -> None:
-    lab = Lab()
-    sticky: Protocols = (("sticky", b"s"),)
+    lab = GroupHarness()
+    sticky: MemberProtocols = (("sticky", b"s"),)
     waiters = [
         lab.join(protocols=(*sticky, *RANGE, *ROUND_ROBIN)),
         lab.join(protocols=(*ROUND_ROBIN, *RANGE)),
         lab.join(protocols=(*ROUND_ROBIN, *RANGE)),
     ]
-    lab.pass_time(0)
-    lab.pass_time(0)
-    assert {lab.joined(waiter).protocol_name for waiter in waiters} == {"roundrobin"}
-    assert {member.metadata for member in lab.joined(waiters[0]).members} == {b"roundrobin metadata"}
+    lab.advance_time(0)
+    lab.advance_time(0)
+    assert {lab.join_result(waiter).protocol_name for waiter in waiters} == {"roundrobin"}
+    assert {member.metadata for member in lab.join_result(waiters[0]).members} == {b"roundrobin metadata"}
 
 
 @pytest.mark.parametrize(
@@ -172,48 +172,48 @@ def test_common_protocol_with_most_votes_is_selected() -> None:
     [("connect", RANGE), ("consumer", ROUND_ROBIN), ("consumer", ())],
     ids=["different protocol type", "no common protocol", "no protocol"],
 )
-def test_join_with_inconsistent_protocols_is_rejected(protocol_type: str, protocols: Protocols) -> None:
-    lab = Lab()
-    lab.stable(None)
-    refused = lab.joined(lab.join(protocol_type=protocol_type, protocols=protocols))
+def test_join_with_inconsistent_protocols_is_rejected(protocol_type: str, protocols: MemberProtocols) -> None:
+    lab = GroupHarness()
+    lab.create_stable_group(None)
+    refused = lab.join_result(lab.join(protocol_type=protocol_type, protocols=protocols))
     assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert lab.state() is GroupState.STABLE
 
 
 @pytest.mark.parametrize(("protocol_type", "protocols"), [("", RANGE), ("consumer", ())])
-def test_first_member_without_protocol_is_rejected(protocol_type: str, protocols: Protocols) -> None:
-    lab = Lab()
-    refused = lab.joined(lab.join(protocol_type=protocol_type, protocols=protocols))
+def test_first_member_without_protocol_is_rejected(protocol_type: str, protocols: MemberProtocols) -> None:
+    lab = GroupHarness()
+    refused = lab.join_result(lab.join(protocol_type=protocol_type, protocols=protocols))
     assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert lab.forgotten
 
 
 def test_duplicate_protocol_name_counts_once() -> None:
-    lab = Lab()
-    lab.stable(None, protocols=(*RANGE, *RANGE))
-    assert lab.joined(lab.join(protocols=ROUND_ROBIN)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    lab = GroupHarness()
+    lab.create_stable_group(None, protocols=(*RANGE, *RANGE))
+    assert lab.join_result(lab.join(protocols=ROUND_ROBIN)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_follower_rejoin_with_same_metadata_does_not_rebalance() -> None:
-    lab = Lab()
-    leader, follower = lab.stable(None, None)
-    required = lab.joined(lab.join(follower))
+    lab = GroupHarness()
+    leader, follower = lab.create_stable_group(None, None)
+    required = lab.join_result(lab.join(follower))
     assert (required.error, required.generation, required.leader, required.members) == (ErrorCode.NONE, 1, leader, ())
     assert lab.state() is GroupState.STABLE
 
 
 def test_leader_rejoin_before_sync_returns_members_again() -> None:
-    lab = Lab()
-    leader = lab.first_member()
-    required = lab.joined(lab.join(leader))
+    lab = GroupHarness()
+    leader = lab.join_first_member()
+    required = lab.join_result(lab.join(leader))
     assert required.generation == 1
     assert [member.member_id for member in required.members] == [leader]
     assert lab.state() is GroupState.COMPLETING_REBALANCE
 
 
 def test_leader_rejoin_in_stable_group_starts_rebalance() -> None:
-    lab = Lab()
-    leader, follower = lab.stable(None, None)
+    lab = GroupHarness()
+    leader, follower = lab.create_stable_group(None, None)
     lab.join(leader)
     assert lab.state() is GroupState.PREPARING_REBALANCE
     assert lab.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -221,80 +221,80 @@ def test_leader_rejoin_in_stable_group_starts_rebalance() -> None:
 
 @pytest.mark.parametrize("synced", [True, False], ids=["stable", "completing"])
 def test_changed_subscription_starts_rebalance(synced: bool) -> None:
-    lab = Lab()
+    lab = GroupHarness()
     if synced:
-        _, follower = lab.stable(None, None)
+        _, follower = lab.create_stable_group(None, None)
     else:
         waiters = [lab.join(), lab.join()]
-        lab.pass_time(0)
-        lab.pass_time(0)
-        follower = lab.joined(waiters[1]).member_id
+        lab.advance_time(0)
+        lab.advance_time(0)
+        follower = lab.join_result(waiters[1]).member_id
     waiter = lab.join(follower, protocols=(("range", b"another subscription"),))
     assert lab.state() is GroupState.PREPARING_REBALANCE
-    assert lab.waits(waiter)
+    assert lab.is_waiting(waiter)
 
 
 def test_repeated_join_completes_previous_waiting_join() -> None:
-    lab = Lab()
-    leader, follower = lab.stable(None, None)
+    lab = GroupHarness()
+    leader, follower = lab.create_stable_group(None, None)
     first = lab.join(leader)
     second = lab.join(leader)
-    assert lab.joined(first).error is ErrorCode.REBALANCE_IN_PROGRESS
-    assert lab.waits(second)
+    assert lab.join_result(first).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert lab.is_waiting(second)
     lab.join(follower)
-    assert lab.joined(second).generation == 2
+    assert lab.join_result(second).generation == 2
 
 
 def test_new_member_is_removed_after_join_timeout() -> None:
-    lab = Lab(GroupConfig(new_member_join_timeout_ms=20_000))
-    (leader,) = lab.stable(None)
+    lab = GroupHarness(GroupConfig(new_member_join_timeout_ms=20_000))
+    (leader,) = lab.create_stable_group(None)
     waiter = lab.join(rebalance_ms=1_000_000)
     for _ in range(4):
-        lab.pass_time(5_000)
+        lab.advance_time(5_000)
         lab.heartbeat(leader)
-    assert lab.joined(waiter).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert lab.join_result(waiter).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_full_group_rejects_new_members() -> None:
-    lab = Lab(GroupConfig(max_size=2))
-    lab.stable(None, None)
-    assert lab.joined(lab.join()).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    lab = GroupHarness(GroupConfig(max_size=2))
+    lab.create_stable_group(None, None)
+    assert lab.join_result(lab.join()).error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert lab.state() is GroupState.STABLE
 
 
 def test_rebalancing_group_accepts_members_up_to_max_size() -> None:
-    lab = Lab(GroupConfig(max_size=2, initial_rebalance_delay_ms=1_000))
+    lab = GroupHarness(GroupConfig(max_size=2, initial_rebalance_delay_ms=1_000))
     accepted = [lab.join(), lab.join()]
-    assert lab.joined(lab.join()).error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    lab.pass_time(2_000)
-    lab.pass_time(2_000)
-    assert {lab.joined(waiter).error for waiter in accepted} == {ErrorCode.NONE}
+    assert lab.join_result(lab.join()).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    lab.advance_time(2_000)
+    lab.advance_time(2_000)
+    assert {lab.join_result(waiter).error for waiter in accepted} == {ErrorCode.NONE}
 
 
 def test_static_member_can_restart_in_full_group() -> None:
-    lab = Lab(GroupConfig(max_size=2))
-    lab.stable("a", "b")
-    assert lab.joined(lab.join(instance="a")).error is ErrorCode.NONE
+    lab = GroupHarness(GroupConfig(max_size=2))
+    lab.create_stable_group("a", "b")
+    assert lab.join_result(lab.join(instance="a")).error is ErrorCode.NONE
 
 
 def test_pending_member_ids_are_limited() -> None:
-    lab = Lab()
+    lab = GroupHarness()
     for _ in range(PENDING_MEMBERS_MAX - 1):
-        lab.group.roster.pending.add(f"pending-{lab.waiter()}")
-    assert lab.joined(lab.join(require_known_member_id=True)).error is ErrorCode.MEMBER_ID_REQUIRED
-    assert lab.joined(lab.join(require_known_member_id=True)).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+        lab.group.members.pending_member_ids.add(f"pending-{lab.new_waiter()}")
+    assert lab.join_result(lab.join(require_known_member_id=True)).error is ErrorCode.MEMBER_ID_REQUIRED
+    assert lab.join_result(lab.join(require_known_member_id=True)).error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 def test_invalid_join_requests_are_rejected() -> None:
     config = GroupConfig(min_session_timeout_ms=6_000, max_session_timeout_ms=30_000)
-    assert refusal_of_join(request(group_id=""), config) is ErrorCode.INVALID_GROUP_ID
+    assert join_request_error(request(group_id=""), config) is ErrorCode.INVALID_GROUP_ID
     for session_ms, refusal in [
         (5_999, ErrorCode.INVALID_SESSION_TIMEOUT),
         (6_000, None),
         (30_000, None),
         (30_001, ErrorCode.INVALID_SESSION_TIMEOUT),
     ]:
-        assert refusal_of_join(request(session_ms=session_ms), config) is refusal
-    largest: Protocols = (("range", bytes(MEMBER_BYTES_MAX - size_of((("range", b""),)))),)
-    assert refusal_of_join(request(protocols=largest), config) is None
-    assert refusal_of_join(request(protocols=(*largest, ("x", b"1"))), config) is ErrorCode.INVALID_REQUEST
+        assert join_request_error(request(session_ms=session_ms), config) is refusal
+    largest: MemberProtocols = (("range", bytes(MEMBER_BYTES_MAX - protocols_size((("range", b""),)))),)
+    assert join_request_error(request(protocols=largest), config) is None
+    assert join_request_error(request(protocols=(*largest, ("x", b"1"))), config) is ErrorCode.INVALID_REQUEST

@@ -14,7 +14,7 @@ from chronik.metadata.commands.groups import ExpiredOffset, ExpireOffsets
 from chronik.metadata.records import CommittedOffset, Group
 from chronik.protocol.errors import ErrorCode
 
-from .lab import Lab
+from .group_harness import GroupHarness
 
 RETENTION_MS = 1_000
 CONFIG = GroupConfig(offsets_retention_ms=RETENTION_MS)
@@ -32,32 +32,32 @@ def committed(time_ms: int, expire_time_ms: int = -1) -> CommittedOffset:
     return CommittedOffset(5, 0, "", time_ms, expire_time_ms)
 
 
-def plan(lab: Lab, offsets: dict[TopicPartition, CommittedOffset], group_time_ms: int) -> ExpireOffsets | None:
+def plan(lab: GroupHarness, offsets: dict[TopicPartition, CommittedOffset], group_time_ms: int) -> ExpireOffsets | None:
     stored = lab.stored[-1] if lab.stored else None
     members = stored.members if stored is not None else ()
     record = Group("orders", lab.group.protocol_type or "", 1, "range", None, "", members, group_time_ms)
     return plan_expiry(lab.group, record, offsets, NOW_MS, CONFIG)
 
 
-def group_without_members() -> Lab:
-    lab = Lab(CONFIG)
-    (member,) = lab.stable(None)
+def group_without_members() -> GroupHarness:
+    lab = GroupHarness(CONFIG)
+    (member,) = lab.create_stable_group(None)
     lab.leave(LeavingMember(member))
     return lab
 
 
-def group_without_member_history() -> Lab:
-    lab = Lab(CONFIG)
+def group_without_member_history() -> GroupHarness:
+    lab = GroupHarness(CONFIG)
     lab.store_answers = False
-    given = lab.joined(lab.join(require_known_member_id=True)).member_id
-    lab.feed(events.OffsetsStored(lab.now_ms))
+    given = lab.join_result(lab.join(require_known_member_id=True)).member_id
+    lab.handle_event(events.OffsetsStored(lab.now_ms))
     lab.leave(LeavingMember(given))
     return lab
 
 
-def group_with_subscription(metadata: bytes) -> Lab:
-    lab = Lab(CONFIG)
-    lab.stable(None, protocols=(("range", metadata),))
+def group_with_subscription(metadata: bytes) -> GroupHarness:
+    lab = GroupHarness(CONFIG)
+    lab.create_stable_group(None, protocols=(("range", metadata),))
     return lab
 
 
@@ -122,18 +122,18 @@ def test_offsets_do_not_expire_during_rebalance() -> None:
 
 
 def test_offsets_do_not_expire_while_store_has_members() -> None:
-    lab = Lab(CONFIG)
-    (member,) = lab.stable(None)
+    lab = GroupHarness(CONFIG)
+    (member,) = lab.create_stable_group(None)
     lab.store_answers = False
     lab.leave(LeavingMember(member))
-    lab.answer_store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    lab.complete_store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert plan(lab, {("t", 0): committed(1)}, 1) is None
 
 
 def test_expiry_commands_are_bounded_and_last_one_deletes_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(offsets_module, "EXPIRED_PER_COMMAND_MAX", 2)
+    monkeypatch.setattr(offsets_module, "EXPIRED_OFFSETS_PER_COMMAND_MAX", 2)
     offsets = {("t", partition): committed(OLD_MS) for partition in range(3)}
     expired = tuple(ExpiredOffset("t", partition, OLD_MS) for partition in range(3))
     assert plan(group_without_members(), offsets, group_time_ms=OLD_MS) == ExpireOffsets("orders", expired[:2], -1)

@@ -8,10 +8,10 @@ from chronik.groups.classic.transitions import (
     HISTORY_LENGTH_MAX,
     REASON_CHARACTERS_MAX,
     TRANSITIONS,
+    GroupLifecycle,
     GroupState,
-    IllegalTransition,
-    Lifecycle,
-    mermaid,
+    IllegalGroupTransition,
+    render_mermaid,
 )
 
 EVERY_PAIR = list(itertools.product(GroupState, GroupState))
@@ -19,13 +19,13 @@ EVERY_PAIR = list(itertools.product(GroupState, GroupState))
 
 @pytest.mark.parametrize(("source", "target"), EVERY_PAIR, ids=lambda state: str(state))
 def test_transition_is_legal_only_if_in_table(source: GroupState, target: GroupState) -> None:
-    lifecycle = Lifecycle("orders", source)
+    lifecycle = GroupLifecycle("orders", source)
     if (source, target) in TRANSITIONS:
-        lifecycle.move(target, 1, "test")
+        lifecycle.transition_to(target, 1, "test")
         assert (lifecycle.previous_state, lifecycle.state) == (source, target)
     else:
-        with pytest.raises(IllegalTransition):
-            lifecycle.move(target, 1, "test")
+        with pytest.raises(IllegalGroupTransition):
+            lifecycle.transition_to(target, 1, "test")
         assert lifecycle.state is source
 
 
@@ -36,30 +36,32 @@ def test_dead_is_reachable_from_all_states_and_final() -> None:
 
 
 def test_illegal_transition_error_contains_history() -> None:
-    lifecycle = Lifecycle("orders")
-    lifecycle.move(GroupState.PREPARING_REBALANCE, 0, "member a joins")
-    with pytest.raises(IllegalTransition, match=r"'orders'.*PreparingRebalance -> Stable.*member a joins") as caught:
-        lifecycle.move(GroupState.STABLE, 0, "too early")
+    lifecycle = GroupLifecycle("orders")
+    lifecycle.transition_to(GroupState.PREPARING_REBALANCE, 0, "member a joins")
+    with pytest.raises(
+        IllegalGroupTransition, match=r"'orders'.*PreparingRebalance -> Stable.*member a joins"
+    ) as caught:
+        lifecycle.transition_to(GroupState.STABLE, 0, "too early")
     assert [step.reason for step in caught.value.history] == ["member a joins"]
 
 
 def test_transition_history_is_bounded() -> None:
-    lifecycle = Lifecycle("orders")
+    lifecycle = GroupLifecycle("orders")
     for generation in range(HISTORY_LENGTH_MAX):
-        lifecycle.move(GroupState.PREPARING_REBALANCE, generation, "in")
-        lifecycle.move(GroupState.EMPTY, generation, "out")
+        lifecycle.transition_to(GroupState.PREPARING_REBALANCE, generation, "in")
+        lifecycle.transition_to(GroupState.EMPTY, generation, "out")
     assert len(lifecycle.history) == HISTORY_LENGTH_MAX
     assert lifecycle.history[-1].generation == HISTORY_LENGTH_MAX - 1
 
 
 def test_transition_reason_is_truncated() -> None:
-    lifecycle = Lifecycle("orders")
-    lifecycle.move(GroupState.PREPARING_REBALANCE, 0, "why " * 8_000)
+    lifecycle = GroupLifecycle("orders")
+    lifecycle.transition_to(GroupState.PREPARING_REBALANCE, 0, "why " * 8_000)
     assert len(lifecycle.history[0].reason) == REASON_CHARACTERS_MAX
 
 
 def test_mermaid_diagram_contains_all_transitions() -> None:
-    lines = mermaid().splitlines()
+    lines = render_mermaid().splitlines()
     assert lines[0] == "stateDiagram-v2"
     for (source, target), reason in TRANSITIONS.items():
         assert f"    {source} --> {target}: {reason}" in lines

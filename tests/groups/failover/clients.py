@@ -19,7 +19,7 @@ from chronik.groups.requests import (
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.protocol.errors import ErrorCode
 
-from .world import NODES, PARTITIONS, TOPIC, Gone, Node, World
+from .world import NODES, PARTITIONS, TOPIC, FailoverNode, FailoverWorld, NodeUnavailable
 
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 10_000
@@ -38,18 +38,18 @@ BEGIN_ANEW: Final = (
 )
 
 
-class Rejoin(Exception):
+class RejoinRequired(Exception):
     """The member's generation has ended and it must rejoin."""
 
 
-class Fenced(Exception):
+class InstanceFenced(Exception):
     """Another process uses the same group instance id."""
 
 
-class Client:
+class FailoverConsumer:
     """A simulated consumer process."""
 
-    def __init__(self, world: World, group: str, name: str, instance: str | None) -> None:
+    def __init__(self, world: FailoverWorld, group: str, name: str, instance: str | None) -> None:
         self._world = world
         self._random = world.random
         self.group = group
@@ -57,7 +57,7 @@ class Client:
         self.instance = instance
         self.is_replaced = False
         """Whether another process has been started in its place. The client continues until it is fenced."""
-        self._coordinator: Node | None = None
+        self._coordinator: FailoverNode | None = None
         self._reset_membership()
 
     def _reset_membership(self) -> None:
@@ -72,9 +72,9 @@ class Client:
         while True:
             try:
                 await self._run_membership()
-            except Fenced:
+            except InstanceFenced:
                 return  # a real consumer raises an error to its application
-            except (Gone, Rejoin):
+            except (NodeUnavailable, RejoinRequired):
                 if self.is_replaced:
                     return
                 await asyncio.sleep(self._random.uniform(0.05, 0.3))
@@ -84,7 +84,7 @@ class Client:
         joined = await self._ask(self._join, JOIN_SECONDS)
         self.member_id, self.generation = joined.member_id, joined.generation
         assignment = await self._ask(lambda node: self._sync(node, joined), JOIN_SECONDS)
-        self._world.check_told(self.group, self.generation, self.instance or self.member_id, assignment)
+        self._world.check_delivered_assignment(self.group, self.generation, self.instance or self.member_id, assignment)
         self.positions = await self._ask(lambda node: self._fetch(node, assignment))
         while True:
             await asyncio.sleep(self._random.uniform(0.3, 1.0))
@@ -104,7 +104,7 @@ class Client:
 
     # --- coordinator lookup ---
 
-    async def _ask(self, request: Callable[[Node], Awaitable[Any]], seconds: float = 5.0) -> Any:
+    async def _ask(self, request: Callable[[FailoverNode], Awaitable[Any]], seconds: float = 5.0) -> Any:
         """Send a request until a response is not a redirect.
 
         Raises:
@@ -117,8 +117,8 @@ class Client:
                 continue
             self._coordinator = node
             try:
-                answer = await node.ask(request, seconds)
-            except Gone:
+                answer = await node.send_request(request, seconds)
+            except NodeUnavailable:
                 self._coordinator = None
                 raise
             if not isinstance(answer, ErrorCode):
@@ -127,12 +127,12 @@ class Client:
                 return None
             await self._handle_error(answer)
 
-    def _find(self) -> Node | None:
+    def _find(self) -> FailoverNode | None:
         """Return the coordinator according to a random node, whose metadata may be outdated."""
         alive = [node for node in self._world.nodes.values() if node.is_alive and not node.is_fenced()]
         if not alive:
             return None
-        found = self._random.choice(alive).coordinators.node_of(self.group)
+        found = self._random.choice(alive).coordinators.coordinator_of(self.group)
         return self._world.nodes[found] if found in NODES and self._world.nodes[found].is_alive else None
 
     async def _handle_error(self, error: ErrorCode) -> None:
@@ -141,18 +141,18 @@ class Client:
             await asyncio.sleep(0.1)
         elif error is ErrorCode.FENCED_INSTANCE_ID:
             self.positions = None
-            raise Fenced
+            raise InstanceFenced
         else:
             if error in BEGIN_ANEW:
                 self._reset_membership()
             else:
                 assert error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED), error
             self.positions = None
-            raise Rejoin
+            raise RejoinRequired
 
     # --- requests: each returns its result or an error code ---
 
-    async def _join(self, node: Node) -> JoinResult | ErrorCode:
+    async def _join(self, node: FailoverNode) -> JoinResult | ErrorCode:
         protocols = (("range", b"subscription"),)
         names = (self.group, self.member_id, self.instance, self.name, "/host")
         request = JoinRequest(*names, SESSION_MS, REBALANCE_MS, "consumer", protocols)
@@ -161,7 +161,7 @@ class Client:
             self.member_id = joined.member_id
         return joined if joined.error is ErrorCode.NONE else joined.error
 
-    async def _sync(self, node: Node, joined: JoinResult) -> bytes | ErrorCode:
+    async def _sync(self, node: FailoverNode, joined: JoinResult) -> bytes | ErrorCode:
         assignments: dict[str, bytes] = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
             members = [member.member_id for member in joined.members]
@@ -172,12 +172,12 @@ class Client:
         synced = await node.groups.sync(request)
         return synced.assignment if synced.error is ErrorCode.NONE else synced.error
 
-    async def _fetch(self, node: Node, assignment: bytes) -> dict[int, int] | ErrorCode:
+    async def _fetch(self, node: FailoverNode, assignment: bytes) -> dict[int, int] | ErrorCode:
         """Fetch the committed offsets; valid only for a member that knows its generation."""
         error = await node.groups.heartbeat(*self._heartbeat())
         if error is not ErrorCode.NONE:
             return error
-        tenure = node.groups._custody.claim(self.group)
+        tenure = node.groups._host.check_ownership(self.group)
         if isinstance(tenure, ErrorCode):
             return tenure
         committed = {partition: node.image.offset(self.group, TOPIC, partition) for partition in assignment}
@@ -186,10 +186,10 @@ class Client:
     def _heartbeat(self) -> tuple[str, int, str, str | None]:
         return self.group, self.generation, self.member_id, self.instance
 
-    async def _send_heartbeat(self, node: Node) -> ErrorCode:
+    async def _send_heartbeat(self, node: FailoverNode) -> ErrorCode:
         return await node.groups.heartbeat(*self._heartbeat())
 
-    async def _commit(self, node: Node) -> ErrorCode:
+    async def _commit(self, node: FailoverNode) -> ErrorCode:
         assert self.positions is not None
         metadata_note = f"{self.generation} {self.member_id}"
         positions = dict(self.positions)
@@ -202,7 +202,7 @@ class Client:
                 self._world.check_acknowledged(self.group, partition, offset)
         return error
 
-    async def _leave(self, node: Node) -> ErrorCode:
+    async def _leave(self, node: FailoverNode) -> ErrorCode:
         leaving = LeaveRequest(self.group, (LeavingMember(self.member_id, self.instance),))
         result = await node.groups.leave(leaving)
         return ErrorCode.UNKNOWN_MEMBER_ID if result.error is ErrorCode.NONE else result.error

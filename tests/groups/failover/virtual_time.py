@@ -48,7 +48,7 @@ class VirtualClock:
         return self._loop.time()
 
 
-def run_virtually(coroutine: Coroutine[Any, Any, None]) -> None:
+def run_in_virtual_time(coroutine: Coroutine[Any, Any, None]) -> None:
     loop = VirtualLoop()
     steps = count()
     try:

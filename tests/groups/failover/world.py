@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from chronik.coordination.tenure import Coordinators
+from chronik.coordination.terms import CoordinatorTerms
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.apply import apply
@@ -26,9 +26,9 @@ from chronik.metadata.commands.partitions import IsrChange, IsrMember, SetPartit
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
-from chronik.metadata.records import Result
-from chronik.metadata.sessions import answer_known
-from chronik.metadata.stores.store import Acks, StoreClosed, Subscriber
+from chronik.metadata.records import ApplyResult
+from chronik.metadata.sessions import find_known_result
+from chronik.metadata.stores.store import Acks, DeltaSubscriber, StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 from .virtual_time import VirtualClock
@@ -49,15 +49,15 @@ CONTROLLER: Final = 0
 CONFIG: Final = GroupConfig(new_member_join_timeout_ms=20_000)
 
 
-class Gone(Exception):
+class NodeUnavailable(Exception):
     """The node died or the response was lost."""
 
 
-class Broken(AssertionError):
+class InvariantViolated(AssertionError):
     """An invariant was violated."""
 
 
-class World:
+class FailoverWorld:
     """The simulated cluster and its command log."""
 
     def __init__(self, seed: int, *, without_epochs: bool = False) -> None:
@@ -69,12 +69,12 @@ class World:
         self.image = Image()
         self.assignments: dict[tuple[str, int], dict[int, str]] = {}
         self.told: set[tuple[str, int, str, bytes]] = set()
-        self.failovers = self.generations = self.commits = self.refused = 0
+        self.failovers = self.generations = self.commits = self.rejected_count = 0
         self._sequence = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.broken: BaseException | None = None
+        self.violation: BaseException | None = None
         self._create_topics()
-        self.nodes = {node_id: Node(self, node_id) for node_id in NODES}
+        self.nodes = {node_id: FailoverNode(self, node_id) for node_id in NODES}
 
     def _create_topics(self) -> None:
         for node_id in NODES:
@@ -95,7 +95,7 @@ class World:
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.broken = self.broken or error
+            self.violation = self.violation or error
 
     # --- the log ---
 
@@ -107,15 +107,15 @@ class World:
     def append(self, envelope: Envelope) -> None:
         before = self._committed_offsets()
         session = self.image.session(envelope.node_id)
-        is_known = answer_known(session, envelope.incarnation, envelope.sequence) is not None
+        is_known = find_known_result(session, envelope.incarnation, envelope.sequence) is not None
         result = apply(self.image, envelope, self.image.applied_index + 1).result
         self.log.append(envelope)
         if is_known:
             return  # a duplicate: it is acknowledged again and changes nothing
         try:
             self._check(envelope.command, result, before)
-        except Broken as broken:
-            self.broken = self.broken or broken
+        except InvariantViolated as broken:
+            self.violation = self.violation or broken
 
     def _committed_offsets(self) -> dict[tuple[str, int], int]:
         return {
@@ -126,15 +126,15 @@ class World:
 
     # --- invariants ---
 
-    def _check(self, command: Command, result: Result, before: dict[tuple[str, int], int]) -> None:
+    def _check(self, command: Command, result: ApplyResult, before: dict[tuple[str, int], int]) -> None:
         if isinstance(command, DeleteConsumerGroup):
-            raise Broken("a group was deleted, which this simulation never does")
+            raise InvariantViolated("a group was deleted, which this simulation never does")
         for key, offset in self._committed_offsets().items():
             if offset < before.get(key, 0):
-                raise Broken(f"{key}: committed offset decreased from {before[key]} to {offset}: {command}")
+                raise InvariantViolated(f"{key}: committed offset decreased from {before[key]} to {offset}: {command}")
         if isinstance(command, CommitOffsetBatch) and result.code is ErrorCode.NONE:
             failed = {failure.item for failure in result.failures}
-            self.refused += len(failed)
+            self.rejected_count += len(failed)
             for item, commit in enumerate(command.commits):
                 if item not in failed:
                     self._check_commit(commit)
@@ -142,21 +142,21 @@ class World:
             if result.code is ErrorCode.NONE:
                 self._check_assignment(command)
             else:
-                self.refused += 1
+                self.rejected_count += 1
 
     def _check_commit(self, commit: CommitOffset) -> None:
         group = self.image.groups[commit.group_id]
         index = coordinator_partition(commit.group_id, TERMS)
         term = self.image.topics[OFFSETS_TOPIC].partitions[index].leader_epoch
         if commit.coordinator_epoch != term and not self.without_epochs:
-            raise Broken(f"commit of term {commit.coordinator_epoch} applied in term {term}")
+            raise InvariantViolated(f"commit of term {commit.coordinator_epoch} applied in term {term}")
         for offset in commit.offsets:
             generation, _, member_id = (offset.metadata or "").partition(" ")
             if int(generation) < group.generation:
-                raise Broken(f"commit of generation {generation} applied in generation {group.generation}")
+                raise InvariantViolated(f"commit of generation {generation} applied in generation {group.generation}")
             members = {member.member_id for member in group.members}
             if int(generation) == group.generation and member_id not in members:
-                raise Broken(f"commit of {member_id}, which is not a member: {members}")
+                raise InvariantViolated(f"commit of {member_id}, which is not a member: {members}")
         self.commits += 1
 
     def _check_assignment(self, command: UpdateConsumerGroup) -> None:
@@ -166,38 +166,40 @@ class World:
         for member in command.members:
             for partition in member.assignment:
                 if partition in owners:
-                    raise Broken(f"partition {partition} has two owners: {command}")
+                    raise InvariantViolated(f"partition {partition} has two owners: {command}")
                 owners[partition] = member.group_instance_id or member.member_id
         if sorted(owners) != list(PARTITIONS):
-            raise Broken(f"a partition has no owner: {command}")
+            raise InvariantViolated(f"a partition has no owner: {command}")
         known = self.assignments.setdefault((command.group_id, command.generation), owners)
         self.generations += known is owners
         if known != owners:
-            raise Broken(f"two assignments in generation {command.generation}: {known} and {owners}")
+            raise InvariantViolated(f"two assignments in generation {command.generation}: {known} and {owners}")
 
-    def check_told(self, group: str, generation: int, name: str, assignment: bytes) -> None:
+    def check_delivered_assignment(self, group: str, generation: int, name: str, assignment: bytes) -> None:
         """Check that an assignment delivered to a member equals the stored one."""
         stored = self.assignments.get((group, generation), {})
         if {partition for partition, owner in stored.items() if owner == name} != set(assignment):
-            raise Broken(f"{name}: delivered {list(assignment)} in generation {generation}, stored {stored}")
+            raise InvariantViolated(f"{name}: delivered {list(assignment)} in generation {generation}, stored {stored}")
 
     def check_acknowledged(self, group: str, partition: int, offset: int) -> None:
         committed = self.image.offset(group, TOPIC, partition)
         if committed is None or committed.offset < offset:
-            raise Broken(f"{group} {partition}: offset {offset} was acknowledged, but {committed} is committed")
+            raise InvariantViolated(
+                f"{group} {partition}: offset {offset} was acknowledged, but {committed} is committed"
+            )
 
     # --- faults ---
 
-    async def make_trouble(self, seconds: float) -> None:
+    async def inject_faults(self, seconds: float) -> None:
         ends = self.clock.monotonic() + seconds
         while self.clock.monotonic() < ends:
             await asyncio.sleep(self.random.uniform(0.5, 4.0))
             node = self.nodes[self.random.choice(NODES)]
             match self.random.randrange(4):
                 case 0:
-                    await node.die()
+                    await node.crash()
                 case 1:
-                    node.start_being_cut_off(self.random.uniform(0.2, 15.0))
+                    node.start_isolation(self.random.uniform(0.2, 15.0))
                 case _:
                     self._move_term()
         self.trouble = False
@@ -208,7 +210,7 @@ class World:
         topic = self.image.topics[OFFSETS_TOPIC]
         index = self.random.randrange(TERMS)
         leader = self.random.choice([*topic.partitions[index].isr])
-        if self.image.brokers[leader].online:
+        if self.image.brokers[leader].is_online:
             self.decide(SetPartitionLeader(topic.id, index, -1))
             self.decide(SetPartitionLeader(topic.id, index, leader))
             self.failovers += 1
@@ -216,14 +218,14 @@ class World:
     def fence(self, node_id: int) -> None:
         self.failovers += sum(p.leader == node_id for p in self.image.topics[OFFSETS_TOPIC].partitions)
         self.decide(UpdateBrokerStatus(node_id, BrokerStatus.OFFLINE))
-        self.mend()
+        self.run_controller()
 
-    def mend(self) -> None:
+    def run_controller(self) -> None:
         """Act as the controller: give every term a coordinator and unfence every connected broker."""
         image = self.image
         for name in (OFFSETS_TOPIC, TOPIC):
             for index in range(len(image.topics[name].partitions)):
-                online = [node_id for node_id in NODES if image.brokers[node_id].online]
+                online = [node_id for node_id in NODES if image.brokers[node_id].is_online]
                 topic = image.topics[name]
                 if topic.partitions[index].leader < 0 and online:
                     self.decide(SetPartitionLeader(topic.id, index, online[0], unclean=True))
@@ -235,10 +237,10 @@ class World:
                 self.decide(UpdateISR(partition.leader, image.brokers[partition.leader].epoch, (change,)))
 
 
-class Node:
+class FailoverNode:
     """A simulated node. Its image survives a crash, as a disk does; everything else is lost."""
 
-    def __init__(self, world: World, node_id: int) -> None:
+    def __init__(self, world: FailoverWorld, node_id: int) -> None:
         self._world = world
         self.node_id = node_id
         self.image = Image()
@@ -246,9 +248,9 @@ class Node:
         self._acknowledged_at = 0.0
         self._is_connected = asyncio.Event()
         self._is_connected.set()
-        self.store: Store
+        self.store: FailoverStore
         self.groups: GroupCoordinator
-        self.coordinators: Coordinators
+        self.coordinators: CoordinatorTerms
         self._died: asyncio.Future[None]
         self._life = 0
 
@@ -256,19 +258,19 @@ class Node:
         self._life += 1
         self._died = asyncio.get_running_loop().create_future()
         self._acknowledged_at = float("-inf")
-        self.store = Store(self._world, self, bytes([self.node_id, self._life]) * 8)
-        self.coordinators = Coordinators(self.store, self.node_id, OFFSETS_TOPIC)
+        self.store = FailoverStore(self._world, self, bytes([self.node_id, self._life]) * 8)
+        self.coordinators = CoordinatorTerms(self.store, self.node_id, OFFSETS_TOPIC)
         self.groups = GroupCoordinator(
-            self.store, self._world.clock, CONFIG, self._fail, self.coordinators.owns, is_fenced=self.is_fenced
+            self.store, self._world.clock, CONFIG, self._fail, self.coordinators.owned_term, is_fenced=self.is_fenced
         )
         await self.groups.start()
-        self.store.subscribe(self.groups.follow)
+        self.store.subscribe(self.groups.on_delta)
         self._tasks = [self._world.start_task(work) for work in (self._apply_forever(), self._send_heartbeats())]
         self.store.register()
-        self._world.mend()
+        self._world.run_controller()
 
     def _fail(self, error: BaseException) -> None:
-        self._world.broken = self._world.broken or error
+        self._world.violation = self._world.violation or error
 
     @property
     def is_alive(self) -> bool:
@@ -276,10 +278,10 @@ class Node:
 
     def is_fenced(self) -> bool:
         broker = self.image.brokers.get(self.node_id)
-        is_known = broker is not None and broker.online and broker.incarnation == self.store.incarnation
+        is_known = broker is not None and broker.is_online and broker.incarnation == self.store.incarnation
         return not is_known or self._world.clock.monotonic() - self._acknowledged_at > SESSION_SECONDS
 
-    async def ask(self, request: Callable[[Node], Awaitable[T]], seconds: float) -> T:
+    async def send_request(self, request: Callable[[FailoverNode], Awaitable[T]], seconds: float) -> T:
         """Send a client request to the node. The request or the response may be lost, or the node may crash."""
         random = self._world.random
         asking: asyncio.Future[Any] = asyncio.ensure_future(self._delay(request))
@@ -289,17 +291,17 @@ class Node:
             asking.add_done_callback(lambda done: done.cancelled() or done.exception())
             if not self.is_alive:
                 asking.cancel()
-            raise Gone
+            raise NodeUnavailable
         answer: T = asking.result()
         return answer
 
-    async def _delay(self, request: Callable[[Node], Awaitable[T]]) -> T:
+    async def _delay(self, request: Callable[[FailoverNode], Awaitable[T]]) -> T:
         await asyncio.sleep(self._world.random.uniform(0.0, 0.02))
         return await request(self)
 
     # --- faults ---
 
-    async def die(self) -> None:
+    async def crash(self) -> None:
         if not self.is_alive:
             return
         self._died.set_result(None)
@@ -316,7 +318,7 @@ class Node:
         await asyncio.sleep(random.uniform(0.0, 5.0))
         await self.start()
 
-    def start_being_cut_off(self, seconds: float) -> None:
+    def start_isolation(self, seconds: float) -> None:
         if self.is_alive and self._is_connected.is_set():
             self._is_connected.clear()
             self._world.start_task(self._isolate(seconds))
@@ -349,9 +351,9 @@ class Node:
             await self.wait_connected()
             broker = self._world.image.brokers[self.node_id]
             if broker.incarnation == self.store.incarnation:
-                if not broker.online:
+                if not broker.is_online:
                     self._world.decide(UpdateBrokerStatus(self.node_id, BrokerStatus.ONLINE))
-                    self._world.mend()
+                    self._world.run_controller()
                 self._acknowledged_at = asked_at
             await asyncio.sleep(SESSION_SECONDS / 4)
 
@@ -364,31 +366,31 @@ class Node:
                 result, delta = apply(self.image, envelope, self.image.applied_index + 1)
                 self._applied += 1
                 self.store.publish(delta)
-                self.store.answer(envelope, result)
+                self.store.acknowledge(envelope, result)
 
 
-class Store:
+class FailoverStore:
     """The metadata store of one incarnation of a node.
 
     Like the real store, it resends a command under the same id until it is acknowledged, and gives up after a timeout
     without knowing the outcome.
     """
 
-    def __init__(self, world: World, node: Node, incarnation: bytes) -> None:
+    def __init__(self, world: FailoverWorld, node: FailoverNode, incarnation: bytes) -> None:
         self._world = world
         self._node = node
         self.incarnation = incarnation
         self._sequence = 0
         self._answered = 0
-        self._pending: dict[int, asyncio.Future[Result]] = {}
-        self._subscribers: list[Subscriber] = []
+        self._pending: dict[int, asyncio.Future[ApplyResult]] = {}
+        self._subscribers: list[DeltaSubscriber] = []
         self._is_closed = False
 
     @property
     def image(self) -> Image:
         return self._node.image
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: DeltaSubscriber) -> None:
         self._subscribers.append(subscriber)
 
     def publish(self, delta: Any) -> None:
@@ -402,9 +404,9 @@ class Store:
         command = RegisterBroker(node_id, "host", 9092, None, self.incarnation, bytes([node_id]) * 16)
         self._world.append(Envelope(node_id, self.incarnation, self._sequence, 0, command))
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         if self._is_closed:
-            raise StoreClosed("the node is dead")
+            raise StoreClosedError("the node is dead")
         if self._world.without_epochs:
             command = _without_epoch(command)
         while self._answered < self._sequence and self._answered + 1 not in self._pending:
@@ -420,7 +422,7 @@ class Store:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def _wait_for_outcome(self, envelope: Envelope, answer: asyncio.Future[Result]) -> Result:
+    async def _wait_for_outcome(self, envelope: Envelope, answer: asyncio.Future[ApplyResult]) -> ApplyResult:
         gives_up_at = self._world.clock.monotonic() + PROPOSE_SECONDS
         while (left := gives_up_at - self._world.clock.monotonic()) > 0:
             self._world.start_task(self._deliver(envelope))
@@ -442,7 +444,7 @@ class Store:
             await asyncio.sleep(random.uniform(0.0, 15.0))
             self._world.append(envelope)
 
-    def answer(self, envelope: Envelope, result: Result) -> None:
+    def acknowledge(self, envelope: Envelope, result: ApplyResult) -> None:
         answer = self._pending.get(envelope.sequence)
         if envelope.incarnation == self.incarnation and answer is not None and not answer.done():
             answer.set_result(result)
@@ -451,7 +453,7 @@ class Store:
         self._is_closed = True
         for answer in self._pending.values():
             if not answer.done():
-                answer.set_exception(StoreClosed("the node is dead"))
+                answer.set_exception(StoreClosedError("the node is dead"))
 
     is_shared: Final = True
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 
-from chronik.log.files.synced import REMOVALS_KEPT, SLOT_BYTES, SyncedOffsets
-from tests.files.twin import TwinFiles
+from chronik.log.files.synced_offsets import SLOT_BYTES, TRACKED_REMOVALS_MAX, SyncedOffsets
+from tests.files.simulated_files import SimulatedFileSystem
 
 PATH = "state/synced-offsets"
 A, B = b"a" * 16, b"b" * 16
 
 
 def test_recorded_offsets_survive_kill_and_close() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     synced = SyncedOffsets(files, PATH)
     for partition in range(100):
         synced.record(A, partition, partition * 10)
@@ -25,7 +25,7 @@ def test_recorded_offsets_survive_kill_and_close() -> None:
 
 
 def test_power_failure_leaves_recorded_or_lower_offset() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     synced = SyncedOffsets(files, PATH)
     chance = random.Random(4)
     recorded: dict[int, set[int]] = {}
@@ -42,7 +42,7 @@ def test_power_failure_leaves_recorded_or_lower_offset() -> None:
 
 
 def test_lowered_offset_is_durable_immediately() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     synced = SyncedOffsets(files, PATH)
     synced.record(A, 0, 100)
     synced.sync()
@@ -51,7 +51,7 @@ def test_lowered_offset_is_durable_immediately() -> None:
 
 
 def test_slots_of_removed_partitions_are_reused() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     synced = SyncedOffsets(files, PATH)
     for partition in range(50):
         synced.record(A, partition, 1)
@@ -67,7 +67,7 @@ def test_slots_of_removed_partitions_are_reused() -> None:
 
 def test_removed_offset_is_not_restored_for_recreated_partition() -> None:
     """The new log starts at offset 0: with the old offset, damage below it would be kept instead of truncated."""
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     synced = SyncedOffsets(files, PATH)
     synced.record(A, 0, 100)
     synced.sync()
@@ -78,7 +78,7 @@ def test_removed_offset_is_not_restored_for_recreated_partition() -> None:
 
 
 def test_removed_offset_is_not_restored_by_restarted_process() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     synced = SyncedOffsets(files, PATH)
     synced.record(A, 0, 100)
     synced.sync()
@@ -89,14 +89,14 @@ def test_removed_offset_is_not_restored_by_restarted_process() -> None:
 
 
 def test_durable_removals_are_not_tracked() -> None:
-    files = TwinFiles()
+    files = SimulatedFileSystem()
     synced = SyncedOffsets(files, PATH)
-    for partition in range(10 * REMOVALS_KEPT):
+    for partition in range(10 * TRACKED_REMOVALS_MAX):
         synced.record(A, partition, 1)
         synced.remove(A, partition)
         if partition % 100 == 0:
             synced.sync()
-    assert len(synced._removed) <= REMOVALS_KEPT + 100
+    assert len(synced._removed) <= TRACKED_REMOVALS_MAX + 100
     syncs = files.events
     assert synced.get(A, 0) == 0
     assert files.events == syncs, "the removal was already durable"

@@ -13,9 +13,9 @@ from chronik.metadata.commands.envelope import decode_command
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.sessions import RESULTS_KEPT_MAX
 from chronik.metadata.stores.raft_store import RaftStore
-from chronik.quorum.forwarding import Forwarder
+from chronik.quorum.forwarder import ProposalForwarder
+from tests.metadata.metadata_world import encode_verified_snapshot
 from tests.metadata.test_sessions import SENDER, Sender
-from tests.metadata.world import recomputed
 
 COMMAND = DeleteTopic(b"x" * 16)
 
@@ -34,7 +34,7 @@ class Attempts:
         self.answered: list[int] = []
         """The completed sequence that each command reported."""
         self.store = RaftStore(1)
-        self.store._forwarder = cast(Forwarder, SimpleNamespace(propose=self._propose))
+        self.store._forwarder = cast(ProposalForwarder, SimpleNamespace(propose=self._propose))
         self._tasks: dict[int, asyncio.Task[Any]] = {}
 
     async def _propose(self, data: bytes, *_: Any) -> None:
@@ -100,4 +100,4 @@ def test_completed_sequence_above_all_results_drops_them() -> None:
     session = sender.world.image.session(SENDER)
     assert session is not None
     assert (list(session.results), session.floor) == ([2**62], 2**62 - 1)
-    recomputed(sender.world.image)
+    encode_verified_snapshot(sender.world.image)

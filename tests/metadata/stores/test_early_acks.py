@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from chronik.errors import StorageFailed
+from chronik.errors import StorageError
 from chronik.metadata import levels
 from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.transactions import (
-    NOT_SEEN,
+    NO_RECORD_INDEX,
     AddToTransaction,
     CompleteTransaction,
     EndTransaction,
@@ -24,11 +24,11 @@ from chronik.metadata.commands.transactions import (
     InitTransaction,
     StageOffsets,
 )
-from chronik.metadata.stores.early_answers import early_with_os
+from chronik.metadata.stores.early_acks import can_ack_before_sync
 from chronik.metadata.stores.local_store import LocalStore
-from chronik.metadata.stores.store import StoreClosed
+from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
-from tests.files.twin import TwinFiles
+from tests.files.simulated_files import SimulatedFileSystem
 
 from .test_local_store import Inline, run
 
@@ -36,7 +36,7 @@ from .test_local_store import Inline, run
 @pytest.fixture(autouse=True)
 def first_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the store at level 1, at which it writes nothing but what the test proposes."""
-    monkeypatch.setattr(levels, "HIGHEST", levels.FIRST)
+    monkeypatch.setattr(levels, "HIGHEST", levels.FIRST_LEVEL)
 
 
 class HoldableExecutor(Inline):
@@ -82,7 +82,7 @@ def durable(number: int) -> SetFeatureLevel:
     return SetFeatureLevel(f"durable{number}", number)
 
 
-async def started(files: TwinFiles, disk: Executor | None = None, **options: Any) -> LocalStore:
+async def started(files: SimulatedFileSystem, disk: Executor | None = None, **options: Any) -> LocalStore:
     executor = disk or Inline()
     store = LocalStore(files, make_executor=lambda: executor, answers_early=is_early, **options)
     await store.start()
@@ -97,7 +97,7 @@ async def run_iterations() -> None:
 def test_early_command_is_acknowledged_after_write_and_durable_after_sync() -> None:
     async def test() -> None:
         disk = HoldableExecutor()
-        store = await started(TwinFiles(), disk)
+        store = await started(SimulatedFileSystem(), disk)
         disk.hold()
         result = await store.propose(early(1))
         assert store.image.features == {"early1": 1}
@@ -117,7 +117,7 @@ def test_early_command_is_acknowledged_after_write_and_durable_after_sync() -> N
 def test_wait_durable_times_out() -> None:
     async def test() -> None:
         disk = HoldableExecutor()
-        store = await started(TwinFiles(), disk)
+        store = await started(SimulatedFileSystem(), disk)
         disk.hold()
         result = await store.propose(early(1))
         with pytest.raises(KafkaError) as caught:
@@ -132,7 +132,7 @@ def test_wait_durable_times_out() -> None:
 def test_early_commands_are_applied_in_log_order() -> None:
     async def test() -> None:
         disk = HoldableExecutor()
-        store = await started(TwinFiles(), disk)
+        store = await started(SimulatedFileSystem(), disk)
         disk.hold()
         proposals = [asyncio.ensure_future(store.propose(each)) for each in (early(1), early(2), durable(3), early(4))]
         await run_iterations()
@@ -151,7 +151,7 @@ def test_early_commands_are_applied_in_log_order() -> None:
 
 def test_early_and_durable_commands_share_one_sync() -> None:
     async def test() -> None:
-        files = TwinFiles()
+        files = SimulatedFileSystem()
         store = await started(files)
         syncs: list[str] = []
         files.before_event = lambda action, path: syncs.append(path) if action == "sync" else None
@@ -165,7 +165,7 @@ def test_early_and_durable_commands_share_one_sync() -> None:
 
 def test_snapshot_contains_only_durable_commands() -> None:
     async def test() -> None:
-        files = TwinFiles()
+        files = SimulatedFileSystem()
         store = await started(files, snapshot_entries=10)
         for number in range(1, 35):
             await store.propose(early(number))
@@ -180,7 +180,7 @@ def test_snapshot_contains_only_durable_commands() -> None:
 
 def test_failed_sync_stops_store_and_waiters() -> None:
     async def test() -> None:
-        files, disk, fatal = TwinFiles(), HoldableExecutor(), list[BaseException]()
+        files, disk, fatal = SimulatedFileSystem(), HoldableExecutor(), list[BaseException]()
         store = await started(files, disk, on_fatal=fatal.append)
         disk.hold()
         result = await store.propose(early(1))
@@ -188,12 +188,12 @@ def test_failed_sync_stops_store_and_waiters() -> None:
         await run_iterations()
         files.fail_at(files.events, errno.EIO)
         disk.release()
-        with pytest.raises(StoreClosed):
+        with pytest.raises(StoreClosedError):
             await waiting
-        with pytest.raises(StoreClosed):
+        with pytest.raises(StoreClosedError):
             await store.wait_durable(result.index)
         assert len(fatal) == 1
-        with pytest.raises(StorageFailed):
+        with pytest.raises(StorageError):
             await store.propose(early(2))
         await store.close()
 
@@ -202,7 +202,7 @@ def test_failed_sync_stops_store_and_waiters() -> None:
 
 def test_process_crash_loses_no_acknowledged_commands() -> None:
     async def test() -> None:
-        files, disk = TwinFiles(), HoldableExecutor()
+        files, disk = SimulatedFileSystem(), HoldableExecutor()
         store = await started(files, disk)
         disk.hold()
         await store.propose(early(1))
@@ -221,7 +221,7 @@ class PowerCutStore:
     """Proposes commands until a simulated power failure, and records which were durable and acknowledged."""
 
     def __init__(self, cut: int | None) -> None:
-        self.files = TwinFiles()
+        self.files = SimulatedFileSystem()
         self.cut = cut
         self.answered = 0
         self.durable = 0
@@ -231,7 +231,7 @@ class PowerCutStore:
     def _cut_power(self, action: str, path: str) -> None:
         if self.files.events == self.cut:
             self.files.failure = "the power is gone"
-            raise StorageFailed(self.files.failure)
+            raise StorageError(self.files.failure)
 
     async def work(self) -> None:
         store = await started(self.files, snapshot_entries=7, on_fatal=lambda error: None)
@@ -252,7 +252,7 @@ def test_power_failure_at_any_point_leaves_prefix_of_commands() -> None:
     lost = 0
     for cut in range(rehearsal.files.events):
         attempt = PowerCutStore(cut)
-        with suppress(StorageFailed):
+        with suppress(StorageError):
             run(attempt.work())
         assert attempt.files.failure == "the power is gone"
         for fate in range(4):
@@ -263,7 +263,7 @@ def test_power_failure_at_any_point_leaves_prefix_of_commands() -> None:
     assert lost, "the test must cover acknowledged commands that are lost"
 
 
-def features_of(files: TwinFiles) -> dict[str, int]:
+def features_of(files: SimulatedFileSystem) -> dict[str, int]:
     found: dict[str, int] = {}
 
     async def look() -> None:
@@ -279,11 +279,11 @@ def test_only_additions_and_commits_are_acknowledged_early() -> None:
     answered_early: list[Command] = [AddToTransaction("t", 1, (), ("g",), 0), EndTransaction("t", 1, True, 0, 0)]
     others: list[Command] = [
         EndTransaction("t", 1, False, 0, 0),
-        InitTransaction("t", NOT_SEEN, 7, 0, 1000, 0),
+        InitTransaction("t", NO_RECORD_INDEX, 7, 0, 1000, 0),
         CompleteTransaction("t", 1, 0),
         ExpireTransaction("t", 1),
         StageOffsets("g", "t", 1, (), 0),
         SetFeatureLevel("f", 1),
     ]
-    assert [early_with_os(each) for each in answered_early] == [True, True]
-    assert not any(map(early_with_os, others))
+    assert [can_ack_before_sync(each) for each in answered_early] == [True, True]
+    assert not any(map(can_ack_before_sync, others))

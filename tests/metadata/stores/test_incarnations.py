@@ -12,12 +12,12 @@ import pytest
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.commands.envelope import Envelope, encode_command
-from chronik.metadata.image_machine import ImageMachine
-from chronik.metadata.records import Result
+from chronik.metadata.image_state_machine import ImageStateMachine
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.quorum.forwarding import Forwarder
-from chronik.raft.entries import Entry, EntryKind
+from chronik.quorum.forwarder import ProposalForwarder
+from chronik.raft.entries import EntryKind, RaftEntry
 
 NODE = 1
 EARLIER = b"an earlier life!"
@@ -28,8 +28,8 @@ class Log:
 
     def __init__(self) -> None:
         self.store = RaftStore(NODE)
-        self.store._forwarder = cast(Forwarder, SimpleNamespace(propose=self._propose))
-        self.entries: list[Entry] = []
+        self.store._forwarder = cast(ProposalForwarder, SimpleNamespace(propose=self._propose))
+        self.entries: list[RaftEntry] = []
         self.held: list[bytes] | None = None
 
     async def _propose(self, data: bytes, *_: Any) -> None:
@@ -42,13 +42,13 @@ class Log:
         self.entries.append(self.entry(data))
         self.store.machine.apply(self.entries[-1:])
 
-    def entry(self, data: bytes) -> Entry:
-        return Entry(len(self.entries) + 1, 1, EntryKind.COMMAND, data)
+    def entry(self, data: bytes) -> RaftEntry:
+        return RaftEntry(len(self.entries) + 1, 1, EntryKind.COMMAND, data)
 
-    async def register(self) -> Result:
+    async def register(self) -> ApplyResult:
         return await self.store.propose(registration(self.store.incarnation))
 
-    async def allocate(self, epoch: int) -> Result:
+    async def allocate(self, epoch: int) -> ApplyResult:
         return await self.store.propose(AllocateProducerIds(NODE, epoch, 10))
 
     @property
@@ -67,7 +67,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
-async def outcome_of(proposal: Coroutine[Any, Any, Result]) -> ErrorCode:
+async def outcome_of(proposal: Coroutine[Any, Any, ApplyResult]) -> ErrorCode:
     try:
         return (await proposal).code
     except KafkaError as error:
@@ -130,7 +130,7 @@ def test_pending_proposals_of_ended_incarnation_report_unknown_outcome() -> None
             await gate.wait()
             log.append(data)
 
-        log.store._forwarder = cast(Forwarder, SimpleNamespace(propose=propose))
+        log.store._forwarder = cast(ProposalForwarder, SimpleNamespace(propose=propose))
         waiting = [asyncio.create_task(outcome_of(log.allocate(epoch))) for _ in range(3)]
         await asyncio.sleep(0)
         log.append(LATE)
@@ -145,7 +145,7 @@ def test_installed_snapshot_can_end_the_incarnation() -> None:
     async def scenario() -> None:
         log = Log()
         epoch = (await log.register()).value
-        other = ImageMachine(lambda delta: None, lambda envelope, result: None, lambda: None)
+        other = ImageStateMachine(lambda delta: None, lambda envelope, result: None, lambda: None)
         other.apply([*log.entries, log.entry(LATE)])
         log.held = []
         waiting = asyncio.create_task(log.allocate(epoch))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from chronik.errors import DataDamaged, InvariantBroken, StorageFailed
-from chronik.files import FileSystem, RealFiles
+from chronik.errors import DamagedDataError, InvariantError, StorageError
+from chronik.files import DiskFileSystem, FileSystem
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.cluster import AddNode, RemoveNode, SetFeatureLevel
@@ -24,16 +24,16 @@ from chronik.metadata.commands.topics import CreateTopic, CreateTopics
 from chronik.metadata.delta import Delta
 from chronik.metadata.stores import local_store
 from chronik.metadata.stores.local_store import LocalStore
-from chronik.metadata.stores.store import MetadataStore, StoreClosed
+from chronik.metadata.stores.store import MetadataStore, StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
-from tests.files.twin import TwinFiles
-from tests.metadata.world import assignment, recomputed, records_of, some_id
+from tests.files.simulated_files import SimulatedFileSystem
+from tests.metadata.metadata_world import build_assignment, build_id, encode_verified_snapshot, image_records
 
 
 @pytest.fixture(autouse=True)
 def first_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the store at level 1, at which it writes nothing but what the test proposes."""
-    monkeypatch.setattr(levels, "HIGHEST", levels.FIRST)
+    monkeypatch.setattr(levels, "HIGHEST", levels.FIRST_LEVEL)
 
 
 class Inline(Executor):
@@ -62,20 +62,20 @@ def feature(number: int, level: int = 1) -> SetFeatureLevel:
 
 def test_acknowledged_commands_survive_restart(tmp_path: Path) -> None:
     async def test() -> None:
-        store: MetadataStore = LocalStore(RealFiles(tmp_path))
+        store: MetadataStore = LocalStore(DiskFileSystem(tmp_path))
         await store.start()
         cluster_id = store.image.cluster_id
         assert len(cluster_id) == 22
-        result = await store.propose(RegisterBroker(1, "h", 9092, None, some_id(1), some_id(2)))
+        result = await store.propose(RegisterBroker(1, "h", 9092, None, build_id(1), build_id(2)))
         assert result.value == result.index == store.image.applied_index == 2
-        await store.propose(CreateTopic(some_id(7), "orders", (assignment(1),), {}, 1))
+        await store.propose(CreateTopic(build_id(7), "orders", (build_assignment(1),), {}, 1))
         await store.read_barrier()
         state = store.image.state_hash
         await store.close()
-        again = LocalStore(RealFiles(tmp_path))
+        again = LocalStore(DiskFileSystem(tmp_path))
         await again.start()
         assert again.image.cluster_id == cluster_id
-        assert again.image.topics["orders"].id == some_id(7)
+        assert again.image.topics["orders"].id == build_id(7)
         assert again.image.state_hash == state
         await again.close()
 
@@ -84,7 +84,7 @@ def test_acknowledged_commands_survive_restart(tmp_path: Path) -> None:
 
 def test_concurrent_commands_share_one_sync() -> None:
     async def test() -> None:
-        files = TwinFiles()
+        files = SimulatedFileSystem()
         store = open_store(files)
         await store.start()
         syncs: list[str] = []
@@ -99,13 +99,13 @@ def test_concurrent_commands_share_one_sync() -> None:
 
 def test_rejection_is_raised_and_partial_failure_is_returned(tmp_path: Path) -> None:
     async def test() -> None:
-        store = LocalStore(RealFiles(tmp_path))
+        store = LocalStore(DiskFileSystem(tmp_path))
         await store.start()
         with pytest.raises(KafkaError) as caught:
             await store.propose(RemoveNode(5))
         assert caught.value.code is ErrorCode.VOTER_NOT_FOUND
         assert "no node 5" in caught.value.message
-        result = await store.propose(CreateTopics((CreateTopic(some_id(1), "x y", (), {}, 1),)))
+        result = await store.propose(CreateTopics((CreateTopic(build_id(1), "x y", (), {}, 1),)))
         assert [failure.code for failure in result.failures] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
         await store.close()
 
@@ -114,7 +114,7 @@ def test_rejection_is_raised_and_partial_failure_is_returned(tmp_path: Path) -> 
 
 def test_command_that_cannot_be_decoded_is_not_written() -> None:
     async def test() -> None:
-        store = open_store(TwinFiles())
+        store = open_store(SimulatedFileSystem())
         await store.start()
         wrong: list[Any] = [
             AddNode(-1, "h", 1),
@@ -138,11 +138,11 @@ def test_command_that_cannot_be_decoded_is_not_written() -> None:
 
 def test_subscriber_gets_full_delta_then_one_per_command() -> None:
     async def test() -> None:
-        files = TwinFiles()
+        files = SimulatedFileSystem()
         store = open_store(files)
         await store.start()
-        await store.propose(RegisterBroker(1, "h", 9092, None, some_id(1), some_id(2)))
-        await store.propose(CreateTopic(some_id(7), "orders", (assignment(1),), {}, 1))
+        await store.propose(RegisterBroker(1, "h", 9092, None, build_id(1), build_id(2)))
+        await store.propose(CreateTopic(build_id(7), "orders", (build_assignment(1),), {}, 1))
         await store.propose(CommitOffset("g", (OffsetToCommit("orders", 0, 5),), 1))
         await store.close()
 
@@ -171,7 +171,7 @@ def test_subscriber_gets_full_delta_then_one_per_command() -> None:
 
 def test_cancelled_proposal_does_not_block_others(tmp_path: Path) -> None:
     async def test() -> None:
-        store = LocalStore(RealFiles(tmp_path))
+        store = LocalStore(DiskFileSystem(tmp_path))
         await store.start()
         tasks = [asyncio.create_task(store.propose(feature(number))) for number in range(3)]
         await asyncio.sleep(0)
@@ -188,15 +188,15 @@ def test_cancelled_proposal_does_not_block_others(tmp_path: Path) -> None:
 
 def test_close_completes_pending_and_rejects_new_commands(tmp_path: Path) -> None:
     async def test() -> None:
-        store = LocalStore(RealFiles(tmp_path))
-        with pytest.raises(InvariantBroken):
+        store = LocalStore(DiskFileSystem(tmp_path))
+        with pytest.raises(InvariantError):
             await store.propose(feature(0))
         await store.start()
         proposals = [asyncio.create_task(store.propose(feature(number))) for number in range(100)]
         await asyncio.sleep(0)
         await store.close()
         assert len(await asyncio.gather(*proposals)) == 100
-        with pytest.raises(StoreClosed):
+        with pytest.raises(StoreClosedError):
             await store.propose(feature(0))
         await store.close()
 
@@ -205,17 +205,17 @@ def test_close_completes_pending_and_rejects_new_commands(tmp_path: Path) -> Non
 
 def test_failed_sync_fails_proposals_and_stops_store() -> None:
     async def test() -> None:
-        files = TwinFiles()
+        files = SimulatedFileSystem()
         fatal: list[BaseException] = []
         store = open_store(files, on_fatal=fatal.append)
         await store.start()
-        before = records_of(store.image)
+        before = image_records(store.image)
         files.fail_at(files.events + 1, errno.EIO)
         outcomes = await asyncio.gather(*(store.propose(feature(n)) for n in range(5)), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [StorageFailed] * 5
+        assert [type(outcome) for outcome in outcomes] == [StorageError] * 5
         assert len(fatal) == 1
-        assert records_of(store.image) == before
-        with pytest.raises(StorageFailed):
+        assert image_records(store.image) == before
+        with pytest.raises(StorageError):
             await store.propose(feature(9))
         await store.close()
 
@@ -225,7 +225,7 @@ def test_failed_sync_fails_proposals_and_stops_store() -> None:
 def test_exception_in_subscriber_stops_store(tmp_path: Path) -> None:
     async def test() -> None:
         fatal: list[BaseException] = []
-        store = LocalStore(RealFiles(tmp_path), on_fatal=fatal.append)
+        store = LocalStore(DiskFileSystem(tmp_path), on_fatal=fatal.append)
         await store.start()
 
         def fail(delta: Delta) -> None:
@@ -233,7 +233,7 @@ def test_exception_in_subscriber_stops_store(tmp_path: Path) -> None:
                 raise ZeroDivisionError
 
         store.subscribe(fail)
-        with pytest.raises(StorageFailed):
+        with pytest.raises(StorageError):
             await store.propose(feature(1))
         assert [type(error) for error in fatal] == [ZeroDivisionError]
         await store.close()
@@ -245,7 +245,7 @@ def test_number_of_pending_commands_is_limited(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(local_store, "PENDING_COMMANDS_MAX", 10)
 
     async def test() -> None:
-        store = open_store(TwinFiles())
+        store = open_store(SimulatedFileSystem())
         await store.start()
         outcomes = await asyncio.gather(*(store.propose(feature(n)) for n in range(11)), return_exceptions=True)
         assert [isinstance(outcome, KafkaError) for outcome in outcomes] == [False] * 10 + [True]
@@ -257,20 +257,20 @@ def test_number_of_pending_commands_is_limited(monkeypatch: pytest.MonkeyPatch) 
 
 def test_snapshot_truncates_log_without_losing_commands() -> None:
     async def test() -> None:
-        files = TwinFiles()
+        files = SimulatedFileSystem()
         store = open_store(files, snapshot_entries=50)
         await store.start()
         for number in range(500):
             await store.propose(feature(number % 30, number % 7))
         await store.close()
-        names = files.list_folder("__meta")
+        names = files.list_directory("__meta")
         assert len([name for name in names if name.endswith(".snapshot")]) == 1
         assert len([name for name in names if name.endswith(".wal")]) <= 2
         again = open_store(files)
         await again.start()
-        assert records_of(again.image) == records_of(store.image)
+        assert image_records(again.image) == image_records(store.image)
         assert again.image.state_hash == store.image.state_hash
-        recomputed(again.image)
+        encode_verified_snapshot(again.image)
         await again.close()
 
     run(test())
@@ -278,14 +278,14 @@ def test_snapshot_truncates_log_without_losing_commands() -> None:
 
 def test_snapshot_is_triggered_by_log_size(tmp_path: Path) -> None:
     async def test() -> None:
-        store = LocalStore(RealFiles(tmp_path), snapshot_bytes=20_000)
+        store = LocalStore(DiskFileSystem(tmp_path), snapshot_bytes=20_000)
         await store.start()
         for number in range(20):
             await asyncio.gather(*(store.propose(feature(part, number + 1)) for part in range(50)))
         state = store.image.state_hash
         await store.close()
         assert len([name for name in os.listdir(tmp_path / "__meta") if name.endswith(".snapshot")]) == 1
-        again = LocalStore(RealFiles(tmp_path))
+        again = LocalStore(DiskFileSystem(tmp_path))
         await again.start()
         assert again.image.state_hash == state
         await again.close()
@@ -295,7 +295,7 @@ def test_snapshot_is_triggered_by_log_size(tmp_path: Path) -> None:
 
 def test_damaged_snapshot_or_log_is_rejected_at_startup() -> None:
     async def test() -> None:
-        files = TwinFiles()
+        files = SimulatedFileSystem()
         store = open_store(files, snapshot_entries=20)
         await store.start()
         for number in range(35):
@@ -309,7 +309,7 @@ def test_damaged_snapshot_or_log_is_rejected_at_startup() -> None:
             content[len(content) // 2] ^= 4
             damaged.overwrite(path, bytes(content))
             broken = open_store(damaged)
-            with pytest.raises(DataDamaged, match=path):
+            with pytest.raises(DamagedDataError, match=path):
                 await broken.start()
             await broken.close()
 
@@ -320,7 +320,7 @@ class CutStore:
     """Proposes commands until a simulated power failure, and records which were acknowledged."""
 
     def __init__(self, cut: int | None) -> None:
-        self.files = TwinFiles()
+        self.files = SimulatedFileSystem()
         self.cut = cut
         self.proposed: dict[str, int] = {}
         self.answered: dict[str, int] = {}
@@ -331,7 +331,7 @@ class CutStore:
         """Fail before the change takes effect; later changes have no effect either."""
         if self.files.events == self.cut:
             self.files.failure = "the power is gone"
-            raise StorageFailed(self.files.failure)
+            raise StorageError(self.files.failure)
 
     async def work(self) -> None:
         store = open_store(self.files, snapshot_entries=8, on_fatal=lambda error: None)
@@ -353,7 +353,7 @@ def test_power_failure_at_any_point_keeps_acknowledged_commands() -> None:
     assert uninterrupted.files.events > 60
     for cut in range(uninterrupted.files.events):
         attempt = CutStore(cut)
-        with suppress(StorageFailed):
+        with suppress(StorageError):
             run(attempt.work())
         assert attempt.files.failure == "the power is gone"
         for fate in range(4):
@@ -363,7 +363,7 @@ def test_power_failure_at_any_point_keeps_acknowledged_commands() -> None:
             assert set(features) <= set(attempt.proposed)
 
 
-def recovered_features(files: TwinFiles) -> dict[str, int]:
+def recovered_features(files: SimulatedFileSystem) -> dict[str, int]:
     found: dict[str, int] = {}
 
     async def look() -> None:

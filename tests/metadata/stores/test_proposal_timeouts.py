@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from chronik.metadata.commands.topics import DeleteTopic
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS, RaftStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver
-from chronik.quorum.forwarding import Forwarder
+from chronik.quorum.forwarder import ProposalForwarder
 from chronik.quorum.outcomes import NotLeader, OutcomeUnknown
 from tests.replication.virtual_loop import VirtualLoop
 
@@ -33,7 +33,7 @@ def failure_of(*attempts: BaseException | None) -> ErrorCode:
 
     async def scenario() -> ErrorCode:
         store = RaftStore(1)
-        store._forwarder = cast(Forwarder, SimpleNamespace(propose=propose))
+        store._forwarder = cast(ProposalForwarder, SimpleNamespace(propose=propose))
         store._driver = cast(RaftDriver, SimpleNamespace(propose=propose))
         with pytest.raises(KafkaError) as raised:
             await store.propose(COMMAND, timeout=0.3)
@@ -62,7 +62,7 @@ def test_controller_command_is_not_forwarded_to_next_leader() -> None:
         store = RaftStore(1)
         store._driver = cast(RaftDriver, SimpleNamespace(propose=propose))
         with pytest.raises(KafkaError) as raised:
-            await store.propose(COMMAND, only_here=True)
+            await store.propose(COMMAND, local_only=True)
         return raised.value.code
 
     assert asyncio.run(scenario()) is ErrorCode.NOT_CONTROLLER
@@ -82,9 +82,9 @@ def seconds_until_done(attempt: Callable[[VirtualLoop, RaftStore], object]) -> f
             if len(attempts) == 1:
                 attempt(loop, store)
                 raise NotLeader(-1)
-            store._answer(1, Result())
+            store._answer(1, ApplyResult())
 
-        store._forwarder = cast(Forwarder, SimpleNamespace(propose=propose))
+        store._forwarder = cast(ProposalForwarder, SimpleNamespace(propose=propose))
         await store.propose(COMMAND)
 
     loop.run(scenario(), [])
@@ -92,17 +92,19 @@ def seconds_until_done(attempt: Callable[[VirtualLoop, RaftStore], object]) -> f
 
 
 def test_leader_elected_during_attempt_is_tried_immediately() -> None:
-    assert seconds_until_done(lambda _, store: store.leader_changed()) == 0.0
+    assert seconds_until_done(lambda _, store: store.notify_leader_change()) == 0.0
 
 
 def test_leader_elected_later_is_tried_when_announced() -> None:
-    assert seconds_until_done(lambda loop, store: loop.call_later(0.01, store.leader_changed)) == pytest.approx(0.01)
+    assert seconds_until_done(lambda loop, store: loop.call_later(0.01, store.notify_leader_change)) == pytest.approx(
+        0.01
+    )
 
 
 def test_result_that_arrives_without_leader_is_returned_immediately() -> None:
-    assert seconds_until_done(lambda loop, store: loop.call_later(0.01, store._answer, 1, Result())) == pytest.approx(
-        0.01
-    )
+    assert seconds_until_done(
+        lambda loop, store: loop.call_later(0.01, store._answer, 1, ApplyResult())
+    ) == pytest.approx(0.01)
 
 
 def test_attempt_is_repeated_after_delay_without_leader_announcement() -> None:

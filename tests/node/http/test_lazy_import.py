@@ -66,7 +66,7 @@ def test_default_http_port_imports_nothing_at_start(tmp_path: Path) -> None:
     for page in pages:
         assert page[1:] == (200, ["h11", "chronik.console"])
     assert api[1] == 200
-    assert "chronik.console.rest.table" in api[2]
+    assert "chronik.console.rest.operation_table" in api[2]
 
 
 def test_status_pages_do_not_import_rest_api(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chronik.clock import ManualClock
-from chronik.files import FileCache, RealFiles
+from chronik.files import DiskFileSystem, FileCache
 from chronik.log.config import LogConfig
-from chronik.log.partition import PartitionLog
+from chronik.log.partition_log import PartitionLog
 from chronik.pipeline.audit.findings import Finding
-from chronik.pipeline.audit.logs.compare import LogsCompared, compare_logs
-from chronik.pipeline.audit.standing import Partition, Replica
-from chronik.pipeline.spark.tasks import in_this_process
+from chronik.pipeline.audit.logs.log_comparison import LogComparison, compare_logs
+from chronik.pipeline.audit.partition_plan import AuditedPartition, AuditedReplica
+from chronik.pipeline.spark.tasks import run_locally
 from chronik.protocol.batch import iter_batches
 from chronik.protocol.records import Record, encode_batch
 
@@ -22,11 +22,11 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 NODES = (1, 2, 3)
 
 
-class Written:
+class LogBuilder:
     """A log that is being written; everything is on disk after `close`."""
 
     def __init__(self, directory: Path, config: LogConfig | None = None) -> None:
-        files = RealFiles(directory)
+        files = DiskFileSystem(directory)
         self.config = config or LogConfig()
         self.clock = ManualClock(NOW_MS)
         self.log = PartitionLog.open(
@@ -34,7 +34,7 @@ class Written:
         )
         self._sequence = 0
 
-    def batch(self, *records: tuple[bytes | None, bytes | None], epoch: int = 0, producer_id: int = -1) -> None:
+    def append_batch(self, *records: tuple[bytes | None, bytes | None], epoch: int = 0, producer_id: int = -1) -> None:
         """Append a batch of records given as (key, value)."""
         data = bytearray(
             encode_batch(
@@ -48,23 +48,23 @@ class Written:
         self.log.append(data, [header for _, header in iter_batches(data)], epoch)
         self.log.sync()
 
-    def batches(self, count: int, size: int = 10, epoch: int = 0) -> None:
+    def append_batches(self, count: int, size: int = 10, epoch: int = 0) -> None:
         for _ in range(count):
             first = self.log.log_end_offset
-            self.batch(*((b"key %d" % each, b"value %d" % (first + each)) for each in range(size)), epoch=epoch)
+            self.append_batch(*((b"key %d" % each, b"value %d" % (first + each)) for each in range(size)), epoch=epoch)
 
     def compact(self) -> None:
         """Compact the log, including the active segment."""
         if self.log._segments.all[-1].size:
             self.log.roll()
-        self.settle()
+        self.sync_all()
         compaction = self.log.begin_compaction(self.clock.now_ms())
         assert compaction is not None
         compaction.run()
         assert self.log.complete_compaction(compaction)
-        self.settle()
+        self.sync_all()
 
-    def settle(self) -> None:
+    def sync_all(self) -> None:
         while self.log.needs_sync:
             self.log.sync()
 
@@ -75,16 +75,16 @@ class Written:
 
 
 @dataclass
-class Copies:
+class ReplicaSet:
     """The replicas of one partition, with node 1 as leader."""
 
-    folders: dict[int, Path]
+    directories: dict[int, Path]
     end: int
     start: int = 0
     is_compacted: bool = False
 
-    def partition(self) -> Partition:
-        return Partition(
+    def partition(self) -> AuditedPartition:
+        return AuditedPartition(
             topic="orders",
             topic_id=TOPIC_ID,
             index=0,
@@ -92,20 +92,22 @@ class Copies:
             start=self.start,
             end=self.end,
             is_compacted=self.is_compacted,
-            replicas=tuple(Replica(node, str(directory), self.end, True) for node, directory in self.folders.items()),
-            unseen=(),
+            replicas=tuple(
+                AuditedReplica(node, str(directory), self.end, True) for node, directory in self.directories.items()
+            ),
+            unavailable_nodes=(),
         )
 
-    def compared(self) -> LogsCompared:
-        return compare_logs(in_this_process, [self.partition()])
+    def compare(self) -> LogComparison:
+        return compare_logs(run_locally, [self.partition()])
 
     def findings(self) -> list[Finding]:
-        return self.compared().findings
+        return self.compare().findings
 
-    def files(self, node: int) -> list[Path]:
-        return sorted(self.folders[node].glob("*.log"))
+    def segment_files(self, node: int) -> list[Path]:
+        return sorted(self.directories[node].glob("*.log"))
 
-    def with_end(self, node: int, end: int) -> Partition:
+    def with_end(self, node: int, end: int) -> AuditedPartition:
         """Return the partition with one replica out of sync that matches the others up to `end`."""
         partition = self.partition()
         replicas = tuple(
@@ -114,22 +116,22 @@ class Copies:
         return replace(partition, replicas=replicas)
 
 
-def copies(directory: Path, written: Written, *, is_compacted: bool = False) -> Copies:
+def copy_to_replicas(directory: Path, written: LogBuilder, *, is_compacted: bool = False) -> ReplicaSet:
     """Close the log, which is in `directory / "1"`, and copy it to the other nodes."""
     end = written.close()
     directories = {node: directory / str(node) for node in NODES}
     for node in NODES[1:]:
         shutil.copytree(directories[1], directories[node])
-    return Copies(directories, end, is_compacted=is_compacted)
+    return ReplicaSet(directories, end, is_compacted=is_compacted)
 
 
-def batches_in(path: Path) -> list[tuple[int, int, int]]:
+def list_batches(path: Path) -> list[tuple[int, int, int]]:
     """Return position, size and base offset of each batch."""
     data = path.read_bytes()
     return [(position, header.size, header.base_offset) for position, header in iter_batches(data)]
 
 
-def flip(path: Path, position: int, mask: int = 0x01) -> None:
+def flip_byte(path: Path, position: int, mask: int = 0x01) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= mask
     path.write_bytes(data)

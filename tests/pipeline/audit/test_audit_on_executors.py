@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from chronik.pipeline.audit import CannotLook, Report, audit
-from chronik.pipeline.spark.tasks import Item, Result, Tasks, in_this_process
+from chronik.pipeline.audit import AuditInputError, AuditReport, audit
+from chronik.pipeline.spark.tasks import Item, Result, TaskRunner, run_locally
 from chronik.testing.plugin import BrokerFactory
-from tests.pipeline.audit.test_damaged_tables import Site
+from tests.pipeline.audit.test_damaged_tables import BrokerWithTables
 
 
 @pytest.fixture
-def site(chronik_broker_factory: BrokerFactory, tmp_path: Path) -> Site:
-    return Site(chronik_broker_factory(), tmp_path / "tables")
+def site(chronik_broker_factory: BrokerFactory, tmp_path: Path) -> BrokerWithTables:
+    return BrokerWithTables(chronik_broker_factory(), tmp_path / "tables")
 
 
-def audited(site: Site, tasks: Tasks) -> Report:
+def audited(site: BrokerWithTables, tasks: TaskRunner) -> AuditReport:
     """Audit with paths relative to the current directory."""
     with chdir(Path(site.root).parent):
         directory = os.path.relpath(site.broker.data_dir)
@@ -38,15 +38,15 @@ class RemoteTaskRunner:
         self.calls += 1
         self._before()
         with chdir(self._directory):
-            return in_this_process(function, items)
+            return run_locally(function, items)
 
 
 def test_relative_paths_work_from_another_working_directory(
-    site: Site, tmp_path_factory: pytest.TempPathFactory
+    site: BrokerWithTables, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tasks = RemoteTaskRunner(tmp_path_factory.mktemp("work"))
     report = audited(site, tasks)
-    assert report.is_clean, report.text()
+    assert report.is_clean, report.to_text()
     assert (report.tables, report.rows) == (2, 40)
     assert tasks.calls > 0
 
@@ -59,7 +59,7 @@ def test_relative_paths_work_from_another_working_directory(
     ],
 )
 def test_data_directory_missing_on_executor_is_an_error(
-    site: Site, tmp_path: Path, found: bytes | None, message: str
+    site: BrokerWithTables, tmp_path: Path, found: bytes | None, message: str
 ) -> None:
     """The same path is often another node's data directory on another machine."""
     identity = site.broker.data_dir / "node.json"
@@ -69,10 +69,10 @@ def test_data_directory_missing_on_executor_is_an_error(
         if found is not None:
             identity.write_bytes(found)
 
-    with pytest.raises(CannotLook, match=rf"^cannot audit on executor \S+: {site.broker.data_dir} .*{message}"):
+    with pytest.raises(AuditInputError, match=rf"^cannot audit on executor \S+: {site.broker.data_dir} .*{message}"):
         audited(site, RemoteTaskRunner(tmp_path, replace_identity))
 
 
-def test_table_root_missing_on_executor_is_an_error(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(CannotLook, match=rf"cannot audit on executor \S+: table root {site.root} does not exist"):
+def test_table_root_missing_on_executor_is_an_error(site: BrokerWithTables, tmp_path: Path) -> None:
+    with pytest.raises(AuditInputError, match=rf"cannot audit on executor \S+: table root {site.root} does not exist"):
         audited(site, RemoteTaskRunner(tmp_path, lambda: Path(site.root).rename(f"{site.root} elsewhere")))

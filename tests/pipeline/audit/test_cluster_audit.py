@@ -15,33 +15,33 @@ from deltalake import DeltaTable
 
 from chronik.cli.main import main
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster as Client
+from chronik.client.cluster import ClusterClient as Client
 from chronik.client.errors import ClientError
 from chronik.client.groups import commit_offsets
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.ids import format_id
-from chronik.pipeline.audit import CannotLook, Kind, Report, audit
-from chronik.pipeline.audit.run import WITHOUT_SPARK_BYTES_MAX, tasks_for
-from chronik.pipeline.journal.reporting import Reporter
+from chronik.pipeline.audit import AuditInputError, AuditReport, FindingKind, audit
+from chronik.pipeline.audit.runner import LOCAL_RUN_BYTES_MAX, choose_task_runner
+from chronik.pipeline.journal.reports import ProgressReporter
 from chronik.pipeline.landing import run
-from chronik.pipeline.spark.tasks import in_this_process
+from chronik.pipeline.spark.tasks import run_locally
 from chronik.pipeline.tables.storage import table_uri
 from chronik.protocol.batch import parse_header
+from chronik.protocol.batch_rewrite import filter_batch
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.records import decode_batch, encode_batch
-from chronik.protocol.rewrite import retain
 from chronik.testing import Cluster
 from chronik.testing.plugin import BrokerFactory
-from tests.long import SEED, count
-from tests.pipeline.audit.replica_logs import batches_in, flip
+from tests.pipeline.audit.replica_logs import flip_byte, list_batches
+from tests.run_size import SEED, sized
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RECORDS = 30_000
 PARTITIONS = 3
-KILLS = count(4, 30)
+KILLS = sized(4, 30)
 WAIT_SECONDS_MAX = 60.0
 BROKER = {"log.cleaner.backoff.ms": 100, "offsets.topic.num.partitions": 3}
 COMPACTED = {"cleanup.policy": "compact", "internal.segment.bytes": "50000", "min.cleanable.dirty.ratio": "0.01"}
@@ -65,14 +65,14 @@ class World:
     def place(self, node: int, partition: int, offset: int) -> tuple[Path, int, int, int]:
         """Return file, position, size and base offset of the batch that contains the offset."""
         for path in sorted(self.folder(node, partition).glob("*.log"), reverse=True):
-            for position, size, base in reversed(batches_in(path)):
+            for position, size, base in reversed(list_batches(path)):
                 if base <= offset:
                     return path, position, size, base
         raise AssertionError(offset)
 
-    def audited(self, *, live: bool = False, **more: Any) -> Report:
+    def audited(self, *, live: bool = False, **more: Any) -> AuditReport:
         bootstrap = self.cluster.bootstrap if live else None
-        return audit(self.data_dirs, bootstrap=bootstrap, table_root=self.root, tasks=in_this_process, **more)
+        return audit(self.data_dirs, bootstrap=bootstrap, table_root=self.root, tasks=run_locally, **more)
 
     def command(self, *words: str) -> int:
         """Run `chronik pipeline audit` on the existing Spark session."""
@@ -93,7 +93,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
             values = [OutgoingRecord(b'{"number": %d}' % number, b"key %d" % (number % 97)) for number in numbers]
             producer.send("orders", values)
             producer.send("latest", values)
-        run(cluster.bootstrap, root, ["orders"], once=True, spark=spark, reporter=Reporter())
+        run(cluster.bootstrap, root, ["orders"], once=True, spark=spark, reporter=ProgressReporter())
         commit_offsets(client, "readers", {TopicPartition("orders", each): 100 for each in range(PARTITIONS)})
         created_world = World(cluster, root, format_id(client.topic("orders").topic_id))
         latest = format_id(client.topic("latest").topic_id)
@@ -113,11 +113,11 @@ def _check_running_cluster(world: World, spark: SparkSession) -> None:
     """Audit the running cluster on Spark, including the nodes' in-memory metadata."""
     http = [node.http for node in world.cluster.nodes.values()]
     report = audit(world.data_dirs, bootstrap=world.cluster.bootstrap, table_root=world.root, http=http, spark=spark)
-    assert report.is_clean, report.text()
+    assert report.is_clean, report.to_text()
     assert (report.nodes, report.tables, report.rows) == ((1, 2, 3), 1, RECORDS)
     assert report.records > 3 * RECORDS
     assert report.groups >= 2
-    assert report.state_index is not None
+    assert report.metadata_index is not None
     assert report.replicas == 3 * report.partitions
 
 
@@ -161,14 +161,14 @@ FindingFields = tuple[str, int, int, int, str, int]
 
 def _flip_byte(world: World) -> FindingFields:
     path, position, size, base = world.place(1, 0, 2000)
-    flip(path, position + size // 2)
+    flip_byte(path, position + size // 2)
     return "checksum", 0, 1, base, str(path), position + size // 2
 
 
 def _remove_record(world: World) -> FindingFields:
     path, position, size, base = world.place(2, 0, 4000)
     data = path.read_bytes()
-    rewritten = retain(data, position, lambda offset, *_: offset != base + 5)
+    rewritten = filter_batch(data, position, lambda offset, *_: offset != base + 5)
     assert rewritten is not None
     path.write_bytes(data[:position] + rewritten + data[position + size :])
     return "missing_records", 0, 2, base + 5, str(path), position
@@ -207,9 +207,9 @@ def test_lost_table_row_is_reported(stopped: World) -> None:
     report = stopped.audited()
     DeltaTable(table_uri(stopped.root, "orders")).restore(version)
     (found,) = report.findings
-    assert (found.kind, found.topic, found.partition, found.offset) == (Kind.LOST_ROW, "orders", 1, 1234)
+    assert (found.kind, found.topic, found.partition, found.offset) == (FindingKind.LOST_ROW, "orders", 1, 1234)
     assert report.exit_code == 1
-    assert "FAILED" in report.text()
+    assert "FAILED" in report.to_text()
     assert stopped.audited().is_clean
 
 
@@ -227,7 +227,7 @@ def test_group_offset_beyond_partition_end_is_reported(stopped: World) -> None:
         cluster.stop()
     (found,) = report.findings
     assert (found.kind, found.topic, found.partition, found.offset) == (
-        Kind.COMMITTED_OFFSET,
+        FindingKind.COMMITTED_OFFSET,
         "orders",
         2,
         1_000_000,
@@ -238,17 +238,17 @@ def test_group_offset_beyond_partition_end_is_reported(stopped: World) -> None:
 def test_node_with_damaged_metadata_is_reported(stopped: World) -> None:
     (path,) = (stopped.cluster[3].data_dir / "__raft").glob("*.wal")
     before = path.read_bytes()
-    flip(path, 300)
+    flip_byte(path, 300)
     report = stopped.audited()
     path.write_bytes(before)
     (found,) = report.findings
-    assert (found.kind, found.node) == (Kind.STATE, 3)
+    assert (found.kind, found.node) == (FindingKind.STATE, 3)
 
 
 def test_missing_data_directory_argument_is_reported_as_unchecked(stopped: World) -> None:
-    report = audit(stopped.data_dirs[:2], topics=["orders"], tasks=in_this_process)
-    assert (report.exit_code, report.findings) == (2, []), report.text()
-    assert "node 3 hosts 3 replicas, but its data directory was not given" in report.unseen[0]
+    report = audit(stopped.data_dirs[:2], topics=["orders"], tasks=run_locally)
+    assert (report.exit_code, report.findings) == (2, []), report.to_text()
+    assert "node 3 hosts 3 replicas, but its data directory was not given" in report.unchecked[0]
 
 
 def test_unreadable_input_returns_exit_code_2(
@@ -261,8 +261,8 @@ def test_unreadable_input_returns_exit_code_2(
     assert "both belong to node 1" in capsys.readouterr().err
     assert main(["pipeline", "audit", "--data-dir", directory, "-b", stopped.cluster.bootstrap]) == 2
     assert capsys.readouterr().err.startswith("chronik: ")
-    with pytest.raises(CannotLook, match="unknown topic: nowhere"):
-        audit(stopped.data_dirs, topics=["nowhere"], tasks=in_this_process)
+    with pytest.raises(AuditInputError, match="unknown topic: nowhere"):
+        audit(stopped.data_dirs, topics=["nowhere"], tasks=run_locally)
 
 
 def test_standalone_node_is_audited(chronik_broker_factory: BrokerFactory) -> None:
@@ -272,21 +272,21 @@ def test_standalone_node_is_audited(chronik_broker_factory: BrokerFactory) -> No
         Producer(client).send("orders", [OutgoingRecord(b"%d" % number, b"%d" % number) for number in range(1000)])
         commit_offsets(client, "readers", {TopicPartition("orders", 0): 5})
     report = audit([broker.data_dir], bootstrap=broker.bootstrap)
-    assert report.is_clean, report.text()
+    assert report.is_clean, report.to_text()
     assert (report.records, report.groups, report.nodes) == (1000, 1, (1,))
     broker.stop()
-    assert audit([broker.data_dir], tasks=in_this_process).records == 1000
+    assert audit([broker.data_dir], tasks=run_locally).records == 1000
     path = max(broker.data_dir.glob("topics/*/*/*.log"), key=lambda path: path.stat().st_size)
-    flip(path, 200)
-    (found,) = audit([broker.data_dir], tasks=in_this_process).findings
-    assert (found.kind, found.topic, found.file) == (Kind.CHECKSUM, "orders", str(path))
+    flip_byte(path, 200)
+    (found,) = audit([broker.data_dir], tasks=run_locally).findings
+    assert (found.kind, found.topic, found.file) == (FindingKind.CHECKSUM, "orders", str(path))
 
 
 def test_small_audit_runs_without_spark(spark: SparkSession) -> None:
-    assert tasks_for(None, None, WITHOUT_SPARK_BYTES_MAX - 1) is in_this_process
-    assert tasks_for(None, None, WITHOUT_SPARK_BYTES_MAX) is not in_this_process
-    assert tasks_for(None, "local[2]", 0) is not in_this_process
-    assert tasks_for(spark, None, 0) is not in_this_process
+    assert choose_task_runner(None, None, LOCAL_RUN_BYTES_MAX - 1) is run_locally
+    assert choose_task_runner(None, None, LOCAL_RUN_BYTES_MAX) is not run_locally
+    assert choose_task_runner(None, "local[2]", 0) is not run_locally
+    assert choose_task_runner(spark, None, 0) is not run_locally
 
 
 class Load:
@@ -334,17 +334,17 @@ def test_cluster_is_clean_during_and_after_node_kills(tmp_path: Path) -> None:
                 cluster.wait_until(lambda: _missing_writes(load, goal), "writes continue", WAIT_SECONDS_MAX)  # noqa: B023
                 victim = cluster[rng.choice((1, 2, 3))]
                 victim.kill()
-                report = audit(directories, bootstrap=cluster.bootstrap, tasks=in_this_process)
-                assert not report.findings, report.text()
+                report = audit(directories, bootstrap=cluster.bootstrap, tasks=run_locally)
+                assert not report.findings, report.to_text()
                 victim.start()
                 cluster.wait_until_ready()
-        report = audit(directories, bootstrap=cluster.bootstrap, tasks=in_this_process)
-        assert not report.findings, report.text()
+        report = audit(directories, bootstrap=cluster.bootstrap, tasks=run_locally)
+        assert not report.findings, report.to_text()
         assert report.records > 0
         for node in cluster.nodes.values():
             node.kill()
-        report = audit(directories, tasks=in_this_process)
-        assert not report.findings, report.text()
+        report = audit(directories, tasks=run_locally)
+        assert not report.findings, report.to_text()
         assert report.records > load.written * 50
 
 

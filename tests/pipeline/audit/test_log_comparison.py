@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from chronik.files import RealFiles
+from chronik.files import DiskFileSystem
 from chronik.log.config import LogConfig
-from chronik.log.files.names import LOG, offset_name, swap_name
-from chronik.log.files.offset_file import OffsetFile
-from chronik.pipeline.audit.findings import Kind, Place
-from chronik.pipeline.audit.folders import agreed_end, epochs_of
-from chronik.pipeline.audit.logs import compare, digests, stretches, surviving
-from chronik.pipeline.audit.logs.compare import compare_logs
-from chronik.pipeline.audit.logs.walk import Batch, Walk
-from chronik.pipeline.audit.standing import Partition, Replica
-from chronik.pipeline.spark.tasks import in_this_process
+from chronik.log.files.checkpoints import OffsetCheckpointFile
+from chronik.log.files.names import LOG, offset_file_name, swap_file_name
+from chronik.pipeline.audit.data_directories import find_divergence_offset, read_leader_epochs
+from chronik.pipeline.audit.findings import FindingKind, ReplicaId
+from chronik.pipeline.audit.logs import compacted_divergence, digests, log_comparison, range_plan
+from chronik.pipeline.audit.logs.batch_scanner import BatchScanner, CheckedBatch
+from chronik.pipeline.audit.logs.log_comparison import compare_logs
+from chronik.pipeline.audit.partition_plan import AuditedPartition, AuditedReplica
+from chronik.pipeline.spark.tasks import run_locally
 from chronik.protocol.batch import parse_header
+from chronik.protocol.batch_rewrite import filter_batch
 from chronik.protocol.records import decode_batch, encode_batch
-from chronik.protocol.rewrite import retain
-from tests.pipeline.audit.replica_logs import NODES, TOPIC_ID, Copies, Written, batches_in, flip
+from tests.pipeline.audit.replica_logs import NODES, TOPIC_ID, LogBuilder, ReplicaSet, flip_byte, list_batches
 
 DEADLINE_SECONDS = 120
 COMPACTED = LogConfig(
@@ -39,32 +39,32 @@ COMPACTED = LogConfig(
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink chunks and slices, so that a short log has many."""
-    for module in (digests, stretches, compare):
+    for module in (digests, range_plan, log_comparison):
         monkeypatch.setattr(module, "CHUNK_OFFSETS", 16)
-    monkeypatch.setattr(stretches, "SLICE_BYTES", 900)
-    monkeypatch.setattr(stretches, "BUNDLE_BYTES_MIN", 1000)
-    monkeypatch.setattr(stretches, "ROUND_BYTES", 3000)
+    monkeypatch.setattr(range_plan, "SLICE_BYTES", 900)
+    monkeypatch.setattr(range_plan, "BUNDLE_BYTES_MIN", 1000)
+    monkeypatch.setattr(range_plan, "ROUND_BYTES", 3000)
 
 
-def write_three_replicas(tmp_path: Path, *segment_bytes: int, batches: int = 40) -> Copies:
+def write_three_replicas(tmp_path: Path, *segment_bytes: int, batches: int = 40) -> ReplicaSet:
     """Write the same batches on every node, in segments of different sizes."""
     directories, end = {}, 0
     for node, size in zip(NODES, segment_bytes, strict=True):
         directories[node] = tmp_path / str(node)
-        log = Written(directories[node], LogConfig(segment_bytes=size, index_interval_bytes=300))
-        log.batches(batches // 2, size=7, epoch=1)
-        log.batches(batches // 2, size=7, epoch=2)
+        log = LogBuilder(directories[node], LogConfig(segment_bytes=size, index_interval_bytes=300))
+        log.append_batches(batches // 2, size=7, epoch=1)
+        log.append_batches(batches // 2, size=7, epoch=2)
         end = log.close()
-    return Copies(directories, end)
+    return ReplicaSet(directories, end)
 
 
 @pytest.mark.usefixtures("small_chunks")
 def test_replicas_with_different_segment_boundaries_are_equal(tmp_path: Path) -> None:
     replicas = write_three_replicas(tmp_path, 1000, 3000, 100_000)
-    file_counts = [len(replicas.files(node)) for node in NODES]
+    file_counts = [len(replicas.segment_files(node)) for node in NODES]
     assert len(set(file_counts)) == 3
-    assert len(list(stretches.stretches(replicas.partition()))) > 5
-    compared = replicas.compared()
+    assert len(list(range_plan.plan_audit_ranges(replicas.partition()))) > 5
+    compared = replicas.compare()
     assert compared.findings == []
     assert compared.records == 3 * replicas.end
 
@@ -73,40 +73,40 @@ def test_replicas_with_different_segment_boundaries_are_equal(tmp_path: Path) ->
 def test_corrupt_batch_is_reported_at_any_slice_boundary(tmp_path: Path) -> None:
     replicas = write_three_replicas(tmp_path, 1000, 3000, 100_000)
     for node in NODES:
-        for path in replicas.files(node):
+        for path in replicas.segment_files(node):
             data = path.read_bytes()
-            for position, size, base in batches_in(path):
-                flip(path, position + size - 1)
+            for position, size, base in list_batches(path):
+                flip_byte(path, position + size - 1)
                 found = replicas.findings()
                 path.write_bytes(data)
                 reported = [(each.kind, each.node, each.offset, each.file, each.position) for each in found]
-                assert reported == [(Kind.CHECKSUM, node, base, str(path), position + size - 1)]
+                assert reported == [(FindingKind.CHECKSUM, node, base, str(path), position + size - 1)]
 
 
 @pytest.mark.usefixtures("small_chunks")
 def test_missing_or_duplicate_batch_is_reported_once_at_any_slice_boundary(tmp_path: Path) -> None:
     replicas = write_three_replicas(tmp_path, 1000, 3000, 100_000)
-    for path in replicas.files(2):
+    for path in replicas.segment_files(2):
         data = path.read_bytes()
-        for position, size, base in batches_in(path):
+        for position, size, base in list_batches(path):
             path.write_bytes(data[:position] + data[position + size :])
             (missing,) = replicas.findings()
             path.write_bytes(data[: position + size] + data[position:])
             (duplicate,) = replicas.findings()
             path.write_bytes(data)
             is_last = base + 7 == replicas.end
-            kind = Kind.SHORT_LOG if is_last else Kind.MISSING_RECORDS
+            kind = FindingKind.SHORT_LOG if is_last else FindingKind.MISSING_RECORDS
             assert (missing.kind, missing.node, missing.offset, missing.end_offset) == (kind, 2, base, base + 7)
-            assert (duplicate.kind, duplicate.node, duplicate.offset) == (Kind.DUPLICATE_BATCH, 2, base)
+            assert (duplicate.kind, duplicate.node, duplicate.offset) == (FindingKind.DUPLICATE_BATCH, 2, base)
             assert (duplicate.file, duplicate.position) == (str(path), position + size)
 
 
 def test_replica_with_higher_log_start_is_compared_from_its_start(tmp_path: Path) -> None:
     replicas = write_three_replicas(tmp_path, 1000, 1000, 1000)
-    second = replicas.files(3)[1]
-    replicas.files(3)[0].unlink()
+    second = replicas.segment_files(3)[1]
+    replicas.segment_files(3)[0].unlink()
     start = int(second.stem)
-    OffsetFile(RealFiles(replicas.folders[3]), "log-start").store(start)
+    OffsetCheckpointFile(DiskFileSystem(replicas.directories[3]), "log-start").store(start)
     replicas.start = start
     assert replicas.findings() == []
     # Planned before retention ran: the scan notices that the log start has moved.
@@ -116,74 +116,74 @@ def test_replica_with_higher_log_start_is_compared_from_its_start(tmp_path: Path
 
 def test_out_of_sync_replica_is_compared_up_to_its_end(tmp_path: Path) -> None:
     replicas = write_three_replicas(tmp_path, 100_000, 100_000, 100_000)
-    (path,) = replicas.files(2)
-    position, _, base = batches_in(path)[-3]
+    (path,) = replicas.segment_files(2)
+    position, _, base = list_batches(path)[-3]
     path.write_bytes(path.read_bytes()[:position])
-    assert [each.kind for each in replicas.findings()] == [Kind.SHORT_LOG]
-    assert compare_logs(in_this_process, [replicas.with_end(2, base)]).findings == []
-    flip(path, batches_in(path)[1][0] + 70)
-    (found,) = compare_logs(in_this_process, [replicas.with_end(2, base)]).findings
-    assert (found.kind, found.node) == (Kind.CHECKSUM, 2)
+    assert [each.kind for each in replicas.findings()] == [FindingKind.SHORT_LOG]
+    assert compare_logs(run_locally, [replicas.with_end(2, base)]).findings == []
+    flip_byte(path, list_batches(path)[1][0] + 70)
+    (found,) = compare_logs(run_locally, [replicas.with_end(2, base)]).findings
+    assert (found.kind, found.node) == (FindingKind.CHECKSUM, 2)
 
 
 def test_logs_diverge_where_leader_epochs_differ(tmp_path: Path) -> None:
     """An isolated former leader has written records at offsets that the new leader wrote too."""
-    common = Written(tmp_path / "1")
-    common.batches(3, epoch=1)
+    common = LogBuilder(tmp_path / "1")
+    common.append_batches(3, epoch=1)
     common.close()
     shutil.copytree(tmp_path / "1", tmp_path / "2")
     for node, epoch in ((1, 2), (2, 3)):
-        log = Written(tmp_path / str(node))
-        log.batches(2, epoch=epoch)
+        log = LogBuilder(tmp_path / str(node))
+        log.append_batches(2, epoch=epoch)
         log.close()
-    one, other = epochs_of(str(tmp_path / "1"))[0], epochs_of(str(tmp_path / "2"))[0]
-    assert agreed_end(one, 50, other, 50) == 30
-    assert agreed_end(one, 50, one, 40) == 40
+    one, other = read_leader_epochs(str(tmp_path / "1"))[0], read_leader_epochs(str(tmp_path / "2"))[0]
+    assert find_divergence_offset(one, 50, other, 50) == 30
+    assert find_divergence_offset(one, 50, one, 40) == 40
 
 
 def test_scan_continues_when_compaction_replaces_files(tmp_path: Path) -> None:
     """Replace files as compaction does: by `<first>-<end>.swap`, which is then renamed to the first file's name."""
-    log = Written(tmp_path / "1", LogConfig(segment_bytes=500))
-    log.batches(12)
+    log = LogBuilder(tmp_path / "1", LogConfig(segment_bytes=500))
+    log.append_batches(12)
     end = log.close()
     files = sorted((tmp_path / "1").glob("*.log"))
     assert len(files) > 4
-    scanner = Walk(str(tmp_path / "1"), Place("orders", 0, 1), 0, end, is_compacted=True)
+    scanner = BatchScanner(str(tmp_path / "1"), ReplicaId("orders", 0, 1), 0, end, is_compacted=True)
     offsets: list[int] = []
     for event in scanner:
-        assert isinstance(event, Batch), event
+        assert isinstance(event, CheckedBatch), event
         offsets.append(event.header.base_offset)
         if len(offsets) == 2:
             merged = b"".join(path.read_bytes() for path in files[1:4])
-            swap = tmp_path / "1" / swap_name(int(files[1].stem), int(files[4].stem))
+            swap = tmp_path / "1" / swap_file_name(int(files[1].stem), int(files[4].stem))
             swap.write_bytes(merged)
             for path in files[1:4]:
                 path.rename(f"{path}.deleted")
         if len(offsets) == 8:
-            swap.rename(tmp_path / "1" / offset_name(int(files[1].stem), LOG))
+            swap.rename(tmp_path / "1" / offset_file_name(int(files[1].stem), LOG))
     assert offsets == list(range(0, end, 10))
 
 
-def write_keyed_logs(tmp_path: Path, *nodes: int) -> dict[int, Written]:
+def write_keyed_logs(tmp_path: Path, *nodes: int) -> dict[int, LogBuilder]:
     """Write logs of the same records, in which most keys occur several times."""
-    logs = {node: Written(tmp_path / str(node), COMPACTED) for node in nodes}
+    logs = {node: LogBuilder(tmp_path / str(node), COMPACTED) for node in nodes}
     for log in logs.values():
         for number in range(60):
             pairs = [(b"key %d" % ((number * 7 + each) % 50), b"value %d" % (10 * number + each)) for each in range(10)]
-            log.batch(*pairs, epoch=1 + number // 40)
-        log.batch((b"key 3", None), epoch=2)
+            log.append_batch(*pairs, epoch=1 + number // 40)
+        log.append_batch((b"key 3", None), epoch=2)
     return logs
 
 
-def compacted_replicas(tmp_path: Path, end: int) -> Copies:
-    return Copies({node: tmp_path / str(node) for node in NODES}, end, is_compacted=True)
+def compacted_replicas(tmp_path: Path, end: int) -> ReplicaSet:
+    return ReplicaSet({node: tmp_path / str(node) for node in NODES}, end, is_compacted=True)
 
 
 @pytest.fixture(params=["whole", "sliced"])
 def _chunk_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "sliced":
         request.getfixturevalue("small_chunks")
-        monkeypatch.setattr(surviving, "KEYS_MAX", 50)
+        monkeypatch.setattr(compacted_divergence, "KEYS_MAX", 50)
 
 
 @pytest.mark.usefixtures("_chunk_sizes")
@@ -191,11 +191,11 @@ def test_replicas_compacted_at_different_times_are_equal(tmp_path: Path) -> None
     logs = write_keyed_logs(tmp_path, *NODES)
     logs[1].compact()
     logs[2].log.roll()
-    logs[2].batch((b"key 4", b"late"), epoch=2)
+    logs[2].append_batch((b"key 4", b"late"), epoch=2)
     logs[2].compact()
     ends = [log.close() for log in logs.values()]
     replicas = compacted_replicas(tmp_path, min(ends))
-    compared = replicas.compared()
+    compared = replicas.compare()
     assert compared.findings == []
     assert 600 < compared.records < 3 * 601
 
@@ -207,13 +207,13 @@ def test_missing_last_record_of_key_is_reported_as_diverged(tmp_path: Path) -> N
         log.compact()
     replicas = compacted_replicas(tmp_path, min(log.close() for log in logs.values()))
     assert replicas.findings() == []
-    path, position, size, offset = find_last_value(replicas.files(2))
+    path, position, size, offset = find_last_value(replicas.segment_files(2))
     data = path.read_bytes()
-    rewritten = retain(data, position, lambda each, *_: each != offset, keep_empty=True)
+    rewritten = filter_batch(data, position, lambda each, *_: each != offset, keep_empty=True)
     assert rewritten is not None
     path.write_bytes(data[:position] + rewritten + data[position + size :])
     (found,) = replicas.findings()
-    assert (found.kind, found.node, found.offset) == (Kind.DIVERGED, 2, offset)
+    assert (found.kind, found.node, found.offset) == (FindingKind.DIVERGED, 2, offset)
     assert "the last of its key" in found.says
 
 
@@ -221,7 +221,7 @@ def find_last_value(files: list[Path]) -> tuple[Path, int, int, int]:
     """Return the last record with a value: its file, its batch's position and size, and its offset."""
     for path in reversed(files):
         data = path.read_bytes()
-        for position, size, _ in reversed(batches_in(path)):
+        for position, size, _ in reversed(list_batches(path)):
             values = [record.offset for record in decode_batch(data, position) if record.value is not None]
             if values:
                 return path, position, size, values[-1]
@@ -233,33 +233,33 @@ def test_changed_record_in_compacted_replica_is_reported_as_diverged(tmp_path: P
     logs = write_keyed_logs(tmp_path, *NODES)
     logs[1].compact()
     replicas = compacted_replicas(tmp_path, min(log.close() for log in logs.values()))
-    path = replicas.files(3)[0]
+    path = replicas.segment_files(3)[0]
     data = path.read_bytes()
-    position, size, offset = batches_in(path)[2]
+    position, size, offset = list_batches(path)[2]
     records = decode_batch(data, position)
     records[4] = records[4]._replace(value=b"changed")
     epoch = parse_header(data, position).partition_leader_epoch
     changed = encode_batch(records, base_offset=offset, leader_epoch=epoch)
     path.write_bytes(data[:position] + changed + data[position + size :])
     (found,) = [each for each in replicas.findings() if each.offset == offset + 4]
-    assert (found.kind, found.node) == (Kind.DIVERGED, 3)
+    assert (found.kind, found.node) == (FindingKind.DIVERGED, 3)
 
 
 def test_log_is_clean_during_appends_and_retention(tmp_path: Path) -> None:
     """A leader appends and applies retention during the audit, hundreds of times."""
     config = LogConfig(segment_bytes=2000, retention_bytes=8000, retention_ms=-1, file_delete_delay_ms=0)
-    log = Written(tmp_path / "1", config)
-    log.batches(30)
+    log = LogBuilder(tmp_path / "1", config)
+    log.append_batches(30)
     stop = threading.Event()
     ends = [log.log.log_end_offset]
     starts = [0]
 
     def write() -> None:
         while not stop.is_set():
-            log.batches(3)
+            log.append_batches(3)
             log.log.apply_retention(log.clock.now_ms())
             starts.append(log.log.log_start_offset)
-            log.settle()
+            log.sync_all()
             ends.append(log.log.log_end_offset)
 
     writer = threading.Thread(target=write)
@@ -270,12 +270,12 @@ def test_log_is_clean_during_appends_and_retention(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, f"{len(starts)} rounds were written, and retention deleted nothing"
             audits += 1
             start, end = starts[-1], ends[-1]
-            partition = Partition(
-                "orders", TOPIC_ID, 0, 1, start, end, False, (Replica(1, str(tmp_path / "1"), end, True),), ()
+            partition = AuditedPartition(
+                "orders", TOPIC_ID, 0, 1, start, end, False, (AuditedReplica(1, str(tmp_path / "1"), end, True),), ()
             )
-            compared = compare_logs(in_this_process, [partition])
+            compared = compare_logs(run_locally, [partition])
             assert compared.findings == []
     finally:
         stop.set()
         writer.join()
-    assert not os.path.exists(tmp_path / "1" / offset_name(0, LOG))
+    assert not os.path.exists(tmp_path / "1" / offset_file_name(0, LOG))

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 from chronik.client.records import TopicPartition
-from chronik.errors import StorageFailed
-from chronik.files import RealFiles
+from chronik.errors import StorageError
+from chronik.files import DiskFileSystem
 from chronik.ids import new_id
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.cluster import CreateCluster
 from chronik.metadata.commands.envelope import Command, Envelope, encode_command
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.metadata.stores.journal import Journal
-from chronik.node.data_folder import DataFolder
-from chronik.node.identity import IDENTITY_FILE, Mode
-from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders
-from chronik.pipeline.audit.groups import Bounds, compare_groups
-from chronik.pipeline.audit.readonly import ReadOnlyFiles
-from chronik.pipeline.audit.state import compare_disks, read_state
-from chronik.pipeline.writing.epochs import EPOCHS_TOPIC
-from tests.pipeline.audit.replica_logs import flip
+from chronik.metadata.stores.journal import MetadataJournal
+from chronik.node.data_directory import DataDirectory
+from chronik.node.identity import IDENTITY_FILE, DirectoryMode
+from chronik.pipeline.audit.data_directories import AuditInputError, NodeDataDirectory, open_data_directories
+from chronik.pipeline.audit.findings import Finding, FindingKind
+from chronik.pipeline.audit.group_offsets import LogBounds, check_group_offsets
+from chronik.pipeline.audit.metadata_state import compare_stored_metadata, read_stored_metadata
+from chronik.pipeline.audit.read_only_files import ReadOnlyFileSystem
+from chronik.pipeline.sink.epoch_commits import EPOCHS_TOPIC
+from tests.pipeline.audit.replica_logs import flip_byte
 
 CLUSTER = CreateCluster("a cluster", 0)
 IDS = [new_id() for _ in range(20)]
@@ -36,14 +36,14 @@ def register_broker(number: int, host: str = "somewhere") -> RegisterBroker:
 
 def create_node(
     tmp_path: Path, node_id: int, commands: Sequence[Command], *, snapshot_after: int | None = None
-) -> NodeFolder:
+) -> NodeDataDirectory:
     """Create a data directory whose metadata log contains these commands."""
     path = tmp_path / f"node{node_id}"
     path.mkdir()
-    directory = DataFolder(path, node_id, Mode.STANDALONE)
+    directory = DataDirectory(path, node_id, DirectoryMode.STANDALONE)
     directory.open()
     directory.close()
-    journal = Journal(RealFiles(path))
+    journal = MetadataJournal(DiskFileSystem(path))
     image = journal.recover()
     for number, command in enumerate(commands, 1):
         journal.write([encode_command(Envelope(1, IDS[0], number, number - 1, command))])
@@ -54,13 +54,13 @@ def create_node(
             for chunk in encode_snapshot(image.freeze()):
                 writer.write(chunk)
             writer.commit()
-            journal.forget_through(number)
+            journal.truncate_through(number)
     journal.close()
-    return NodeFolder(node_id, str(path), (path / IDENTITY_FILE).read_bytes())
+    return NodeDataDirectory(node_id, str(path), (path / IDENTITY_FILE).read_bytes())
 
 
-def compare(*directories: NodeFolder) -> tuple[list[Finding], list[str], int | None]:
-    states = compare_disks({directory.node: directory for directory in directories})
+def compare(*directories: NodeDataDirectory) -> tuple[list[Finding], list[str], int | None]:
+    states = compare_stored_metadata({directory.node: directory for directory in directories})
     return list(states.findings), list(states.notes), states.index
 
 
@@ -72,10 +72,10 @@ def test_nodes_with_same_commands_agree_with_and_without_snapshots(tmp_path: Pat
         create_node(tmp_path, 3, commands[:5], snapshot_after=4),
     ]
     assert compare(*directories) == ([], [], 5)
-    assert read_state(directories[1]).first == 3
-    states = compare_disks({directory.node: directory for directory in directories})
-    assert states.latest is not None
-    assert sorted(states.latest.brokers) == list(range(1, 8))
+    assert read_stored_metadata(directories[1]).snapshot_index == 3
+    states = compare_stored_metadata({directory.node: directory for directory in directories})
+    assert states.latest_image is not None
+    assert sorted(states.latest_image.brokers) == list(range(1, 8))
 
 
 def test_node_with_different_state_hash_is_reported(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_node_with_different_state_hash_is_reported(tmp_path: Path) -> None:
     ]
     other = create_node(tmp_path, 2, [CLUSTER, register_broker(1), register_broker(2, "elsewhere")])
     (found,), _, index = compare(*directories, other)
-    assert (found.kind, found.node, index) == (Kind.STATE, 2, 3)
+    assert (found.kind, found.node, index) == (FindingKind.STATE, 2, 3)
     assert "differs from node 1, 3, which has" in found.says
 
 
@@ -101,55 +101,60 @@ def test_damaged_metadata_log_is_reported_with_node(tmp_path: Path) -> None:
         create_node(tmp_path, number, [CLUSTER, register_broker(1), register_broker(2)]) for number in (1, 2)
     ]
     (path,) = (tmp_path / "node2" / "__meta").glob("*.wal")
-    flip(path, 60)
+    flip_byte(path, 60)
     (found,), _, index = compare(*directories)
-    assert (found.kind, found.node, index) == (Kind.STATE, 2, 3)
+    assert (found.kind, found.node, index) == (FindingKind.STATE, 2, 3)
     assert "damaged at byte 0" in found.says
 
 
 def test_data_directories_are_identified_by_node_id(tmp_path: Path) -> None:
     one, two = create_node(tmp_path, 1, [CLUSTER]), create_node(tmp_path, 2, [CLUSTER])
-    assert node_folders([two.path, one.path]) == {1: one, 2: two}
-    with pytest.raises(CannotLook, match="both belong to node 1"):
-        node_folders([one.path, f"{one.path}/"])
-    with pytest.raises(CannotLook, match="not a node's data directory"):
-        node_folders([tmp_path])
+    assert open_data_directories([two.path, one.path]) == {1: one, 2: two}
+    with pytest.raises(AuditInputError, match="both belong to node 1"):
+        open_data_directories([one.path, f"{one.path}/"])
+    with pytest.raises(AuditInputError, match="not a node's data directory"):
+        open_data_directories([tmp_path])
     (tmp_path / "empty").mkdir()
-    empty = NodeFolder(3, str(tmp_path / "empty"), b"")
+    empty = NodeDataDirectory(3, str(tmp_path / "empty"), b"")
     (found,), _, _ = compare(one, empty)
     assert "has no metadata" in found.says
 
 
 def test_read_only_file_system_rejects_changes(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
-    files = ReadOnlyFiles(tmp_path)
+    files = ReadOnlyFileSystem(tmp_path)
     file = files.open("file")
     assert file.pread(100, 0) == b"content"
-    with pytest.raises(StorageFailed):
-        ReadOnlyFiles(tmp_path).open("file").pwrite(b"x", 0)
-    with pytest.raises(StorageFailed):
+    with pytest.raises(StorageError):
+        ReadOnlyFileSystem(tmp_path).open("file").pwrite(b"x", 0)
+    with pytest.raises(StorageError):
         files.remove("file")
-    with pytest.raises(StorageFailed):
+    with pytest.raises(StorageError):
         files.rename("file", "other")
     file.close()
     assert (tmp_path / "file").read_bytes() == b"content"
     with pytest.raises(FileNotFoundError):
         files.create("new")
-    assert not ReadOnlyFiles(tmp_path / "nowhere").list_folder("")
+    assert not ReadOnlyFileSystem(tmp_path / "nowhere").list_directory("")
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_committed_offsets_outside_partition_bounds_are_reported(tmp_path: Path) -> None:
     place = TopicPartition("orders", 0)
-    bounds, partitions = {place: Bounds(10, 50)}, {"orders": 1, "others": 2}
+    bounds, partitions = {place: LogBounds(10, 50)}, {"orders": 1, "others": 2}
 
     def check(offset: int, of: TopicPartition = place) -> list[Finding | str]:
-        return list(compare_groups({"readers": {of: offset}}, bounds, partitions))
+        return list(check_group_offsets({"readers": {of: offset}}, bounds, partitions))
 
     assert check(10) == check(50) == []
     (beyond,) = check(51)
     assert isinstance(beyond, Finding)
-    assert (beyond.kind, beyond.topic, beyond.partition, beyond.offset) == (Kind.COMMITTED_OFFSET, "orders", 0, 51)
+    assert (beyond.kind, beyond.topic, beyond.partition, beyond.offset) == (
+        FindingKind.COMMITTED_OFFSET,
+        "orders",
+        0,
+        51,
+    )
     assert "which ends at 50" in beyond.says
     (behind,) = check(9)
     assert isinstance(behind, str)

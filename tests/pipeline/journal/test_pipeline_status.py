@@ -14,30 +14,37 @@ from chronik.cli.main import main
 from chronik.client.admin import delete_topics
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline.journal.held import Holder
-from chronik.pipeline.journal.journal import (
-    EVERY_TOPIC,
-    Heard,
-    Journal,
+from chronik.pipeline.journal.blocking_transactions import BlockingTransaction
+from chronik.pipeline.journal.pipeline_journal import (
+    ALL_TOPICS,
+    JournalState,
     JournalWriter,
-    Place,
-    Progress,
-    progress_record,
+    PipelineTopicKey,
+    ReceivedProgress,
+    TopicProgress,
+    encode_progress,
     read_journal,
 )
-from chronik.pipeline.journal.status import UnknownPipeline, only_pipeline, pause, resume, status, statuses
+from chronik.pipeline.journal.pipeline_status import (
+    UnknownPipelineError,
+    build_statuses,
+    pause,
+    resolve_pipeline,
+    resume,
+    status,
+)
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 
 SECONDS_MAX = 30.0
 NOW_MS = 1_000_000
-ORDERS = Place("chronik-pipeline-tables", "orders")
+ORDERS = PipelineTopicKey("chronik-pipeline-tables", "orders")
 ENDS = {TopicPartition("orders", 0): (0, 100), TopicPartition("orders", 1): (40, 70)}
 
 
-def build_journal(progress: Progress, age_s: float = 1.0, place: Place = ORDERS) -> Journal:
-    journal = Journal()
-    journal.progress[place] = Heard(progress, int(NOW_MS - age_s * 1000))
+def build_journal(progress: TopicProgress, age_s: float = 1.0, place: PipelineTopicKey = ORDERS) -> JournalState:
+    journal = JournalState()
+    journal.progress[place] = ReceivedProgress(progress, int(NOW_MS - age_s * 1000))
     return journal
 
 
@@ -45,45 +52,49 @@ def build_journal(progress: Progress, age_s: float = 1.0, place: Place = ORDERS)
 
 
 def test_lag_is_computed_from_current_end_offsets() -> None:
-    (topic,) = statuses(build_journal(Progress("landing", next_offsets={0: 90}, high_watermarks={0: 95})), ENDS, NOW_MS)
+    (topic,) = build_statuses(
+        build_journal(TopicProgress("landing", next_offsets={0: 90}, high_watermarks={0: 95})), ENDS, NOW_MS
+    )
     assert [each.lag for each in topic.partitions] == [10, 30], "counted from the first record"
     assert [each.next_offset for each in topic.partitions] == [90, None]
     assert (topic.lag, topic.state, topic.quiet_seconds) == (40, "landing", 1.0)
 
 
 def test_driver_without_reports_is_silent_unless_stopped() -> None:
-    (silent,) = statuses(build_journal(Progress("landing"), age_s=31), ENDS, NOW_MS)
+    (silent,) = build_statuses(build_journal(TopicProgress("landing"), age_s=31), ENDS, NOW_MS)
     assert (silent.state, silent.is_silent) == ("silent", True)
-    (stopped,) = statuses(build_journal(Progress("stopped"), age_s=31), ENDS, NOW_MS)
+    (stopped,) = build_statuses(build_journal(TopicProgress("stopped"), age_s=31), ENDS, NOW_MS)
     assert (stopped.state, stopped.is_silent) == ("stopped", False)
-    (ahead,) = statuses(build_journal(Progress("landing"), age_s=-5), ENDS, NOW_MS)
+    (ahead,) = build_statuses(build_journal(TopicProgress("landing"), age_s=-5), ENDS, NOW_MS)
     assert ahead.quiet_seconds == 0.0, "clocks differ"
 
 
 def test_deleted_topic_is_listed_while_its_driver_reports() -> None:
-    progress = Progress("failing", next_offsets={0: 5}, last_error="there is no topic orders")
-    (topic,) = statuses(build_journal(progress), {}, NOW_MS)
+    progress = TopicProgress("failing", next_offsets={0: 5}, last_error="there is no topic orders")
+    (topic,) = build_statuses(build_journal(progress), {}, NOW_MS)
     assert (topic.lag, topic.partitions[0].high_watermark) == (None, None)
-    assert not statuses(build_journal(progress, age_s=31), {}, NOW_MS)
+    assert not build_statuses(build_journal(progress, age_s=31), {}, NOW_MS)
 
 
 def test_blocking_transaction_is_shown_for_its_partition() -> None:
-    holder = Holder(4001, 2, 95, NOW_MS - 5000, "copier-0")
+    holder = BlockingTransaction(4001, 2, 95, NOW_MS - 5000, "copier-0")
     held = {TopicPartition("orders", 0): holder}
-    (topic,) = statuses(build_journal(Progress("waiting", next_offsets={0: 95})), ENDS, NOW_MS, held)
+    (topic,) = build_statuses(build_journal(TopicProgress("waiting", next_offsets={0: 95})), ENDS, NOW_MS, held)
     assert [each.held_by for each in topic.partitions] == [holder, None]
     assert topic.partitions[0].lag == 5, "records of an open transaction have not landed"
 
 
 def test_only_pipeline_is_selected_by_default() -> None:
-    journal = build_journal(Progress("landing"))
-    assert only_pipeline(journal) == ORDERS.pipeline
-    journal.progress[Place("other", "clicks")] = journal.progress[ORDERS]
-    assert only_pipeline(journal, ["clicks"]) == "other"
-    with pytest.raises(UnknownPipeline, match=r"several pipelines have reported: .*chronik-pipeline-tables, other"):
-        only_pipeline(journal)
-    with pytest.raises(UnknownPipeline, match="no pipeline has reported for payments"):
-        only_pipeline(journal, ["payments"])
+    journal = build_journal(TopicProgress("landing"))
+    assert resolve_pipeline(journal) == ORDERS.pipeline
+    journal.progress[PipelineTopicKey("other", "clicks")] = journal.progress[ORDERS]
+    assert resolve_pipeline(journal, ["clicks"]) == "other"
+    with pytest.raises(
+        UnknownPipelineError, match=r"several pipelines have reported: .*chronik-pipeline-tables, other"
+    ):
+        resolve_pipeline(journal)
+    with pytest.raises(UnknownPipelineError, match="no pipeline has reported for payments"):
+        resolve_pipeline(journal, ["payments"])
 
 
 # With a broker
@@ -97,8 +108,8 @@ def reporting_broker(chronik_broker_factory: BrokerFactory) -> Broker:
     with broker.cluster() as cluster:
         records = [OutgoingRecord(b"value", partition=number) for number in [0] * 5 + [1] * 3]
         Producer(cluster).send("orders", records)
-        progress = Progress("landing", "/t/orders", {0: 4}, {0: 4}, 4, 2.0, 4, 1, "a disk", 1, host="here", pid=7)
-        JournalWriter(cluster).write([progress_record(ORDERS, progress)])
+        progress = TopicProgress("landing", "/t/orders", {0: 4}, {0: 4}, 4, 2.0, 4, 1, "a disk", 1, host="here", pid=7)
+        JournalWriter(cluster).write([encode_progress(ORDERS, progress)])
     return broker
 
 
@@ -189,7 +200,7 @@ def test_status_and_pause_without_any_pipeline_report_it(
 
 def test_status_exit_code_is_1_for_failing_topic(reporting_broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     with reporting_broker.cluster() as cluster:
-        JournalWriter(cluster).write([progress_record(ORDERS, Progress("failing", last_error="why"))])
+        JournalWriter(cluster).write([encode_progress(ORDERS, TopicProgress("failing", last_error="why"))])
     assert main(["pipeline", "status", "-b", reporting_broker.bootstrap]) == 1
     assert "orders: last error: why" in capsys.readouterr().out
 
@@ -197,7 +208,7 @@ def test_status_exit_code_is_1_for_failing_topic(reporting_broker: Broker, capsy
 def test_deleted_topic_does_not_hide_other_topics(reporting_broker: Broker) -> None:
     reporting_broker.create_topic("clicks")
     with reporting_broker.cluster() as cluster:
-        JournalWriter(cluster).write([progress_record(Place("p", "clicks"), Progress("waiting"))])
+        JournalWriter(cluster).write([encode_progress(PipelineTopicKey("p", "clicks"), TopicProgress("waiting"))])
         delete_topics(cluster, ["orders"])
     assert {topic.topic: topic.lag for topic in status(reporting_broker.bootstrap)} == {"clicks": 0, "orders": None}
 
@@ -210,16 +221,16 @@ def test_pause_and_resume_are_written_and_shown_in_status(
     assert topic.pause_asked
     assert main(["pipeline", "status", "-b", reporting_broker.bootstrap]) == 0
     assert "landing, to pause" in capsys.readouterr().out
-    assert resume(reporting_broker.bootstrap) == [Place(ORDERS.pipeline, EVERY_TOPIC)]
+    assert resume(reporting_broker.bootstrap) == [PipelineTopicKey(ORDERS.pipeline, ALL_TOPICS)]
     with reporting_broker.cluster() as cluster:
-        assert not read_journal(cluster).paused(ORDERS)
+        assert not read_journal(cluster).is_paused(ORDERS)
     assert main(["pipeline", "pause", "-b", reporting_broker.bootstrap]) == 0
     assert main(["pipeline", "resume", "orders", "--json", "-b", reporting_broker.bootstrap]) == 0
     output, _, rest = capsys.readouterr().out.partition("\n")
     assert output == "chronik-pipeline-tables: every topic pauses after the round that runs"
     assert json.loads(rest) == [ORDERS._asdict()]
     with reporting_broker.cluster() as cluster:
-        assert not read_journal(cluster).paused(ORDERS)
+        assert not read_journal(cluster).is_paused(ORDERS)
 
 
 def test_pause_of_unreported_pipeline_prints_warning(
@@ -231,7 +242,7 @@ def test_pause_of_unreported_pipeline_prints_warning(
         expected = f"no pipeline another has reported yet (there is {ORDERS.pipeline})"
         assert capsys.readouterr().err == f"{expected}: it will be told if it ever starts\n"
     with reporting_broker.cluster() as cluster:
-        assert read_journal(cluster).paused(Place("another", "x"))
+        assert read_journal(cluster).is_paused(PipelineTopicKey("another", "x"))
     assert main(["pipeline", "pause", "--pipeline", ORDERS.pipeline, "-b", reporting_broker.bootstrap]) == 0
     assert capsys.readouterr().err == ""
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.consumer import read_all
 from chronik.client.errors import ApiNotSupported
 from chronik.metadata.names import PIPELINES_TOPIC
-from chronik.pipeline.journal import answering
-from chronik.pipeline.journal.answering import Sample, SampleAnswerer
-from chronik.pipeline.journal.journal import PARTITION, ensure_topic
+from chronik.pipeline.journal import sample_responder
+from chronik.pipeline.journal.pipeline_journal import JOURNAL_PARTITION, ensure_journal_topic
+from chronik.pipeline.journal.sample_responder import SampleReader, SampleResponder
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 from chronik.testing import Broker
@@ -26,15 +26,15 @@ PIPELINE = "chronik-pipeline-shown"
 
 
 def request_sample(
-    cluster: Cluster, topic: str = "orders", pipeline: str = PIPELINE, seconds: float = SECONDS_MAX
+    cluster: ClusterClient, topic: str = "orders", pipeline: str = PIPELINE, seconds: float = SECONDS_MAX
 ) -> SampleTableResponse:
     request = SampleTableRequest(pipeline=pipeline, topic=topic, rows=3, timeout_ms=int(seconds * 1000))
-    return cluster.leader(PARTITION).request(request, SampleTableResponse, wait_s=seconds)
+    return cluster.leader(JOURNAL_PARTITION).request(request, SampleTableResponse, wait_s=seconds)
 
 
 @contextmanager
-def run_responder(bootstrap: str, sample: Sample) -> Iterator[SampleAnswerer]:
-    responder = SampleAnswerer(bootstrap, PIPELINE, sample)
+def run_responder(bootstrap: str, sample: SampleReader) -> Iterator[SampleResponder]:
+    responder = SampleResponder(bootstrap, PIPELINE, sample)
     try:
         yield responder
     finally:
@@ -59,7 +59,7 @@ def test_responder_serves_sample_requests_in_order(chronik_broker_factory: Broke
         return topic.encode()
 
     with broker.cluster() as cluster, run_responder(broker.bootstrap, sample):
-        ensure_topic(cluster)  # after the responder has started, which retries
+        ensure_journal_topic(cluster)  # after the responder has started, which retries
         for topic in ("orders", "clicks", "orders"):
             assert bytes(request_sample(cluster, topic).sample) == topic.encode()
         assert calls == [("orders", 3), ("clicks", 3), ("orders", 3)]
@@ -80,7 +80,7 @@ def test_failed_sample_returns_error_and_next_request_succeeds(chronik_broker_fa
         return result
 
     with broker.cluster() as cluster, run_responder(broker.bootstrap, sample):
-        ensure_topic(cluster)
+        ensure_journal_topic(cluster)
         assert bytes(request_sample(cluster).sample) == b'{"error": "the driver could not read the table; see its log"}'
         assert request_sample(cluster).error_code == ErrorCode.MESSAGE_TOO_LARGE
         assert bytes(request_sample(cluster).sample) == b"rows"
@@ -96,7 +96,7 @@ def test_result_of_timed_out_request_is_discarded(chronik_broker_factory: Broker
         return topic.encode()
 
     with broker.cluster() as cluster, run_responder(broker.bootstrap, sample):
-        ensure_topic(cluster)
+        ensure_journal_topic(cluster)
         while not started.is_set():
             late = request_sample(cluster, "slow", seconds=0.2)
             assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -108,10 +108,10 @@ def test_result_of_timed_out_request_is_discarded(chronik_broker_factory: Broker
 def test_responder_polls_again_after_broker_errors(
     chronik_broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "PAUSE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(sample_responder, "RETRY_DELAY_SECONDS_MAX", 0.5)
     broker = chronik_broker_factory()
     with broker.cluster() as cluster:
-        ensure_topic(cluster)
+        ensure_journal_topic(cluster)
         with run_responder(broker.bootstrap, lambda topic, rows: b"rows"):
             assert bytes(request_sample(cluster).sample) == b"rows"
             broker.fail("AnswerSamples", "NOT_LEADER_OR_FOLLOWER", times=3)
@@ -125,15 +125,15 @@ def test_responder_stops_if_broker_does_not_support_samples(
         raise ApiNotSupported("the broker supports no version of AnswerSamples")
 
     broker = chronik_broker_factory()
-    monkeypatch.setattr(SampleAnswerer, "_poll", raise_not_supported)
-    responder = SampleAnswerer(broker.bootstrap, PIPELINE, lambda topic, rows: b"rows")
+    monkeypatch.setattr(SampleResponder, "_poll", raise_not_supported)
+    responder = SampleResponder(broker.bootstrap, PIPELINE, lambda topic, rows: b"rows")
     wait_until(lambda: not responder._thread.is_alive(), "the responder stops")
 
 
 def test_sample_requests_write_no_records(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     with broker.cluster() as cluster, run_responder(broker.bootstrap, lambda topic, rows: b"secret"):
-        ensure_topic(cluster)
+        ensure_journal_topic(cluster)
         assert bytes(request_sample(cluster).sample) == b"secret"
         names = {topic.name for topic in cluster.metadata(None).topics}
         assert names == {PIPELINES_TOPIC}
@@ -143,11 +143,11 @@ def test_sample_requests_write_no_records(chronik_broker_factory: BrokerFactory)
 @pytest.mark.slow
 def test_broker_shutdown_does_not_wait_for_pending_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker holds the driver's poll for as long as requested, here half a minute."""
-    monkeypatch.setattr(answering, "WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(sample_responder, "POLL_WAIT_SECONDS", 30.0)
     with Broker() as broker:
         with broker.cluster() as cluster:
-            ensure_topic(cluster)
-            responder = SampleAnswerer(broker.bootstrap, PIPELINE, lambda topic, rows: b"rows")
+            ensure_journal_topic(cluster)
+            responder = SampleResponder(broker.bootstrap, PIPELINE, lambda topic, rows: b"rows")
             assert bytes(request_sample(cluster).sample) == b"rows"
         started = time.monotonic()
     assert time.monotonic() - started < 10.0

@@ -12,12 +12,12 @@ import msgspec
 
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.journal.journal import PARTITION, read_journal
-from chronik.pipeline.journal.reporter import JournalReporter
-from chronik.pipeline.journal.reporting import Column
-from chronik.pipeline.journal.status import TopicStatus, pause, resume, status
-from chronik.pipeline.landing import Summary, run
-from chronik.pipeline.tables.showing import Rows
+from chronik.pipeline.journal.journal_reporter import JournalReporter
+from chronik.pipeline.journal.pipeline_journal import JOURNAL_PARTITION, read_journal
+from chronik.pipeline.journal.pipeline_status import TopicStatus, pause, resume, status
+from chronik.pipeline.journal.reports import ColumnInfo
+from chronik.pipeline.landing import LandingSummary, run
+from chronik.pipeline.tables.formatting import TableSample
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
@@ -45,13 +45,13 @@ def wait_for(broker: Broker, condition: Callable[[TopicStatus], bool], what: str
         time.sleep(0.1)
 
 
-def request_sample(broker: Broker, topic: str) -> Rows:
+def request_sample(broker: Broker, topic: str) -> TableSample:
     """Request sample rows from the driver through a broker."""
     request = SampleTableRequest(pipeline=PIPELINE, topic=topic, rows=20, timeout_ms=int(SECONDS_MAX * 1000))
     with broker.cluster() as cluster:
-        response = cluster.leader(PARTITION).request(request, SampleTableResponse, wait_s=SECONDS_MAX)
+        response = cluster.leader(JOURNAL_PARTITION).request(request, SampleTableResponse, wait_s=SECONDS_MAX)
     assert not response.error_code, response
-    return msgspec.json.decode(response.sample, type=Rows)
+    return msgspec.json.decode(response.sample, type=TableSample)
 
 
 def test_status_shows_landing_pause_resume_and_stop(
@@ -60,7 +60,7 @@ def test_status_shows_landing_pause_resume_and_stop(
     broker = chronik_broker_factory()
     broker.create_topic("orders", 2)
     write(broker, 100)
-    stop, summaries = threading.Event(), list[Summary]()
+    stop, summaries = threading.Event(), list[LandingSummary]()
 
     def land() -> None:
         reporter = JournalReporter(broker.bootstrap, PIPELINE)
@@ -95,7 +95,7 @@ def test_status_shows_landing_pause_resume_and_stop(
         with broker.cluster() as cluster:
             (schema,) = read_journal(cluster).schemas.values()
         assert [each.name for each in schema.columns] == sample.columns
-        assert Column("_offset", "bigint") in schema.columns
+        assert ColumnInfo("_offset", "bigint") in schema.columns
         assert "no table at" in (request_sample(broker, "others").error or "")
 
         pause(broker.bootstrap, topics=["orders"])

@@ -17,17 +17,17 @@ import pytest
 
 from chronik.client.records import OutgoingRecord
 from chronik.pipeline.landing import failpoints
-from chronik.pipeline.landing.settings import FORMAT
-from chronik.pipeline.tables.opening import open_table
+from chronik.pipeline.landing.settings import FORMAT_CONFIG
+from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
-from chronik.pipeline.tables.topic_table import TableMissing
+from chronik.pipeline.tables.topic_table import TableMissingError
 from chronik.testing import Broker
-from tests.long import count
-from tests.pipeline.landing_rows import JournalledTopic, positions
+from tests.pipeline.table_fixtures import JournalledTopic, read_positions
+from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
-RECORDS = count(20_000, 200_000)
+RECORDS = sized(20_000, 200_000)
 PARTITIONS = 3
 RUN_SECONDS_MAX = 300
 
@@ -46,7 +46,7 @@ WORKER_DIED = "Python worker exited unexpectedly"
 def topics(chronik_broker: Broker, chronik_topic: str) -> dict[str, JournalledTopic]:
     names = {kind: f"{chronik_topic}-{kind}" for kind in ("json", "raw")}  # landed in this order
     for kind, name in names.items():
-        chronik_broker.create_topic(name, PARTITIONS, {FORMAT: kind})
+        chronik_broker.create_topic(name, PARTITIONS, {FORMAT_CONFIG: kind})
     return {kind: JournalledTopic(chronik_broker, name) for kind, name in names.items()}
 
 
@@ -67,7 +67,7 @@ def run(broker: Broker, root: Path, names: list[str], run_number: int, points: t
     arguments = ["--once", "-b", broker.bootstrap, "--table-root", str(root), "--topics", ",".join(names)]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "chronik", "pipeline", "run", *arguments, "--group", f"turn-{run_number}"],
-        env=os.environ | {failpoints.VARIABLE: ",".join(points)},
+        env=os.environ | {failpoints.ENVIRONMENT_VARIABLE: ",".join(points)},
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS_MAX,
@@ -81,18 +81,18 @@ def check(root: Path, topic: JournalledTopic) -> int:
     uri, dead_uri = table_uri(str(root), topic.name), dead_letters_uri(str(root), topic.name)
     try:
         committer = open_table(uri)
-    except TableMissing:
+    except TableMissingError:
         return 0
     ends = committer.next_offsets()
-    expected = sorted((each for each in topic.journal if each[1] < ends.get(each[0], 0)), key=_position_key)
-    good = positions(uri)
+    expected = sorted((each for each in topic.acknowledged if each[1] < ends.get(each[0], 0)), key=_position_key)
+    good = read_positions(uri)
     assert len(set(good)) == len(good)
-    dead = positions(dead_uri) if Path(dead_uri).exists() else []
+    dead = read_positions(dead_uri) if Path(dead_uri).exists() else []
     assert len(set(dead)) == len(dead)
     # Dead-letter records are committed first: a crashed run may have left some beyond the rows.
     assert sorted(good + [each for each in dead if each[1] < ends.get(each[0], 0)], key=_position_key) == expected
     assert not set(good) & set(dead)
-    assert set(dead) <= set(topic.journal)
+    assert set(dead) <= set(topic.acknowledged)
     return len(expected)
 
 
@@ -116,12 +116,12 @@ def test_each_record_lands_once_despite_crash_at_any_failpoint(
             topic.send(build_records(run_number, size))
         code, output = run(chronik_broker, tmp_path, names, run_number, points)
         assert code == (failpoints.EXIT_CODE if points else 0), output
-        assert (WORKER_DIED in output) == any(point in failpoints.IN_TASKS for point in points), output
+        assert (WORKER_DIED in output) == any(point in failpoints.TASK_FAILPOINTS for point in points), output
         landed = [check(tmp_path, topic) for topic in topics.values()]
         if failpoints.AFTER_FILES in points:
             written, referenced = parquet_files(tmp_path, topics["raw"])
             assert written > referenced == 0, "files written before the crash are not part of the table"
-    assert landed == [len(topic.journal) for topic in topics.values()]
+    assert landed == [len(topic.acknowledged) for topic in topics.values()]
     assert sum(landed) >= RECORDS
-    dead = positions(dead_letters_uri(str(tmp_path), topics["json"].name))
+    dead = read_positions(dead_letters_uri(str(tmp_path), topics["json"].name))
     assert len(dead) == len(RUNS) * len(range(0, size, 97))

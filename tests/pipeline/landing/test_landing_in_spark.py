@@ -14,19 +14,25 @@ import pyarrow as pa
 import pytest
 
 from chronik.client.admin import NewTopic, create_partitions, create_topics, delete_topics
-from chronik.client.cluster import Cluster
-from chronik.client.groups import committed_offsets
+from chronik.client.cluster import ClusterClient
+from chronik.client.groups import list_committed_offsets
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
+from chronik.pipeline.journal.reports import LandingState, ProgressReporter, TopicReport
 from chronik.pipeline.landing import run
-from chronik.pipeline.landing.driver import LandingFailed
-from chronik.pipeline.landing.plan import TASK_RECORDS_MIN
-from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY, LandingSettings, Wishes
-from chronik.pipeline.landing.task import run_task
-from chronik.pipeline.landing.topic import Round, TopicLanding
-from chronik.pipeline.tables.layout import Kind
-from chronik.pipeline.tables.opening import open_table
-from chronik.pipeline.tables.showing import columns_of
+from chronik.pipeline.landing.driver import LandingFailedError
+from chronik.pipeline.landing.landing_task import run_landing_task
+from chronik.pipeline.landing.round_plan import TASK_RECORDS_MIN
+from chronik.pipeline.landing.settings import (
+    ENABLED_CONFIG,
+    FORMAT_CONFIG,
+    PARTITION_BY_CONFIG,
+    LandingSettings,
+    TableSettings,
+)
+from chronik.pipeline.landing.topic_landing import LandingRound, TopicLanding
+from chronik.pipeline.tables.catalog import open_table
+from chronik.pipeline.tables.formatting import describe_columns
+from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TopicTable
 from chronik.protocol.messages.delete_records import (
@@ -36,12 +42,12 @@ from chronik.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from chronik.testing import Broker
-from tests.pipeline.landing_rows import JournalledTopic, positions, rows
+from tests.pipeline.table_fixtures import JournalledTopic, read_positions, read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from chronik.pipeline.landing import Summary
+    from chronik.pipeline.landing import LandingSummary
 
 pytestmark = pytest.mark.chronik_topic(partitions=3)
 
@@ -51,7 +57,7 @@ DAY_MS = 86_400_000
 STOP_SECONDS_MAX = 120.0
 
 
-class RecordingReporter(Reporter):
+class RecordingReporter(ProgressReporter):
     """A reporter that keeps all reports."""
 
     def __init__(self, paused: tuple[str, ...] = ()) -> None:
@@ -61,11 +67,11 @@ class RecordingReporter(Reporter):
     def report(self, report: TopicReport) -> None:
         self.reports.append(report)
 
-    def paused(self, topic: str) -> bool:
+    def is_paused(self, topic: str) -> bool:
         return topic in self._paused
 
     def last(self, topic: str) -> TopicReport:
-        return [each for each in self.reports_of(topic) if each.state is not State.STOPPED][-1]
+        return [each for each in self.reports_of(topic) if each.state is not LandingState.STOPPED][-1]
 
     def has_reported(self, topic: str, next_offsets: Mapping[int, int]) -> bool:
         return any(report.next_offsets == next_offsets for report in self.reports_of(topic))
@@ -80,7 +86,7 @@ class Landing:
     def __init__(self, spark: SparkSession, broker: Broker, directory: Path) -> None:
         self._spark, self._broker, self.root = spark, broker, str(directory)
 
-    def __call__(self, *topics: str, recorder: RecordingReporter | None = None, **options: Any) -> Summary:
+    def __call__(self, *topics: str, recorder: RecordingReporter | None = None, **options: Any) -> LandingSummary:
         return run(
             self._broker.bootstrap,
             self.root,
@@ -95,11 +101,13 @@ class Landing:
         return open_table(table_uri(self.root, topic))
 
     def table(self, topic: str) -> pa.Table:
-        return rows(self.committer(topic).snapshot()).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+        return read_rows(self.committer(topic).snapshot()).sort_by(
+            [("_partition", "ascending"), ("_offset", "ascending")]
+        )
 
     def dead_letters(self, topic: str) -> pa.Table:
         snapshot = open_table(dead_letters_uri(self.root, topic)).snapshot()
-        return rows(snapshot).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+        return read_rows(snapshot).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 
 @pytest.fixture
@@ -113,7 +121,7 @@ def topic(chronik_broker: Broker, chronik_topic: str) -> JournalledTopic:
 
 
 @pytest.fixture
-def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
+def cluster(chronik_broker: Broker) -> Iterator[ClusterClient]:
     with chronik_broker.cluster() as cluster:
         yield cluster
 
@@ -135,7 +143,7 @@ def json_record(value: Any, partition: int = 0, key: bytes | None = None) -> Out
 
 
 def test_raw_table_contains_every_record_unchanged(
-    landing: Landing, topic: JournalledTopic, chronik_broker: Broker, cluster: Cluster
+    landing: Landing, topic: JournalledTopic, chronik_broker: Broker, cluster: ClusterClient
 ) -> None:
     count = 3 * TASK_RECORDS_MIN  # enough for several tasks
     topic.send([raw_record(number) for number in range(count)])
@@ -155,20 +163,20 @@ def test_raw_table_contains_every_record_unchanged(
     assert len(files) == 2 * 4, "two tasks, each with a file per day"
     ends = dict.fromkeys(range(3), count // 3)
     assert landing.committer(topic.name).next_offsets() == ends
-    committed = committed_offsets(cluster, f"{topic.name}-group")
+    committed = list_committed_offsets(cluster, f"{topic.name}-group")
     assert {each.partition: found.offset for each, found in committed.items()} == ends
     report = recorder.last(topic.name)
-    assert (report.state, report.lag, report.round_rows) == (State.WAITING, 0, count)
+    assert (report.state, report.lag, report.round_rows) == (LandingState.WAITING, 0, count)
     assert report.high_watermarks == ends
 
 
 def test_later_rounds_continue_and_include_new_partitions(
-    landing: Landing, topic: JournalledTopic, cluster: Cluster
+    landing: Landing, topic: JournalledTopic, cluster: ClusterClient
 ) -> None:
     topic.send([raw_record(number) for number in range(100)])
     recorder = RecordingReporter()
     landing(topic.name, round_records_max=40, recorder=recorder)
-    rounds = [report.round_rows for report in recorder.reports if report.state is not State.STOPPED]
+    rounds = [report.round_rows for report in recorder.reports if report.state is not LandingState.STOPPED]
     assert sum(rounds) == 100
     assert max(rounds) <= 40
     create_partitions(cluster, topic.name, 4)
@@ -177,7 +185,7 @@ def test_later_rounds_continue_and_include_new_partitions(
     # The second run knows only the table: it has another group and no state of the first run.
     assert landing(topic.name, group="another").rows == {topic.name: 31}
     assert landing(topic.name).rows == {topic.name: 0}
-    assert positions(table_uri(landing.root, topic.name)) == sorted(topic.journal, key=lambda each: each[:2])
+    assert read_positions(table_uri(landing.root, topic.name)) == sorted(topic.acknowledged, key=lambda each: each[:2])
 
 
 def test_json_fields_become_columns_and_conflicts_are_rescued(landing: Landing, topic: JournalledTopic) -> None:
@@ -209,11 +217,11 @@ def test_json_fields_become_columns_and_conflicts_are_rescued(landing: Landing, 
         (7, None, {"city": "Bonn", "zip": 53111}, None),
         (None, None, None, None),
     ]
-    assert positions(table_uri(landing.root, topic.name)) == sorted(topic.journal, key=lambda each: each[:2])
+    assert read_positions(table_uri(landing.root, topic.name)) == sorted(topic.acknowledged, key=lambda each: each[:2])
     version = landing.committer(topic.name).snapshot().version
     assert version == 4, "table created, columns, rows, columns, rows"
     types = {each.name: each.type for each in recorder.last(topic.name).columns}
-    assert types == {each.name: each.type for each in columns_of(landing.committer(topic.name).snapshot().schema)}
+    assert types == {each.name: each.type for each in describe_columns(landing.committer(topic.name).snapshot().schema)}
     assert types["at"] == "struct<city: string, zip: bigint>", "the report has the columns added in this round"
 
 
@@ -228,8 +236,8 @@ def test_undecodable_value_becomes_dead_letter_record(landing: Landing, topic: J
     for row, reason in zip(dead, bad.values(), strict=True):
         assert row["_error"]
         assert reason in row["_error"]
-    both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
-    assert both == topic.journal
+    both = read_positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    assert both == topic.acknowledged
 
 
 def test_dead_letters_of_interrupted_round_are_not_duplicated(landing: Landing, topic: JournalledTopic) -> None:
@@ -239,8 +247,8 @@ def test_dead_letters_of_interrupted_round_are_not_duplicated(landing: Landing, 
     shutil.rmtree(table_uri(landing.root, topic.name))
     topic.send([json_record(b"bad %d" % number if number % 2 else {"a": number}) for number in range(10)])
     assert landing(topic.name, format="json").dead_letters == {topic.name: 5}
-    both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
-    assert both == topic.journal
+    both = read_positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    assert both == topic.acknowledged
 
 
 def test_two_concurrent_drivers_land_each_record_once(
@@ -273,18 +281,20 @@ def test_two_concurrent_drivers_land_each_record_once(
         driver.join(300)
     assert not failures
     assert not any(driver.is_alive() for driver in drivers)
-    both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
-    assert both == sorted(topic.journal, key=lambda each: each[:2])
+    both = read_positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    assert both == sorted(topic.acknowledged, key=lambda each: each[:2])
     assert len(both) == 3 + 300 * total
 
 
 @pytest.mark.parametrize("slower_record_count", [6, 12])
 def test_round_overtaken_by_another_driver_is_discarded(
-    landing: Landing, topic: JournalledTopic, cluster: Cluster, slower_record_count: int
+    landing: Landing, topic: JournalledTopic, cluster: ClusterClient, slower_record_count: int
 ) -> None:
     """The slower driver has read the same records, or more."""
     bad_and_good = [json_record(b"bad" if number % 3 == 0 else {"n": number}) for number in range(6)]
-    settings = LandingSettings(topic.broker.bootstrap, landing.root, wishes=Wishes(Kind.DECODED), group="overtaken")
+    settings = LandingSettings(
+        topic.broker.bootstrap, landing.root, table_settings=TableSettings(TableKind.DECODED), group="overtaken"
+    )
     topic.send(bad_and_good)
     quick, slow = (TopicLanding(topic.name, settings, cluster) for _ in range(2))
     first = run_round(quick)
@@ -294,19 +304,19 @@ def test_round_overtaken_by_another_driver_is_discarded(
     assert first.commit().rows == 4
     done = second.commit()
     assert done.rows == 0
-    assert done.superseded
-    while not (again := run_round(slow)).complete or again.commit().superseded:
+    assert done.is_superseded
+    while not (again := run_round(slow)).is_complete or again.commit().is_superseded:
         pass
-    both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
-    assert both == topic.journal
+    both = read_positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    assert both == topic.acknowledged
     assert len(both) == slower_record_count
 
 
-def run_round(landing: TopicLanding) -> Round:
+def run_round(landing: TopicLanding) -> LandingRound:
     """Return a round that is ready to commit, with its tasks run in this process."""
-    round = landing.plan(tasks_max=2)
+    round = landing.plan_next_round(tasks_max=2)
     while round.tasks:
-        round.take([run_task(task) for task in round.tasks])
+        round.add_results([run_landing_task(task) for task in round.tasks])
     return round
 
 
@@ -322,7 +332,7 @@ def test_pipeline_lands_new_topics_until_stopped(
     thread.start()
     try:
         name = f"{chronik_topic}-late"
-        chronik_broker.create_topic(name, 1, {ENABLED: "true"})
+        chronik_broker.create_topic(name, 1, {ENABLED_CONFIG: "true"})
         late = JournalledTopic(chronik_broker, name)
         for number in range(3):
             late.send([OutgoingRecord(b"%d" % number, partition=0)])
@@ -331,9 +341,9 @@ def test_pipeline_lands_new_topics_until_stopped(
         stop.set()
         thread.join(STOP_SECONDS_MAX)
     assert not thread.is_alive()
-    assert positions(table_uri(landing.root, name)) == late.journal
+    assert read_positions(table_uri(landing.root, name)) == late.acknowledged
     assert chronik_topic not in {report.topic for report in recorder.reports}
-    assert recorder.reports_of(name)[-1].state is State.STOPPED
+    assert recorder.reports_of(name)[-1].state is LandingState.STOPPED
 
 
 def wait_until(done: Callable[[], bool]) -> None:
@@ -346,24 +356,24 @@ def wait_until(done: Callable[[], bool]) -> None:
 def test_failing_topic_is_reported_and_others_land(landing: Landing, topic: JournalledTopic) -> None:
     topic.send([raw_record(number) for number in range(9)])
     recorder = RecordingReporter()
-    with pytest.raises(LandingFailed, match="nowhere: UNKNOWN_TOPIC_OR_PARTITION"):
+    with pytest.raises(LandingFailedError, match="nowhere: UNKNOWN_TOPIC_OR_PARTITION"):
         landing("nowhere", topic.name, recorder=recorder)
-    assert recorder.last("nowhere").state is State.FAILING
+    assert recorder.last("nowhere").state is LandingState.FAILING
     assert "nowhere" in (recorder.last("nowhere").last_error or "")
-    assert recorder.last(topic.name).state is State.WAITING
-    assert len(positions(table_uri(landing.root, topic.name))) == 9
+    assert recorder.last(topic.name).state is LandingState.WAITING
+    assert len(read_positions(table_uri(landing.root, topic.name))) == 9
 
 
 def test_paused_topic_does_not_land(landing: Landing, topic: JournalledTopic) -> None:
     topic.send([raw_record(1)])
     recorder = RecordingReporter(paused=(topic.name,))
     assert landing(topic.name, recorder=recorder).rows == {topic.name: 0}
-    assert recorder.last(topic.name).state is State.PAUSED
+    assert recorder.last(topic.name).state is LandingState.PAUSED
     assert landing(topic.name).rows == {topic.name: 1}
 
 
 def test_records_deleted_before_landing_fail_unless_allowed(
-    landing: Landing, topic: JournalledTopic, cluster: Cluster
+    landing: Landing, topic: JournalledTopic, cluster: ClusterClient
 ) -> None:
     topic.send([OutgoingRecord(b"v", partition=0) for _ in range(4)])
     landing(topic.name)
@@ -373,31 +383,33 @@ def test_records_deleted_before_landing_fail_unless_allowed(
         topics=[DeleteRecordsTopic(name=topic.name, partitions=[partition])], timeout_ms=10_000
     )
     cluster.leader(TopicPartition(topic.name, 0)).request(request, DeleteRecordsResponse)
-    with pytest.raises(LandingFailed, match="offsets 4 to 6 were deleted"):
+    with pytest.raises(LandingFailedError, match="offsets 4 to 6 were deleted"):
         landing(topic.name)
     recorder = RecordingReporter()
     assert landing(topic.name, allow_data_loss=True, recorder=recorder).rows == {topic.name: 3}
     assert any("offsets 4 to 6" in warning for report in recorder.reports for warning in report.warnings)
-    offsets = [offset for _, offset, _ in positions(table_uri(landing.root, topic.name))]
+    offsets = [offset for _, offset, _ in read_positions(table_uri(landing.root, topic.name))]
     assert offsets == [0, 1, 2, 3, 7, 8, 9]
     assert landing.committer(topic.name).next_offsets() == {0: 10}
 
 
-def test_recreated_topic_does_not_land_in_old_table(landing: Landing, topic: JournalledTopic, cluster: Cluster) -> None:
+def test_recreated_topic_does_not_land_in_old_table(
+    landing: Landing, topic: JournalledTopic, cluster: ClusterClient
+) -> None:
     topic.send([raw_record(number) for number in range(9)])
     landing(topic.name)
     delete_topics(cluster, [topic.name])
     create_topics(cluster, [NewTopic(topic.name, 3)])
     topic.send([raw_record(number) for number in range(30)])
-    with pytest.raises(LandingFailed, match="was deleted and created again"):
+    with pytest.raises(LandingFailedError, match="was deleted and created again"):
         landing(topic.name)
-    assert len(positions(table_uri(landing.root, topic.name))) == 9
+    assert len(read_positions(table_uri(landing.root, topic.name))) == 9
 
 
 def test_table_of_another_format_is_rejected(landing: Landing, topic: JournalledTopic) -> None:
     topic.send([raw_record(1)])
     landing(topic.name, format="raw", partition_by="none")
-    with pytest.raises(LandingFailed, match=r"raw, partitioned by none, not for .* decoded, partitioned by none"):
+    with pytest.raises(LandingFailedError, match=r"raw, partitioned by none, not for .* decoded, partitioned by none"):
         landing(topic.name, format="json")
 
 
@@ -405,7 +417,7 @@ def test_topic_configs_enable_landing_and_select_format(
     landing: Landing, chronik_broker: Broker, chronik_topic: str
 ) -> None:
     name = f"{chronik_topic}-json"
-    chronik_broker.create_topic(name, 1, {ENABLED: "true", FORMAT: "json", PARTITION_BY: "hour"})
+    chronik_broker.create_topic(name, 1, {ENABLED_CONFIG: "true", FORMAT_CONFIG: "json", PARTITION_BY_CONFIG: "hour"})
     JournalledTopic(chronik_broker, name).send([json_record({"a": 1})])
     summary = landing()
     assert summary.rows[name] == 1

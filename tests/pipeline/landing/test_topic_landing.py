@@ -11,26 +11,26 @@ from typing import Any
 import pytest
 
 from chronik.client.admin import NewTopic, create_topics, delete_topics
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.errors import ChronikError
-from chronik.pipeline.journal.reporting import Reporter
+from chronik.pipeline.journal.reports import ProgressReporter
 from chronik.pipeline.landing import failpoints
-from chronik.pipeline.landing.driver import Driver
-from chronik.pipeline.landing.plan import RecordsGone
-from chronik.pipeline.landing.settings import LandingSettings, Wishes
-from chronik.pipeline.landing.task import run_task
-from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
-from chronik.pipeline.reading import reader
-from chronik.pipeline.reading.options import ReadSettings
-from chronik.pipeline.reading.ranges import OffsetRange
-from chronik.pipeline.records.columns import Wanted
-from chronik.pipeline.spark.tasks import Item, Result, SparkJobs
-from chronik.pipeline.tables.layout import Kind
+from chronik.pipeline.landing.driver import LandingDriver
+from chronik.pipeline.landing.landing_task import run_landing_task
+from chronik.pipeline.landing.round_plan import RecordsDeletedError
+from chronik.pipeline.landing.settings import LandingSettings, TableSettings
+from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding
+from chronik.pipeline.records.columns import ColumnSelection
+from chronik.pipeline.source import range_reader
+from chronik.pipeline.source.offset_ranges import OffsetRange
+from chronik.pipeline.source.options import ReadSettings
+from chronik.pipeline.spark.tasks import Item, Result, SparkTaskRunner
+from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
-from chronik.pipeline.tables.topic_table import TableDiffers
+from chronik.pipeline.tables.topic_table import TableMismatchError
 from chronik.pipeline.tables.values import json_rows
-from chronik.pipeline.tables.values.shaping import decode_json
+from chronik.pipeline.tables.values.column_conversion import decode_json_values
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -40,12 +40,12 @@ from chronik.protocol.messages.delete_records import (
 )
 from chronik.protocol.messages.fetch import PartitionData
 from chronik.testing import Broker
-from tests.pipeline.landing_rows import JournalledTopic, positions
-from tests.pipeline.scripted import ScriptedCluster, batch, holding
+from tests.pipeline.scripted_cluster import ScriptedCluster, build_batch, serve_batches
+from tests.pipeline.table_fixtures import JournalledTopic, read_positions
 
 
 @pytest.fixture
-def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
+def cluster(chronik_broker: Broker) -> Iterator[ClusterClient]:
     with chronik_broker.cluster() as cluster:
         yield cluster
 
@@ -58,12 +58,12 @@ def topic(chronik_broker: Broker, chronik_topic: str) -> JournalledTopic:
 class LandedTables:
     """Rounds of one topic into a directory of the test, and the content of its tables."""
 
-    def __init__(self, topic: JournalledTopic, cluster: Cluster, directory: Path) -> None:
+    def __init__(self, topic: JournalledTopic, cluster: ClusterClient, directory: Path) -> None:
         self._topic, self._cluster, self.root = topic, cluster, str(directory)
 
-    def landing(self, kind: Kind = Kind.DECODED, **options: Any) -> TopicLanding:
+    def landing(self, kind: TableKind = TableKind.DECODED, **options: Any) -> TopicLanding:
         settings = LandingSettings(
-            self._topic.broker.bootstrap, self.root, wishes=Wishes(kind), group="lands", **options
+            self._topic.broker.bootstrap, self.root, table_settings=TableSettings(kind), group="lands", **options
         )
         return TopicLanding(self._topic.name, settings, self._cluster)
 
@@ -76,25 +76,25 @@ class LandedTables:
         return self._offsets(dead_letters_uri(self.root, self._topic.name))
 
     def _offsets(self, uri: str) -> list[int]:
-        return [offset for _, offset, _ in positions(uri)]
+        return [offset for _, offset, _ in read_positions(uri)]
 
     def files(self) -> list[Path]:
         return list(Path(self.root).rglob("*.parquet"))
 
 
 @pytest.fixture
-def tables(topic: JournalledTopic, cluster: Cluster, tmp_path: Path) -> LandedTables:
+def tables(topic: JournalledTopic, cluster: ClusterClient, tmp_path: Path) -> LandedTables:
     return LandedTables(topic, cluster, tmp_path)
 
 
-def run_tasks(round: Round) -> Round:
+def run_tasks(round: LandingRound) -> LandingRound:
     while round.tasks:
-        round.take([run_task(task) for task in round.tasks])
+        round.add_results([run_landing_task(task) for task in round.tasks])
     return round
 
 
-def land_round(landing: TopicLanding) -> RoundDone:
-    return run_tasks(landing.plan(1)).commit()
+def land_round(landing: TopicLanding) -> RoundResult:
+    return run_tasks(landing.plan_next_round(1)).commit()
 
 
 def send_values(topic: JournalledTopic, *values: bytes) -> None:
@@ -105,17 +105,17 @@ def send_values(topic: JournalledTopic, *values: bytes) -> None:
 
 
 def test_records_of_topic_recreated_during_round_do_not_land(
-    topic: JournalledTopic, tables: LandedTables, cluster: Cluster
+    topic: JournalledTopic, tables: LandedTables, cluster: ClusterClient
 ) -> None:
     send_values(topic, b'{"v": "old"}', b"bad")
     landing = tables.landing()
-    round = landing.plan(1)
+    round = landing.plan_next_round(1)
     delete_topics(cluster, [topic.name])
     create_topics(cluster, [NewTopic(topic.name, 1)])
     send_values(topic, b'{"v": "new"}', b"worse")
     run_tasks(round)
     assert tables.files()
-    with pytest.raises(TableDiffers, match=f"topic {topic.name} was deleted and created again"):
+    with pytest.raises(TableMismatchError, match=f"topic {topic.name} was deleted and created again"):
         round.commit()
     assert tables.offsets == []
     assert tables.dead_letters == []
@@ -123,12 +123,12 @@ def test_records_of_topic_recreated_during_round_do_not_land(
 
 
 def test_records_of_topic_deleted_during_round_do_not_land(
-    topic: JournalledTopic, tables: LandedTables, cluster: Cluster
+    topic: JournalledTopic, tables: LandedTables, cluster: ClusterClient
 ) -> None:
     send_values(topic, b'{"v": "old"}')
-    round = run_tasks(tables.landing().plan(1))
+    round = run_tasks(tables.landing().plan_next_round(1))
     delete_topics(cluster, [topic.name])
-    with pytest.raises(TableDiffers, match=f"topic {topic.name} was deleted"):
+    with pytest.raises(TableMismatchError, match=f"topic {topic.name} was deleted"):
         round.commit()
     assert tables.offsets == []
     assert not tables.files()
@@ -137,7 +137,7 @@ def test_records_of_topic_deleted_during_round_do_not_land(
 # Deleted records
 
 
-def delete_records_before(cluster: Cluster, partition: TopicPartition, offset: int) -> None:
+def delete_records_before(cluster: ClusterClient, partition: TopicPartition, offset: int) -> None:
     partition_request = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
     topics = [DeleteRecordsTopic(name=partition.topic, partitions=[partition_request])]
     request = DeleteRecordsRequest(topics=topics, timeout_ms=10_000)
@@ -148,22 +148,22 @@ def delete_records_before(cluster: Cluster, partition: TopicPartition, offset: i
 @pytest.mark.chronik_topic(partitions=2)
 @pytest.mark.parametrize("others", [0, 3])
 def test_deleted_records_of_initially_empty_partition_are_reported(
-    topic: JournalledTopic, tables: LandedTables, cluster: Cluster, others: int
+    topic: JournalledTopic, tables: LandedTables, cluster: ClusterClient, others: int
 ) -> None:
     first = TopicPartition(topic.name, 0)
     topic.send([OutgoingRecord(b"old", partition=0)] * 4 + [OutgoingRecord(b"v", partition=1)] * others)
     delete_records_before(cluster, first, 4)
-    landing = tables.landing(Kind.RAW)
+    landing = tables.landing(TableKind.RAW)
     assert land_round(landing).rows == others
     topic.send([OutgoingRecord(b"new", partition=0)] * 2)
     assert land_round(landing).rows == 2, "no record is missing so far"
     topic.send([OutgoingRecord(b"newer", partition=0)] * 3)
     delete_records_before(cluster, first, 8)
-    with pytest.raises(RecordsGone, match="offsets 6 to 7 were deleted"):
-        landing.plan(1)
+    with pytest.raises(RecordsDeletedError, match="offsets 6 to 7 were deleted"):
+        landing.plan_next_round(1)
 
 
-class InThisProcess(SparkJobs):
+class InThisProcess(SparkTaskRunner):
     """A task runner that runs tasks in this process, and then a callback."""
 
     def __init__(self, then: Callable[[], None]) -> None:
@@ -179,10 +179,10 @@ class InThisProcess(SparkJobs):
 
 
 def test_once_run_ends_if_another_driver_landed_further(
-    topic: JournalledTopic, tables: LandedTables, cluster: Cluster
+    topic: JournalledTopic, tables: LandedTables, cluster: ClusterClient
 ) -> None:
     send_values(topic, b"{}", b"{}")
-    others: list[RoundDone] = []
+    others: list[RoundResult] = []
 
     def land_by_another_driver() -> None:
         if not others:
@@ -190,7 +190,9 @@ def test_once_run_ends_if_another_driver_landed_further(
             others.append(land_round(tables.landing()))
 
     settings = replace(tables.landing(round_records_max=1).settings, topics=(topic.name,))
-    summary = Driver(settings, cluster, InThisProcess(land_by_another_driver), Reporter(), threading.Event()).run_once()
+    summary = LandingDriver(
+        settings, cluster, InThisProcess(land_by_another_driver), ProgressReporter(), threading.Event()
+    ).run_once()
     assert summary.rows == {topic.name: 0}
     assert [done.rows for done in others] == [5]
     assert tables.offsets == list(range(5))
@@ -200,9 +202,9 @@ def test_once_run_ends_if_another_driver_landed_further(
 
 
 def read_tolerantly(monkeypatch: pytest.MonkeyPatch, cluster: ScriptedCluster, start: int, end: int) -> list[int]:
-    monkeypatch.setattr(reader, "Cluster", lambda *_, **__: cluster)
+    monkeypatch.setattr(range_reader, "ClusterClient", lambda *_, **__: cluster)
     settings = ReadSettings("unused", poll_timeout_s=0.05)
-    read = reader.read_past_gaps(OffsetRange("t", 0, start, end), settings, Wanted())
+    read = range_reader.read_skipping_deleted(OffsetRange("t", 0, start, end), settings, ColumnSelection())
     return [offset for records in read for offset in records.offset.to_pylist()]
 
 
@@ -215,7 +217,9 @@ def test_deleted_records_are_skipped_if_data_loss_is_allowed(
     def fetch_handler(offset: int, limit: int) -> PartitionData:
         nonlocal log_start
         log_start = next(starts, log_start)  # retention moves it while the range is read
-        return holding([batch(0, 1), batch(2, 3, 4), batch(6, 7)], 8, per_answer=1, log_start=log_start)(offset, limit)
+        return serve_batches(
+            [build_batch(0, 1), build_batch(2, 3, 4), build_batch(6, 7)], 8, per_answer=1, log_start=log_start
+        )(offset, limit)
 
     cluster = ScriptedCluster(fetch_handler, log_start=6)
     assert read_tolerantly(monkeypatch, cluster, 0, 8) == [0, 1, 6, 7]
@@ -244,11 +248,11 @@ def test_missing_records_at_log_end_are_an_error_even_if_data_loss_is_allowed(
 
 
 def test_landing_with_data_loss_allowed_continues_after_the_gap(
-    topic: JournalledTopic, tables: LandedTables, cluster: Cluster
+    topic: JournalledTopic, tables: LandedTables, cluster: ClusterClient
 ) -> None:
     send_values(topic, *[b"{}"] * 4)
     landing = tables.landing(allow_data_loss=True)
-    round = landing.plan(1)
+    round = landing.plan_next_round(1)
     delete_records_before(cluster, TopicPartition(topic.name, 0), 3)
     done = run_tasks(round).commit()
     assert done.next_offsets == {0: 4}
@@ -263,7 +267,7 @@ class SimulatedCrash(Exception):
     """A simulated crash of the driver."""
 
 
-def crash_after_dead_letters(monkeypatch: pytest.MonkeyPatch, round: Round) -> None:
+def crash_after_dead_letters(monkeypatch: pytest.MonkeyPatch, round: LandingRound) -> None:
     """Run a round and crash after its dead-letter records are committed."""
 
     def crash(name: str) -> None:
@@ -272,7 +276,7 @@ def crash_after_dead_letters(monkeypatch: pytest.MonkeyPatch, round: Round) -> N
 
     run_tasks(round)
     with monkeypatch.context() as patched:
-        patched.setattr(failpoints, "reached", crash)
+        patched.setattr(failpoints, "hit_failpoint", crash)
         with pytest.raises(SimulatedCrash):
             round.commit()
 
@@ -280,7 +284,9 @@ def crash_after_dead_letters(monkeypatch: pytest.MonkeyPatch, round: Round) -> N
 def set_decoding_rules(monkeypatch: pytest.MonkeyPatch, replacements: dict[bytes, bytes]) -> None:
     """Decode these values as if they were others from now on."""
     monkeypatch.setattr(
-        json_rows, "decode_json", lambda values: decode_json([replacements.get(value, value) for value in values])
+        json_rows,
+        "decode_json_values",
+        lambda values: decode_json_values([replacements.get(value, value) for value in values]),
     )
 
 
@@ -298,7 +304,7 @@ def test_each_record_is_in_one_table_if_rules_change_between_commits(
     rounds: int,
 ) -> None:
     send_values(topic, GOOD, ODD, BAD, GOOD, BAD, ODD)
-    crash_after_dead_letters(monkeypatch, tables.landing().plan(1))
+    crash_after_dead_letters(monkeypatch, tables.landing().plan_next_round(1))
     assert (tables.offsets, tables.dead_letters) == ([], [2, 4])
     send_values(topic, BAD, ODD, GOOD)
     set_decoding_rules(monkeypatch, changed)
@@ -315,9 +321,9 @@ def test_late_dead_letters_of_crashed_driver_are_kept(
     topic: JournalledTopic, tables: LandedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_values(topic, GOOD, ODD, BAD, GOOD)
-    crash_after_dead_letters(monkeypatch, tables.landing().plan(1))
+    crash_after_dead_letters(monkeypatch, tables.landing().plan_next_round(1))
     set_decoding_rules(monkeypatch, STRICT)
-    crash_after_dead_letters(monkeypatch, tables.landing().plan(1))
+    crash_after_dead_letters(monkeypatch, tables.landing().plan_next_round(1))
     assert (tables.offsets, tables.dead_letters) == ([], [1, 2])
     set_decoding_rules(monkeypatch, {})
     assert land_round(tables.landing()).rows == 2
@@ -339,13 +345,13 @@ def test_drivers_with_different_rules_put_each_record_in_one_table(
     prepared = []
     for replacements in ({}, STRICT):
         set_decoding_rules(monkeypatch, replacements)
-        prepared.append(run_tasks(tables.landing().plan(1)))
+        prepared.append(run_tasks(tables.landing().plan_next_round(1)))
     first, second = prepared[first_index], prepared[1 - first_index]
     has_letters = BAD in values or first_index == 1
     if first_dies and has_letters:
         crash_after_dead_letters(monkeypatch, first)
     else:
-        assert not first.commit().superseded
+        assert not first.commit().is_superseded
     done = second.commit()
     assert done.rows == 0
     land_round(tables.landing())
@@ -356,10 +362,10 @@ def test_late_dead_letters_of_two_drivers_are_not_duplicated(
     topic: JournalledTopic, tables: LandedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_values(topic, GOOD, ODD, BAD, GOOD)
-    crash_after_dead_letters(monkeypatch, tables.landing().plan(1))
+    crash_after_dead_letters(monkeypatch, tables.landing().plan_next_round(1))
     set_decoding_rules(monkeypatch, STRICT)
-    crashing, surviving = (run_tasks(tables.landing().plan(1)) for _ in range(2))
+    crashing, surviving = (run_tasks(tables.landing().plan_next_round(1)) for _ in range(2))
     crash_after_dead_letters(monkeypatch, crashing)
-    assert surviving.commit().superseded
+    assert surviving.commit().is_superseded
     assert land_round(tables.landing()).rows == 2
     assert (tables.offsets, tables.dead_letters) == ([0, 3], [1, 2])

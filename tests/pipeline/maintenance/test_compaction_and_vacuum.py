@@ -14,24 +14,40 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
-from chronik.pipeline.tables.files import LiveFile
-from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, ORPHAN_HOURS_MIN
-from chronik.pipeline.tables.layout import Kind, Partitioning, schema_of
-from chronik.pipeline.tables.opening import open_table
-from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.spans import FilesGone, Landed, Span
-from chronik.pipeline.tables.storage import Storage
-from chronik.pipeline.tables.topic_table import TableDiffers, TableSpec, TopicTable
-from chronik.pipeline.upkeep.compact import Compacted, Join, commit_join, groups_to_join, join_files, plan_joins
-from chronik.pipeline.upkeep.vacuum import KEEP_HOURS_MIN, VacuumRefused, vacuum
-from tests.pipeline.landing_rows import SPEC, batch, compact, every, landed, offsets, opened, rows
+from chronik.pipeline.maintenance.compaction import (
+    CompactionStats,
+    MergeTask,
+    commit_merge,
+    group_small_files,
+    merge_files,
+    plan_merges,
+)
+from chronik.pipeline.maintenance.vacuum import KEEP_HOURS_MIN, VacuumRejectedError, vacuum_table
+from chronik.pipeline.tables.catalog import open_table
+from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput, WrittenFilesLostError
+from chronik.pipeline.tables.layout import Partitioning, TableKind, initial_schema
+from chronik.pipeline.tables.parquet import PartitionedParquetWriter
+from chronik.pipeline.tables.storage import TableStorage
+from chronik.pipeline.tables.table_files import LiveFile
+from chronik.pipeline.tables.topic_table import TableMismatchError, TableSpec, TopicTable
+from chronik.pipeline.tables.uncommitted_files import COMMIT_HOURS_MAX, ORPHAN_HOURS_MIN
+from tests.pipeline.table_fixtures import (
+    SPEC,
+    build_batch,
+    compact_table,
+    expected_offsets,
+    open_test_table,
+    read_offsets,
+    read_rows,
+    write_task_output,
+)
 
 HOUR_SECONDS = 3600
 
 
 def commit_ranges(directory: Path, committer: TopicTable, range_count: int = 4) -> None:
     for start in range(0, 10 * range_count, 10):
-        committer.commit([landed(directory, Span(0, start, start + 10))])
+        committer.commit([write_task_output(directory, PartitionRange(0, start, start + 10))])
 
 
 def files(directory: Path) -> set[Path]:
@@ -44,91 +60,91 @@ def set_file_age(path: Path, hours: float) -> None:
 
 
 def test_small_files_are_merged_without_other_changes(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
     before = committer.snapshot()
-    done = compact(str(tmp_path))
+    done = compact_table(str(tmp_path))
     after = committer.snapshot()
     assert (done.files_removed, done.files_added, after.version) == (4, 1, before.version + 1)
     assert 0 < done.bytes_after < done.bytes_before
     assert (len(before.file_uris), len(after.file_uris)) == (4, 1)
     assert after.next_offsets == before.next_offsets == {0: 40}
-    assert rows(after).sort_by("_offset").equals(rows(before).sort_by("_offset"))
+    assert read_rows(after).sort_by("_offset").equals(read_rows(before).sort_by("_offset"))
 
 
 def test_second_compaction_changes_nothing(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
-    compact(str(tmp_path))
+    compact_table(str(tmp_path))
     before = committer.snapshot()
-    assert compact(str(tmp_path)).files_removed == 0
+    assert compact_table(str(tmp_path)).files_removed == 0
     assert committer.snapshot() == before
 
 
 def test_files_with_different_columns_are_merged(tmp_path: Path) -> None:
-    committer = opened(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, Kind.DECODED))
-    committer.commit([landed(tmp_path, Span(0, 0, 5), schema=committer.snapshot().schema)])
+    committer = open_test_table(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, TableKind.DECODED))
+    committer.commit([write_task_output(tmp_path, PartitionRange(0, 0, 5), schema=committer.snapshot().schema)])
     evolved = committer.add_columns([pa.field("id", pa.int64())])
-    committer.commit([landed(tmp_path, Span(0, 5, 9), schema=evolved.schema)])
-    compact(str(tmp_path))
+    committer.commit([write_task_output(tmp_path, PartitionRange(0, 5, 9), schema=evolved.schema)])
+    compact_table(str(tmp_path))
     snapshot = committer.snapshot()
     assert len(snapshot.file_uris) == 1
-    assert offsets(snapshot) == every(Span(0, 0, 9))
+    assert read_offsets(snapshot) == expected_offsets(PartitionRange(0, 0, 9))
 
 
 def test_since_limits_compaction_to_later_days(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
-    assert compact(str(tmp_path), since=date(2024, 5, 2)).files_removed == 0
-    assert compact(str(tmp_path), since=date(2024, 5, 1)).files_removed == 4
+    assert compact_table(str(tmp_path), since=date(2024, 5, 2)).files_removed == 0
+    assert compact_table(str(tmp_path), since=date(2024, 5, 1)).files_removed == 4
 
 
 def test_landing_continues_after_compaction(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
-    unit = landed(tmp_path, Span(0, 40, 50))
-    compact(str(tmp_path))
+    unit = write_task_output(tmp_path, PartitionRange(0, 40, 50))
+    compact_table(str(tmp_path))
     assert committer.commit([unit]).rows == 10
-    assert committer.commit([landed(tmp_path, Span(0, 30, 40))]).rows == 0
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 50))
+    assert committer.commit([write_task_output(tmp_path, PartitionRange(0, 30, 40))]).rows == 0
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 50))
 
 
 @pytest.mark.slow
 def test_concurrent_landing_and_compaction_succeed(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
     range_count = 30
 
     def land() -> None:
-        mine = opened(tmp_path)
+        mine = open_test_table(tmp_path)
         for start in range(0, 10 * range_count, 10):
-            mine.commit([landed(tmp_path, Span(1, start, start + 10))])
+            mine.commit([write_task_output(tmp_path, PartitionRange(1, start, start + 10))])
 
     with ThreadPoolExecutor(1) as other:
         landing = other.submit(land)
         removed = 0
         while not landing.done():
-            removed += compact(str(tmp_path)).files_removed
+            removed += compact_table(str(tmp_path)).files_removed
         landing.result()
-    removed += compact(str(tmp_path)).files_removed
+    removed += compact_table(str(tmp_path)).files_removed
     snapshot = committer.snapshot()
     assert removed >= range_count
     assert snapshot.next_offsets == {0: 40, 1: 10 * range_count}
-    assert offsets(snapshot) == every(Span(0, 0, 40), Span(1, 0, 10 * range_count))
+    assert read_offsets(snapshot) == expected_offsets(PartitionRange(0, 0, 40), PartitionRange(1, 0, 10 * range_count))
 
 
 def test_concurrent_compactions_keep_every_row_once(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer, range_count=8)
     with ThreadPoolExecutor(2) as both:
-        done = list(both.map(compact, [str(tmp_path)] * 2))
+        done = list(both.map(compact_table, [str(tmp_path)] * 2))
     assert sum(each.files_removed for each in done) == 8
     assert len(committer.snapshot().file_uris) == len(files(tmp_path)) - 8 == 1
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 80))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 80))
 
 
 def test_compaction_that_lost_race_deletes_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
     commit = DeltaTable.create_write_transaction
     attempts = []
@@ -136,17 +152,17 @@ def test_compaction_that_lost_race_deletes_its_file(tmp_path: Path, monkeypatch:
     def commit_after_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
         attempts.append(1)
         if len(attempts) == 1:
-            assert compact(str(tmp_path)).files_removed == 4
+            assert compact_table(str(tmp_path)).files_removed == 4
         commit(self, *arguments, **named)
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_after_other)
-    assert compact(str(tmp_path)).files_removed == 0
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+    assert compact_table(str(tmp_path)).files_removed == 0
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 40))
     assert len(files(tmp_path)) == 5
 
 
 def test_compaction_with_lost_response_is_found_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
     commit = DeltaTable.create_write_transaction
 
@@ -155,8 +171,8 @@ def test_compaction_with_lost_response_is_found_in_table(tmp_path: Path, monkeyp
         raise OSError("connection reset")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_response)
-    assert compact(str(tmp_path)).files_removed == 4
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+    assert compact_table(str(tmp_path)).files_removed == 4
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 40))
 
 
 @pytest.mark.parametrize("others", [1, 2])
@@ -164,10 +180,10 @@ def test_replaced_files_are_kept_after_lost_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     """The merged files were committed and then replaced: files of any version must not be deleted."""
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer, range_count=2)
     before = committer.files()
-    written = [file for old in before.files for file in join_files(Join(before.with_files(old), 100))]
+    written = [file for old in before.files for file in merge_files(MergeTask(before.with_files(old), 100))]
     commit = DeltaTable.create_write_transaction
     commits = []
 
@@ -177,15 +193,15 @@ def test_replaced_files_are_kept_after_lost_response(
         if len(commits) == 1:
             now = open_table(str(tmp_path)).files()
             for old in now.files[:others]:
-                joined = join_files(Join(now.with_files(old), 100))
-                assert open_table(str(tmp_path)).replace([old], joined, rows_change=False)
+                joined = merge_files(MergeTask(now.with_files(old), 100))
+                assert open_table(str(tmp_path)).replace_files([old], joined, data_change=False)
             raise OSError("connection reset")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_response)
-    assert committer.replace(before.files, written, rows_change=True) == (others == 1)
+    assert committer.replace_files(before.files, written, data_change=True) == (others == 1)
     assert len(commits) == 1 + others
     assert all((tmp_path / file.path).exists() for file in written)
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 20))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 20))
 
 
 def test_files_are_grouped_by_partition_up_to_target_size() -> None:
@@ -193,73 +209,75 @@ def test_files_are_grouped_by_partition_up_to_target_size() -> None:
         return LiveFile(name, size, values)
 
     one, two = [file(f"a{n}", 40, "mon") for n in range(5)], [file("b1", 40, "tue"), file("b2", 80, "tue")]
-    groups = [[each.path for each in group] for group in groups_to_join([*one, *two], 100)]
+    groups = [[each.path for each in group] for group in group_small_files([*one, *two], 100)]
     assert groups == [["a0", "a1", "a2"], ["a3", "a4"]], "b1 would be the only file, and b2 is almost full"
 
 
 def test_every_partitioning_can_be_compacted(tmp_path: Path) -> None:
     for partitioning in Partitioning:
         directory = tmp_path / partitioning.value
-        committer = opened(directory, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
+        committer = open_test_table(directory, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
         for start in (0, 5):
-            committer.commit([landed(directory, Span(0, start, start + 5), partitioning=partitioning)])
-        before = rows(committer.snapshot()).sort_by("_offset")
-        assert compact(str(directory)).files_removed == 2
-        assert rows(committer.snapshot()).sort_by("_offset").equals(before)
+            committer.commit(
+                [write_task_output(directory, PartitionRange(0, start, start + 5), partitioning=partitioning)]
+            )
+        before = read_rows(committer.snapshot()).sort_by("_offset")
+        assert compact_table(str(directory)).files_removed == 2
+        assert read_rows(committer.snapshot()).sort_by("_offset").equals(before)
 
 
 def test_records_without_date_are_compacted(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     for start in (0, 2):
-        span = Span(0, start, start + 2)
-        with PartitionedWriter(Storage(str(tmp_path)), schema_of(Kind.RAW), ("_date",)) as writer:
-            writer.write(batch(span, timestamps_ms=[-1, -2]))
-        committer.commit([Landed((span,), writer.files)])
-    before = rows(committer.snapshot()).sort_by("_offset")
-    assert compact(str(tmp_path)).files_removed == 2
-    assert rows(committer.snapshot()).sort_by("_offset").equals(before)
+        span = PartitionRange(0, start, start + 2)
+        with PartitionedParquetWriter(TableStorage(str(tmp_path)), initial_schema(TableKind.RAW), ("_date",)) as writer:
+            writer.write(build_batch(span, timestamps_ms=[-1, -2]))
+        committer.commit([TaskOutput((span,), writer.files)])
+    before = read_rows(committer.snapshot()).sort_by("_offset")
+    assert compact_table(str(tmp_path)).files_removed == 2
+    assert read_rows(committer.snapshot()).sort_by("_offset").equals(before)
     assert before["_date"].null_count == 4
 
 
 def test_table_with_unsupported_features_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
     DeltaTable(str(tmp_path)).alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
-    with pytest.raises(TableDiffers, match=r"(?i)deletion"):
-        compact(str(tmp_path))
+    with pytest.raises(TableMismatchError, match=r"(?i)deletion"):
+        compact_table(str(tmp_path))
 
 
 def test_vacuum_deletes_old_orphans_and_keeps_uncommitted_files(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
     committed = files(tmp_path)
-    orphan = tmp_path / landed(tmp_path, Span(0, 40, 50)).files[0].path
+    orphan = tmp_path / write_task_output(tmp_path, PartitionRange(0, 40, 50)).files[0].path
     set_file_age(orphan, ORPHAN_HOURS_MIN + 1)
-    in_flight = landed(tmp_path, Span(0, 40, 50))
+    in_flight = write_task_output(tmp_path, PartitionRange(0, 40, 50))
     set_file_age(tmp_path / in_flight.files[0].path, COMMIT_HOURS_MAX - 1)
-    listed = vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
+    listed = vacuum_table(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
     assert [Path(path).name for path in listed] == [orphan.name]
     assert orphan.exists()
-    vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)
+    vacuum_table(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)
     assert not orphan.exists()
     assert files(tmp_path) == committed | {tmp_path / in_flight.files[0].path}
     assert committer.commit([in_flight]).rows == 10
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 50))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 50))
 
 
 def test_file_older_than_commit_limit_is_not_committed(tmp_path: Path) -> None:
     """Otherwise a vacuum that has already listed the file could delete it after the commit."""
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer, range_count=2)
     before = committer.snapshot()
-    late = landed(tmp_path, Span(0, 20, 30))
+    late = write_task_output(tmp_path, PartitionRange(0, 20, 30))
     set_file_age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX + 1)
-    with pytest.raises(FilesGone, match=r"1 of 1 file .*older than 12 h.*part-"):
+    with pytest.raises(WrittenFilesLostError, match=r"1 of 1 file .*older than 12 h.*part-"):
         committer.commit([late])
-    (join,) = plan_joins(committer)
-    joined = join_files(join)
+    (join,) = plan_merges(committer)
+    joined = merge_files(join)
     set_file_age(tmp_path / joined[0].path, COMMIT_HOURS_MAX + 1)
-    assert commit_join(committer, join, joined) == Compacted()
+    assert commit_merge(committer, join, joined) == CompactionStats()
     assert committer.snapshot() == before
     set_file_age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX - 1)
     assert committer.commit([late]).rows == 10
@@ -269,22 +287,24 @@ def test_file_older_than_commit_limit_is_not_committed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_vacuum_deletes_replaced_files_before_orphans(tmp_path: Path) -> None:
     """Replaced files were committed before, so no commit can add them. Also after a log checkpoint."""
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
     for start in range(0, 50, 2):
-        committer.commit([landed(tmp_path, Span(1, start, start + 2))])
-    orphan = tmp_path / landed(tmp_path, Span(0, 40, 50)).files[0].path
+        committer.commit([write_task_output(tmp_path, PartitionRange(1, start, start + 2))])
+    orphan = tmp_path / write_task_output(tmp_path, PartitionRange(0, 40, 50)).files[0].path
     replaced = files(tmp_path) - {orphan}
-    compact(str(tmp_path))
+    compact_table(str(tmp_path))
     for path in (*replaced, orphan):
         set_file_age(path, KEEP_HOURS_MIN + 1)
-    assert vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN) == [], "versions of the last hour contain them"
+    assert vacuum_table(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN) == [], (
+        "versions of the last hour contain them"
+    )
     age_removals(tmp_path, KEEP_HOURS_MIN + 1)
-    listed = vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
+    listed = vacuum_table(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
     assert {tmp_path / path for path in listed} == replaced
-    assert len(vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)) == len(replaced)
+    assert len(vacuum_table(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)) == len(replaced)
     assert orphan.exists()
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 40), Span(1, 0, 50))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 40), PartitionRange(1, 0, 50))
 
 
 def age_removals(directory: Path, hours: int) -> None:
@@ -298,62 +318,65 @@ def age_removals(directory: Path, hours: int) -> None:
 
 
 def test_commit_of_vacuumed_files_is_rejected(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer, range_count=2)
-    taken, kept = landed(tmp_path, Span(0, 20, 30)), landed(tmp_path, Span(1, 0, 10))
+    taken, kept = (
+        write_task_output(tmp_path, PartitionRange(0, 20, 30)),
+        write_task_output(tmp_path, PartitionRange(1, 0, 10)),
+    )
     set_file_age(tmp_path / taken.files[0].path, ORPHAN_HOURS_MIN + 1)
-    vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)
+    vacuum_table(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)
     before = committer.snapshot()
-    with pytest.raises(FilesGone, match=r"1 of 2 files.*part-"):
+    with pytest.raises(WrittenFilesLostError, match=r"1 of 2 files.*part-"):
         committer.commit([taken, kept])
-    with pytest.raises(FilesGone):
-        committer.append_numbered(taken.files, "retries", 0)
+    with pytest.raises(WrittenFilesLostError):
+        committer.append_in_sequence(taken.files, "retries", 0)
     assert committer.snapshot() == before
-    committer.commit([landed(tmp_path, Span(0, 20, 30)), kept])
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 30), Span(1, 0, 10))
+    committer.commit([write_task_output(tmp_path, PartitionRange(0, 20, 30)), kept])
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 30), PartitionRange(1, 0, 10))
 
 
 def test_vacuumed_replacement_keeps_old_files(tmp_path: Path) -> None:
     uri = str(tmp_path)
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
-    (join,) = plan_joins(committer)
-    written = join_files(join)
+    (join,) = plan_merges(committer)
+    written = merge_files(join)
     set_file_age(tmp_path / written[0].path, ORPHAN_HOURS_MIN + 1)
-    vacuum(open_table(uri), keep_hours=KEEP_HOURS_MIN)
-    assert commit_join(committer, join, written) == Compacted()
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
-    assert compact(uri).files_removed == 4
+    vacuum_table(open_table(uri), keep_hours=KEEP_HOURS_MIN)
+    assert commit_merge(committer, join, written) == CompactionStats()
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 40))
+    assert compact_table(uri).files_removed == 4
 
 
 def test_repeated_commit_succeeds_after_files_were_replaced(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
-    unit = landed(tmp_path, Span(0, 0, 10))
+    committer = open_test_table(tmp_path)
+    unit = write_task_output(tmp_path, PartitionRange(0, 0, 10))
     committer.commit([unit])
-    committer.commit([landed(tmp_path, Span(0, 10, 20))])
-    compact(str(tmp_path))
-    vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
+    committer.commit([write_task_output(tmp_path, PartitionRange(0, 10, 20))])
+    compact_table(str(tmp_path))
+    vacuum_table(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
     assert not (tmp_path / unit.files[0].path).exists()
-    assert committer.commit([unit]).present == (unit,)
+    assert committer.commit([unit]).committed_outputs == (unit,)
 
 
 def test_short_vacuum_retention_is_rejected_while_pipeline_may_run(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
-    orphan = tmp_path / landed(tmp_path, Span(0, 0, 5)).files[0].path
-    with pytest.raises(VacuumRefused, match="stop the pipeline"):
-        vacuum(open_table(str(tmp_path)), keep_hours=0)
+    committer = open_test_table(tmp_path)
+    orphan = tmp_path / write_task_output(tmp_path, PartitionRange(0, 0, 5)).files[0].path
+    with pytest.raises(VacuumRejectedError, match="stop the pipeline"):
+        vacuum_table(open_table(str(tmp_path)), keep_hours=0)
     assert orphan.exists()
-    vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
+    vacuum_table(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
     assert not orphan.exists()
     assert committer.snapshot().next_offsets == {}
 
 
 def test_vacuum_after_compaction_keeps_rows(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
-    compact(str(tmp_path))
-    removed = vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
+    compact_table(str(tmp_path))
+    removed = vacuum_table(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
     assert len(removed) == 4
     assert len(files(tmp_path)) == 1
     assert committer.next_offsets() == {0: 40}
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 40))

@@ -13,17 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.client.records import ConsumedRecord
-from chronik.pipeline.records.columns import Wanted, columns_of, iter_records_of_batches
-from chronik.pipeline.tables.layout import Kind
-from chronik.pipeline.tables.topic_table import TableMissing, TopicTable
-from chronik.pipeline.upkeep.replay import Bound, ReplayFailed, ReplayRefused, names_warning, replay
-from chronik.pipeline.upkeep.replay_tasks import RowGroup, ordered_rows, windows
+from chronik.pipeline.maintenance.replay import (
+    ReplayBound,
+    ReplayFailedError,
+    ReplayRejectedError,
+    header_names_warning,
+    replay,
+)
+from chronik.pipeline.maintenance.replay_tasks import RowGroup, read_ordered_rows, split_into_windows
+from chronik.pipeline.records.columns import ColumnSelection, build_columns, iter_records_of_batches
+from chronik.pipeline.tables.layout import TableKind
+from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
 from chronik.protocol.batch import HEADER_BYTES, parse_header
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
-from tests.long import count
-from tests.pipeline.landing_rows import NOON_2024_05_01_MS, compact
-from tests.pipeline.planted_rows import TOPIC, land, records, table_of
+from tests.pipeline.table_builders import TOPIC, build_record_columns, commit_rows, create_empty_table
+from tests.pipeline.table_fixtures import NOON_2024_05_01_MS, compact_table
+from tests.run_size import sized
 
 pytestmark = pytest.mark.chronik_topic(partitions=3)
 
@@ -46,13 +52,13 @@ def values(broker: Broker, topic: str) -> dict[int, list[bytes | None]]:
 
 def create_table(root: Path, partitions: int = 3, rows: int = 40) -> TopicTable:
     """Create a table with numbered records of several days, committed in several ranges and not in time order."""
-    table = table_of(root, Kind.RAW)
+    table = create_empty_table(root, TableKind.RAW)
     for start in range(0, rows, 10):
         for partition in range(partitions):
             offsets = range(start, start + 10)
             times = [NOON_2024_05_01_MS + offset * HOUR_MS + (offset % 3) * DAY_MS for offset in offsets]
             values_named = [b"%d/%d" % (partition, offset) for offset in offsets]
-            land(table, partition, records(offsets, values_named, timestamps_ms=times))
+            commit_rows(table, partition, build_record_columns(offsets, values_named, timestamps_ms=times))
     return table
 
 
@@ -62,14 +68,14 @@ def values_named(partition: int, *offsets: int) -> list[bytes]:
 
 @pytest.mark.chronik_topic(partitions=3, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
 def test_replay_of_raw_table_restores_every_byte(tmp_path: Path, chronik_broker: Broker, chronik_topic: str) -> None:
-    table = table_of(tmp_path, Kind.RAW)
+    table = create_empty_table(tmp_path, TableKind.RAW)
     keys = [None, b"", b"k", b"\x00\xff", b"k"]
     contents = [b"", None, b"\x00\xff", b'{"a":1}', b"x" * 100_000]
     headers: list[Sequence[tuple[str, bytes | None]]] = [
         (), [("a", b"1"), ("a", None), ("", b"")], [("ü", b"\xff")], (), [("z", b"z" * 1000)],
     ]  # fmt: skip
     times = [NOON_2024_05_01_MS, 0, 253_402_300_800_000 + 5, NOON_2024_05_01_MS - 1, 2**62]
-    land(table, 1, records(range(7, 12), contents, keys=keys, headers=headers, timestamps_ms=times))
+    commit_rows(table, 1, build_record_columns(range(7, 12), contents, keys=keys, headers=headers, timestamps_ms=times))
     done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
     assert (done.records, done.partitions_kept) == (5, True)
     found = records_by_partition(chronik_broker, chronik_topic)
@@ -86,13 +92,15 @@ def test_replay_reports_replaced_header_names(tmp_path: Path, chronik_broker: Br
     for name, other in ((b"h1", b"\xff1"), (b"h2", b"\xc3\xa9")):
         batch = batch.replace(name, other)
     body = batch[HEADER_BYTES:]
-    table = table_of(tmp_path, Kind.RAW)
-    land(table, 0, columns_of([*iter_records_of_batches([(parse_header(batch, 0), body)])], Wanted()))
+    table = create_empty_table(tmp_path, TableKind.RAW)
+    commit_rows(
+        table, 0, build_columns([*iter_records_of_batches([(parse_header(batch, 0), body)])], ColumnSelection())
+    )
     done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
     assert (done.records, done.names_replaced) == (4, 1)
     names = [record.headers[0][0] for record in chronik_broker.records(chronik_topic)]
     assert names == ["h0", "\ufffd1", "\u00e9", "h3"]
-    assert "1 of them with header names that were not UTF-8" in names_warning(done)
+    assert "1 of them with header names that were not UTF-8" in header_names_warning(done)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -107,8 +115,8 @@ def test_replay_keeps_offset_order_within_partitions(
 ) -> None:
     table = create_table(tmp_path)
     if compacted:
-        assert compact(table.uri).files_removed > 3
-    monkeypatch.setattr(windows, "__defaults__", (window_bytes,))
+        assert compact_table(table.uri).files_removed > 3
+    monkeypatch.setattr(split_into_windows, "__defaults__", (window_bytes,))
     rounds: list[int] = []
     done = replay(
         TOPIC,
@@ -141,15 +149,20 @@ def test_replay_to_fewer_partitions_partitions_by_key(
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [
-        (Bound(offset=37), Bound(), {0: range(37, 40), 1: range(37, 40), 2: range(37, 40)}),
-        (Bound(), Bound(offset=2), {0: range(2), 1: range(2), 2: range(2)}),
-        (Bound(offsets={1: 38, 2: 0}), Bound(offsets={0: 5, 1: 40, 2: 1}), {1: range(38, 40), 2: range(1)}),
-        (Bound(offset=40), Bound(), {}),
-        (Bound(offset=0), Bound(offset=10**12), {0: range(40), 1: range(40), 2: range(40)}),
+        (ReplayBound(offset=37), ReplayBound(), {0: range(37, 40), 1: range(37, 40), 2: range(37, 40)}),
+        (ReplayBound(), ReplayBound(offset=2), {0: range(2), 1: range(2), 2: range(2)}),
+        (ReplayBound(offsets={1: 38, 2: 0}), ReplayBound(offsets={0: 5, 1: 40, 2: 1}), {1: range(38, 40), 2: range(1)}),
+        (ReplayBound(offset=40), ReplayBound(), {}),
+        (ReplayBound(offset=0), ReplayBound(offset=10**12), {0: range(40), 1: range(40), 2: range(40)}),
     ],
 )
 def test_replay_honours_offset_bounds(
-    tmp_path: Path, chronik_broker: Broker, chronik_topic: str, start: Bound, end: Bound, expected: dict[int, range]
+    tmp_path: Path,
+    chronik_broker: Broker,
+    chronik_topic: str,
+    start: ReplayBound,
+    end: ReplayBound,
+    expected: dict[int, range],
 ) -> None:
     create_table(tmp_path)
     replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path), start=start, end=end)
@@ -157,12 +170,22 @@ def test_replay_honours_offset_bounds(
 
 
 def test_replay_honours_time_bounds(tmp_path: Path, chronik_broker: Broker, chronik_topic: str) -> None:
-    table = table_of(tmp_path, Kind.RAW)
+    table = create_empty_table(tmp_path, TableKind.RAW)
     hours = [0, 30, 10, 20, 60, 50]
-    land(table, 0, records(range(6), values_named(0, *range(6)), timestamps_ms=[_timestamp_at(hour) for hour in hours]))
-    land(table, 1, records(range(2), values_named(1, *range(2)), timestamps_ms=[_timestamp_at(0), -1]))
-    land(table, 2, records(range(2), values_named(2, *range(2)), timestamps_ms=[2**60, _timestamp_at(1)]))
-    start, end = Bound(time=_datetime_at(20)), Bound(time=_datetime_at(55))
+    commit_rows(
+        table,
+        0,
+        build_record_columns(
+            range(6), values_named(0, *range(6)), timestamps_ms=[_timestamp_at(hour) for hour in hours]
+        ),
+    )
+    commit_rows(
+        table, 1, build_record_columns(range(2), values_named(1, *range(2)), timestamps_ms=[_timestamp_at(0), -1])
+    )
+    commit_rows(
+        table, 2, build_record_columns(range(2), values_named(2, *range(2)), timestamps_ms=[2**60, _timestamp_at(1)])
+    )
+    start, end = ReplayBound(time=_datetime_at(20)), ReplayBound(time=_datetime_at(55))
     replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path), start=start, end=end)
     # Like a consumer that seeks to a timestamp: all records from the first one at or after it.
     assert values(chronik_broker, chronik_topic) == {0: values_named(0, 1, 2, 3)}
@@ -171,7 +194,7 @@ def test_replay_honours_time_bounds(tmp_path: Path, chronik_broker: Broker, chro
         chronik_topic,
         bootstrap=chronik_broker.bootstrap,
         table_root=str(tmp_path),
-        end=Bound(time=_datetime_at(5)),
+        end=ReplayBound(time=_datetime_at(5)),
     )
     found = values(chronik_broker, chronik_topic)
     assert found == {0: values_named(0, 1, 2, 3, 0), 1: values_named(1, 0, 1)}
@@ -190,11 +213,11 @@ def test_impossible_replay_is_rejected_before_writing(
 ) -> None:
     create_table(tmp_path)
     root, bootstrap = str(tmp_path), chronik_broker.bootstrap
-    with pytest.raises(ReplayRefused, match=r"topic nowhere does not exist: .*--create"):
+    with pytest.raises(ReplayRejectedError, match=r"topic nowhere does not exist: .*--create"):
         replay(TOPIC, "nowhere", bootstrap=bootstrap, table_root=root)
-    with pytest.raises(ReplayRefused, match="partition 9"):
-        replay(TOPIC, chronik_topic, bootstrap=bootstrap, table_root=root, start=Bound(offsets={9: 0}))
-    with pytest.raises(TableMissing):
+    with pytest.raises(ReplayRejectedError, match="partition 9"):
+        replay(TOPIC, chronik_topic, bootstrap=bootstrap, table_root=root, start=ReplayBound(offsets={9: 0}))
+    with pytest.raises(TableMissingError):
         replay("nothing", chronik_topic, bootstrap=bootstrap, table_root=root)
     assert values(chronik_broker, chronik_topic) == {}
 
@@ -221,7 +244,7 @@ def test_failed_replay_reports_remaining_ranges_that_complete_it(
             chronik_broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
 
     root, bootstrap = str(tmp_path), chronik_broker.bootstrap
-    with pytest.raises(ReplayFailed) as failed:
+    with pytest.raises(ReplayFailedError) as failed:
         replay(
             TOPIC, chronik_topic, bootstrap=bootstrap, table_root=root, offsets_per_round=10, progress=fail_third_round
         )
@@ -232,7 +255,12 @@ def test_failed_replay_reports_remaining_ranges_that_complete_it(
     starts = {partition: start for partition, (start, _) in rest.ranges.items()}
     ends = {partition: end for partition, (_, end) in rest.ranges.items()}
     replay(
-        TOPIC, chronik_topic, bootstrap=bootstrap, table_root=root, start=Bound(offsets=starts), end=Bound(offsets=ends)
+        TOPIC,
+        chronik_topic,
+        bootstrap=bootstrap,
+        table_root=root,
+        start=ReplayBound(offsets=starts),
+        end=ReplayBound(offsets=ends),
     )
     assert values(chronik_broker, chronik_topic) == {p: values_named(p, *range(40)) for p in range(3)}
 
@@ -255,15 +283,15 @@ def without_nulls(value: Any) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=count(30, 1000), deadline=None)
+@settings(max_examples=sized(30, 1000), deadline=None)
 @given(objects=st.lists(st.none() | st.dictionaries(NAMES, JSON, max_size=4), min_size=1, max_size=6))
 def test_replay_of_decoded_table_restores_equal_values(
     tmp_path_factory: pytest.TempPathFactory, objects: list[dict[str, Any] | None]
 ) -> None:
     root = tmp_path_factory.mktemp("decoded")
-    table = table_of(root, Kind.DECODED)
+    table = create_empty_table(root, TableKind.DECODED)
     encoded = [None if each is None else json.dumps(each).encode("utf-8", "surrogatepass") for each in objects]
-    land(table, 0, records(range(len(objects)), encoded))
+    commit_rows(table, 0, build_record_columns(range(len(objects)), encoded))
     found = [value for rows in _rebuild_values(table) for value in rows]
     assert [value is None for value in found] == [each is None for each in objects]
     for value, each in zip(found, objects, strict=True):
@@ -272,21 +300,23 @@ def test_replay_of_decoded_table_restores_equal_values(
 
 
 def _rebuild_values(table: TopicTable) -> list[list[bytes | None]]:
-    from chronik.pipeline.tables.values.rebuilding import outgoing_rows
+    from chronik.pipeline.tables.values.record_rebuild import build_outgoing_rows
 
     end = table.next_offsets()[0]
-    return [outgoing_rows(rows).column("value").to_pylist() for rows in ordered_rows(table.files(), 0, 0, end)]
+    return [
+        build_outgoing_rows(rows).column("value").to_pylist() for rows in read_ordered_rows(table.files(), 0, 0, end)
+    ]
 
 
 def test_replay_of_decoded_table_restores_keys_and_headers(
     tmp_path: Path, chronik_broker: Broker, chronik_topic: str
 ) -> None:
-    table = table_of(tmp_path, Kind.DECODED)
+    table = create_empty_table(tmp_path, TableKind.DECODED)
     first = [b'{"id": 1, "who": {"name": "x"}, "note": {"of": null}}', None, b'{ "id":2.0, "list":[1, null] }']
     then = [b'{"id":"three","who":{"name":null},"new":1e3,"big":123456789012345678901234567890}', b"{}", b'{"id":null}']
     headers: list[Sequence[tuple[str, bytes | None]]] = [[("h", b"1")], (), ()]
-    land(table, 0, records(range(3), first, keys=[b"a", b"b", None], headers=headers))
-    land(table, 0, records(range(3, 6), then))
+    commit_rows(table, 0, build_record_columns(range(3), first, keys=[b"a", b"b", None], headers=headers))
+    commit_rows(table, 0, build_record_columns(range(3, 6), then))
     done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
     assert done.records == 6
     found = records_by_partition(chronik_broker, chronik_topic)[0]
@@ -315,7 +345,7 @@ GROUPS = st.lists(st.builds(lambda low, more, size: RowGroup(low, low + more, 1 
 def test_replay_windows_cover_each_possible_row_once(
     groups: list[RowGroup], start: int, length: int, bytes_max: int
 ) -> None:
-    found = list(windows(groups, start, start + length, bytes_max))
+    found = list(split_into_windows(groups, start, start + length, bytes_max))
     covered = [offset for low, high in found for offset in range(low, high)]
     assert covered == sorted(set(covered))
     assert all(start <= offset < start + length for offset in covered)
@@ -325,6 +355,6 @@ def test_replay_windows_cover_each_possible_row_once(
 
 def test_replay_window_size_approaches_limit() -> None:
     groups = [RowGroup(low, low + 9, 10) for low in range(0, 100, 10)]
-    assert list(windows(groups, 0, 100, 30)) == [(0, 30), (30, 60), (60, 90), (90, 100)]
+    assert list(split_into_windows(groups, 0, 100, 30)) == [(0, 30), (30, 60), (60, 90), (90, 100)]
     overlapping = [*groups, RowGroup(0, 99, 10)]
-    assert list(windows(overlapping, 5, 95, 30)) == [(5, 20), (20, 40), (40, 60), (60, 80), (80, 95)]
+    assert list(split_into_windows(overlapping, 5, 95, 30)) == [(5, 20), (20, 40), (40, 60), (60, 80), (80, 95)]

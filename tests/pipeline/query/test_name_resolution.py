@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.pipeline.query.names import AmbiguousName, Half, Names, View, columns_named
-from chronik.pipeline.query.tokens import Lexeme, Token, lexemes, statements
+from chronik.pipeline.query.lexer import SqlToken, TokenKind, split_statements, tokenize_sql
+from chronik.pipeline.query.name_resolution import (
+    AmbiguousNameError,
+    TopicHalf,
+    TopicNames,
+    TopicView,
+    referenced_columns,
+)
 
 COLUMNS = ["_partition", "_offset", "_key", "Amount", "user"]
 
 
 def words(statement: str) -> list[str]:
-    return [each.text for each in lexemes(statement) if each.token in (Token.WORD, Token.QUOTED)]
+    return [each.text for each in tokenize_sql(statement) if each.kind in (TokenKind.WORD, TokenKind.QUOTED)]
 
 
 def views(statement: str, *topics: str) -> list[tuple[str, str, str]]:
-    return [(view.name, view.topic, view.half) for view in Names(topics).named_in(statement).views]
+    return [(view.name, view.topic, view.half) for view in TopicNames(topics).resolve_statement(statement).views]
 
 
 @pytest.mark.parametrize(
@@ -39,10 +45,10 @@ def test_names_in_strings_and_comments_are_ignored(statement: str, found: list[s
 
 
 def test_tokens_have_kind_text_and_position() -> None:
-    assert list(lexemes("a|>b")) == [
-        Lexeme(Token.WORD, "a", 0, 1),
-        Lexeme(Token.SYMBOL, "|>", 1, 3),
-        Lexeme(Token.WORD, "b", 3, 4),
+    assert list(tokenize_sql("a|>b")) == [
+        SqlToken(TokenKind.WORD, "a", 0, 1),
+        SqlToken(TokenKind.SYMBOL, "|>", 1, 3),
+        SqlToken(TokenKind.WORD, "b", 3, 4),
     ]
 
 
@@ -57,44 +63,44 @@ def test_tokens_have_kind_text_and_position() -> None:
     ],
 )
 def test_text_is_split_into_statements_at_semicolons(text: str, found: list[str]) -> None:
-    assert statements(text) == found
+    assert split_statements(text) == found
 
 
 def test_statement_resolves_only_named_views() -> None:
     statement = "SELECT * FROM orders o JOIN orders_cold c USING (id) JOIN `Users_HOT` USING (id)"
     assert views(statement, "orders", "users", "clicks") == [
-        ("orders", "orders", Half.BOTH),
-        ("orders_cold", "orders", Half.COLD),
-        ("Users_HOT", "users", Half.HOT),
+        ("orders", "orders", TopicHalf.BOTH),
+        ("orders_cold", "orders", TopicHalf.COLD),
+        ("Users_HOT", "users", TopicHalf.HOT),
     ]
 
 
 def test_topic_named_like_a_half_takes_precedence() -> None:
-    assert views("FROM orders_hot", "orders", "orders_hot") == [("orders_hot", "orders_hot", Half.BOTH)]
+    assert views("FROM orders_hot", "orders", "orders_hot") == [("orders_hot", "orders_hot", TopicHalf.BOTH)]
 
 
 def test_unquoted_name_is_resolved_if_unambiguous() -> None:
-    names = Names(["eu.orders", "us-orders", "us_orders", "a.b", "a-b"])
-    assert names.find("eu.orders") == View("eu.orders", "eu.orders", Half.BOTH)
-    assert names.find("eu_orders_hot") == View("eu_orders_hot", "eu.orders", Half.HOT)
-    assert names.find("us_orders") == View("us_orders", "us_orders", Half.BOTH)
-    assert names.find("a-b_cold") == View("a-b_cold", "a-b", Half.COLD)
-    with pytest.raises(AmbiguousName, match=r"a_b could refer to several topics: write `a-b` or `a\.b`"):
-        names.find("a_b")
-    assert names.find("eu") is None
-    named = names.named_in("SELECT a_b FROM eu_orders")
+    names = TopicNames(["eu.orders", "us-orders", "us_orders", "a.b", "a-b"])
+    assert names.resolve("eu.orders") == TopicView("eu.orders", "eu.orders", TopicHalf.BOTH)
+    assert names.resolve("eu_orders_hot") == TopicView("eu_orders_hot", "eu.orders", TopicHalf.HOT)
+    assert names.resolve("us_orders") == TopicView("us_orders", "us_orders", TopicHalf.BOTH)
+    assert names.resolve("a-b_cold") == TopicView("a-b_cold", "a-b", TopicHalf.COLD)
+    with pytest.raises(AmbiguousNameError, match=r"a_b could refer to several topics: write `a-b` or `a\.b`"):
+        names.resolve("a_b")
+    assert names.resolve("eu") is None
+    named = names.resolve_statement("SELECT a_b FROM eu_orders")
     assert [view.topic for view in named.views] == ["eu.orders"]
     assert list(named.ambiguous) == ["a_b"], "the name may be a column"
 
 
 def test_topics_differing_in_case_are_ambiguous_in_one_statement() -> None:
-    names = Names(["Orders", "orders"])
-    assert names.find("Orders") == View("Orders", "Orders", Half.BOTH)
-    assert names.find("orders_hot") == View("orders_hot", "orders", Half.HOT)
-    with pytest.raises(AmbiguousName, match="write `Orders` or `orders`"):
-        names.find("ORDERS")
-    with pytest.raises(AmbiguousName, match="different topics, but the same name in Spark"):
-        names.named_in("SELECT * FROM orders, Orders")
+    names = TopicNames(["Orders", "orders"])
+    assert names.resolve("Orders") == TopicView("Orders", "Orders", TopicHalf.BOTH)
+    assert names.resolve("orders_hot") == TopicView("orders_hot", "orders", TopicHalf.HOT)
+    with pytest.raises(AmbiguousNameError, match="write `Orders` or `orders`"):
+        names.resolve("ORDERS")
+    with pytest.raises(AmbiguousNameError, match="different topics, but the same name in Spark"):
+        names.resolve_statement("SELECT * FROM orders, Orders")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +113,7 @@ def test_topics_differing_in_case_are_ambiguous_in_one_statement() -> None:
     ],
 )
 def test_unreferenced_columns_are_pruned(statement: str, found: list[str]) -> None:
-    assert columns_named(statement, COLUMNS) == found
+    assert referenced_columns(statement, COLUMNS) == found
 
 
 @pytest.mark.parametrize(
@@ -133,4 +139,4 @@ def test_unreferenced_columns_are_pruned(statement: str, found: list[str]) -> No
     ],
 )
 def test_statement_with_implicit_columns_gets_all_columns(statement: str) -> None:
-    assert columns_named(statement, COLUMNS) == COLUMNS
+    assert referenced_columns(statement, COLUMNS) == COLUMNS

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.pipeline.query.raw_fields import RawTopic, field_of_raw
+from chronik.pipeline.query.raw_field_errors import RawTopic, explain_raw_field
 
 RAW = {"orders": RawTopic("orders", True)}
 NO_COLUMN = "UNRESOLVED_COLUMN.WITH_SUGGESTION"
 
 
 def test_unknown_column_of_raw_topic_is_explained_in_one_line() -> None:
-    message = str(field_of_raw(NO_COLUMN, ["customer"], RAW))
+    message = str(explain_raw_field(NO_COLUMN, ["customer"], RAW))
     assert message.startswith("there is no column customer: orders has landed in raw format, so its values are bytes")
     assert "get_json_object(CAST(_value AS STRING), '$.customer')" in message
     assert "chronik topics alter orders -c columnar.format=json" in message
@@ -19,19 +19,21 @@ def test_unknown_column_of_raw_topic_is_explained_in_one_line() -> None:
 
 
 def test_message_for_unlanded_topic_suggests_landing_as_json() -> None:
-    message = str(field_of_raw(NO_COLUMN, ["customer"], {"orders": RawTopic("orders", False)}))
+    message = str(explain_raw_field(NO_COLUMN, ["customer"], {"orders": RawTopic("orders", False)}))
     assert "orders has not landed" in message
     assert "-c columnar.enabled=true -c columnar.format=json, and chronik pipeline run" in message
 
 
 def test_qualifier_selects_the_raw_topic() -> None:
     raw = {"orders": RawTopic("orders", True), "eu_payments": RawTopic("eu.payments", True)}
-    assert "eu.payments has landed in raw format" in str(field_of_raw(NO_COLUMN, ["EU_payments", "n"], raw))
-    assert "orders has landed in raw format" in str(field_of_raw(NO_COLUMN, ["o", "n"], raw)), "an alias may mean any"
+    assert "eu.payments has landed in raw format" in str(explain_raw_field(NO_COLUMN, ["EU_payments", "n"], raw))
+    assert "orders has landed in raw format" in str(explain_raw_field(NO_COLUMN, ["o", "n"], raw)), (
+        "an alias may mean any"
+    )
 
 
 def test_field_access_on_value_column_is_explained() -> None:
-    error = field_of_raw("INVALID_EXTRACT_BASE_FIELD_TYPE", ["_value"], RAW)
+    error = explain_raw_field("INVALID_EXTRACT_BASE_FIELD_TYPE", ["_value"], RAW)
     assert "orders has landed in raw format" in str(error)
 
 
@@ -46,4 +48,4 @@ def test_field_access_on_value_column_is_explained() -> None:
     ],
 )
 def test_other_errors_are_not_explained(condition: str, name: list[str], raw: dict[str, RawTopic]) -> None:
-    assert field_of_raw(condition, name, raw) is None
+    assert explain_raw_field(condition, name, raw) is None

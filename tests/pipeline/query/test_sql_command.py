@@ -18,13 +18,13 @@ import pytest
 from chronik.cli.main import main
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.spark.connect import running_server, stop_server
-from chronik.pipeline.tables.layout import Kind
-from chronik.pipeline.tables.opening import open_or_create
+from chronik.pipeline.spark.connect_server import running_server, stop_server
+from chronik.pipeline.tables.catalog import open_or_create_table
+from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
-from tests.cli.typing import Typing
+from tests.cli.pseudo_terminal import PseudoTerminal
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
@@ -71,10 +71,12 @@ class Shell:
         return [CommandResult(*json.loads(line)) for line in result.stdout.splitlines()]
 
     @contextmanager
-    def prompt(self) -> Iterator[Typing]:
+    def prompt(self) -> Iterator[PseudoTerminal]:
         """Run the command on a pseudoterminal."""
         environment = self._environment | {"XDG_STATE_HOME": str(self._directory / "state"), "TERM": "xterm"}
-        with Typing([sys.executable, "-m", "chronik", *self._words(())], environment, self._directory) as typing:
+        with PseudoTerminal(
+            [sys.executable, "-m", "chronik", *self._words(())], environment, self._directory
+        ) as typing:
             yield typing
 
     def _words(self, words: tuple[str, ...]) -> list[str]:
@@ -130,8 +132,8 @@ def create_orders(broker: Broker, root: str) -> None:
 
     from chronik.ids import format_id
 
-    spec = TableSpec("orders", format_id(topic.topic_id), Kind.DECODED)
-    table = open_or_create(table_uri(root, "orders"), spec)
+    spec = TableSpec("orders", format_id(topic.topic_id), TableKind.DECODED)
+    table = open_or_create_table(table_uri(root, "orders"), spec)
     table.add_columns([pa.field("n", pa.int64()), pa.field("text", pa.string())])
 
 
@@ -200,20 +202,20 @@ def test_field_of_raw_topic_is_explained(shell: Shell, broker: Broker) -> None:
 
 def test_prompt_runs_statements_and_completes_names(shell: Shell) -> None:
     with shell.prompt() as prompt:
-        prompt.until("sql> ")
+        prompt.wait_for_output("sql> ")
         prompt.type("SELECT max(n) AS most\r")
-        prompt.until("...> ")
+        prompt.wait_for_output("...> ")
         prompt.type("FROM ord\t\r;\r")  # a second tab would list the alternatives
-        prompt.until("most\r\n   3\r\n")
-        prompt.until("sql> ")
+        prompt.wait_for_output("most\r\n   3\r\n")
+        prompt.wait_for_output("sql> ")
         prompt.type("SELECT m FROM orders;\r")
-        prompt.until("[UNRESOLVED_COLUMN")
-        prompt.until("sql> ")
+        prompt.wait_for_output("[UNRESOLVED_COLUMN")
+        prompt.wait_for_output("sql> ")
         prompt.type("\x1b[A\x1b[A\r")  # two entries back in the history
-        prompt.until("most\r\n   3\r\n")
-        prompt.until("sql> ")
+        prompt.wait_for_output("most\r\n   3\r\n")
+        prompt.wait_for_output("sql> ")
         prompt.type("\\q\r")
-        assert prompt.code() == 0
+        assert prompt.wait_for_exit() == 0
     history = (shell._directory / "state" / "chronik" / "sql_history").read_text()
     assert "SELECT max(n) AS most FROM orders" in history
 

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chronik.client.offsets import latest_offsets
+from chronik.client.offsets import list_latest_offsets
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline.landing.running import run
+from chronik.pipeline.landing.runner import run
 from chronik.pipeline.query.sql import query
-from chronik.pipeline.tables.opening import open_table
+from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.storage import table_uri
 from chronik.testing import Broker
-from tests.long import count
+from tests.run_size import sized
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUERIES = count(12, 100)
+QUERIES = sized(12, 100)
 PARTITIONS = 3
 RECORDS_PER_SEND = 50
 RECORDS_PER_SECOND = 2000
@@ -128,17 +128,17 @@ def wait_until_landed(root: str, topic: str) -> None:
 
 
 def fetch_landed_offsets(root: str, topic: str) -> dict[int, int]:
-    from chronik.pipeline.tables.topic_table import TableMissing
+    from chronik.pipeline.tables.topic_table import TableMissingError
 
     try:
         return open_table(table_uri(root, topic)).next_offsets()
-    except TableMissing:
+    except TableMissingError:
         return {}
 
 
 def fetch_end_offsets(broker: Broker, topic: str) -> dict[int, int]:
     with broker.cluster() as cluster:
-        found = latest_offsets(cluster, [TopicPartition(topic, each) for each in range(PARTITIONS)])
+        found = list_latest_offsets(cluster, [TopicPartition(topic, each) for each in range(PARTITIONS)])
     return {each.partition: offset for each, offset in found.items()}
 
 

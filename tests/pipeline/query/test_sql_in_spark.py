@@ -13,14 +13,14 @@ import pytest
 from deltalake import write_deltalake
 
 from chronik.client.admin import delete_topics
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline.landing.running import run
-from chronik.pipeline.query.failures import told
-from chronik.pipeline.query.snapshots import Unreadable
+from chronik.pipeline.landing.runner import run
+from chronik.pipeline.query.error_summary import summarize_error
 from chronik.pipeline.query.sql import query
-from chronik.pipeline.query.views import NoSuchTopic, views
+from chronik.pipeline.query.topic_snapshots import UnreadableTopicError
+from chronik.pipeline.query.views import UnknownTopicError, views
 from chronik.pipeline.tables.storage import table_uri
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -29,7 +29,7 @@ from chronik.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from chronik.testing import Broker
-from tests.pipeline.landing_rows import compact
+from tests.pipeline.table_fixtures import compact_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -44,7 +44,7 @@ SYSTEM_COLUMNS = ["_partition", "_offset", "_timestamp", "_timestamp_ms", "_key"
 
 
 @pytest.fixture
-def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
+def cluster(chronik_broker: Broker) -> Iterator[ClusterClient]:
     with chronik_broker.cluster() as cluster:
         yield cluster
 
@@ -52,7 +52,7 @@ def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
 class Sql:
     """Statements over one topic, named `T` in them, and its landing."""
 
-    def __init__(self, spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, root: Path) -> None:
+    def __init__(self, spark: SparkSession, broker: Broker, cluster: ClusterClient, topic: str, root: Path) -> None:
         self.spark, self.broker, self.cluster, self.topic = spark, broker, cluster, topic
         self.root = str(root)
 
@@ -93,7 +93,7 @@ class Sql:
 
 
 @pytest.fixture
-def sql(spark: SparkSession, chronik_broker: Broker, cluster: Cluster, chronik_topic: str, tmp_path: Path) -> Sql:
+def sql(spark: SparkSession, chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str, tmp_path: Path) -> Sql:
     return Sql(spark, chronik_broker, cluster, chronik_topic, tmp_path / "tables [1] {of} mine")
 
 
@@ -211,17 +211,17 @@ def test_views_keep_their_snapshot_when_more_records_land(sql: Sql) -> None:
     sql.land()
     sql.send(b"c")
     created = views(sql.spark, sql.broker.bootstrap, sql.root, [sql.topic])
-    assert created.refused == {}
+    assert created.rejected == {}
     unquoted = sql.topic.replace("-", "_")
     assert set(created.names) == {name + half for name in (sql.topic, unquoted) for half in ("", "_cold", "_hot")}
     sql.send(b"d")
     sql.land()
-    compact(str(sql.table_directory()))
+    compact_table(str(sql.table_directory()))
     expected = {unquoted: [b"a", b"b", b"c"], f"{unquoted}_cold": [b"a", b"b"], f"`{sql.topic}_hot`": [b"c"]}
     for name, values in expected.items():
         rows = sql.spark.sql(f"SELECT _value FROM {name} ORDER BY _offset").collect()
         assert [bytes(row[0]) for row in rows] == values
-    with pytest.raises(NoSuchTopic, match="no topic or table is named nobody"):
+    with pytest.raises(UnknownTopicError, match="no topic or table is named nobody"):
         views(sql.spark, sql.broker.bootstrap, sql.root, ["nobody"])
 
 
@@ -231,13 +231,13 @@ def test_records_deleted_before_landing_fail_all_but_cold_view(sql: Sql) -> None
     sql.send(b"c", b"d", b"e")
     sql.delete_before(4)
     for name in ("T", "T_hot"):
-        with pytest.raises(Unreadable, match="-0: offsets 2 to 3 are missing"):
+        with pytest.raises(UnreadableTopicError, match="-0: offsets 2 to 3 are missing"):
             sql.offsets(name)
     assert sql.offsets("T_cold") == [(0, 0), (0, 1)]
     created = views(sql.spark, sql.broker.bootstrap, sql.root)
     assert f"{sql.topic}_cold" in created.names
     assert sql.topic not in created.names
-    assert "offsets 2 to 3 are missing" in created.refused[sql.topic]
+    assert "offsets 2 to 3 are missing" in created.rejected[sql.topic]
 
 
 def test_records_deleted_after_planning_fail_the_query(sql: Sql) -> None:
@@ -248,7 +248,7 @@ def test_records_deleted_after_planning_fail_the_query(sql: Sql) -> None:
     sql.delete_before(2)
     with pytest.raises(PySparkException) as raised:
         planned.collect()
-    assert told(str(raised.value)).startswith(f"{sql.topic}-0: offsets 0 to 1 ")
+    assert summarize_error(str(raised.value)).startswith(f"{sql.topic}-0: offsets 0 to 1 ")
 
 
 def test_column_named_like_unreadable_topic_is_not_an_error(sql: Sql, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_column_named_like_unreadable_topic_is_not_an_error(sql: Sql, tmp_path: 
     sql.send(b"a")
     assert sql.rows(f"SELECT _offset AS {broken} FROM T")[0][broken] == 0
     for half in ("", "_cold", "_hot"):
-        with pytest.raises(Unreadable, match="is a table, but not of a topic"):
+        with pytest.raises(UnreadableTopicError, match="is a table, but not of a topic"):
             sql.rows(f"SELECT count(*) FROM {broken}{half}")
 
 
@@ -280,7 +280,7 @@ def test_recreated_topic_is_not_combined_with_old_table(sql: Sql) -> None:
     assert sql.offsets("T_hot") == []
     sql.broker.create_topic(sql.topic)
     sql.send(b"new")
-    with pytest.raises(Unreadable, match="deleted and created again"):
+    with pytest.raises(UnreadableTopicError, match="deleted and created again"):
         sql.offsets("T")
     assert sql.offsets("T_cold") == [(0, 0), (0, 1)]
 

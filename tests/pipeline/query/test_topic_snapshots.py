@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.ids import format_id
-from chronik.pipeline.query import snapshots
-from chronik.pipeline.query.snapshots import Snapshots, TopicSnapshot
-from chronik.pipeline.reading.ranges import OffsetRange
-from chronik.pipeline.tables.layout import Kind
-from chronik.pipeline.tables.opening import open_or_create
+from chronik.pipeline.query import topic_snapshots
+from chronik.pipeline.query.topic_snapshots import SnapshotReader, TopicSnapshot
+from chronik.pipeline.source.offset_ranges import OffsetRange
+from chronik.pipeline.tables.catalog import open_or_create_table
+from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.protocol.errors import ErrorCode
@@ -25,7 +25,7 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from chronik.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from tests.pipeline.planted_rows import land, records
+from tests.pipeline.table_builders import build_record_columns, commit_rows
 
 TOPIC_ID = bytes(15) + b"\1"
 NO_LEADER = -1
@@ -50,7 +50,7 @@ MetadataHandler = Callable[[str, int], MetadataResponseTopic]
 """A function that returns a topic's metadata, given its name and the number of the request, counted from 1."""
 
 
-class Brokers(Cluster):
+class Brokers(ClusterClient):
     """A scripted cluster in which every partition has the offsets 0 to 4."""
 
     def __init__(self, handler: MetadataHandler, *, offset_errors: dict[str, ErrorCode] | None = None) -> None:
@@ -88,19 +88,21 @@ class Brokers(Cluster):
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A table root with a table of `orders` that has offsets 0 and 1."""
-    spec = TableSpec("orders", format_id(TOPIC_ID), Kind.RAW)
-    land(open_or_create(table_uri(str(tmp_path), "orders"), spec), 0, records([0, 1], [b"a", b"b"]))
+    spec = TableSpec("orders", format_id(TOPIC_ID), TableKind.RAW)
+    commit_rows(
+        open_or_create_table(table_uri(str(tmp_path), "orders"), spec), 0, build_record_columns([0, 1], [b"a", b"b"])
+    )
     return str(tmp_path)
 
 
 @pytest.fixture
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "UNKNOWN_TOPIC_SECONDS_MAX", 0.1)
-    monkeypatch.setattr(snapshots, "LEADERLESS_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(topic_snapshots, "UNKNOWN_TOPIC_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(topic_snapshots, "LEADERLESS_SECONDS_MAX", 0.1)
 
 
 def take_snapshots(brokers: Brokers, root: str, *topics: str) -> dict[str, TopicSnapshot]:
-    return Snapshots(brokers, root).take(topics)
+    return SnapshotReader(brokers, root).take_snapshots(topics)
 
 
 TAIL = (OffsetRange("orders", 0, 2, END),)
@@ -117,7 +119,7 @@ def test_unknown_topic_is_retried(root: str) -> None:
         )
 
     found = take_snapshots(Brokers(handle_metadata), root, "orders")["orders"]
-    assert (found.tail, found.is_only_a_table) == (TAIL, False)
+    assert (found.tail, found.is_table_only) == (TAIL, False)
 
 
 def test_missing_leader_is_retried(root: str) -> None:
@@ -133,23 +135,21 @@ def test_missing_leader_is_retried(root: str) -> None:
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION])
 def test_table_of_unknown_topic_is_marked_as_table_only(root: str, code: ErrorCode) -> None:
     found = take_snapshots(Brokers(lambda name, _: describe_error(name, code)), root, "orders")["orders"]
-    assert (found.tail, found.tail_unreadable, found.is_only_a_table) == ((), None, True)
-    assert found.landed is not None
+    assert (found.tail, found.tail_error, found.is_table_only) == ((), None, True)
+    assert found.table_snapshot is not None
 
 
 @pytest.mark.usefixtures("short_timeouts")
 def test_unknown_topic_without_table_is_an_error(root: str) -> None:
     brokers = Brokers(lambda name, _: describe_error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    assert "UNKNOWN_TOPIC_OR_PARTITION: topic late" in str(
-        take_snapshots(brokers, root, "late")["late"].tail_unreadable
-    )
+    assert "UNKNOWN_TOPIC_OR_PARTITION: topic late" in str(take_snapshots(brokers, root, "late")["late"].tail_error)
 
 
 def test_metadata_error_makes_live_tail_unreadable(root: str) -> None:
     brokers = Brokers(lambda name, _: describe_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     found = take_snapshots(brokers, root, "orders")["orders"]
-    assert "TOPIC_AUTHORIZATION_FAILED: topic orders" in str(found.tail_unreadable)
-    assert (brokers.metadata_requests, found.table_unreadable) == (1, None)
+    assert "TOPIC_AUTHORIZATION_FAILED: topic orders" in str(found.tail_error)
+    assert (brokers.metadata_requests, found.table_error) == (1, None)
 
 
 @pytest.mark.usefixtures("short_timeouts")
@@ -159,7 +159,7 @@ def test_leaderless_topic_does_not_affect_others(root: str) -> None:
     )
     found = take_snapshots(brokers, root, "orders", "customer")
     assert found["orders"].tail == TAIL
-    assert "LEADER_NOT_AVAILABLE: customer-1" in str(found["customer"].tail_unreadable)
+    assert "LEADER_NOT_AVAILABLE: customer-1" in str(found["customer"].tail_error)
 
 
 def test_rejected_list_offsets_does_not_affect_other_topics(root: str) -> None:
@@ -168,4 +168,4 @@ def test_rejected_list_offsets_does_not_affect_other_topics(root: str) -> None:
     )
     found = take_snapshots(brokers, root, "customer", "orders")
     assert found["orders"].tail == TAIL
-    assert "TOPIC_AUTHORIZATION_FAILED: customer-0" in str(found["customer"].tail_unreadable)
+    assert "TOPIC_AUTHORIZATION_FAILED: customer-0" in str(found["customer"].tail_error)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from chronik.pipeline.query import views as module
-from chronik.pipeline.query.names import Half
-from chronik.pipeline.query.snapshots import TopicSnapshot
-from chronik.pipeline.query.views import views, views_for, views_to_list
+from chronik.pipeline.query.name_resolution import TopicHalf
+from chronik.pipeline.query.topic_snapshots import TopicSnapshot
+from chronik.pipeline.query.views import create_all_views, prepare_views, views
 
 TOPICS = ["orders", "customers"]
 
@@ -43,27 +43,27 @@ class FakeSnapshotReader:
     def __init__(self, *_: Any) -> None:
         pass
 
-    def topics(self) -> list[str]:
+    def list_topics(self) -> list[str]:
         return TOPICS
 
-    def take(self, topics: list[str]) -> dict[str, TopicSnapshot]:
-        return {topic: TopicSnapshot(topic, None, (), is_only_a_table=topic == "customers") for topic in topics}
+    def take_snapshots(self, topics: list[str]) -> dict[str, TopicSnapshot]:
+        return {topic: TopicSnapshot(topic, None, (), is_table_only=topic == "customers") for topic in topics}
 
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def frame(session: FakeSession, snapshot: TopicSnapshot, half: Half, *_: Any) -> FakeDataFrame:
+    def frame(session: FakeSession, snapshot: TopicSnapshot, half: TopicHalf, *_: Any) -> FakeDataFrame:
         return FakeDataFrame(session)
 
-    monkeypatch.setattr(module, "Cluster", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(module, "Snapshots", FakeSnapshotReader)
-    monkeypatch.setattr(module, "frame", frame)
+    monkeypatch.setattr(module, "ClusterClient", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(module, "SnapshotReader", FakeSnapshotReader)
+    monkeypatch.setattr(module, "build_dataframe", frame)
     return FakeSession()
 
 
 def views_after(session: Any, statement: str, *also: str) -> set[str]:
     """Prepare views for a statement and return the existing ones."""
-    views_for(session, statement, "unused:1", "tables", also=also)
+    prepare_views(session, statement, "unused:1", "tables", also=also)
     found: set[str] = session.present
     return set(found)
 
@@ -76,7 +76,7 @@ def test_views_of_earlier_statement_are_dropped(session: Any) -> None:
 
 
 def test_views_created_for_listing_are_dropped(session: Any) -> None:
-    views_to_list(session, "unused:1", "tables")
+    create_all_views(session, "unused:1", "tables")
     assert {"orders", "customers_cold"} <= session.present
     assert views_after(session, "SELECT 1") == set()
 
@@ -89,9 +89,11 @@ def test_explicitly_created_views_are_kept(session: Any) -> None:
 
 
 def test_view_without_live_tail_logs_warning(session: Any, caplog: pytest.LogCaptureFixture) -> None:
-    table_only = views_for(session, "SELECT * FROM orders, customers, customers_hot", "unused:1", "tables").only_landed
+    table_only = prepare_views(
+        session, "SELECT * FROM orders, customers, customers_hot", "unused:1", "tables"
+    ).table_only_topics
     assert table_only == ("customers",)
-    assert views_for(session, "SELECT * FROM customers_cold", "unused:1", "tables").only_landed == ()
+    assert prepare_views(session, "SELECT * FROM customers_cold", "unused:1", "tables").table_only_topics == ()
     with caplog.at_level(logging.WARNING):
         views(session, "unused:1", "tables", ["customers"])
     assert caplog.messages == ["topic customers does not exist on the cluster; querying landed rows only"]

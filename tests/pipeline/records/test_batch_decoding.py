@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.pipeline.records import decode as decode_module
-from chronik.pipeline.records import starts
-from chronik.pipeline.records.batches import StoredBatch, stored_batches
-from chronik.pipeline.records.columns import NO_TIMESTAMP_TYPE, Columns, Wanted
-from chronik.pipeline.records.decode import HEADERS_MAX, decode
-from chronik.protocol.batch import HEADER_BYTES, TimestampType, parse_header, seal
+from chronik.pipeline.records import decoder as decode_module
+from chronik.pipeline.records import record_starts
+from chronik.pipeline.records.batches import StoredBatch, iter_batches
+from chronik.pipeline.records.columns import NO_TIMESTAMP_TYPE, ColumnSelection, RecordColumns
+from chronik.pipeline.records.decoder import HEADERS_MAX, decode_batches
+from chronik.protocol.batch import HEADER_BYTES, TimestampType, build_batch, parse_header
 from chronik.protocol.compression import Codec, compress
 from chronik.protocol.errors import CorruptRecords
-from chronik.protocol.message_set import convert_down, iter_messages
-from chronik.protocol.records import Record, RecordHeader, encode_batch, iter_records, open_batch
+from chronik.protocol.message_set import convert_to_message_set, iter_message_set
+from chronik.protocol.records import Record, RecordHeader, decompress_batch, encode_batch, iter_records
 
 MAX_OFFSET = 2**63 - 1
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -45,8 +45,8 @@ def batches(draw: st.DrawFn) -> list[bytes]:
     return encoded
 
 
-def decode_columns(buffer: bytes, start: int = 0, end: int = MAX_OFFSET) -> list[Columns]:
-    columns = list(decode(buffer, stored_batches(buffer), start, end))
+def decode_columns(buffer: bytes, start: int = 0, end: int = MAX_OFFSET) -> list[RecordColumns]:
+    columns = list(decode_batches(buffer, iter_batches(buffer), start, end))
     for each in columns:
         for column in each:
             assert column is not None
@@ -54,7 +54,7 @@ def decode_columns(buffer: bytes, start: int = 0, end: int = MAX_OFFSET) -> list
     return columns
 
 
-def to_records(columns: Iterable[Columns]) -> list[Record]:
+def to_records(columns: Iterable[RecordColumns]) -> list[Record]:
     return [
         Record(offset, timestamp, key, value, _pairs(headers))
         for each in columns
@@ -99,7 +99,7 @@ SCAN_LIMITS = {
 @pytest.mark.parametrize("limits", SCAN_LIMITS.values(), ids=SCAN_LIMITS)
 def test_decoded_records_equal_encoded_records(limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in limits.items():
-        monkeypatch.setattr(starts, name, value)
+        monkeypatch.setattr(record_starts, name, value)
 
     @settings(deadline=None, max_examples=25)
     @given(batches())
@@ -120,7 +120,7 @@ def test_decoded_records_equal_encoded_records(limits: dict[str, int], monkeypat
 )
 def test_long_batches_decode_even_if_values_look_like_records(payload: bytes | None) -> None:
     """Values that look like records can make a scan start at a wrong position."""
-    count = 3 * starts.RECORDS_PER_SCAN * starts.PARALLEL_SCANS_MIN // 8
+    count = 3 * record_starts.RECORDS_PER_SCAN * record_starts.PARALLEL_SCANS_MIN // 8
     records = [
         Record(offset, offset // 3, b"k%d" % offset, b"y" * (offset * 7919 % 300) if payload is None else payload)
         for offset in range(8 * count)
@@ -153,7 +153,7 @@ def test_corrupt_batch_is_handled_like_in_protocol_decoder(encoded: list[bytes],
     content[position] = data.draw(st.integers(0, 255))
     if data.draw(st.booleans()):
         header = header._replace(record_count=header.record_count + data.draw(st.sampled_from([-1, 1, 2**30])))
-    encoded[number] = seal(header, compress(header.codec, bytes(content)))
+    encoded[number] = build_batch(header, compress(header.codec, bytes(content)))
     buffer = b"".join(encoded)
     try:
         expected = list(iter_records(buffer))
@@ -165,7 +165,7 @@ def test_corrupt_batch_is_handled_like_in_protocol_decoder(encoded: list[bytes],
 
 
 def _decompressed_body(batch: bytes) -> bytes:
-    return open_batch(batch)[1]
+    return decompress_batch(batch)[1]
 
 
 def test_timestamp_type_comes_from_batch() -> None:
@@ -179,7 +179,7 @@ def test_timestamp_type_comes_from_batch() -> None:
 
 
 def test_batch_emptied_by_compaction_has_no_rows() -> None:
-    empty = seal(parse_header(encode_batch([Record(5, 1)], codec=Codec.ZSTD))._replace(record_count=0), b"")
+    empty = build_batch(parse_header(encode_batch([Record(5, 1)], codec=Codec.ZSTD))._replace(record_count=0), b"")
     buffer = encode_batch([Record(4, 1)]) + empty + encode_batch([Record(6, 1)])
     assert [record.offset for record in to_records(decode_columns(buffer))] == [4, 6]
     assert decode_columns(empty) == []
@@ -193,7 +193,7 @@ def test_record_with_too_many_headers_uses_slow_path() -> None:
 
 def test_invalid_utf8_in_header_name_is_replaced() -> None:
     batch = encode_batch([Record(0, 1, b"k", b"v", (("ab", b"c"),))])
-    bad = seal(parse_header(batch), batch[HEADER_BYTES:].replace(b"ab", b"\xff\xfe"))
+    bad = build_batch(parse_header(batch), batch[HEADER_BYTES:].replace(b"ab", b"\xff\xfe"))
     assert to_records(decode_columns(bad)) == list(iter_records(bad))
     assert to_records(decode_columns(bad))[0].headers[0][0] == "\ufffd\ufffd"
 
@@ -209,10 +209,10 @@ def test_batch_with_wrong_checksum_is_rejected() -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_magic_0_and_1_messages_are_decoded(magic: int, codec: Codec) -> None:
     records = [Record(offset, 1000 + offset, b"k%d" % offset, None if offset == 2 else b"v") for offset in range(5)]
-    old = convert_down(encode_batch(records, codec=codec), magic)
+    old = convert_to_message_set(encode_batch(records, codec=codec), magic)
     buffer = old + encode_batch([Record(7, 1)])
     columns = decode_columns(buffer, 1)
-    expected = [record for record in iter_messages(old) if record.offset >= 1]
+    expected = [record for record in iter_message_set(old) if record.offset >= 1]
     assert to_records(columns) == [*expected, Record(7, 1)]
     kinds = [kind for each in columns for kind in each.timestamp_type.to_pylist()]
     assert kinds == [NO_TIMESTAMP_TYPE if magic == 0 else TimestampType.CREATE_TIME] * 4 + [0]
@@ -221,12 +221,12 @@ def test_magic_0_and_1_messages_are_decoded(magic: int, codec: Codec) -> None:
 def test_incomplete_batch_at_end_of_buffer_is_ignored() -> None:
     whole = encode_batch([Record(0, 1, None, b"value")])
     for cut in range(1, len(whole)):
-        assert len(list(stored_batches(whole + whole[:cut]))) == 1
+        assert len(list(iter_batches(whole + whole[:cut]))) == 1
 
 
 def test_buffer_without_batch_is_rejected() -> None:
     with pytest.raises(CorruptRecords):
-        list(stored_batches(bytes(100)))
+        list(iter_batches(bytes(100)))
 
 
 def test_batches_are_decoded_in_groups_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,8 +239,8 @@ def test_batches_are_decoded_in_groups_of_bounded_size(monkeypatch: pytest.Monke
 
 def test_unselected_columns_are_not_decoded() -> None:
     buffer = encode_batch([Record(0, 1, b"key", b"value", (("a", b"b"),))])
-    stored: list[StoredBatch] = list(stored_batches(buffer))
-    (columns,) = decode(buffer, stored, 0, 1, Wanted(key=False, value=True, headers=False))
+    stored: list[StoredBatch] = list(iter_batches(buffer))
+    (columns,) = decode_batches(buffer, stored, 0, 1, ColumnSelection(key=False, value=True, headers=False))
     assert (columns.key, columns.headers) == (None, None)
     assert columns.value is not None
     assert columns.value.to_pylist() == [b"value"]

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from chronik.client.producer import BATCH_BYTES_MAX
 from chronik.pipeline.errors import SchemaError
 from chronik.pipeline.records.columns import HEADERS_TYPE
-from chronik.pipeline.records.encode import batch_slices, encode_columns, encode_headers
+from chronik.pipeline.records.encoder import batch_slices, encode_headers, encode_record_batch
 from chronik.pipeline.records.varints import encode_varints
-from chronik.pipeline.writing.publishing import Publisher, PublishSettings
+from chronik.pipeline.sink.publisher import Publisher, PublishSettings
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.compression import Codec
-from chronik.protocol.records import Record, encode_batch, open_batch
+from chronik.protocol.records import Record, decompress_batch, encode_batch
 from chronik.protocol.varint import encode_varint
 from chronik.testing import Broker
 
@@ -36,7 +36,7 @@ def header_column(headers: list[Any]) -> pa.ListArray:
 
 def decompress(batch: bytes) -> tuple[BatchHeader, bytes]:
     """Return header and body without compression, because compressed bytes depend on the input chunks."""
-    header, body = open_batch(batch)
+    header, body = decompress_batch(batch)
     return header._replace(batch_length=0, crc=0), bytes(body)
 
 
@@ -47,7 +47,7 @@ def test_encoded_batches_equal_protocol_encoder(
 ) -> None:
     """Includes columns with an offset into their buffers, like slices."""
     keys, values, times, headers = (list(column) for column in zip(*[rows[0]] * skipped, *rows, strict=True))
-    encoded = encode_columns(
+    encoded = encode_record_batch(
         pa.array(keys, pa.binary())[skipped:],
         pa.array(values, pa.binary())[skipped:],
         np.array(times[skipped:], np.int64),

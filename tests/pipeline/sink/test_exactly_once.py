@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from chronik.client.cluster import Cluster
-from chronik.client.connection import Connection
-from chronik.client.groups import committed_offsets, list_groups, stable_offset
-from chronik.pipeline.errors import EpochDiffers
-from chronik.pipeline.writing.epochs import EPOCHS_TOPIC, PARTITIONS_MIN, Epoch, check_tasks
-from chronik.pipeline.writing.once import write_once
-from chronik.pipeline.writing.publishing import PublishSettings
+from chronik.client.cluster import ClusterClient
+from chronik.client.connection import BrokerConnection
+from chronik.client.groups import fetch_stable_offset, list_committed_offsets, list_groups
+from chronik.pipeline.errors import EpochMismatchError
+from chronik.pipeline.sink.epoch_commits import EPOCHS_TOPIC, PARTITIONS_MIN, TaskEpoch, check_task_count
+from chronik.pipeline.sink.exactly_once import write_exactly_once
+from chronik.pipeline.sink.publisher import PublishSettings
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.testing import Broker
 from tests.pipeline.apache_kafka import ApacheKafka
-from tests.pipeline.committed import committed_values
-from tests.pipeline.jars import APACHE_KAFKA, skip_without
+from tests.pipeline.committed_reader import read_committed_values
+from tests.pipeline.jars import APACHE_KAFKA, skip_without_jars
 
 PARTITIONS = 2
 TIMEOUT_MS = 60_000
@@ -36,7 +36,7 @@ Hook = Callable[[], None]
 
 @pytest.fixture(scope="module")
 def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    skip_without(APACHE_KAFKA)
+    skip_without_jars(APACHE_KAFKA)
     with ApacheKafka(tmp_path_factory.mktemp("apache-kafka")) as broker:
         yield broker
 
@@ -49,25 +49,27 @@ class TargetTopic:
         self.topic = f"target-{uuid.uuid4().hex[:8]}"
         broker.create_topic(self.topic, PARTITIONS)
 
-    def write(self, epoch: Epoch, values: Sequence[str], hook: Hook | None = None) -> int:
+    def write(self, epoch: TaskEpoch, values: Sequence[str], hook: Hook | None = None) -> int:
         """Write an epoch, calling `hook` before and after each request, and return the number of records."""
         HookedConnection.hook = hook
         half = (len(values) + 1) // 2
         settings = PublishSettings(self.bootstrap, self.topic)
         try:
             with self.cluster() as cluster:
-                return write_once(cluster, settings, epoch, TIMEOUT_MS, map(rows, (values[:half], values[half:])))
+                return write_exactly_once(
+                    cluster, settings, epoch, TIMEOUT_MS, map(rows, (values[:half], values[half:]))
+                )
         finally:
             HookedConnection.hook = None
 
-    def cluster(self) -> Cluster:
-        return Cluster(self.bootstrap, client_id="test")
+    def cluster(self) -> ClusterClient:
+        return ClusterClient(self.bootstrap, client_id="test")
 
     def committed(self) -> list[str]:
-        return [value.decode() for value in committed_values(self.bootstrap, self.topic, PARTITIONS)]
+        return [value.decode() for value in read_committed_values(self.bootstrap, self.topic, PARTITIONS)]
 
 
-class HookedConnection(Connection):
+class HookedConnection(BrokerConnection):
     """A connection that calls a hook before and after each request."""
 
     hook: ClassVar[Hook | None] = None
@@ -122,12 +124,14 @@ def test_each_epoch_is_written_once_in_order(target: TargetTopic) -> None:
     query = random_query()
     for number in range(3):
         values = values_named(number)
-        assert target.write(Epoch(query, number, 0), values) == len(values)
-        assert target.write(Epoch(query, number, 0), values) == 0, "a retry writes nothing"
-    assert target.write(Epoch(query, 0, 1), values_named("other task")) == 10
+        assert target.write(TaskEpoch(query, number, 0), values) == len(values)
+        assert target.write(TaskEpoch(query, number, 0), values) == 0, "a retry writes nothing"
+    assert target.write(TaskEpoch(query, 0, 1), values_named("other task")) == 10
     with target.cluster() as cluster:
-        assert stable_offset(cluster, query, Epoch(query, 0, 1).place)  # wait: Kafka may not return the offset yet
-        committed = committed_offsets(cluster, query)
+        assert fetch_stable_offset(
+            cluster, query, TaskEpoch(query, 0, 1).epochs_partition
+        )  # wait: Kafka may not return the offset yet
+        committed = list_committed_offsets(cluster, query)
     assert {(place.topic, place.partition): each.offset for place, each in committed.items()} == {
         (EPOCHS_TOPIC, 0): 2,
         (EPOCHS_TOPIC, 1): 0,
@@ -141,7 +145,7 @@ def test_retry_succeeds_after_attempt_dies_at_any_request(target: TargetTopic) -
     expected: list[str] = []
     for step in count(1):
         assert step < STEPS_MAX
-        epoch, values = Epoch(random_query(), 7, 0), values_named(step)
+        epoch, values = TaskEpoch(random_query(), 7, 0), values_named(step)
         expected += values
 
         def die() -> None:
@@ -163,7 +167,7 @@ def test_fenced_attempt_cannot_write(target: TargetTopic) -> None:
     fenced_count, error_codes = 0, set[ErrorCode]()
     for step in count(1):
         assert step < STEPS_MAX
-        epoch, values = Epoch(random_query(), 7, 0), values_named(step)
+        epoch, values = TaskEpoch(random_query(), 7, 0), values_named(step)
         expected += values
 
         def write_concurrently() -> None:
@@ -184,30 +188,30 @@ def test_fenced_attempt_cannot_write(target: TargetTopic) -> None:
 
 def test_late_attempt_of_earlier_epoch_writes_nothing(target: TargetTopic) -> None:
     query = random_query()
-    target.write(Epoch(query, 5, 0), values_named("five"))
-    target.write(Epoch(query, 6, 0), values_named("six"))
-    assert target.write(Epoch(query, 5, 0), values_named("five")) == 0
-    assert target.write(Epoch(query, 4, 0), values_named("four")) == 0
+    target.write(TaskEpoch(query, 5, 0), values_named("five"))
+    target.write(TaskEpoch(query, 6, 0), values_named("six"))
+    assert target.write(TaskEpoch(query, 5, 0), values_named("five")) == 0
+    assert target.write(TaskEpoch(query, 4, 0), values_named("four")) == 0
     assert target.committed() == sorted([*values_named("five"), *values_named("six")])
 
 
 def test_failed_write_is_aborted_and_does_not_block_readers(target: TargetTopic) -> None:
-    epoch = Epoch(random_query(), 0, 0)
+    epoch = TaskEpoch(random_query(), 0, 0)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield rows(values_named("good"))
         raise OSError("the source was deleted")
 
     with target.cluster() as cluster, pytest.raises(OSError, match="the source was deleted"):
-        write_once(cluster, PublishSettings(target.bootstrap, target.topic), epoch, TIMEOUT_MS, batches())
-    target.write(Epoch(random_query(), 0, 0), values_named("another"))
+        write_exactly_once(cluster, PublishSettings(target.bootstrap, target.topic), epoch, TIMEOUT_MS, batches())
+    target.write(TaskEpoch(random_query(), 0, 0), values_named("another"))
     assert target.committed() == values_named("another"), "readers must not wait for the transaction timeout"
     assert target.write(epoch, values_named("good")) == 10
 
 
 def test_task_without_rows_starts_no_transaction(target: TargetTopic) -> None:
     query = random_query()
-    assert target.write(Epoch(query, 0, 0), []) == 0
+    assert target.write(TaskEpoch(query, 0, 0), []) == 0
     with target.cluster() as cluster:
         assert query not in [group.group_id for group in list_groups(cluster)]
 
@@ -215,26 +219,28 @@ def test_task_without_rows_starts_no_transaction(target: TargetTopic) -> None:
 def test_epochs_topic_grows_with_number_of_tasks(target: TargetTopic) -> None:
     query = random_query()
     for task in (PARTITIONS_MIN * 2, 0, PARTITIONS_MIN):
-        assert target.write(Epoch(query, 0, task), values_named(task)) == 10
-        assert target.write(Epoch(query, 0, task), values_named(task)) == 0
+        assert target.write(TaskEpoch(query, 0, task), values_named(task)) == 10
+        assert target.write(TaskEpoch(query, 0, task), values_named(task)) == 0
 
 
 def test_retry_with_more_rows_is_rejected(target: TargetTopic) -> None:
-    epoch = Epoch(random_query(), 3, 0)
+    epoch = TaskEpoch(random_query(), 3, 0)
     target.write(epoch, values_named("row", 10))
     assert target.write(epoch, values_named("row", 9)) == 0, "compaction may have removed one"
-    with pytest.raises(EpochDiffers, match="task 0 of epoch 3 has 11 rows, but an earlier attempt wrote 10"):
+    with pytest.raises(EpochMismatchError, match="task 0 of epoch 3 has 11 rows, but an earlier attempt wrote 10"):
         target.write(epoch, values_named("row", 11))
     assert target.committed() == values_named("row", 10)
 
 
 def test_retry_with_fewer_tasks_is_rejected(target: TargetTopic) -> None:
     query = random_query()
-    target.write(Epoch(query, 0, 3), values_named("before"))
-    target.write(Epoch(query, 1, 3), values_named("row"))
+    target.write(TaskEpoch(query, 0, 3), values_named("before"))
+    target.write(TaskEpoch(query, 1, 3), values_named("row"))
     with target.cluster() as cluster:
-        assert stable_offset(cluster, query, Epoch(query, 1, 3).place)  # wait: Kafka may return the old offset
-        check_tasks(cluster, query, 0, 2)  # another epoch may have had more tasks
-        check_tasks(cluster, query, 1, 4)
-        with pytest.raises(EpochDiffers, match="epoch 1 has 3 tasks, but an earlier attempt had 4 or more"):
-            check_tasks(cluster, query, 1, 3)
+        assert fetch_stable_offset(
+            cluster, query, TaskEpoch(query, 1, 3).epochs_partition
+        )  # wait: Kafka may return the old offset
+        check_task_count(cluster, query, 0, 2)  # another epoch may have had more tasks
+        check_task_count(cluster, query, 1, 4)
+        with pytest.raises(EpochMismatchError, match="epoch 1 has 3 tasks, but an earlier attempt had 4 or more"):
+            check_task_count(cluster, query, 1, 3)

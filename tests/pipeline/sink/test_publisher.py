@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.client.cluster import Cluster
-from chronik.client.partitioner import murmur2, partition_of
+from chronik.client.cluster import ClusterClient
+from chronik.client.partitioner import choose_partition, murmur2
 from chronik.pipeline.errors import SchemaError
 from chronik.pipeline.records.columns import HEADERS_TYPE
-from chronik.pipeline.writing.partitioner import KEY_BYTES_MAX, murmur2_of, partitions_of_keys
-from chronik.pipeline.writing.publishing import Publisher, PublishSettings
+from chronik.pipeline.sink.partitioner import KEY_BYTES_MAX, murmur2_hashes, partitions_for_keys
+from chronik.pipeline.sink.publisher import Publisher, PublishSettings
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import KafkaError
 from chronik.testing import Broker
@@ -27,24 +27,24 @@ KEYS = st.lists(st.one_of(st.binary(max_size=20), st.binary(min_size=60, max_siz
 @given(KEYS, st.integers(0, 3))
 def test_vectorised_murmur2_equals_scalar_hash(keys: list[bytes], slice_offset: int) -> None:
     column = pa.array([*([b"skipped"] * slice_offset), *keys], pa.binary()).slice(slice_offset)
-    assert murmur2_of(column).tolist() == [murmur2(key) for key in keys]
+    assert murmur2_hashes(column).tolist() == [murmur2(key) for key in keys]
 
 
 @pytest.mark.parametrize("size", [KEY_BYTES_MAX - 1, KEY_BYTES_MAX, KEY_BYTES_MAX + 1, KEY_BYTES_MAX + 5])
 def test_long_keys_are_hashed_correctly(size: int) -> None:
     keys = [bytes(range(256)) * 5, b"short", b"x" * size]
-    assert murmur2_of(pa.array(keys, pa.binary())).tolist() == [murmur2(key) for key in keys]
+    assert murmur2_hashes(pa.array(keys, pa.binary())).tolist() == [murmur2(key) for key in keys]
 
 
 def test_key_partitions_match_kafka_clients() -> None:
     keys = [b"key%d" % number for number in range(200)]
-    chosen = partitions_of_keys(pa.array(keys, pa.binary()), 7).tolist()
-    assert chosen == [partition_of(key, 7) for key in keys]
+    chosen = partitions_for_keys(pa.array(keys, pa.binary()), 7).tolist()
+    assert chosen == [choose_partition(key, 7) for key in keys]
     assert set(chosen) == set(range(7))
 
 
 @pytest.fixture
-def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
+def cluster(chronik_broker: Broker) -> Iterator[ClusterClient]:
     with chronik_broker.cluster() as cluster:
         yield cluster
 
@@ -58,15 +58,15 @@ def build_rows(**columns: Any) -> pa.RecordBatch:
 @pytest.mark.chronik_topic(partitions=5)
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_published_rows_become_records(
-    chronik_broker: Broker, cluster: Cluster, chronik_topic: str, codec: Codec
+    chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str, codec: Codec
 ) -> None:
     publisher = Publisher(cluster, PublishSettings("unused", chronik_topic, codec))
     headers = [None, [{"key": "a", "value": b"1"}, {"key": "b", "value": None}], []]
     written = publisher.publish(build_rows(key=["x", None, "y"], value=[b"1", b"2", None], headers=headers))
     assert written == 3
     found = {record.key: record for record in chronik_broker.records(chronik_topic)}
-    assert found[b"x"].partition == partition_of(b"x", 5)
-    assert found[b"y"].partition == partition_of(b"y", 5)
+    assert found[b"x"].partition == choose_partition(b"x", 5)
+    assert found[b"y"].partition == choose_partition(b"y", 5)
     assert [found[key].value for key in (b"x", None, b"y")] == [b"1", b"2", None]
     assert found[None].headers == (("a", b"1"), ("b", None))
     assert found[b"x"].headers == found[b"y"].headers == ()
@@ -74,7 +74,7 @@ def test_published_rows_become_records(
 
 @pytest.mark.chronik_topic(partitions=3)
 def test_rows_without_key_rotate_partitions_by_batch(
-    chronik_broker: Broker, cluster: Cluster, chronik_topic: str
+    chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str
 ) -> None:
     publisher = Publisher(cluster, PublishSettings("unused", chronik_topic))
     for number in range(6):
@@ -85,9 +85,9 @@ def test_rows_without_key_rotate_partitions_by_batch(
 
 
 @pytest.mark.chronik_topic(partitions=3)
-def test_partition_column_selects_partition(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
+def test_partition_column_selects_partition(chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str) -> None:
     publisher = Publisher(cluster, PublishSettings("unused", chronik_topic))
-    hashed = partition_of(b"k", 3)
+    hashed = choose_partition(b"k", 3)
     other_partition = (hashed + 1) % 3
     publisher.publish(build_rows(key=[b"k", b"k"], value=[b"selected", b"hashed"], partition=[other_partition, None]))
     found = {record.value: record.partition for record in chronik_broker.records(chronik_topic)}
@@ -96,7 +96,9 @@ def test_partition_column_selects_partition(chronik_broker: Broker, cluster: Clu
         publisher.publish(build_rows(value=[b"v"], partition=[9]))
 
 
-def test_timestamp_column_sets_record_timestamp(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
+def test_timestamp_column_sets_record_timestamp(
+    chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str
+) -> None:
     Publisher(cluster, PublishSettings("unused", chronik_topic)).publish(
         build_rows(value=[b"1", b"2"], timestamp_ms=[77, 5])
     )
@@ -104,7 +106,7 @@ def test_timestamp_column_sets_record_timestamp(chronik_broker: Broker, cluster:
 
 
 def test_topic_column_selects_topic_without_option(
-    chronik_broker: Broker, cluster: Cluster, chronik_topic: str
+    chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str
 ) -> None:
     other = f"{chronik_topic}-other"
     publisher = Publisher(cluster, PublishSettings("unused"))
@@ -115,7 +117,9 @@ def test_topic_column_selects_topic_without_option(
         publisher.publish(build_rows(value=[b"1", b"2"], topic=[chronik_topic, None]))
 
 
-def test_retried_produce_request_is_written_once(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
+def test_retried_produce_request_is_written_once(
+    chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str
+) -> None:
     chronik_broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=2)
     Publisher(cluster, PublishSettings("unused", chronik_topic)).publish(build_rows(value=[b"1", b"2"]))
     assert [record.value for record in chronik_broker.records(chronik_topic)] == [b"1", b"2"]

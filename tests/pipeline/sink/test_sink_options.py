@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from chronik.pipeline.errors import OptionError
-from chronik.pipeline.writing.once import OnceSettings
-from chronik.pipeline.writing.sink import SinkSettings, sink_settings
+from chronik.pipeline.sink.exactly_once import ExactlyOnceSettings
+from chronik.pipeline.sink.writer import SinkSettings, parse_sink_settings
 from chronik.protocol.compression import Codec
 
 ROWS = StructType([StructField("value", StringType())])
@@ -15,34 +15,34 @@ MINUTES_15_MS = 900_000
 
 
 def parse(streaming: bool, options: dict[str, str]) -> SinkSettings:
-    return sink_settings({"bootstrap.servers": "b:1", "topic": "t"} | options, ROWS, streaming=streaming)
+    return parse_sink_settings({"bootstrap.servers": "b:1", "topic": "t"} | options, ROWS, streaming=streaming)
 
 
-def parse_stream(**options: str) -> OnceSettings | None:
-    return parse(True, options).once
+def parse_stream(**options: str) -> ExactlyOnceSettings | None:
+    return parse(True, options).exactly_once
 
 
-def parse_batch(**options: str) -> OnceSettings | None:
-    return parse(False, options).once
+def parse_batch(**options: str) -> ExactlyOnceSettings | None:
+    return parse(False, options).exactly_once
 
 
 def test_streams_are_exactly_once_by_default() -> None:
-    assert parse_stream() == OnceSettings("chronik-sink", MINUTES_15_MS, 0)
+    assert parse_stream() == ExactlyOnceSettings("chronik-sink", MINUTES_15_MS, 0)
     assert parse_stream(exactlyOnce="false") is None
     named = parse_stream(EXACTLYONCE="True", transactionalId="billing", transactionTimeoutMs="5000")
-    assert named == OnceSettings("billing", 5000, 0)
+    assert named == ExactlyOnceSettings("billing", 5000, 0)
     as_in_kafka = parse(True, {"kafka.transaction.timeout.ms": "7000"})
-    assert as_in_kafka.once == OnceSettings("chronik-sink", 7000, 0)
+    assert as_in_kafka.exactly_once == ExactlyOnceSettings("chronik-sink", 7000, 0)
 
 
 def test_batches_are_at_least_once_without_transactional_id() -> None:
     assert parse_batch() is None
     once = parse_batch(exactlyOnce="true", transactionalId="2026-11-16", epoch="3")
-    assert once == OnceSettings("2026-11-16", MINUTES_15_MS, 3)
+    assert once == ExactlyOnceSettings("2026-11-16", MINUTES_15_MS, 3)
 
 
 def test_topic_and_compression_options_are_parsed() -> None:
-    settings = sink_settings(
+    settings = parse_sink_settings(
         {"kafka.bootstrap.servers": "b:1", "TOPIC": "t", "kafka.compression.type": "zstd"}, ROWS, streaming=False
     )
     assert (settings.publish.bootstrap, settings.publish.topic, settings.publish.codec) == ("b:1", "t", Codec.ZSTD)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronik.client.groups import committed_offsets
-from chronik.client.partitioner import partition_of
-from chronik.pipeline.writing.epochs import EPOCHS_TOPIC
+from chronik.client.groups import list_committed_offsets
+from chronik.client.partitioner import choose_partition
+from chronik.pipeline.sink.epoch_commits import EPOCHS_TOPIC
 from chronik.testing import Broker
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_written_rows_are_partitioned_like_kafka_clients(
     for record in records:
         assert record.key is not None
         assert record.value is not None
-        assert record.partition == partition_of(record.key, 4)
+        assert record.partition == choose_partition(record.key, 4)
         assert record.headers == ((("h", b"x"),) if int(record.value[5:]) % 2 == 0 else ())
 
 
@@ -65,7 +65,7 @@ def test_stream_copies_topic_exactly_once(
     values = sorted(int(record.value or b"-1") for record in chronik_broker.records(copy))
     assert values == list(range(300))
     with chronik_broker.cluster() as cluster:
-        told = committed_offsets(cluster, f"chronik-sink-{query.id}")
+        told = list_committed_offsets(cluster, f"chronik-sink-{query.id}")
     assert {(place.topic, each.offset) for place, each in told.items()} == {(EPOCHS_TOPIC, 0)}
 
 

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.long import LONG, SEED, count
-from tests.pipeline.jars import APACHE_KAFKA, skip_without
-from tests.pipeline.long_copying import Kill, Victim, differences, run_storm, schedule
+from tests.pipeline.copy_stress import CopyKill, Victim, find_copy_differences, run_copy_stress, schedule_kills
+from tests.pipeline.jars import APACHE_KAFKA, skip_without_jars
+from tests.run_size import IS_LONG_RUN, SEED, sized
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
-RECORDS = count(30_000, 1_000_000)
-KILLS = schedule(SEED, 20) if LONG else [Kill(Victim.TASK), Kill(Victim.DRIVER)]
+RECORDS = sized(30_000, 1_000_000)
+KILLS = schedule_kills(SEED, 20) if IS_LONG_RUN else [CopyKill(Victim.TASK), CopyKill(Victim.DRIVER)]
 
 
 TO_APACHE_KAFKA = pytest.param(
     True,
     id="apache-kafka",
-    marks=pytest.mark.skipif(not LONG, reason="runs in make long only: the same sink takes two more minutes"),
+    marks=pytest.mark.skipif(not IS_LONG_RUN, reason="runs in make long only: the same sink takes two more minutes"),
 )
 
 
@@ -32,20 +32,20 @@ def test_stream_copies_each_record_once_despite_kills(
     kafka: bool, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     if kafka:
-        skip_without(APACHE_KAFKA)
-    outcome = run_storm(KILLS, RECORDS, tmp_path, print, is_local=not LONG, nodes=count(1, 3), kafka=kafka)
+        skip_without_jars(APACHE_KAFKA)
+    outcome = run_copy_stress(KILLS, RECORDS, tmp_path, print, is_local=not IS_LONG_RUN, nodes=sized(1, 3), kafka=kafka)
     record_property("summary", f"seed {SEED}: {outcome}")
     assert not outcome.wrong, outcome.wrong
     assert outcome.kills.total() == len(KILLS)
 
 
 def test_kill_schedule_is_deterministic_and_has_every_kind() -> None:
-    assert schedule(7, 20) == schedule(7, 20)
-    assert schedule(7, 20) != schedule(8, 20)
-    assert {kill.victim for kill in schedule(7, 4)} == set(Victim)
+    assert schedule_kills(7, 20) == schedule_kills(7, 20)
+    assert schedule_kills(7, 20) != schedule_kills(8, 20)
+    assert {kill.victim for kill in schedule_kills(7, 4)} == set(Victim)
 
 
 def test_differences_reports_missing_and_duplicate_records() -> None:
-    assert not differences([b"0 x", b"1 x", b"2 x"], 3)
-    assert differences([b"0 x", b"2 x"], 3) == ["record 1 occurs 0 times", "3 records but 2 copies"]
-    assert differences([b"0 x", b"0 x", b"2 x"], 3) == ["record 0 occurs 2 times", "record 1 occurs 0 times"]
+    assert not find_copy_differences([b"0 x", b"1 x", b"2 x"], 3)
+    assert find_copy_differences([b"0 x", b"2 x"], 3) == ["record 1 occurs 0 times", "3 records but 2 copies"]
+    assert find_copy_differences([b"0 x", b"0 x", b"2 x"], 3) == ["record 0 occurs 2 times", "record 1 occurs 0 times"]

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronik.client.records import TopicPartition
-from chronik.pipeline.reading.ranges import (
+from chronik.pipeline.source.offset_ranges import (
     OffsetRange,
-    limited,
+    limit_end_offsets,
     offsets_from_json,
     offsets_to_json,
     ranges_between,
-    split,
+    split_ranges_evenly,
 )
 
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=8)
@@ -30,9 +30,9 @@ def test_split_ranges_cover_every_offset_once_in_order(sizes: list[int], partiti
     starts = {each: 10 * each.partition for each in partitions(len(sizes))}
     ends = {each: starts[each] + sizes[each.partition] for each in starts}
     whole = ranges_between(starts, ends)
-    parts = split(whole, partitions_min=partitions_min, records_max=records_max)
+    parts = split_ranges_evenly(whole, partitions_min=partitions_min, records_max=records_max)
     for each in whole:
-        range_parts = [part for part in parts if part.source == each.source]
+        range_parts = [part for part in parts if part.topic_partition == each.topic_partition]
         assert (range_parts[0].start, range_parts[-1].end) == (each.start, each.end)
         assert all(before.end == after.start for before, after in pairwise(range_parts))
         assert all(part.size > 0 for part in range_parts)
@@ -41,21 +41,21 @@ def test_split_ranges_cover_every_offset_once_in_order(sizes: list[int], partiti
 
 def test_larger_ranges_are_split_into_more_parts() -> None:
     ranges = [OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)]
-    parts = split(ranges, partitions_min=10)
+    parts = split_ranges_evenly(ranges, partitions_min=10)
     assert [part.partition for part in parts] == [0] * 9 + [1]
 
 
 def test_ranges_are_not_split_if_there_are_enough() -> None:
     ranges = [OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)]
-    assert split(ranges, partitions_min=2) == ranges
-    assert split([], partitions_min=2) == []
+    assert split_ranges_evenly(ranges, partitions_min=2) == ranges
+    assert split_ranges_evenly([], partitions_min=2) == []
 
 
 @given(SIZES, st.integers(1, 3000))
 def test_record_limit_advances_every_partition_within_bounds(sizes: list[int], records_max: int) -> None:
     starts = dict.fromkeys(partitions(len(sizes)), 7)
     ends = {each: 7 + sizes[each.partition] for each in starts}
-    reached = limited(starts, ends, records_max)
+    reached = limit_end_offsets(starts, ends, records_max)
     record_counts = {each: reached[each] - starts[each] for each in starts}
     assert all(min(1, sizes[each.partition]) <= record_counts[each] <= sizes[each.partition] for each in record_counts)
     assert sum(record_counts.values()) <= max(records_max, sum(size > 0 for size in sizes) + records_max)
@@ -66,7 +66,7 @@ def test_record_limit_advances_every_partition_within_bounds(sizes: list[int], r
 def test_record_limit_is_split_in_proportion_to_available_records() -> None:
     first, second, third = partitions(3)
     starts = {first: 0, second: 0, third: 5}
-    assert limited(starts, {first: 900, second: 100, third: 5}, 100) == {first: 90, second: 10, third: 5}
+    assert limit_end_offsets(starts, {first: 900, second: 100, third: 5}, 100) == {first: 90, second: 10, third: 5}
 
 
 def test_json_offsets_have_format_of_spark_kafka_source() -> None:

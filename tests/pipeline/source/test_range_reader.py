@@ -11,16 +11,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.pipeline.errors import OptionError
-from chronik.pipeline.reading import fetching, segments
-from chronik.pipeline.reading.options import COLUMN_NAMES, IsolationLevel, ReadSettings, Transport
-from chronik.pipeline.reading.ranges import OffsetRange
-from chronik.pipeline.reading.reader import read_range
-from chronik.pipeline.reading.schema import arrow_schema, record_batch
-from chronik.pipeline.records.columns import Columns, Wanted, columns_of
+from chronik.pipeline.records.columns import ColumnSelection, RecordColumns, build_columns
+from chronik.pipeline.source import fetch_transport, segment_transport
+from chronik.pipeline.source.offset_ranges import OffsetRange
+from chronik.pipeline.source.options import COLUMN_NAMES, IsolationLevel, ReadSettings, Transport
+from chronik.pipeline.source.range_reader import read_range
+from chronik.pipeline.source.schema import arrow_schema, build_record_batch
 from chronik.protocol.compression import Codec
 from chronik.testing import Broker
 
@@ -28,7 +28,7 @@ SEGMENTS = {"segment.bytes": str(1024 * 1024)}
 
 
 @pytest.fixture
-def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
+def cluster(chronik_broker: Broker) -> Iterator[ClusterClient]:
     with chronik_broker.cluster() as cluster:
         yield cluster
 
@@ -46,11 +46,11 @@ def settings(broker: Broker, transport: Transport, isolation: IsolationLevel) ->
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce the chunk size, so that a few megabytes are many chunks."""
-    monkeypatch.setattr(fetching, "PORTION_BYTES", 100_000)
-    monkeypatch.setattr(segments, "PORTION_BYTES", 100_000)
+    monkeypatch.setattr(fetch_transport, "CHUNK_BYTES", 100_000)
+    monkeypatch.setattr(segment_transport, "CHUNK_BYTES", 100_000)
 
 
-def fill(cluster: Cluster, topic: str) -> None:
+def fill(cluster: ClusterClient, topic: str) -> None:
     randomness = random.Random(1)  # incompressible, so that compressed records fill several segments
     for codec in (*Codec, *Codec):
         records = [OutgoingRecord(randomness.randbytes(240), b"k%d" % number) for number in range(1500)]
@@ -62,7 +62,7 @@ def fill(cluster: Cluster, topic: str) -> None:
 @pytest.mark.parametrize("transport", Transport)
 @pytest.mark.parametrize("isolation", IsolationLevel)
 def test_range_has_same_records_as_consumer(
-    chronik_broker: Broker, cluster: Cluster, chronik_topic: str, transport: Transport, isolation: IsolationLevel
+    chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str, transport: Transport, isolation: IsolationLevel
 ) -> None:
     fill(cluster, chronik_topic)
     folders = chronik_broker.data_dir.glob("topics/*/0")
@@ -81,7 +81,9 @@ def test_range_has_same_records_as_consumer(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_read_continues_after_broker_restart(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
+def test_read_continues_after_broker_restart(
+    chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str
+) -> None:
     fill(cluster, chronik_topic)
     rows = read_range(
         OffsetRange(chronik_topic, 0, 0, 15_000),
@@ -95,7 +97,9 @@ def test_read_continues_after_broker_restart(chronik_broker: Broker, cluster: Cl
     assert offsets == list(range(15_000))
 
 
-def test_closing_reader_early_stops_fetch_thread(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
+def test_closing_reader_early_stops_fetch_thread(
+    chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str
+) -> None:
     fill(cluster, chronik_topic)
     target = OffsetRange(chronik_topic, 0, 0, 15_000)
     rows = read_range(target, settings(chronik_broker, Transport.FETCH, IsolationLevel.READ_UNCOMMITTED))
@@ -106,7 +110,7 @@ def test_closing_reader_early_stops_fetch_thread(chronik_broker: Broker, cluster
 
 
 def test_error_names_directories_without_the_partition(
-    chronik_broker: Broker, cluster: Cluster, chronik_topic: str, tmp_path: Path
+    chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str, tmp_path: Path
 ) -> None:
     elsewhere = ReadSettings(chronik_broker.bootstrap, transport=Transport.SEGMENTS, segment_dirs=(str(tmp_path),))
     with pytest.raises(OptionError, match=f"none of {tmp_path} has {chronik_topic}-0"):
@@ -115,8 +119,8 @@ def test_error_names_directories_without_the_partition(
 
 def test_timestamps_out_of_microsecond_range_are_null() -> None:
     milliseconds = [0, -1, 1_700_000_000_123, 2**63 - 1, -(2**63), 2**63 // 1000 + 1]
-    empty = columns_of([], Wanted())
-    columns = Columns(
+    empty = build_columns([], ColumnSelection())
+    columns = RecordColumns(
         offset=pa.array(range(6), pa.int64()),
         timestamp_ms=pa.array(milliseconds, pa.int64()),
         timestamp_type=pa.array([0] * 6, pa.int32()),
@@ -124,11 +128,11 @@ def test_timestamps_out_of_microsecond_range_are_null() -> None:
         value=empty.value,
         headers=empty.headers,
     )
-    times = record_batch(TopicPartition("t", 0), columns, ("timestamp",)).column(0)
+    times = build_record_batch(TopicPartition("t", 0), columns, ("timestamp",)).column(0)
     assert times.is_valid().to_pylist() == [True, True, True, False, False, False]
     assert times[2].as_py() == datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
 
 
 def test_empty_record_batch_has_same_columns() -> None:
-    rows = record_batch(TopicPartition("t", 0), columns_of([], Wanted()), COLUMN_NAMES)
+    rows = build_record_batch(TopicPartition("t", 0), build_columns([], ColumnSelection()), COLUMN_NAMES)
     assert rows.schema == arrow_schema(COLUMN_NAMES)

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.ids import format_id
-from chronik.pipeline.errors import DataLoss
-from chronik.pipeline.reading import segments
-from chronik.pipeline.reading.options import IsolationLevel, ReadSettings, Transport
-from chronik.pipeline.reading.portions import Portion
-from chronik.pipeline.reading.ranges import OffsetRange
-from chronik.pipeline.reading.reader import read_range
-from chronik.pipeline.reading.segment_files import SegmentFile, segments_of
-from chronik.pipeline.reading.segments import aborted_transactions, has_records_from, segment_portions
+from chronik.pipeline.errors import DataLossError
+from chronik.pipeline.source import segment_transport
+from chronik.pipeline.source.offset_ranges import OffsetRange
+from chronik.pipeline.source.options import IsolationLevel, ReadSettings, Transport
+from chronik.pipeline.source.range_reader import read_range
+from chronik.pipeline.source.record_chunk import RecordChunk
+from chronik.pipeline.source.segment_files import SegmentFile, list_segment_files
+from chronik.pipeline.source.segment_transport import find_aborted_transactions, has_records_from, read_segment_chunks
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -29,8 +29,8 @@ from chronik.protocol.messages.delete_records import (
 )
 from chronik.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from chronik.testing import Broker
-from tests.clients.running import wait_for
-from tests.pipeline.scripted import ScriptedCluster, batch, holding
+from tests.clients.client_process import wait_for
+from tests.pipeline.scripted_cluster import ScriptedCluster, build_batch, serve_batches
 
 RECORDS_PER_SEGMENT = 4
 SEGMENT_COUNT = 5
@@ -41,13 +41,13 @@ class SegmentDirectory(ScriptedCluster):
     """t-0 in a directory as Apache Kafka has it, in segments of four records; tests set the log start offset."""
 
     def __init__(self, data_dir: Path) -> None:
-        super().__init__(holding([], 0))
+        super().__init__(serve_batches([], 0))
         self.data_dir = data_dir
         self.directory = data_dir / "t-0"
         self.directory.mkdir()
         for number in range(SEGMENT_COUNT):
             first = number * RECORDS_PER_SEGMENT
-            self.path(number).write_bytes(batch(first, first + 1) + batch(first + 2, first + 3))
+            self.path(number).write_bytes(build_batch(first, first + 1) + build_batch(first + 2, first + 3))
 
     def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
         partition = MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1])
@@ -61,7 +61,7 @@ class SegmentDirectory(ScriptedCluster):
         for earlier in range(number):
             self.path(earlier).unlink(missing_ok=True)
 
-    def chunks(self, *, fail: bool = True, end: int = END) -> Iterator[Portion]:
+    def chunks(self, *, fail: bool = True, end: int = END) -> Iterator[RecordChunk]:
         settings = ReadSettings(
             "unused",
             fail_on_data_loss=fail,
@@ -69,7 +69,7 @@ class SegmentDirectory(ScriptedCluster):
             transport=Transport.SEGMENTS,
             segment_dirs=(str(self.data_dir),),
         )
-        return segment_portions(self, OffsetRange("t", 0, 0, end), settings)
+        return read_segment_chunks(self, OffsetRange("t", 0, 0, end), settings)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def segment_directory(tmp_path: Path) -> SegmentDirectory:
     return SegmentDirectory(tmp_path)
 
 
-def visible_offsets(chunks: Iterator[Portion]) -> list[int]:
+def visible_offsets(chunks: Iterator[RecordChunk]) -> list[int]:
     """Return the offsets that a decoder sees."""
     found: list[int] = []
     for chunk in chunks:
@@ -93,13 +93,13 @@ def call_after_listing(number: int, callback: Callable[[], None], monkeypatch: p
 
     def list_then_call(directory: str) -> list[SegmentFile]:
         nonlocal listings
-        found = segments_of(directory)
+        found = list_segment_files(directory)
         listings += 1
         if listings == number:
             callback()
         return found
 
-    monkeypatch.setattr(segments, "segments_of", list_then_call)
+    monkeypatch.setattr(segment_transport, "list_segment_files", list_then_call)
 
 
 @pytest.mark.parametrize("listing_number", [1, 2])
@@ -111,7 +111,7 @@ def test_segment_deleted_between_listing_and_open_raises_data_loss(
 ) -> None:
     """The first listing is for aborted transactions, the second one for the records."""
     call_after_listing(listing_number, lambda: segment_directory.delete_before(2), monkeypatch)
-    with pytest.raises(DataLoss, match=r"t-0: offsets 0 to 7 cannot be read: the partition now starts at 8"):
+    with pytest.raises(DataLossError, match=r"t-0: offsets 0 to 7 cannot be read: the partition now starts at 8"):
         list(segment_directory.chunks())
     assert visible_offsets(segment_directory.chunks(fail=False)) == list(range(8, END))
     assert "t-0: offsets 0 to 7 cannot be read" in caplog.text
@@ -123,7 +123,7 @@ def test_segment_deleted_while_reading_earlier_one_raises_data_loss(
     chunks = segment_directory.chunks()
     assert next(chunks).next_offset == 4, "expected the first segment"
     segment_directory.delete_before(3)
-    with pytest.raises(DataLoss, match=r"t-0: offsets 4 to 11 cannot be read: the partition now starts at 12"):
+    with pytest.raises(DataLossError, match=r"t-0: offsets 4 to 11 cannot be read: the partition now starts at 12"):
         list(chunks)
     assert not caplog.text
 
@@ -160,7 +160,7 @@ def test_records_before_log_start_offset_are_not_read(
 def test_data_loss_names_directory_that_starts_after_log_start(segment_directory: SegmentDirectory) -> None:
     """An in-sync follower may delete segments before its leader, and a copied directory may be newer than the range."""
     segment_directory.delete_before(2, log_start=0)
-    with pytest.raises(DataLoss, match=r"t-0: offsets 0 to 7 cannot be read: \S+t-0 now starts at 8"):
+    with pytest.raises(DataLossError, match=r"t-0: offsets 0 to 7 cannot be read: \S+t-0 now starts at 8"):
         list(segment_directory.chunks())
     assert visible_offsets(segment_directory.chunks(fail=False)) == list(range(8, END))
 
@@ -171,7 +171,9 @@ def test_data_loss_covers_whole_deleted_range(segment_directory: SegmentDirector
     next(chunks)
     segment_directory.delete_before(SEGMENT_COUNT)
     segment_directory.path(SEGMENT_COUNT).write_bytes(bytes(100))
-    with pytest.raises(DataLoss, match=rf"t-0: offsets 4 to {end - 1} cannot be read: the partition now starts at 20"):
+    with pytest.raises(
+        DataLossError, match=rf"t-0: offsets 4 to {end - 1} cannot be read: the partition now starts at 20"
+    ):
         list(chunks)
 
 
@@ -186,8 +188,8 @@ def test_segments_deleted_during_end_check_raise_data_loss(
         segment_directory.path(SEGMENT_COUNT).write_bytes(bytes(100))
         return has_records_from(directory, offset)
 
-    monkeypatch.setattr(segments, "has_records_from", delete_then_check)
-    with pytest.raises(DataLoss, match=r"t-0: offsets 12 to 19 cannot be read: the partition now starts at 20"):
+    monkeypatch.setattr(segment_transport, "has_records_from", delete_then_check)
+    with pytest.raises(DataLossError, match=r"t-0: offsets 12 to 19 cannot be read: the partition now starts at 20"):
         list(segment_directory.chunks())
 
 
@@ -197,7 +199,7 @@ def test_deleted_partition_directory_raises_data_loss(segment_directory: Segment
     for path in segment_directory.directory.iterdir():
         path.unlink()
     segment_directory.directory.rmdir()
-    with pytest.raises(DataLoss, match=r"t-0: offsets 4 to 19 cannot be read: \S+t-0 ends there"):
+    with pytest.raises(DataLossError, match=r"t-0: offsets 4 to 19 cannot be read: \S+t-0 ends there"):
         list(chunks)
 
 
@@ -207,7 +209,7 @@ def test_compaction_swap_during_read_loses_no_records(segment_directory: Segment
     offsets = visible_offsets(iter([next(chunks)]))
     # Of segments 1 to 3, only offset 9 remains; Apache Kafka also leaves segments with an empty end.
     swap = segment_directory.directory / f"{4:020d}-{16:020d}.swap"
-    swap.write_bytes(batch(9))
+    swap.write_bytes(build_batch(9))
     if step != "swap created":
         for number in (1, 2, 3):
             segment_directory.path(number).unlink()
@@ -225,25 +227,25 @@ def test_file_renamed_during_listing_is_found(
     names = sorted(os.listdir(segment_directory.directory))
     lists = iter([names[:2] + names[3:], names, names])
     monkeypatch.setattr(os, "listdir", lambda directory: next(lists))
-    assert [file.base_offset for file in segments_of(str(segment_directory.directory))] == [0, 4, 8, 12, 16]
+    assert [file.base_offset for file in list_segment_files(str(segment_directory.directory))] == [0, 4, 8, 12, 16]
 
 
 def test_aborted_transactions_are_searched_from_first_remaining_segment(segment_directory: SegmentDirectory) -> None:
     """The search for aborted transactions does not report data loss."""
     segment_directory.delete_before(2)
-    assert aborted_transactions(segment_directory.directory, 0, END) == ()
+    assert find_aborted_transactions(segment_directory.directory, 0, END) == ()
 
 
 # With a broker
 
 
 @pytest.fixture
-def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
+def cluster(chronik_broker: Broker) -> Iterator[ClusterClient]:
     with chronik_broker.cluster() as cluster:
         yield cluster
 
 
-def delete_records(cluster: Cluster, topic: str, before: int) -> None:
+def delete_records(cluster: ClusterClient, topic: str, before: int) -> None:
     wanted = DeleteRecordsTopic(name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=before)])
     request = DeleteRecordsRequest(topics=[wanted], timeout_ms=10_000)
     response = cluster.any_broker().request(request, DeleteRecordsResponse)
@@ -254,13 +256,13 @@ def delete_records(cluster: Cluster, topic: str, before: int) -> None:
 @pytest.mark.parametrize("fail", [True, False])
 def test_records_deleted_during_segment_read_are_reported(
     chronik_broker: Broker,
-    cluster: Cluster,
+    cluster: ClusterClient,
     chronik_topic: str,
     fail: bool,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(segments, "PORTION_BYTES", 100_000)
+    monkeypatch.setattr(segment_transport, "CHUNK_BYTES", 100_000)
     for _ in range(50):
         Producer(cluster).send(chronik_topic, [OutgoingRecord(bytes(1000)) for _ in range(100)])
     settings = ReadSettings(
@@ -273,11 +275,11 @@ def test_records_deleted_during_segment_read_are_reported(
     rows = read_range(OffsetRange(chronik_topic, 0, 0, 5000), settings)
     offsets = next(rows)["offset"].to_pylist()
     directory = chronik_broker.data_dir / "topics" / format_id(cluster.topic(chronik_topic).topic_id) / "0"
-    assert len(segments_of(str(directory))) > 3
+    assert len(list_segment_files(str(directory))) > 3
     delete_records(cluster, chronik_topic, 4500)
-    wait_for("segment files to be deleted", lambda: segments_of(str(directory))[0].base_offset > 3000)
+    wait_for("segment files to be deleted", lambda: list_segment_files(str(directory))[0].base_offset > 3000)
     if fail:
-        with pytest.raises(DataLoss, match=rf"{chronik_topic}-0: offsets \d+ to 4499 cannot be read"):
+        with pytest.raises(DataLossError, match=rf"{chronik_topic}-0: offsets \d+ to 4499 cannot be read"):
             list(rows)
         return
     for found in rows:

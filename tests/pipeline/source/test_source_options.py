@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.client.offsets import EARLIEST, LATEST
+from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from chronik.client.records import TopicPartition
 from chronik.pipeline.errors import OptionError
-from chronik.pipeline.reading.options import (
+from chronik.pipeline.source.options import (
     COLUMN_NAMES,
-    Bound,
     IsolationLevel,
+    OffsetBound,
     SourceOptions,
     Subscription,
     Transport,
@@ -29,8 +29,11 @@ def test_default_options_match_spark_kafka_source() -> None:
     batch, stream = parse(), parse(True)
     assert batch.read.bootstrap == "a:1,b:2"
     assert batch.subscription == Subscription(topics=("one", "two"))
-    assert (batch.starting, batch.ending) == (Bound(special=EARLIEST), Bound(special=LATEST))
-    assert (stream.starting, stream.ending) == (Bound(special=LATEST), None)
+    assert (batch.starting, batch.ending) == (
+        OffsetBound(sentinel=EARLIEST_TIMESTAMP),
+        OffsetBound(sentinel=LATEST_TIMESTAMP),
+    )
+    assert (stream.starting, stream.ending) == (OffsetBound(sentinel=LATEST_TIMESTAMP), None)
     assert batch.read.fail_on_data_loss
     assert batch.read.isolation is IsolationLevel.READ_UNCOMMITTED
     assert batch.read.transport is Transport.FETCH
@@ -47,11 +50,11 @@ def test_option_names_are_case_insensitive() -> None:
 def test_starting_timestamp_overrides_per_partition_timestamps_and_offsets() -> None:
     offsets, times = '{"one": {"0": 5}}', '{"one": {"0": 1000}}'
     first = TopicPartition("one", 0)
-    assert parse(startingOffsets=offsets).starting == Bound(offsets=((first, 5),))
-    assert parse(startingOffsets=offsets, startingOffsetsByTimestamp=times).starting == Bound(
+    assert parse(startingOffsets=offsets).starting == OffsetBound(offsets=((first, 5),))
+    assert parse(startingOffsets=offsets, startingOffsetsByTimestamp=times).starting == OffsetBound(
         timestamps_ms=((first, 1000),)
     )
-    assert parse(startingOffsetsByTimestamp=times, startingTimestamp="7").starting == Bound(timestamp_ms=7)
+    assert parse(startingOffsetsByTimestamp=times, startingTimestamp="7").starting == OffsetBound(timestamp_ms=7)
 
 
 def test_columns_keep_order_of_option() -> None:
@@ -94,10 +97,10 @@ def test_missing_bootstrap_servers_is_rejected() -> None:
 
 
 def test_max_trigger_delay_accepts_units() -> None:
-    assert parse(True, maxTriggerDelay="90s").trigger_delay_s_max == 90
-    assert parse(True, maxTriggerDelay="2m").trigger_delay_s_max == 120
-    assert parse(True, maxTriggerDelay=str(2**63 - 1)).trigger_delay_s_max > 9e15
-    assert parse(True).trigger_delay_s_max == 900
+    assert parse(True, maxTriggerDelay="90s").max_trigger_delay_s == 90
+    assert parse(True, maxTriggerDelay="2m").max_trigger_delay_s == 120
+    assert parse(True, maxTriggerDelay=str(2**63 - 1)).max_trigger_delay_s > 9e15
+    assert parse(True).max_trigger_delay_s == 900
 
 
 @pytest.mark.parametrize("assign", ["[]", '{"one": 0}', '{"one": [-1]}', '{"one": [true]}', "{}", "no"])

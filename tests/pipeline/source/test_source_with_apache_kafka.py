@@ -19,13 +19,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from chronik.client.consumer import read_all
-from chronik.client.partitioner import partition_of
+from chronik.client.partitioner import choose_partition
 from chronik.pipeline.landing import run
 from chronik.pipeline.query.sql import query
 from chronik.testing import Broker
 from tests.pipeline.apache_kafka import ApacheKafka
-from tests.pipeline.committed import committed_values
-from tests.pipeline.jars import APACHE_KAFKA, skip_without
+from tests.pipeline.committed_reader import read_committed_values
+from tests.pipeline.jars import APACHE_KAFKA, skip_without_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    skip_without(APACHE_KAFKA)
+    skip_without_jars(APACHE_KAFKA)
     with ApacheKafka(tmp_path_factory.mktemp("apache-kafka")) as broker:
         yield broker
 
@@ -285,7 +285,7 @@ def test_sink_records_are_read_by_other_clients(spark: SparkSession, kafka: Apac
     found = read_by_librdkafka(kafka, topic, 4, 500)
     assert {message.value() for message in found} == {b"value%d" % number for number in range(500)}
     for message in found:
-        assert message.partition() == partition_of(message.key(), 4)
+        assert message.partition() == choose_partition(message.key(), 4)
         number = int(message.value()[5:])
         assert (message.headers() or []) == ([("h", b"x")] if number % 2 == 0 else [])
 
@@ -318,7 +318,7 @@ def test_stream_copies_topic_on_apache_kafka(spark: SparkSession, kafka: ApacheK
     writer = writer.options(topic=copy, checkpointLocation=str(tmp_path))
     query = writer.option("bootstrap.servers", kafka.bootstrap).start()
     assert query.awaitTermination(SECONDS_MAX), "the query did not end"
-    assert sorted(map(int, committed_values(kafka.bootstrap, copy, 3))) == list(range(300))
+    assert sorted(map(int, read_committed_values(kafka.bootstrap, copy, 3))) == list(range(300))
 
 
 # Tables and queries

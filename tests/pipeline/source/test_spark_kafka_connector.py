@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.cluster import Cluster as ClientCluster
+from chronik.client.cluster import ClusterClient as ClientCluster
 from chronik.client.consumer import read_all
-from chronik.client.partitioner import partition_of
+from chronik.client.partitioner import choose_partition
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.protocol.compression import Codec
 from chronik.testing import Broker
-from tests.pipeline.jars import SPARK_KAFKA, skip_without
+from tests.pipeline.jars import SPARK_KAFKA, skip_without_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,7 @@ Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | 
 @pytest.fixture
 def connector_spark(spark: SparkSession) -> SparkSession:
     """A session with Spark's Kafka connector."""
-    skip_without(SPARK_KAFKA)
+    skip_without_jars(SPARK_KAFKA)
     return spark
 
 
@@ -209,7 +209,7 @@ def test_kafka_connector_writes_keys_headers_and_all_codecs(
     for record in found:
         assert record.key is not None
         assert record.value is not None
-        assert record.partition == partition_of(record.key, 3)
+        assert record.partition == choose_partition(record.key, 3)
         assert record.headers == ((("h", b"x"),) if int(record.value[5:]) % 2 == 0 else ())
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronik.client.cluster import Cluster
-from chronik.client.groups import committed_offsets
+from chronik.client.cluster import ClusterClient
+from chronik.client.groups import list_committed_offsets
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.protocol.compression import Codec
@@ -31,12 +31,12 @@ STREAM_SECONDS_MAX = 120
 
 
 @pytest.fixture
-def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
+def cluster(chronik_broker: Broker) -> Iterator[ClusterClient]:
     with chronik_broker.cluster() as cluster:
         yield cluster
 
 
-def fill(cluster: Cluster, topic: str, count: int, first: int = 0) -> None:
+def fill(cluster: ClusterClient, topic: str, count: int, first: int = 0) -> None:
     """Produce records with and without key, value and headers, some of them compressed."""
     records = [
         OutgoingRecord(
@@ -63,7 +63,7 @@ def positions(frame: DataFrame) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("transport", ["fetch", "segments"])
 def test_rows_and_columns_match_spark_kafka_source(
-    spark: SparkSession, chronik_broker: Broker, cluster: Cluster, chronik_topic: str, transport: str
+    spark: SparkSession, chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str, transport: str
 ) -> None:
     fill(cluster, chronik_topic, 500)
     options = {"transport": transport, "segmentDirs": str(chronik_broker.data_dir), "includeHeaders": "true"}
@@ -88,7 +88,7 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def test_batch_query_honours_offset_bounds_and_min_partitions(
-    spark: SparkSession, chronik_broker: Broker, cluster: Cluster, chronik_topic: str
+    spark: SparkSession, chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str
 ) -> None:
     records = [OutgoingRecord(b"v", partition=index) for index in range(3) for _ in range(10)]
     Producer(cluster).send(chronik_topic, records)
@@ -115,7 +115,7 @@ def test_empty_topic_has_no_rows(spark: SparkSession, chronik_broker: Broker, ch
 
 
 def test_deleted_records_fail_query_unless_data_loss_is_allowed(
-    spark: SparkSession, chronik_broker: Broker, cluster: Cluster, chronik_topic: str
+    spark: SparkSession, chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str
 ) -> None:
     from pyspark.errors import PySparkException
 
@@ -153,7 +153,7 @@ def flatten(batches: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
 
 
 def test_stream_reads_every_record_once_and_commits_to_group(
-    spark: SparkSession, chronik_broker: Broker, cluster: Cluster, chronik_topic: str, tmp_path: Path
+    spark: SparkSession, chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str, tmp_path: Path
 ) -> None:
     fill(cluster, chronik_topic, 90)
     options = {
@@ -171,7 +171,7 @@ def test_stream_reads_every_record_once_and_commits_to_group(
     assert max(map(len, seen)) <= 42
     assert len(seen) >= 3
     ends = {TopicPartition(chronik_topic, partition): offset + 1 for partition, offset in expected}
-    committed = committed_offsets(cluster, f"{chronik_topic}-group")
+    committed = list_committed_offsets(cluster, f"{chronik_topic}-group")
     assert {partition: found.offset for partition, found in committed.items()} == ends
     latest = json.loads(query.lastProgress.sources[0].latestOffset)
     assert latest == {chronik_topic: {str(each.partition): end for each, end in ends.items()}}
@@ -181,7 +181,7 @@ def test_stream_reads_every_record_once_and_commits_to_group(
 
 
 def test_failed_micro_batch_reads_same_rows_again(
-    spark: SparkSession, chronik_broker: Broker, cluster: Cluster, chronik_topic: str, tmp_path: Path
+    spark: SparkSession, chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str, tmp_path: Path
 ) -> None:
     from pyspark.errors import StreamingQueryException
 

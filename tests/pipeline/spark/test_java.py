@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chronik.pipeline.spark import cache, java
-from chronik.pipeline.spark.java import Java, JavaMissing, find_java, java_version, spark_java_home
+from chronik.pipeline.spark.java import JavaInstallation, JavaNotFoundError, find_java, java_version, spark_java_home
 
 
 def create_java(home: Path, version: str, *, release: bool = True) -> Path:
@@ -52,7 +52,7 @@ def test_java_home_has_precedence(tmp_path: Path) -> None:
     chosen = create_java(tmp_path / "chosen", "17.0.1")
     on_path = create_java(tmp_path / "on_path", "21.0.1")
     found = find_java({"JAVA_HOME": str(chosen), "PATH": str(on_path / "bin")})
-    assert found == Java(chosen, 17, "JAVA_HOME")
+    assert found == JavaInstallation(chosen, 17, "JAVA_HOME")
 
 
 def test_outdated_java_is_skipped(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_java_symlink_on_path_is_resolved(tmp_path: Path) -> None:
     home = create_java(tmp_path / "real", "21.0.1")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
-    assert find_java({"PATH": str(tmp_path / "bin")}) == Java(home, 21, "PATH")
+    assert find_java({"PATH": str(tmp_path / "bin")}) == JavaInstallation(home, 21, "PATH")
 
 
 def test_java_from_pypi_is_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,16 +78,16 @@ def test_java_from_pypi_is_last_choice(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_missing_java_error_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(JavaMissing, match=r"^Spark needs Java 17 or newer: .*pip install '\.\[java\]'"):
+    with pytest.raises(JavaNotFoundError, match=r"^Spark needs Java 17 or newer: .*pip install '\.\[java\]'"):
         find_java({"PATH": ""})
     old = create_java(tmp_path / "old", "1.8.0_392")
-    with pytest.raises(JavaMissing, match=r"^found only Java 8 from JAVA_HOME"):
+    with pytest.raises(JavaNotFoundError, match=r"^found only Java 8 from JAVA_HOME"):
         find_java({"PATH": "", "JAVA_HOME": str(old)})
 
 
 @pytest.mark.slow
 def test_java_launcher_drops_only_vector_module_argument(tmp_path: Path) -> None:
-    found = Java(create_java(tmp_path / "it's a java", "21.0.8"), 21, "PATH")
+    found = JavaInstallation(create_java(tmp_path / "it's a java", "21.0.8"), 21, "PATH")
     home = spark_java_home(found, tmp_path / "cache")
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "", "$HOME", "it's", '"', "--add-modules=other"]
     printed = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
@@ -95,7 +95,7 @@ def test_java_launcher_drops_only_vector_module_argument(tmp_path: Path) -> None
 
 
 def test_inherited_launcher_java_home_is_reused(tmp_path: Path) -> None:
-    home = spark_java_home(Java(create_java(tmp_path / "java", "21.0.8"), 21, "PATH"), tmp_path / "cache")
+    home = spark_java_home(JavaInstallation(create_java(tmp_path / "java", "21.0.8"), 21, "PATH"), tmp_path / "cache")
     found_again = find_java({"JAVA_HOME": str(home), "PATH": ""})
     assert (found_again.home, found_again.version) == (home, 21)
     assert spark_java_home(found_again, tmp_path / "cache") == home
@@ -110,7 +110,7 @@ def test_concurrent_processes_create_directory_once(tmp_path: Path) -> None:
         (directory / "inside" / "file").write_text("complete")
 
     with ThreadPoolExecutor(8) as threads:
-        folders = set(threads.map(lambda _: cache.made_once(tmp_path / "made", make), range(8)))
+        folders = set(threads.map(lambda _: cache.create_once(tmp_path / "made", make), range(8)))
     assert folders == {tmp_path / "made"}
     assert made
     assert [each.name for each in tmp_path.iterdir()] == ["made"]
@@ -118,12 +118,12 @@ def test_concurrent_processes_create_directory_once(tmp_path: Path) -> None:
 
 
 def test_cache_directory_honours_xdg_cache_home(tmp_path: Path) -> None:
-    assert cache.cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "chronik"
+    assert cache.cache_directory({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "chronik"
 
 
 def test_cache_falls_back_to_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a directory")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    found = cache.cache_folder({"XDG_CACHE_HOME": str(tmp_path / "file")})
+    found = cache.cache_directory({"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert found.parent == tmp_path
     assert found.stat().st_mode & 0o077 == 0

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from chronik.pipeline.spark.connect import Server
+from chronik.pipeline.spark.connect_server import ConnectServer
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def has_ipv6() -> bool:
 def test_token_is_sent_only_to_ipv4_loopback_address() -> None:
     received: ReceivedTokens = []
     with recording_server("127.0.0.1", 0, received) as port, recording_server("[::1]", port, received):
-        server = Server(os.getpid(), "", port, "SECRET", "local[1]", "")
+        server = ConnectServer(os.getpid(), "", port, "SECRET", "local[1]", "")
         command = [sys.executable, "-c", CONNECT_SCRIPT, server.url]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
     assert REJECTED in ran.stdout, ran.stderr

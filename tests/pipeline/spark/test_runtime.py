@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from chronik.pipeline.spark import connect, runtime
-from chronik.pipeline.spark.connect import ServerFailed, ensure_server, running_server, stop_server
-from chronik.pipeline.spark.home import PySparkMissing, private_spark_home, pyspark_folder
+from chronik.pipeline.spark import connect_server, runtime
+from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, running_server, stop_server
 from chronik.pipeline.spark.python import worker_python
-from tests.jvms import QUICK_TO_START
+from chronik.pipeline.spark.spark_home import PySparkNotFoundError, private_spark_home, pyspark_directory
+from tests.jvm_options import QUICK_TO_START
 from tests.pipeline.spark_cluster import SparkCluster
 
 pytestmark = pytest.mark.xdist_group("jvms")
@@ -80,14 +80,14 @@ def test_connect_server_is_started_once_and_reused(tmp_path: Path, monkeypatch: 
         assert (tmp_path / "server.json").stat().st_mode & 0o077 == 0
     finally:
         assert stop_server(tmp_path)
-    assert not server.alive
+    assert not server.is_alive
     assert running_server(tmp_path) is None
     assert not stop_server(tmp_path)
 
 
 def test_connect_server_start_failure_shows_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "default_settings", lambda master: {"spark.driver.memory": "much"})
-    with pytest.raises(ServerFailed, match="much"):
+    monkeypatch.setattr(connect_server, "default_settings", lambda master: {"spark.driver.memory": "much"})
+    with pytest.raises(ServerStartError, match="much"):
         ensure_server("local[1]", tmp_path)
     assert running_server(tmp_path) is None
 
@@ -114,12 +114,12 @@ def test_job_on_cluster_survives_killed_worker() -> None:
 
 def test_user_environment_is_kept_for_cluster_master(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"SPARK_HOME": "/opt/spark", "PYSPARK_PYTHON": "/opt/python", "PATH": os.environ["PATH"]}
-    on_cluster = runtime.environment("spark://head:7077", given)
+    on_cluster = runtime.spark_environment("spark://head:7077", given)
     assert "SPARK_HOME" not in on_cluster
     assert "PYSPARK_PYTHON" not in on_cluster
-    local = runtime.environment("local[2]", given)
+    local = runtime.spark_environment("local[2]", given)
     assert local["PYSPARK_PYTHON"] == worker_python()
-    later = runtime.environment("spark://head:7077", given | {"PYSPARK_PYTHON": worker_python()})
+    later = runtime.spark_environment("spark://head:7077", given | {"PYSPARK_PYTHON": worker_python()})
     assert later["PYSPARK_PYTHON"] == sys.executable, "executors on other machines do not have the launcher"
 
 
@@ -129,12 +129,12 @@ def test_local_session_uses_loopback_address() -> None:
 
 
 def test_spark_home_has_files_that_spark_scripts_need(tmp_path: Path) -> None:
-    home = private_spark_home(pyspark_folder(), tmp_path)
+    home = private_spark_home(pyspark_directory(), tmp_path)
     assert (home / "bin" / "spark-submit").is_file()
     assert list((home / "jars").glob("spark-core*.jar"))
     assert (home / "python" / "lib" / "pyspark.zip" / "pyspark" / "__init__.py").is_file()
     assert len(list((home / "python" / "lib").glob("py4j-*.zip"))) == 1
-    assert private_spark_home(pyspark_folder(), tmp_path) == home
+    assert private_spark_home(pyspark_directory(), tmp_path) == home
 
 
 def test_pyspark_without_jars_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,8 +142,8 @@ def test_pyspark_without_jars_is_reported(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "pyspark" / "__init__.py").write_text("")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-    with pytest.raises(PySparkMissing, match="no jars"):
-        pyspark_folder()
+    with pytest.raises(PySparkNotFoundError, match="no jars"):
+        pyspark_directory()
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(PySparkMissing, match="not installed"):
-        pyspark_folder()
+    with pytest.raises(PySparkNotFoundError, match="not installed"):
+        pyspark_directory()

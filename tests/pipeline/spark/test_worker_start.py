@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from chronik.pipeline.spark.python import worker_python
-from tests.jvms import QUICK_TO_START
-from tests.long import LONG
+from tests.jvm_options import QUICK_TO_START
+from tests.run_size import IS_LONG_RUN
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
@@ -93,7 +93,7 @@ def test_worker_that_imports_slowly_answers_query(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout.split()) == (0, [sys.executable]), ran.stderr[-3000:]
 
 
-@pytest.mark.skipif(not LONG, reason="tests Spark itself: make long")
+@pytest.mark.skipif(not IS_LONG_RUN, reason="tests Spark itself: make long")
 def test_worker_without_launcher_fails_query(tmp_path: Path) -> None:
     """Show that the delay of the test above is one that Spark by itself does not survive."""
     ran = query(tmp_path, "plain")

@@ -13,26 +13,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.pipeline.tables.layout import RESCUED, Kind, batch_of, schema_of
-from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.spans import Landed, Span
-from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
+from chronik.pipeline.tables.layout import RESCUED, TableKind, build_table_batch, initial_schema
+from chronik.pipeline.tables.parquet import PartitionedParquetWriter
+from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.topic_table import TableSpec
-from chronik.pipeline.tables.values.exact_json import NESTING_MAX, TEXTS_AT_ONCE, exact_float
-from chronik.pipeline.tables.values.growth import plan_columns
-from chronik.pipeline.tables.values.inference import DEPTH_MAX, Object, infer_fields
-from chronik.pipeline.tables.values.shaping import decode_json, shape
-from tests.pipeline.landing_rows import SPEC, batch, opened, rows
+from chronik.pipeline.tables.values.column_conversion import convert_to_columns, decode_json_values
+from chronik.pipeline.tables.values.exact_json import NESTING_MAX, TEXTS_PER_SEARCH, exact_float
+from chronik.pipeline.tables.values.inference import DEPTH_MAX, JsonObject, infer_fields
+from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
+from tests.pipeline.table_fixtures import SPEC, build_batch, open_test_table, read_rows
 
-EMPTY = schema_of(Kind.DECODED)
+EMPTY = initial_schema(TableKind.DECODED)
 
 
 def with_columns(**types: pa.DataType) -> pa.Schema:
     return pa.schema([*EMPTY, *(pa.field(name, kind) for name, kind in types.items())])
 
 
-def rescued(objects: list[Object | None], schema: pa.Schema) -> list[Any]:
-    texts = shape(objects, schema).columns[RESCUED].to_pylist()
+def rescued(objects: list[JsonObject | None], schema: pa.Schema) -> list[Any]:
+    texts = convert_to_columns(objects, schema).columns[RESCUED].to_pylist()
     return [None if text is None else json.loads(text) for text in texts]
 
 
@@ -69,8 +69,8 @@ def rescued(objects: list[Object | None], schema: pa.Schema) -> list[Any]:
     ],
 )
 def test_value_is_converted_exactly_or_rescued(kind: pa.DataType, value: Any, fits: bool) -> None:
-    neighbours: list[Object | None] = [{"f": None}, {"f": value}, None, {}]
-    shaped = shape(neighbours, with_columns(f=kind))
+    neighbours: list[JsonObject | None] = [{"f": None}, {"f": value}, None, {}]
+    shaped = convert_to_columns(neighbours, with_columns(f=kind))
     assert shaped.rescued == [None, None if fits else {"f": value}, None, None]
     found = shaped.columns["f"].to_pylist()
     assert shaped.columns["f"].type == kind
@@ -80,7 +80,7 @@ def test_value_is_converted_exactly_or_rescued(kind: pa.DataType, value: Any, fi
 
 def test_misfit_does_not_rescue_other_fields() -> None:
     schema = with_columns(a=pa.int64(), b=pa.string())
-    shaped = shape([{"a": 1.5, "b": "x", "c": [1]}], schema)
+    shaped = convert_to_columns([{"a": 1.5, "b": "x", "c": [1]}], schema)
     assert shaped.columns["b"].to_pylist() == ["x"]
     assert rescued([{"a": 1.5, "b": "x", "c": [1]}], schema) == [{"a": 1.5, "c": [1]}]
 
@@ -92,7 +92,7 @@ def test_fields_with_reserved_or_case_variant_names_are_rescued() -> None:
 def test_nested_misfit_rescues_whole_field_of_one_row() -> None:
     kind = pa.list_(pa.field("element", pa.struct([("a", pa.list_(pa.field("element", pa.int64())))])))
     good, bad = [{"a": [1, 2]}, {"a": None}, None], [{"a": [1]}, {"a": [2, "x"]}]
-    shaped = shape([{"f": good}, {"f": bad}, {"f": good}], with_columns(f=kind))
+    shaped = convert_to_columns([{"f": good}, {"f": bad}, {"f": good}], with_columns(f=kind))
     assert shaped.columns["f"].to_pylist() == [good, None, good]
     assert shaped.rescued == [None, {"f": bad}, None]
 
@@ -117,7 +117,7 @@ def test_nested_misfit_rescues_whole_field_of_one_row() -> None:
     ],
 )
 def test_value_that_is_not_a_json_object_becomes_dead_letter(value: bytes, error: str) -> None:
-    decoded = decode_json([b'{"a":1}', value, None])
+    decoded = decode_json_values([b'{"a":1}', value, None])
     assert decoded.objects == [{"a": 1}, None, None]
     assert list(decoded.errors) == [1]
     assert error in decoded.errors[1]
@@ -125,8 +125,8 @@ def test_value_that_is_not_a_json_object_becomes_dead_letter(value: bytes, error
 
 
 def test_tombstone_becomes_row_without_fields() -> None:
-    assert decode_json([None]).errors == {}
-    assert shape([None], with_columns(a=pa.int64())).rescued == [None]
+    assert decode_json_values([None]).errors == {}
+    assert convert_to_columns([None], with_columns(a=pa.int64())).rescued == [None]
 
 
 def test_column_types_are_inferred_from_values() -> None:
@@ -167,15 +167,15 @@ def test_maximum_nesting_is_decoded_at_any_stack_depth(opening: bytes, stack: in
     value = opening * times + b"1" + closing * times
 
     def decode_and_convert() -> Any:
-        decoded = decode_json([value])
-        return decoded.errors, shape(decoded.objects, EMPTY).columns[RESCUED].to_pylist()
+        decoded = decode_json_values([value])
+        return decoded.errors, convert_to_columns(decoded.objects, EMPTY).columns[RESCUED].to_pylist()
 
     assert call_at_stack_depth(stack, decode_and_convert) == ({}, [value.decode()])
 
 
 def test_brackets_in_strings_and_siblings_are_not_nesting() -> None:
     value = {"text": '[{"' * 500, "list": [[]] * 500, "objects": [{"a": [1]}] * 500}
-    decoded = decode_json([json.dumps(value).encode()])
+    decoded = decode_json_values([json.dumps(value).encode()])
     assert (decoded.objects, decoded.errors) == ([value], {})
 
 
@@ -207,30 +207,30 @@ def test_brackets_in_strings_and_siblings_are_not_nesting() -> None:
 def test_number_that_is_not_a_float64_is_rescued_verbatim(number: str, exact: bool) -> None:
     given = f'{{"f":{number}}}'.encode()
     nested = f'{{"f":[0.5,{number}],"g":{{"h":{number},"i":1}},"j":1}}'.encode()
-    decoded = decode_json([b'{"f":1.5}', given])
+    decoded = decode_json_values([b'{"f":1.5}', given])
     assert not decoded.errors
-    shaped = shape(decoded.objects, with_columns(f=pa.float64()))
+    shaped = convert_to_columns(decoded.objects, with_columns(f=pa.float64()))
     assert shaped.columns["f"].to_pylist() == [1.5, float(number) if exact else None]
     assert shaped.columns[RESCUED].to_pylist() == [None, None if exact else given.decode()]
     struct = pa.struct([("h", pa.float64()), ("i", pa.int64())])
     schema = with_columns(f=pa.list_(pa.field("element", pa.float64())), g=struct, j=pa.int64())
-    shaped = shape(decode_json([nested]).objects, schema)
+    shaped = convert_to_columns(decode_json_values([nested]).objects, schema)
     assert shaped.columns["j"].to_pylist() == [1]
     text = shaped.columns[RESCUED][0].as_py()
     assert text == (None if exact else nested.decode().replace(',"j":1', ""))
 
 
 def test_inexact_numbers_are_found_in_any_row() -> None:
-    last = 3 * TEXTS_AT_ONCE + 1
+    last = 3 * TEXTS_PER_SEARCH + 1
     inexact = {3: "1e-400", 4: "0.12345678901234567890", 7: "1e400", last: "12345678901234567.5"}
     values = [None if row % 5 == 0 else f'{{"f":{inexact.get(row, 0.5)}}}'.encode() for row in range(last + 1)]
-    assert rescued(decode_json(values).objects, with_columns(f=pa.float64())) == [
+    assert rescued(decode_json_values(values).objects, with_columns(f=pa.float64())) == [
         json.loads(f'{{"f":{inexact[row]}}}') if row in inexact else None for row in range(last + 1)
     ]
 
 
 def test_inexact_number_adds_no_column() -> None:
-    shaped = shape(decode_json([b'{"a":1e-400,"b":{"c":1e-400,"d":1},"e":"x"}']).objects, EMPTY)
+    shaped = convert_to_columns(decode_json_values([b'{"a":1e-400,"b":{"c":1e-400,"d":1},"e":"x"}']).objects, EMPTY)
     assert infer_fields(shaped.rescued) == [
         pa.field("b", pa.struct([("d", pa.int64())])),
         pa.field("e", pa.string()),
@@ -272,12 +272,12 @@ def test_columns_and_rescued_values_restore_input(batches: list[list[dict[str, A
     """Earlier batches with other types have extended the schema."""
     schema = EMPTY
     for objects in batches:
-        decoded = decode_json([json.dumps(each).encode() for each in objects]).objects
-        plan = plan_columns(schema, infer_fields(shape(decoded, schema).rescued))
+        decoded = decode_json_values([json.dumps(each).encode() for each in objects]).objects
+        plan = plan_new_columns(schema, infer_fields(convert_to_columns(decoded, schema).rescued))
         changed = {field.name: field for field in plan.added}
         kept = [changed.pop(field.name, field) for field in schema]
         schema = pa.schema([*kept, *changed.values()])
-        shaped = shape(decoded, schema)
+        shaped = convert_to_columns(decoded, schema)
         names = [name for name in shaped.columns if name != RESCUED]
         for row, given_object in enumerate(objects):
             found = {name: shaped.columns[name][row].as_py() for name in names}
@@ -288,21 +288,21 @@ def test_columns_and_rescued_values_restore_input(batches: list[list[dict[str, A
 
 
 def test_schema_with_new_nested_fields_is_written_and_read(tmp_path: Path) -> None:
-    committer = opened(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, Kind.DECODED))
-    batches: list[list[Object | None]] = [
+    committer = open_test_table(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, TableKind.DECODED))
+    batches: list[list[JsonObject | None]] = [
         [{"user": {"id": 1}}, {"user": {"id": 2}}],
         [{"user": {"id": 3, "name": "x"}}, {"user": {"id": "four"}, "new": True}],
     ]
     for number, objects in enumerate(batches):
-        span = Span(0, 2 * number, 2 * number + 2)
+        span = PartitionRange(0, 2 * number, 2 * number + 2)
         schema = committer.snapshot().schema
-        evolved = committer.add_columns(infer_fields(shape(objects, schema).rescued))
-        base = batch(span, evolved.schema)
+        evolved = committer.add_columns(infer_fields(convert_to_columns(objects, schema).rescued))
+        base = build_batch(span, evolved.schema)
         own = {name: base.column(index) for index, name in enumerate(base.schema.names)}
-        with PartitionedWriter(Storage(str(tmp_path)), evolved.schema, ("_date",)) as writer:
-            writer.write(batch_of(own | shape(objects, evolved.schema).columns, evolved.schema))
-        committer.commit([Landed((span,), writer.files)])
-    table = rows(committer.snapshot()).sort_by("_offset")
+        with PartitionedParquetWriter(TableStorage(str(tmp_path)), evolved.schema, ("_date",)) as writer:
+            writer.write(build_table_batch(own | convert_to_columns(objects, evolved.schema).columns, evolved.schema))
+        committer.commit([TaskOutput((span,), writer.files)])
+    table = read_rows(committer.snapshot()).sort_by("_offset")
     assert table["user"].to_pylist() == [{"id": 1, "name": None}, {"id": 2, "name": None}, {"id": 3, "name": "x"}, None]
     assert table["new"].to_pylist() == [None, None, None, True]
     assert table[RESCUED].to_pylist() == [None, None, None, '{"user":{"id":"four"}}']

@@ -8,83 +8,90 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronik.errors import InvariantBroken
-from chronik.pipeline.tables.spans import Landed, Span, SpansLeaveGap, SpansOverlap, choose, still_to_land
+from chronik.errors import InvariantError
+from chronik.pipeline.tables.commit_plan import (
+    OffsetGapError,
+    OverlappingRangesError,
+    PartitionRange,
+    TaskOutput,
+    plan_commit,
+    remaining_ranges,
+)
 
 
-def task_output(*spans: tuple[int, int, int]) -> Landed:
-    return Landed(tuple(Span(*span) for span in spans))
+def task_output(*spans: tuple[int, int, int]) -> TaskOutput:
+    return TaskOutput(tuple(PartitionRange(*span) for span in spans))
 
 
 def test_partition_without_rows_may_start_at_any_offset() -> None:
-    choice = choose([task_output((0, 500, 600))], {})
-    assert choice.moved == {0: 600}
-    assert len(choice.fresh) == 1
+    choice = plan_commit([task_output((0, 500, 600))], {})
+    assert choice.next_offsets == {0: 600}
+    assert len(choice.new_outputs) == 1
 
 
 def test_next_offset_zero_is_not_taken_for_none() -> None:
-    with pytest.raises(SpansLeaveGap):
-        choose([task_output((0, 5, 10))], {0: 0})
-    assert choose([task_output((0, 0, 10))], {0: 0}).moved == {0: 10}
+    with pytest.raises(OffsetGapError):
+        plan_commit([task_output((0, 5, 10))], {0: 0})
+    assert plan_commit([task_output((0, 0, 10))], {0: 0}).next_offsets == {0: 10}
 
 
 def test_committed_ranges_are_skipped() -> None:
     old, new = task_output((0, 0, 10)), task_output((0, 10, 20))
-    choice = choose([old, new], {0: 10})
-    assert (choice.fresh, choice.present, choice.moved) == ((new,), (old,), {0: 20})
+    choice = plan_commit([old, new], {0: 10})
+    assert (choice.new_outputs, choice.committed_outputs, choice.next_offsets) == ((new,), (old,), {0: 20})
 
 
 def test_next_offsets_stay_if_all_ranges_are_committed() -> None:
-    choice = choose([task_output((0, 0, 10)), task_output((1, 0, 5))], {0: 10, 1: 7})
-    assert (choice.fresh, choice.moved) == ((), {})
+    choice = plan_commit([task_output((0, 0, 10)), task_output((1, 0, 5))], {0: 10, 1: 7})
+    assert (choice.new_outputs, choice.next_offsets) == ((), {})
 
 
 def test_partly_committed_range_is_rejected() -> None:
-    with pytest.raises(SpansOverlap, match=r"partition 0 \[0, 20\): the table continues at 10"):
-        choose([task_output((0, 0, 20))], {0: 10})
+    with pytest.raises(OverlappingRangesError, match=r"partition 0 \[0, 20\): the table continues at 10"):
+        plan_commit([task_output((0, 0, 20))], {0: 10})
 
 
 def test_task_output_with_one_committed_partition_is_rejected() -> None:
-    with pytest.raises(SpansOverlap):
-        choose([task_output((0, 0, 10), (1, 0, 10))], {0: 10, 1: 0})
+    with pytest.raises(OverlappingRangesError):
+        plan_commit([task_output((0, 0, 10), (1, 0, 10))], {0: 10, 1: 0})
 
 
 def test_offset_gap_is_rejected() -> None:
-    with pytest.raises(SpansLeaveGap):
-        choose([task_output((0, 11, 20))], {0: 10})
+    with pytest.raises(OffsetGapError):
+        plan_commit([task_output((0, 11, 20))], {0: 10})
 
 
 def test_gap_between_task_outputs_is_rejected() -> None:
-    with pytest.raises(SpansLeaveGap):
-        choose([task_output((0, 0, 5)), task_output((0, 6, 10))], {})
+    with pytest.raises(OffsetGapError):
+        plan_commit([task_output((0, 0, 5)), task_output((0, 6, 10))], {})
 
 
 def test_duplicate_range_is_rejected() -> None:
-    with pytest.raises(SpansOverlap):
-        choose([task_output((0, 0, 5)), task_output((0, 0, 5))], {})
+    with pytest.raises(OverlappingRangesError):
+        plan_commit([task_output((0, 0, 5)), task_output((0, 0, 5))], {})
 
 
 def test_allow_gaps_still_rejects_overlap() -> None:
-    assert choose([task_output((0, 11, 20))], {0: 10}, gaps=True).moved == {0: 20}
-    with pytest.raises(SpansOverlap):
-        choose([task_output((0, 9, 20))], {0: 10}, gaps=True)
+    assert plan_commit([task_output((0, 11, 20))], {0: 10}, allow_gaps=True).next_offsets == {0: 20}
+    with pytest.raises(OverlappingRangesError):
+        plan_commit([task_output((0, 9, 20))], {0: 10}, allow_gaps=True)
 
 
 def test_task_outputs_are_accepted_in_any_order() -> None:
     crossed = [task_output((0, 0, 10), (1, 10, 20)), task_output((0, 10, 20), (1, 0, 10))]
-    assert choose(crossed, {0: 0, 1: 0}).moved == {0: 20, 1: 20}
-    assert choose(crossed[::-1], {0: 0, 1: 0}).moved == {0: 20, 1: 20}
+    assert plan_commit(crossed, {0: 0, 1: 0}).next_offsets == {0: 20, 1: 20}
+    assert plan_commit(crossed[::-1], {0: 0, 1: 0}).next_offsets == {0: 20, 1: 20}
 
 
 @pytest.mark.parametrize("span", [(0, 5, 5), (0, 6, 5), (-1, 0, 1), (0, -1, 1)])
 def test_invalid_range_violates_invariant(span: tuple[int, int, int]) -> None:
-    with pytest.raises(InvariantBroken):
-        Span(*span)
+    with pytest.raises(InvariantError):
+        PartitionRange(*span)
 
 
 def test_task_output_without_ranges_violates_invariant() -> None:
-    with pytest.raises(InvariantBroken):
-        Landed(())
+    with pytest.raises(InvariantError):
+        TaskOutput(())
 
 
 @given(
@@ -93,9 +100,9 @@ def test_task_output_without_ranges_violates_invariant() -> None:
 )
 def test_ranges_planned_from_next_offsets_are_always_accepted(bounds: list[int], position: int) -> None:
     """For any split into ranges, and any next offset of the table."""
-    spans = [Span(0, start, end) for start, end in pairwise(bounds)]
-    rest = still_to_land(spans, {0: position} if position >= bounds[0] else {})
-    choice = choose([Landed((span,)) for span in rest], {0: position} if position >= bounds[0] else {})
-    assert len(choice.fresh) == len(rest)
+    spans = [PartitionRange(0, start, end) for start, end in pairwise(bounds)]
+    rest = remaining_ranges(spans, {0: position} if position >= bounds[0] else {})
+    choice = plan_commit([TaskOutput((span,)) for span in rest], {0: position} if position >= bounds[0] else {})
+    assert len(choice.new_outputs) == len(rest)
     assert [span.start for span in rest[:1]] == ([max(position, bounds[0])] if position < bounds[-1] else [])
-    assert choice.moved == ({0: bounds[-1]} if rest else {})
+    assert choice.next_offsets == ({0: bounds[-1]} if rest else {})

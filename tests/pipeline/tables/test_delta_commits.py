@@ -12,58 +12,70 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from chronik.pipeline.tables.catalog import open_table
+from chronik.pipeline.tables.commit_plan import (
+    CommitRejectedError,
+    OverlappingRangesError,
+    PartitionRange,
+    TaskOutput,
+    remaining_ranges,
+)
 from chronik.pipeline.tables.delta import table as delta
-from chronik.pipeline.tables.delta.handle import FAILURES_MAX
+from chronik.pipeline.tables.delta.commit_attempts import FAILURES_MAX
 from chronik.pipeline.tables.delta.table import DeltaTopicTable
-from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, Kind, Partitioning
-from chronik.pipeline.tables.opening import open_table
-from chronik.pipeline.tables.spans import CommitRefused, Landed, Span, SpansOverlap, still_to_land
-from chronik.pipeline.tables.topic_table import CommitFailed, Superseded, TableDiffers, TableMissing, TableSpec
-from tests.pipeline.landing_rows import SPEC, every, landed, offsets, opened
+from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, Partitioning, TableKind
+from chronik.pipeline.tables.topic_table import (
+    SequenceConflictError,
+    TableCommitError,
+    TableMismatchError,
+    TableMissingError,
+    TableSpec,
+)
+from tests.pipeline.table_fixtures import SPEC, expected_offsets, open_test_table, read_offsets, write_task_output
 
 
 def test_commit_adds_files_and_offsets_atomically(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     assert (committer.snapshot().next_offsets, committer.snapshot().file_uris) == ({}, ())
-    spans = (Span(0, 0, 10), Span(2, 5, 8))
-    committed = committer.commit([landed(tmp_path, *spans)])
+    spans = (PartitionRange(0, 0, 10), PartitionRange(2, 5, 8))
+    committed = committer.commit([write_task_output(tmp_path, *spans)])
     snapshot = committer.snapshot()
     assert committed.rows == 13
     assert committed.next_offsets == snapshot.next_offsets == {0: 10, 2: 8}
     assert committed.version == snapshot.version == 1
-    assert offsets(snapshot) == every(*spans)
+    assert read_offsets(snapshot) == expected_offsets(*spans)
 
 
 def test_repeated_commit_creates_no_new_version(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
-    unit = landed(tmp_path, Span(0, 0, 10))
+    committer = open_test_table(tmp_path)
+    unit = write_task_output(tmp_path, PartitionRange(0, 0, 10))
     first = committer.commit([unit])
     again = committer.commit([unit])
-    written_anew = committer.commit([landed(tmp_path, Span(0, 0, 10))])
-    assert (again.rows, written_anew.rows, len(written_anew.present)) == (0, 0, 1)
+    written_anew = committer.commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
+    assert (again.rows, written_anew.rows, len(written_anew.committed_outputs)) == (0, 0, 1)
     assert again.version == written_anew.version == first.version
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 10))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 10))
 
 
 def test_range_without_records_advances_next_offset(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
-    committed = committer.commit([Landed((Span(0, 0, 1),))])
+    committer = open_test_table(tmp_path)
+    committed = committer.commit([TaskOutput((PartitionRange(0, 0, 1),))])
     assert (committed.rows, committer.next_offsets()) == (0, {0: 1})
-    assert committer.commit([Landed((Span(0, 0, 1),))]).version == committed.version
+    assert committer.commit([TaskOutput((PartitionRange(0, 0, 1),))]).version == committed.version
 
 
 def test_rejected_commit_leaves_table_unchanged(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
-    committer.commit([landed(tmp_path, Span(0, 0, 10))])
-    for wrong in (Span(0, 5, 15), Span(0, 11, 12)):
-        with pytest.raises(CommitRefused):
-            committer.commit([landed(tmp_path, Span(1, 0, 5)), landed(tmp_path, wrong)])
+    committer = open_test_table(tmp_path)
+    committer.commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
+    for wrong in (PartitionRange(0, 5, 15), PartitionRange(0, 11, 12)):
+        with pytest.raises(CommitRejectedError):
+            committer.commit([write_task_output(tmp_path, PartitionRange(1, 0, 5)), write_task_output(tmp_path, wrong)])
     assert committer.next_offsets() == {0: 10}
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 10))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 10))
 
 
 def test_commit_with_lost_response_is_found_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     commit = DeltaTable.create_write_transaction
     lost = []
 
@@ -73,14 +85,14 @@ def test_commit_with_lost_response_is_found_in_table(tmp_path: Path, monkeypatch
         raise OSError("connection reset")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_response)
-    committed = committer.commit([landed(tmp_path, Span(0, 0, 10))])
+    committed = committer.commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
     assert lost == [1]
     assert committed.next_offsets == {0: 10}
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 10))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 10))
 
 
 def test_commit_fails_after_repeated_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     attempts = []
 
     def fail(self: DeltaTable, *arguments: Any, **named: Any) -> None:
@@ -88,16 +100,19 @@ def test_commit_fails_after_repeated_errors(tmp_path: Path, monkeypatch: pytest.
         raise OSError("no space left on device")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
-    with pytest.raises(CommitFailed, match="no space left"):
-        committer.commit([landed(tmp_path, Span(0, 0, 10))])
+    with pytest.raises(TableCommitError, match="no space left"):
+        committer.commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
     assert len(attempts) == FAILURES_MAX
 
 
 def test_concurrent_commit_of_same_range_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver commits the same range after the first read; the next attempt must see it."""
-    committer, other = opened(tmp_path), opened(tmp_path)
+    committer, other = open_test_table(tmp_path), open_test_table(tmp_path)
     commit = DeltaTable.create_write_transaction
-    mine, others = landed(tmp_path, Span(0, 0, 10)), landed(tmp_path, Span(0, 0, 10))
+    mine, others = (
+        write_task_output(tmp_path, PartitionRange(0, 0, 10)),
+        write_task_output(tmp_path, PartitionRange(0, 0, 10)),
+    )
     attempts = []
 
     def commit_after_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
@@ -108,34 +123,36 @@ def test_concurrent_commit_of_same_range_is_detected(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_after_other)
     committed = committer.commit([mine])
-    assert (committed.rows, committed.present) == (0, (mine,))
+    assert (committed.rows, committed.committed_outputs) == (0, (mine,))
     assert len(attempts) == 2
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 10))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 10))
 
 
 @pytest.mark.slow
 def test_concurrent_drivers_land_every_offset_once(tmp_path: Path) -> None:
     """Each driver plans from the table, writes and commits, and plans again after a rejection."""
-    opened(tmp_path)
+    open_test_table(tmp_path)
     end = 120
 
     def drive(step: int) -> int:
-        committer = opened(tmp_path)
+        committer = open_test_table(tmp_path)
         refused = 0
-        while spans := still_to_land([Span(0, 0, end), Span(step, 0, end)], committer.next_offsets()):
-            cut = [Span(span.partition, span.start, min(span.end, span.start + step)) for span in spans]
+        while spans := remaining_ranges(
+            [PartitionRange(0, 0, end), PartitionRange(step, 0, end)], committer.next_offsets()
+        ):
+            cut = [PartitionRange(span.partition, span.start, min(span.end, span.start + step)) for span in spans]
             try:
-                committer.commit([landed(tmp_path, span) for span in cut])
-            except SpansOverlap:
+                committer.commit([write_task_output(tmp_path, span) for span in cut])
+            except OverlappingRangesError:
                 refused += 1
         return refused
 
     steps = (11, 17, 23)
     with ThreadPoolExecutor(len(steps)) as drivers:
         list(drivers.map(drive, steps))
-    snapshot = opened(tmp_path).snapshot()
+    snapshot = open_test_table(tmp_path).snapshot()
     assert snapshot.next_offsets == dict.fromkeys((0, *steps), end)
-    assert offsets(snapshot) == every(*(Span(partition, 0, end) for partition in (0, *steps)))
+    assert read_offsets(snapshot) == expected_offsets(*(PartitionRange(partition, 0, end) for partition in (0, *steps)))
 
 
 KILLED_DRIVER = """
@@ -161,39 +178,41 @@ def test_killed_driver_leaves_only_orphan_files(tmp_path: Path, where: str) -> N
     )
     assert killed.returncode == -9
     assert len(list(tmp_path.glob("_date=*/*.parquet"))) == 1
-    committer = opened(tmp_path)
-    committed = committer.commit([landed(tmp_path, Span(0, 0, 10))])
+    committer = open_test_table(tmp_path)
+    committed = committer.commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
     assert committed.rows == (10 if where == "between file and commit" else 0)
     snapshot = committer.snapshot()
     assert len(snapshot.file_uris) == 1
-    assert offsets(snapshot) == every(Span(0, 0, 10))
+    assert read_offsets(snapshot) == expected_offsets(PartitionRange(0, 0, 10))
 
 
 def test_offsets_survive_log_checkpoints(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
+    committer = open_test_table(tmp_path)
     for start in range(0, 30, 10):
-        committer.commit([landed(tmp_path, Span(0, start, start + 10), Span(1, start, start + 10))])
+        committer.commit(
+            [write_task_output(tmp_path, PartitionRange(0, start, start + 10), PartitionRange(1, start, start + 10))]
+        )
     DeltaTable(str(tmp_path)).create_checkpoint()
     for commit in (tmp_path / "_delta_log").glob("*.json"):
         if commit.stem < f"{3:020}":
             commit.unlink()
-    assert opened(tmp_path).next_offsets() == {0: 30, 1: 30}
+    assert open_test_table(tmp_path).next_offsets() == {0: 30, 1: 30}
 
 
 def test_concurrent_creation_opens_same_table(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as openers:
-        found = list(openers.map(lambda _: opened(tmp_path), range(8)))
+        found = list(openers.map(lambda _: open_test_table(tmp_path), range(8)))
     assert {committer.snapshot().version for committer in found} == {0}
 
 
 def test_table_of_another_topic_is_rejected(tmp_path: Path) -> None:
-    opened(tmp_path)
+    open_test_table(tmp_path)
     recreated = TableSpec(SPEC.topic, "AAAAAAAAAAAAAAAAAAAAAg")
-    with pytest.raises(TableDiffers, match=r"AAAAAAAAAAAAAAAAAAAAAQ.*not for.*AAAAAAAAAAAAAAAAAAAAAg"):
-        opened(tmp_path, recreated)
-    for other in (TableSpec(*_names(), kind=Kind.DECODED), TableSpec(*_names(), partitioning=Partitioning.HOUR)):
-        with pytest.raises(TableDiffers):
-            opened(tmp_path, other)
+    with pytest.raises(TableMismatchError, match=r"AAAAAAAAAAAAAAAAAAAAAQ.*not for.*AAAAAAAAAAAAAAAAAAAAAg"):
+        open_test_table(tmp_path, recreated)
+    for other in (TableSpec(*_names(), kind=TableKind.DECODED), TableSpec(*_names(), partitioning=Partitioning.HOUR)):
+        with pytest.raises(TableMismatchError):
+            open_test_table(tmp_path, other)
 
 
 def _names() -> tuple[str, str]:
@@ -201,82 +220,86 @@ def _names() -> tuple[str, str]:
 
 
 def test_opening_missing_table_raises_table_missing(tmp_path: Path) -> None:
-    with pytest.raises(TableMissing):
+    with pytest.raises(TableMissingError):
         open_table(str(tmp_path / "nothing"))
 
 
 def test_table_with_transaction_expiry_is_rejected(tmp_path: Path) -> None:
-    opened(tmp_path)
+    open_test_table(tmp_path)
     alter = DeltaTable(str(tmp_path)).alter
-    alter.set_table_properties({delta.FORGETS_OFFSETS: "interval 1 days"}, raise_if_not_exists=False)
-    with pytest.raises(TableDiffers, match="expire"):
-        opened(tmp_path)
+    alter.set_table_properties({delta.TRANSACTION_EXPIRY_PROPERTY: "interval 1 days"}, raise_if_not_exists=False)
+    with pytest.raises(TableMismatchError, match="expire"):
+        open_test_table(tmp_path)
 
 
 def test_numbered_append_is_committed_once(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
-    assert committer.next_number("retries") == 0
-    committer.append_numbered(landed(tmp_path, Span(0, 0, 3)).files, "retries", 0)
-    with pytest.raises(Superseded):
-        opened(tmp_path).append_numbered(landed(tmp_path, Span(0, 0, 3)).files, "retries", 0)
-    with pytest.raises(Superseded):
-        committer.append_numbered(landed(tmp_path, Span(0, 0, 3)).files, "retries", 2)
-    assert committer.next_number("retries") == 1
+    committer = open_test_table(tmp_path)
+    assert committer.next_sequence_number("retries") == 0
+    committer.append_in_sequence(write_task_output(tmp_path, PartitionRange(0, 0, 3)).files, "retries", 0)
+    with pytest.raises(SequenceConflictError):
+        open_test_table(tmp_path).append_in_sequence(
+            write_task_output(tmp_path, PartitionRange(0, 0, 3)).files, "retries", 0
+        )
+    with pytest.raises(SequenceConflictError):
+        committer.append_in_sequence(write_task_output(tmp_path, PartitionRange(0, 0, 3)).files, "retries", 2)
+    assert committer.next_sequence_number("retries") == 1
     assert committer.next_offsets() == {}
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 3))
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 3))
 
 
 def test_dead_letter_table_accepts_gaps_between_ranges(tmp_path: Path) -> None:
-    spec = TableSpec(SPEC.topic, SPEC.topic_id, Kind.DEAD_LETTERS)
-    committer = opened(tmp_path, spec)
+    spec = TableSpec(SPEC.topic, SPEC.topic_id, TableKind.DEAD_LETTERS)
+    committer = open_test_table(tmp_path, spec)
     schema = committer.snapshot().schema
-    committer.commit([landed(tmp_path, Span(0, 0, 2), schema=schema)])
-    committer.commit([landed(tmp_path, Span(0, 50, 52), schema=schema)])
-    committer.commit([landed(tmp_path, Span(0, 0, 2), schema=schema)])
-    assert offsets(committer.snapshot()) == every(Span(0, 0, 2), Span(0, 50, 52))
+    committer.commit([write_task_output(tmp_path, PartitionRange(0, 0, 2), schema=schema)])
+    committer.commit([write_task_output(tmp_path, PartitionRange(0, 50, 52), schema=schema)])
+    committer.commit([write_task_output(tmp_path, PartitionRange(0, 0, 2), schema=schema)])
+    assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 2), PartitionRange(0, 50, 52))
 
 
 def test_driver_with_older_decoding_rules_fails_after_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    older = opened(tmp_path)
-    older.commit([landed(tmp_path, Span(0, 0, 10))])
+    older = open_test_table(tmp_path)
+    older.commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
     with monkeypatch.context() as upgraded:
         upgraded.setattr(delta, "DECODING_RULES_VERSION", DECODING_RULES_VERSION + 1)
-        newer = opened(tmp_path)
+        newer = open_test_table(tmp_path)
         assert newer.next_offsets() == {0: 10}, "rows of the older driver must stay"
     for late in (
-        lambda: older.commit([landed(tmp_path, Span(0, 10, 20))]),
-        lambda: older.append_numbered(landed(tmp_path, Span(0, 10, 20)).files, "letters", 0),
-        lambda: opened(tmp_path),
+        lambda: older.commit([write_task_output(tmp_path, PartitionRange(0, 10, 20))]),
+        lambda: older.append_in_sequence(write_task_output(tmp_path, PartitionRange(0, 10, 20)).files, "letters", 0),
+        lambda: open_test_table(tmp_path),
     ):
-        with pytest.raises(TableDiffers, match="of a newer version"):
+        with pytest.raises(TableMismatchError, match="of a newer version"):
             late()
     monkeypatch.setattr(delta, "DECODING_RULES_VERSION", DECODING_RULES_VERSION + 1)
-    newer.commit([landed(tmp_path, Span(0, 10, 20))])
-    assert offsets(newer.snapshot()) == every(Span(0, 0, 20))
+    newer.commit([write_task_output(tmp_path, PartitionRange(0, 10, 20))])
+    assert read_offsets(newer.snapshot()) == expected_offsets(PartitionRange(0, 0, 20))
 
 
 def test_rules_upgrade_during_commit_fails_older_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    older = opened(tmp_path)
+    older = open_test_table(tmp_path)
     rules = DECODING_RULES_VERSION
     append = DeltaTopicTable._append
 
     def append_after_upgrade(committer: DeltaTopicTable, *arguments: Any) -> None:
         monkeypatch.setattr(DeltaTopicTable, "_append", append)
         monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules + 1)
-        opened(tmp_path)
+        open_test_table(tmp_path)
         monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules)
         append(committer, *arguments)
 
     monkeypatch.setattr(DeltaTopicTable, "_append", append_after_upgrade)
-    with pytest.raises(TableDiffers, match="of a newer version"):
-        older.commit([landed(tmp_path, Span(0, 0, 10))])
+    with pytest.raises(TableMismatchError, match="of a newer version"):
+        older.commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
     monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules + 1)
     assert older.next_offsets() == {}
 
 
 def test_table_without_decoding_rules_version_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta, "DECODING_RULES_VERSION", 0)
-    opened(tmp_path)
+    open_test_table(tmp_path)
     monkeypatch.undo()
-    opened(tmp_path).commit([landed(tmp_path, Span(0, 0, 10))])
-    assert DeltaTable(str(tmp_path)).metadata().configuration[delta.RULES] == str(DECODING_RULES_VERSION)
+    open_test_table(tmp_path).commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
+    assert DeltaTable(str(tmp_path)).metadata().configuration[delta.DECODING_RULES_PROPERTY] == str(
+        DECODING_RULES_VERSION
+    )

@@ -6,34 +6,37 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronik.pipeline.tables.layout import Kind, batch_of
-from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.spans import Landed, Span
-from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
+from chronik.pipeline.tables.layout import TableKind, build_table_batch
+from chronik.pipeline.tables.parquet import PartitionedParquetWriter
+from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.topic_table import TableSpec
-from chronik.pipeline.tables.values.inference import Object, infer_fields
-from chronik.pipeline.tables.values.shaping import shape
-from tests.pipeline.landing_rows import NOON_2024_05_01_MS, SPEC, batch, compact, opened
+from chronik.pipeline.tables.values.column_conversion import convert_to_columns
+from chronik.pipeline.tables.values.inference import JsonObject, infer_fields
+from tests.pipeline.table_fixtures import NOON_2024_05_01_MS, SPEC, build_batch, compact_table, open_test_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-FIRST: list[Object | None] = [{"user": {"id": 1}}, {"user": {"id": 2}}]
-THEN: list[Object | None] = [{"user": {"id": 3, "name": "x"}, "list": [1, None]}, {"user": {"id": "four"}, "new": True}]
+FIRST: list[JsonObject | None] = [{"user": {"id": 1}}, {"user": {"id": 2}}]
+THEN: list[JsonObject | None] = [
+    {"user": {"id": 3, "name": "x"}, "list": [1, None]},
+    {"user": {"id": "four"}, "new": True},
+]
 
 
 def test_spark_reads_landed_rows_before_and_after_compaction(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    committer = opened(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, Kind.DECODED))
+    committer = open_test_table(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, TableKind.DECODED))
     for number, objects in enumerate((FIRST, THEN)):
-        span = Span(0, 2 * number, 2 * number + 2)
+        span = PartitionRange(0, 2 * number, 2 * number + 2)
         schema = committer.add_columns(infer_fields(objects)).schema
-        base = batch(span, schema, timestamps_ms=[-1, NOON_2024_05_01_MS])
+        base = build_batch(span, schema, timestamps_ms=[-1, NOON_2024_05_01_MS])
         own = {name: base.column(name) for name in base.schema.names}
-        with PartitionedWriter(Storage(str(tmp_path)), schema, ("_date",)) as writer:
-            writer.write(batch_of(own | shape(objects, schema).columns, schema))
-        committer.commit([Landed((span,), writer.files)])
+        with PartitionedParquetWriter(TableStorage(str(tmp_path)), schema, ("_date",)) as writer:
+            writer.write(build_table_batch(own | convert_to_columns(objects, schema).columns, schema))
+        committer.commit([TaskOutput((span,), writer.files)])
 
     def read() -> list[Row]:
         snapshot = committer.snapshot()
@@ -50,5 +53,5 @@ def test_spark_reads_landed_rows_before_and_after_compaction(spark: SparkSession
     assert [row["list"] for row in before] == [None, None, [1, None], None]
     assert [row["new"] for row in before] == [None, None, None, True]
     assert [row["_rescued"] for row in before] == [None, None, None, '{"user":{"id":"four"}}']
-    assert compact(str(tmp_path)).files_removed == 4
+    assert compact_table(str(tmp_path)).files_removed == 4
     assert read() == before

@@ -15,35 +15,44 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.errors import ConfigError
-from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
-from chronik.pipeline.tables.files import scan
+from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
+from chronik.pipeline.tables.catalog import open_or_create_table, open_table
+from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
 from chronik.pipeline.tables.layout import (
     MS_OF_YEAR_10000,
-    Kind,
     Partitioning,
-    batch_of,
-    own_columns,
-    schema_of,
-    timestamps_ms_of,
-    value_crcs,
+    TableKind,
+    build_table_batch,
+    initial_schema,
+    restore_timestamps_ms,
+    system_columns,
+    value_checksums,
 )
-from chronik.pipeline.tables.opening import open_or_create, open_table
-from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.spans import Landed, Span
-from chronik.pipeline.tables.storage import Storage, dead_letters_uri, local_folder, table_uri
+from chronik.pipeline.tables.parquet import PartitionedParquetWriter
+from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, local_directory, table_uri
+from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.topic_table import TableSpec
-from tests.pipeline.landing_rows import NOON_2024_05_01_MS, SPEC, batch, every, landed, offsets, opened, rows
+from tests.pipeline.table_fixtures import (
+    NOON_2024_05_01_MS,
+    SPEC,
+    build_batch,
+    expected_offsets,
+    open_test_table,
+    read_offsets,
+    read_rows,
+    write_task_output,
+)
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-RAW = schema_of(Kind.RAW)
+RAW = initial_schema(TableKind.RAW)
 DAY_MS = 86_400_000
 
 
 @settings(deadline=None)
 @given(st.lists(INT64, min_size=1, max_size=20))
 def test_any_timestamp_is_restored_exactly(timestamps_ms: list[int]) -> None:
-    found = batch(Span(0, 0, len(timestamps_ms)), timestamps_ms=timestamps_ms)
-    assert timestamps_ms_of(pa.Table.from_batches([found])).to_pylist() == timestamps_ms
+    found = build_batch(PartitionRange(0, 0, len(timestamps_ms)), timestamps_ms=timestamps_ms)
+    assert restore_timestamps_ms(pa.Table.from_batches([found])).to_pylist() == timestamps_ms
 
 
 @pytest.mark.parametrize(
@@ -60,7 +69,7 @@ def test_any_timestamp_is_restored_exactly(timestamps_ms: list[int]) -> None:
     ],
 )
 def test_date_column_is_null_outside_1970_to_9999(timestamp_ms: int, day: date | None) -> None:
-    found = batch(Span(0, 0, 1), timestamps_ms=[timestamp_ms]).to_pylist()[0]
+    found = build_batch(PartitionRange(0, 0, 1), timestamps_ms=[timestamp_ms]).to_pylist()[0]
     assert found["_date"] == day
     assert (found["_timestamp"] is None) == (day is None)
     assert found["_timestamp_ms"] == (timestamp_ms if day is None else None)
@@ -70,13 +79,13 @@ def test_date_column_is_null_outside_1970_to_9999(timestamp_ms: int, day: date |
 @given(st.lists(st.none() | st.binary(max_size=20), max_size=20), st.integers(0, 5))
 def test_value_checksums_match_values_and_are_null_for_null(values: list[bytes | None], start: int) -> None:
     for kind in (pa.binary(), pa.large_binary()):
-        found = value_crcs(pa.array(values, kind).slice(start)).to_pylist()
+        found = value_checksums(pa.array(values, kind).slice(start)).to_pylist()
         assert found == [None if value is None else crc32c.crc32c(value) for value in values[start:]]
 
 
 def test_keys_values_and_headers_are_written_unchanged(tmp_path: Path) -> None:
     headers = [[{"key": "k", "value": b"\xff"}, {"key": "k", "value": None}], None, []]
-    records = Columns(
+    records = RecordColumns(
         offset=pa.array([7, 8, 9], pa.int64()),
         timestamp_ms=pa.array([NOON_2024_05_01_MS] * 3, pa.int64()),
         timestamp_type=pa.array([0] * 3, pa.int32()),
@@ -84,11 +93,11 @@ def test_keys_values_and_headers_are_written_unchanged(tmp_path: Path) -> None:
         value=pa.array([b"", None, b"\xfe"], pa.binary()),
         headers=pa.array(headers, HEADERS_TYPE),
     )
-    committer = opened(tmp_path)
-    with PartitionedWriter(Storage(str(tmp_path)), RAW, ("_date",)) as writer:
-        writer.write(batch_of(own_columns(3, records), RAW))
-    committer.commit([Landed((Span(3, 7, 10),), writer.files)])
-    found = rows(committer.snapshot()).sort_by("_offset").to_pylist()
+    committer = open_test_table(tmp_path)
+    with PartitionedParquetWriter(TableStorage(str(tmp_path)), RAW, ("_date",)) as writer:
+        writer.write(build_table_batch(system_columns(3, records), RAW))
+    committer.commit([TaskOutput((PartitionRange(3, 7, 10),), writer.files)])
+    found = read_rows(committer.snapshot()).sort_by("_offset").to_pylist()
     assert [row["_key"] for row in found] == [None, b"", b"\x00\xff"]
     assert [row["_value"] for row in found] == [b"", None, b"\xfe"]
     assert [row["_value_crc32c"] for row in found] == [0, None, crc32c.crc32c(b"\xfe")]
@@ -98,29 +107,29 @@ def test_keys_values_and_headers_are_written_unchanged(tmp_path: Path) -> None:
 
 
 def test_each_date_has_its_partition_directory(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
-    span = Span(0, 0, 6)
-    with PartitionedWriter(Storage(str(tmp_path)), RAW, ("_date",)) as writer:
-        writer.write(batch(span, timestamps_ms=[DAY_MS, 0, -1, DAY_MS + 1, 1, 2**62]))
-    committer.commit([Landed((span,), writer.files)])
+    committer = open_test_table(tmp_path)
+    span = PartitionRange(0, 0, 6)
+    with PartitionedParquetWriter(TableStorage(str(tmp_path)), RAW, ("_date",)) as writer:
+        writer.write(build_batch(span, timestamps_ms=[DAY_MS, 0, -1, DAY_MS + 1, 1, 2**62]))
+    committer.commit([TaskOutput((span,), writer.files)])
     folders = {file.path.split("/")[0]: file.rows for file in writer.files}
     assert folders == {"_date=1970-01-01": 2, "_date=1970-01-02": 2, "_date=__HIVE_DEFAULT_PARTITION__": 2}
     snapshot = committer.snapshot()
-    assert offsets(snapshot) == every(span)
-    found = sorted((row["_offset"], row["_date"]) for row in rows(snapshot).to_pylist())
+    assert read_offsets(snapshot) == expected_offsets(span)
+    found = sorted((row["_offset"], row["_date"]) for row in read_rows(snapshot).to_pylist())
     first, second = date(1970, 1, 1), date(1970, 1, 2)
     assert found == [(0, second), (1, first), (2, None), (3, second), (4, first), (5, None)]
 
 
 @pytest.mark.parametrize("partitioning", Partitioning)
 def test_every_partitioning_returns_same_rows(tmp_path: Path, partitioning: Partitioning) -> None:
-    committer = opened(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
-    span = Span(0, 0, 5)
-    schema = schema_of(Kind.RAW, partitioning)
-    with PartitionedWriter(Storage(str(tmp_path)), schema, partitioning.columns) as writer:
-        writer.write(batch(span, schema, timestamps_ms=[0, 3_600_000, -1, 0, DAY_MS + 23 * 3_600_000]))
-    committer.commit([Landed((span,), writer.files)])
-    found = rows(committer.snapshot()).sort_by("_offset").to_pylist()
+    committer = open_test_table(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
+    span = PartitionRange(0, 0, 5)
+    schema = initial_schema(TableKind.RAW, partitioning)
+    with PartitionedParquetWriter(TableStorage(str(tmp_path)), schema, partitioning.columns) as writer:
+        writer.write(build_batch(span, schema, timestamps_ms=[0, 3_600_000, -1, 0, DAY_MS + 23 * 3_600_000]))
+    committer.commit([TaskOutput((span,), writer.files)])
+    found = read_rows(committer.snapshot()).sort_by("_offset").to_pylist()
     assert [row["_date"] for row in found] == [date(1970, 1, 1)] * 2 + [None, date(1970, 1, 1), date(1970, 1, 2)]
     if partitioning is Partitioning.HOUR:
         assert [row["_hour"] for row in found] == [0, 1, None, 0, 23]
@@ -128,8 +137,8 @@ def test_every_partitioning_returns_same_rows(tmp_path: Path, partitioning: Part
 
 
 def test_file_statistics_contain_offset_bounds(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
-    unit = landed(tmp_path, Span(1, 100, 110), Span(2, 5, 8))
+    committer = open_test_table(tmp_path)
+    unit = write_task_output(tmp_path, PartitionRange(1, 100, 110), PartitionRange(2, 5, 8))
     committer.commit([unit])
     stats = json.loads(unit.files[0].stats)
     assert stats["numRecords"] == 13
@@ -144,9 +153,9 @@ def test_file_statistics_contain_offset_bounds(tmp_path: Path) -> None:
 
 
 def test_file_statistics_cover_all_row_groups(tmp_path: Path) -> None:
-    with PartitionedWriter(Storage(str(tmp_path)), RAW, ("_date",), buffered_bytes_max=1) as writer:
+    with PartitionedParquetWriter(TableStorage(str(tmp_path)), RAW, ("_date",), buffered_bytes_max=1) as writer:
         for start in (20, 0, 10):
-            writer.write(batch(Span(0, start, start + 5)))
+            writer.write(build_batch(PartitionRange(0, start, start + 5)))
     assert len(writer.files) == 1
     assert pq.read_metadata(tmp_path / writer.files[0].path).num_row_groups == 3
     stats = json.loads(writer.files[0].stats)
@@ -154,32 +163,34 @@ def test_file_statistics_cover_all_row_groups(tmp_path: Path) -> None:
 
 
 def test_full_file_is_followed_by_another(tmp_path: Path) -> None:
-    with PartitionedWriter(Storage(str(tmp_path)), RAW, ("_date",), file_bytes=1, buffered_bytes_max=1) as writer:
+    with PartitionedParquetWriter(
+        TableStorage(str(tmp_path)), RAW, ("_date",), file_bytes=1, buffered_bytes_max=1
+    ) as writer:
         for start in range(0, 15, 5):
-            writer.write(batch(Span(0, start, start + 5)))
+            writer.write(build_batch(PartitionRange(0, start, start + 5)))
     assert [file.rows for file in writer.files] == [5, 5, 5]
     assert all((tmp_path / file.path).stat().st_size == file.size_bytes for file in writer.files)
 
 
 def test_more_dates_than_open_files_are_all_written(tmp_path: Path) -> None:
-    committer = opened(tmp_path)
-    span = Span(0, 0, 12)
-    with PartitionedWriter(Storage(str(tmp_path)), RAW, ("_date",), open_files_max=2) as writer:
-        writer.write(batch(Span(0, 0, 6), timestamps_ms=[day * DAY_MS for day in range(6)]))
-        writer.write(batch(Span(0, 6, 12), timestamps_ms=[day * DAY_MS for day in range(6)]))
-    committer.commit([Landed((span,), writer.files)])
+    committer = open_test_table(tmp_path)
+    span = PartitionRange(0, 0, 12)
+    with PartitionedParquetWriter(TableStorage(str(tmp_path)), RAW, ("_date",), open_files_max=2) as writer:
+        writer.write(build_batch(PartitionRange(0, 0, 6), timestamps_ms=[day * DAY_MS for day in range(6)]))
+        writer.write(build_batch(PartitionRange(0, 6, 12), timestamps_ms=[day * DAY_MS for day in range(6)]))
+    committer.commit([TaskOutput((span,), writer.files)])
     assert len(writer.files) > 6
-    assert offsets(committer.snapshot()) == every(span)
+    assert read_offsets(committer.snapshot()) == expected_offsets(span)
 
 
 def test_failed_task_deletes_its_files(tmp_path: Path) -> None:
-    writer = PartitionedWriter(Storage(str(tmp_path)), RAW, ("_date",), file_bytes=1, buffered_bytes_max=1)
+    writer = PartitionedParquetWriter(TableStorage(str(tmp_path)), RAW, ("_date",), file_bytes=1, buffered_bytes_max=1)
 
     def fail() -> None:
         with writer:
-            writer.write(batch(Span(0, 0, 5)))
+            writer.write(build_batch(PartitionRange(0, 0, 5)))
             assert list(tmp_path.glob("*/*.parquet"))
-            writer.write(batch(Span(0, 5, 6)))
+            writer.write(build_batch(PartitionRange(0, 5, 6)))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -189,8 +200,8 @@ def test_failed_task_deletes_its_files(tmp_path: Path) -> None:
 
 
 def test_writer_without_rows_creates_no_file(tmp_path: Path) -> None:
-    with PartitionedWriter(Storage(str(tmp_path)), RAW, ("_date",)) as writer:
-        writer.write(batch(Span(0, 0, 1)).slice(1))
+    with PartitionedParquetWriter(TableStorage(str(tmp_path)), RAW, ("_date",)) as writer:
+        writer.write(build_batch(PartitionRange(0, 0, 1)).slice(1))
     assert writer.files == ()
 
 
@@ -200,41 +211,41 @@ def test_dead_letter_table_name_is_not_a_valid_topic_name() -> None:
 
 
 def test_table_uri_without_scheme_is_local() -> None:
-    assert local_folder("/lake/orders") == Path("/lake/orders")
-    assert local_folder("file:///lake/a%20b") == Path("/lake/a b")
-    assert local_folder("s3://lake/orders") is None
+    assert local_directory("/lake/orders") == Path("/lake/orders")
+    assert local_directory("file:///lake/a%20b") == Path("/lake/a b")
+    assert local_directory("s3://lake/orders") is None
 
 
 @pytest.mark.parametrize("name", ["100%", "a b", "%4", "\u00fc#?"])
 def test_table_directory_may_have_unusual_names(tmp_path: Path, name: str) -> None:
     directory = tmp_path / name
     for uri in (str(directory), directory.as_uri()):
-        committer = open_or_create(uri, SPEC)
+        committer = open_or_create_table(uri, SPEC)
         landed_from = committer.next_offsets().get(0, 0)
-        committer.commit([landed(directory, Span(0, landed_from, landed_from + 3))])
+        committer.commit([write_task_output(directory, PartitionRange(0, landed_from, landed_from + 3))])
         assert sum(each.num_rows for each in scan(open_table(uri).files())) == landed_from + 3
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
 def test_percent_encoded_directory_name_is_rejected(tmp_path: Path) -> None:
     """Delta decodes directory names twice: for `%41` it would read the table `A`."""
-    opened(tmp_path / "A")
+    open_test_table(tmp_path / "A")
     (tmp_path / "link").symlink_to("%41")
     encoded = tmp_path / "%41"
     for uri in (str(encoded), encoded.as_uri(), str(encoded / "orders"), str(tmp_path / "link")):
         with pytest.raises(ConfigError, match=r"%41 in a directory name as 'A'"):
-            open_or_create(uri, SPEC)
+            open_or_create_table(uri, SPEC)
     with pytest.raises(ConfigError, match=r"write %3F for \?"):
-        open_or_create(f"file://{tmp_path}/why?", SPEC)
+        open_or_create_table(f"file://{tmp_path}/why?", SPEC)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["A", "link"], "no directory must be created"
     assert open_table(f"file://{tmp_path}/%41").next_offsets() == {}, "a URL is decoded once only"
 
 
 def test_file_uri_writes_to_directory_that_delta_reads(tmp_path: Path) -> None:
     uri = tmp_path.as_uri()
-    committer = open_or_create(uri, SPEC)
-    with PartitionedWriter(Storage(uri), RAW, ("_date",)) as writer:
-        writer.write(batch(Span(0, 0, 3)))
-    committer.commit([Landed((Span(0, 0, 3),), writer.files)])
+    committer = open_or_create_table(uri, SPEC)
+    with PartitionedParquetWriter(TableStorage(uri), RAW, ("_date",)) as writer:
+        writer.write(build_batch(PartitionRange(0, 0, 3)))
+    committer.commit([TaskOutput((PartitionRange(0, 0, 3),), writer.files)])
     assert pa.table(DeltaTable(uri).get_add_actions()).num_rows == 1
     assert all((tmp_path / file.path).exists() for file in writer.files)

@@ -34,17 +34,17 @@ from chronik.protocol.schema import Field, Request, Struct
 class Oracle(Protocol):
     name: str
 
-    def knows(self, cls: type[Struct], version: int) -> bool: ...
+    def supports(self, cls: type[Struct], version: int) -> bool: ...
     def encode(self, message: Struct, version: int) -> bytes: ...
     def decode(self, cls: type[Struct], version: int, data: bytes) -> Struct: ...
 
 
-def present(cls: type[Struct], version: int) -> list[Field]:
+def fields_of_version(cls: type[Struct], version: int) -> list[Field]:
     """Return all fields of a version in declaration order, including tagged ones."""
     return [field for field in cls.__schema__.fields if field.versions.covers(version)]
 
 
-class Theirs(NamedTuple):
+class OracleField(NamedTuple):
     """A field as declared by another codec."""
 
     field: Any
@@ -58,9 +58,9 @@ def kind_of(field: Field) -> str:
     return f"array of {element}" if field.kind == "array" else field.kind
 
 
-def matched(cls: type[Struct], version: int, theirs: list[Theirs]) -> list[tuple[Field, Any]]:
+def match_fields(cls: type[Struct], version: int, theirs: list[OracleField]) -> list[tuple[Field, Any]]:
     """Return pairs of our and their fields. Raise AssertionError with the first field that differs."""
-    ours, where = present(cls, version), f"{cls.__schema__.name} {version}"
+    ours, where = fields_of_version(cls, version), f"{cls.__schema__.name} {version}"
     for our, their in zip(ours, theirs, strict=False):
         said = f"{where}: `{our.name}` is {kind_of(our)}, and theirs in its place is `{their.name}`, {their.kind}"
         assert kind_of(our) == their.kind, said
@@ -86,7 +86,7 @@ def over_elements(field: Field, value: Any, convert: Callable[[Any], Any]) -> An
 class Kio:
     name = "kio"
 
-    def knows(self, cls: type[Struct], version: int) -> bool:
+    def supports(self, cls: type[Struct], version: int) -> bool:
         try:
             self._entity(cls, version)
         except kio_index.KioIndexError:
@@ -143,7 +143,9 @@ class Kio:
 
 @cache  # called for each of ten thousand elements
 def _beside_kio(cls: type[Struct], version: int, entity: Any) -> list[tuple[Field, Any]]:
-    return matched(cls, version, [Theirs(each, each.name, _kio_kind(each)) for each in dataclass_fields(entity)])
+    return match_fields(
+        cls, version, [OracleField(each, each.name, _kio_kind(each)) for each in dataclass_fields(entity)]
+    )
 
 
 def _kio_kind(field: Any) -> str:
@@ -196,7 +198,7 @@ class KafkaPython:
 
     name = "kafka-python"
 
-    def knows(self, cls: type[Struct], version: int) -> bool:
+    def supports(self, cls: type[Struct], version: int) -> bool:
         found = _kafka_python_class(cls.__schema__.name)
         return found is not None and version <= found.max_version
 
@@ -253,8 +255,8 @@ def _beside_kafka_python(cls: type[Struct], version: int, struct: Any) -> list[t
     key = cls, version, id(struct)
     if key not in _BESIDE_KAFKA_PYTHON:
         fields = [field for field in struct._fields if field.for_version_q(version)]
-        theirs = [Theirs(each, each.name, _kafka_python_kind(each)) for each in fields]
-        _BESIDE_KAFKA_PYTHON[key] = matched(cls, version, theirs)
+        theirs = [OracleField(each, each.name, _kafka_python_kind(each)) for each in fields]
+        _BESIDE_KAFKA_PYTHON[key] = match_fields(cls, version, theirs)
     return _BESIDE_KAFKA_PYTHON[key]
 
 
@@ -296,9 +298,9 @@ class OldKafkaPython:
     # strings.
     _WRONG = (("DescribeLogDirsRequest", 0), ("DescribeAclsRequest", 2), ("DescribeAclsResponse", 2))
 
-    def knows(self, cls: type[Struct], version: int) -> bool:
+    def supports(self, cls: type[Struct], version: int) -> bool:
         name = cls.__schema__.name
-        _, tagged = cls.__schema__.at(version)  # it does not support tagged fields
+        _, tagged = cls.__schema__.fields_at(version)  # it does not support tagged fields
         return self._class(name, version) is not None and not tagged and (name, version) not in self._WRONG
 
     @classmethod
@@ -321,7 +323,7 @@ class OldKafkaPython:
         return self._read(cls, version, self._class(cls.__schema__.name, version).SCHEMA, values)
 
     def _build(self, version: int, schema: Any, message: Struct) -> Any:
-        plain, _ = type(message).__schema__.at(version)
+        plain, _ = type(message).__schema__.fields_at(version)
         if not isinstance(schema, old_types.Schema):
             return getattr(message, plain[0].name)  # an array of single-field structs is an array of that field
         row = []
@@ -336,7 +338,7 @@ class OldKafkaPython:
         return self._nest(schema, row)
 
     def _read(self, cls: type[Struct], version: int, schema: Any, values: Any) -> Struct:
-        plain, _ = cls.__schema__.at(version)
+        plain, _ = cls.__schema__.fields_at(version)
         if not isinstance(schema, old_types.Schema):
             return cls(**{plain[0].name: values})
         arguments = {}

@@ -9,8 +9,8 @@ import pytest
 from chronik.protocol import codec
 from chronik.protocol.apis import KAFKA_APIS
 
+from .message_versions import BY_MESSAGE, MESSAGE_VERSIONS, MessageVersion, format_versions
 from .oracles import ORACLES
-from .pairs import BY_MESSAGE, PAIRS, Pair, named
 from .values import STYLES, generate
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -18,30 +18,30 @@ SOME_STYLES = ("highest", "mixed", "mixed")
 """Styles that detect fields of a wrong position, type or version."""
 
 
-@pytest.mark.parametrize("pairs", BY_MESSAGE, ids=named)
-def test_messages_match_other_codecs(pairs: list[Pair]) -> None:
+@pytest.mark.parametrize("pairs", BY_MESSAGE, ids=format_versions)
+def test_messages_match_other_codecs(pairs: list[MessageVersion]) -> None:
     compare_all(pairs, SOME_STYLES)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pairs", BY_MESSAGE, ids=named)
-def test_random_messages_match_other_codecs(pairs: list[Pair]) -> None:
+@pytest.mark.parametrize("pairs", BY_MESSAGE, ids=format_versions)
+def test_random_messages_match_other_codecs(pairs: list[MessageVersion]) -> None:
     compare_all(pairs, STYLES)
 
 
-def compare_all(pairs: list[Pair], styles: Sequence[str]) -> None:
+def compare_all(pairs: list[MessageVersion], styles: Sequence[str]) -> None:
     for pair in pairs:
         for number, style in enumerate(styles):
             compare(pair, style, number)
 
 
-def compare(pair: Pair, style: str, number: int) -> None:
+def compare(pair: MessageVersion, style: str, number: int) -> None:
     cls, version = pair
     message = generate(cls, version, style, f"{pair} {number}")
     ours = codec.encode(message, version)
     assert codec.decode(cls, version, ours) == message, f"{pair}, {style}"
     for oracle in ORACLES:
-        if oracle.knows(cls, version):
+        if oracle.supports(cls, version):
             theirs = oracle.encode(message, version)
             assert ours.hex() == theirs.hex(), f"{pair}, {oracle.name}, {style}"
             assert codec.decode(cls, version, theirs) == message, f"{pair}, {oracle.name}, {style}"
@@ -49,12 +49,14 @@ def compare(pair: Pair, style: str, number: int) -> None:
 
 
 def test_every_message_version_has_oracle_or_golden_bytes(record_property: Callable[[str, object], None]) -> None:
-    known = {pair: sum(oracle.knows(*pair) for oracle in ORACLES) for pair in PAIRS}
+    known = {pair: sum(oracle.supports(*pair) for oracle in ORACLES) for pair in MESSAGE_VERSIONS}
     alone = [pair for pair, count in known.items() if count == 0]
     tally = Counter(min(count, 2) for count in known.values())
-    summary = f"{len(PAIRS)} pairs: {tally[2]} with two or more oracles, {tally[1]} with one, {tally[0]} with none"
+    summary = (
+        f"{len(MESSAGE_VERSIONS)} pairs: {tally[2]} with two or more oracles, {tally[1]} with one, {tally[0]} with none"
+    )
     record_property("summary", "codec coverage: " + ", ".join([summary, *map(str, alone)]))
-    assert len(PAIRS) > 300
+    assert len(MESSAGE_VERSIONS) > 300
     kafkas = [pair for pair in alone if pair.cls.__schema__.api_key in KAFKA_APIS]  # other codecs lack Chronik's APIs
     unproven = [str(pair) for pair in kafkas if not (GOLDEN / f"{pair}.txt").exists()]
     assert not unproven, f"no other codec supports these: add golden bytes in {GOLDEN.name}/ (see test_golden_bytes)"
@@ -62,8 +64,8 @@ def test_every_message_version_has_oracle_or_golden_bytes(record_property: Calla
 
 @pytest.mark.slow
 def test_generated_messages_vary() -> None:
-    for pair in PAIRS:
-        plain, tagged = pair.cls.__schema__.at(pair.version)
+    for pair in MESSAGE_VERSIONS:
+        plain, tagged = pair.cls.__schema__.fields_at(pair.version)
         if plain or tagged:
             messages = [codec.encode(generate(*pair, style, str(pair)), pair.version) for style in ("empty", "highest")]
             assert messages[0] != messages[1], str(pair)

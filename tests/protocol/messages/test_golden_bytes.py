@@ -11,7 +11,7 @@ from chronik.protocol.messages.alter_nodes import AlteredNode, AlterNodesRequest
 from chronik.protocol.messages.api_versions import ApiVersionsRequest
 from chronik.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
-from chronik.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
+from chronik.protocol.messages.fetch import FetchableTopicResponse, FetchEpochEndOffset, FetchResponse, PartitionData
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -47,7 +47,7 @@ MESSAGES: dict[str, Struct] = {
                         high_watermark=100,
                         last_stable_offset=100,
                         log_start_offset=0,
-                        diverging_epoch=EpochEndOffset(epoch=3, end_offset=60),
+                        diverging_epoch=FetchEpochEndOffset(epoch=3, end_offset=60),
                         aborted_transactions=None,
                         records=b"",
                     )

@@ -7,7 +7,7 @@ import pytest
 from chronik.protocol import codec
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from chronik.protocol.messages.produce import ProduceRequest, TopicProduceData
-from chronik.protocol.wire import NOT_UTF8_BYTES_MAX, MalformedMessage
+from chronik.protocol.wire import INVALID_UTF8_BYTES_MAX, MalformedMessage
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 
@@ -35,10 +35,10 @@ def test_long_string_with_invalid_utf8_is_rejected() -> None:
         request = MetadataRequest(topics=[MetadataRequestTopic(name="x" * size)])
         return codec.encode(request, 0).replace(b"x", b"\xff")
 
-    message = codec.decode(MetadataRequest, 0, sent(NOT_UTF8_BYTES_MAX))
+    message = codec.decode(MetadataRequest, 0, sent(INVALID_UTF8_BYTES_MAX))
     assert codec.decode(MetadataRequest, 0, codec.encode(message, 0)) == message
     with pytest.raises(MalformedMessage, match="not valid UTF-8"):
-        codec.decode(MetadataRequest, 0, sent(NOT_UTF8_BYTES_MAX + 1))
+        codec.decode(MetadataRequest, 0, sent(INVALID_UTF8_BYTES_MAX + 1))
 
 
 def test_valid_utf8_is_unchanged() -> None:

@@ -22,7 +22,7 @@ from chronik.protocol.messages.produce import PartitionProduceData, ProduceReque
 from chronik.protocol.schema import Request
 from chronik.protocol.wire import read_varint, write_varint
 
-from .pairs import BY_MESSAGE, Pair, named
+from .message_versions import BY_MESSAGE, MessageVersion, format_versions
 from .values import generate
 
 SECONDS_MAX = 1.0
@@ -44,8 +44,8 @@ def assert_rejected(cls: type, version: int, data: bytes, match: str = "") -> No
     assert re.search(match, told)
 
 
-@pytest.mark.parametrize("pairs", BY_MESSAGE, ids=named)
-def test_truncated_or_extended_message_is_rejected(pairs: list[Pair]) -> None:
+@pytest.mark.parametrize("pairs", BY_MESSAGE, ids=format_versions)
+def test_truncated_or_extended_message_is_rejected(pairs: list[MessageVersion]) -> None:
     for pair in pairs:
         data = codec.encode(generate(*pair, "highest", "cut"), pair.version)
         rng = random.Random(str(pair))

@@ -7,7 +7,7 @@ import pytest
 from chronik.protocol import codec
 from chronik.protocol.codec import UnencodableMessage, UnsupportedField, UnsupportedVersion
 from chronik.protocol.messages.describe_cluster import DescribeClusterResponse
-from chronik.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, ReplicaState
+from chronik.protocol.messages.fetch import FetchableTopicResponse, FetchReplicaState, FetchRequest, FetchResponse
 from chronik.protocol.messages.heartbeat import HeartbeatRequest
 from chronik.protocol.messages.join_group import JoinGroupRequest
 from chronik.protocol.messages.metadata import (
@@ -86,7 +86,7 @@ class TestUnsupportedFields:
         with pytest.raises(UnsupportedField, match=r"ProduceRequest.transactional_id does not exist in version 2"):
             codec.encode(ProduceRequest(transactional_id="t"), 2)
         with pytest.raises(UnsupportedField, match=r"FetchRequest.replica_state does not exist in version 14"):
-            codec.encode(FetchRequest(replica_state=ReplicaState(replica_id=1)), 14)
+            codec.encode(FetchRequest(replica_state=FetchReplicaState(replica_id=1)), 14)
         with pytest.raises(UnsupportedField, match=r"MetadataRequest.allow_auto_topic_creation"):
             codec.encode(MetadataRequest(allow_auto_topic_creation=False), 3)
 

@@ -7,7 +7,7 @@ import pytest
 from chronik.protocol import codec
 from chronik.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from chronik.protocol.schema import Records
-from chronik.protocol.wire import RECORDS_COPIED_MAX
+from chronik.protocol.wire import COPIED_RECORDS_BYTES_MAX
 
 
 def response(*records: Records | None) -> FetchResponse:
@@ -17,8 +17,8 @@ def response(*records: Records | None) -> FetchResponse:
 
 @pytest.mark.parametrize("version", [4, 12, 18])
 def test_large_records_are_passed_by_reference(version: int) -> None:
-    large = memoryview(bytearray(b"L" * (RECORDS_COPIED_MAX + 1)))
-    small = b"s" * RECORDS_COPIED_MAX
+    large = memoryview(bytearray(b"L" * (COPIED_RECORDS_BYTES_MAX + 1)))
+    small = b"s" * COPIED_RECORDS_BYTES_MAX
     chunks = codec.encode_response(1, version, response(small, large, None, small, large))
     assert [chunk is large for chunk in chunks] == [False, True, False, True, False]
     frame = b"".join(chunks)

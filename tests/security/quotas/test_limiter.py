@@ -7,11 +7,11 @@ import random
 import pytest
 
 from chronik.clock import ManualClock
-from chronik.limits import MIB, QUOTA_BUCKETS_MAX, THROTTLE_SECONDS_MAX
-from chronik.metadata.security.quotas import Entity, Values
+from chronik.limits import MIB, THROTTLE_SECONDS_MAX, TRACKED_QUOTA_ENTITIES_MAX
+from chronik.metadata.security.quotas import Entity, QuotaValues
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.security.quotas.buckets import Bucket, Buckets
-from chronik.security.quotas.limiter import BURST_SECONDS, MUTATION_BURST_SECONDS, Limiter, Usage
+from chronik.security.quotas.limiter import BURST_SECONDS, MUTATION_BURST_SECONDS, QuotaLimiter, QuotaUsage
+from chronik.security.quotas.token_buckets import TokenBucket, TokenBuckets
 
 RATE = 1_000_000
 SECONDS = 20.0
@@ -20,27 +20,27 @@ SECONDS = 20.0
 class Client:
     """A client that sends as soon as it may, slightly late after each throttling."""
 
-    def __init__(self, limiter: Limiter, clock: ManualClock, client_id: str = "c") -> None:
+    def __init__(self, limiter: QuotaLimiter, clock: ManualClock, client_id: str = "c") -> None:
         self.limiter, self.clock, self.client_id = limiter, clock, client_id
 
-    def usage(self) -> Usage:
+    def usage(self) -> QuotaUsage:
         usage = self.limiter.usage("alice", self.client_id)
         assert usage is not None
         return usage
 
     def produce(self, size: int) -> float:
         usage = self.usage()
-        usage.produced(size)
-        return usage.wait_seconds
+        usage.charge_produce(size)
+        return usage.throttle_seconds
 
 
-def limiter_of(quotas: dict[Entity, Values], clock: ManualClock) -> Limiter:
-    limiter = Limiter(clock, lambda: quotas)
-    limiter.look()
+def limiter_of(quotas: dict[Entity, QuotaValues], clock: ManualClock) -> QuotaLimiter:
+    limiter = QuotaLimiter(clock, lambda: quotas)
+    limiter.reload()
     return limiter
 
 
-def with_rates(clock: ManualClock, **rates: float) -> Limiter:
+def with_rates(clock: ManualClock, **rates: float) -> QuotaLimiter:
     return limiter_of({(("user", "alice"),): rates}, clock)
 
 
@@ -68,13 +68,13 @@ def test_consumer_gets_its_rate_within_ten_percent(batch: int, late_seconds: flo
     received = answers = 0
     while clock.monotonic() < SECONDS:
         usage = client.usage()
-        if usage.must_fetch_later():
-            assert usage.wait_seconds > 0
-            clock.advance(usage.wait_seconds)
+        if usage.is_fetch_throttled():
+            assert usage.throttle_seconds > 0
+            clock.advance(usage.throttle_seconds)
         else:
             size = max(usage.fetch_bytes_max // batch, 1) * batch
-            usage.fetched(size)
-            assert usage.wait_seconds == 0, "the next fetch is throttled for these bytes"
+            usage.charge_fetch(size)
+            assert usage.throttle_seconds == 0, "the next fetch is throttled for these bytes"
             received += size
             answers += 1
         clock.advance(late_seconds)
@@ -129,12 +129,12 @@ def test_clients_of_one_user_share_its_rate() -> None:
 
 def test_changed_rate_applies_to_existing_debt() -> None:
     clock = ManualClock()
-    quotas: dict[Entity, Values] = {(("user", "alice"),): {"producer_byte_rate": RATE}}
+    quotas: dict[Entity, QuotaValues] = {(("user", "alice"),): {"producer_byte_rate": RATE}}
     limiter = limiter_of(quotas, clock)
     client = Client(limiter, clock)
     assert client.produce(int(RATE * (10 + BURST_SECONDS))) == pytest.approx(10)
     quotas[(("user", "alice"),)] = {"producer_byte_rate": 10 * RATE}
-    limiter.look()
+    limiter.reload()
     assert client.produce(0) == pytest.approx(1)
 
 
@@ -151,10 +151,10 @@ def test_request_quota_throttles_one_second_at_most() -> None:
     used_seconds = 0.0
     while clock.monotonic() < 60:
         usage = client.usage()
-        usage.took(0.02)
+        usage.charge_request_time(0.02)
         used_seconds += 0.02
-        assert usage.wait_seconds <= 1.0
-        clock.advance(0.02 + usage.wait_seconds)
+        assert usage.throttle_seconds <= 1.0
+        clock.advance(0.02 + usage.throttle_seconds)
     assert used_seconds == pytest.approx(6.0, rel=0.1)
 
 
@@ -162,81 +162,83 @@ def test_time_used_after_response_throttles_next_request() -> None:
     clock = ManualClock()
     client = Client(with_rates(clock, request_percentage=1), clock)
     usage = client.usage()
-    usage.took(5, waits=False)
-    assert usage.wait_seconds == 0
+    usage.charge_request_time(5, may_throttle=False)
+    assert usage.throttle_seconds == 0
     usage = client.usage()
-    usage.took(0)
-    assert usage.wait_seconds == 1.0
+    usage.charge_request_time(0)
+    assert usage.throttle_seconds == 1.0
 
 
 def test_mutation_quota_rejects_strict_clients_and_throttles_others() -> None:
     clock = ManualClock()
     client = Client(with_rates(clock, controller_mutation_rate=2), clock)
     first = client.usage()
-    first.mutated(int(2 * MUTATION_BURST_SECONDS) + 10, strict=True)  # as in Kafka, the exceeding request succeeds
-    assert first.wait_seconds == 0
+    first.charge_mutation(
+        int(2 * MUTATION_BURST_SECONDS) + 10, strict=True
+    )  # as in Kafka, the exceeding request succeeds
+    assert first.throttle_seconds == 0
     second = client.usage()
     with pytest.raises(KafkaError) as raised:
-        second.mutated(1, strict=True)
+        second.charge_mutation(1, strict=True)
     assert raised.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    assert second.wait_seconds == pytest.approx(5)
+    assert second.throttle_seconds == pytest.approx(5)
     old = client.usage()
-    old.mutated(4, strict=False)
-    assert old.wait_seconds == pytest.approx(7)
+    old.charge_mutation(4, strict=False)
+    assert old.throttle_seconds == pytest.approx(7)
     clock.advance(7)
-    client.usage().mutated(1, strict=True)
+    client.usage().charge_mutation(1, strict=True)
 
 
 # Retention of buckets
 
 
 def test_full_bucket_is_discarded() -> None:
-    buckets: Buckets[int] = Buckets(0.5)
+    buckets: TokenBuckets[int] = TokenBuckets(0.5)
     for number in range(100):
-        buckets.of(number, 10.0, 0.0).held -= 6
+        buckets.get(number, 10.0, 0.0).tokens -= 6
     assert len(buckets) == 100
     for _ in range(100):
-        buckets.of(1000, 10.0, 0.2)
+        buckets.get(1000, 10.0, 0.2)
     assert len(buckets) == 101, "none of them is full yet"
     for _ in range(100):
-        buckets.of(1000, 10.0, 0.7)
+        buckets.get(1000, 10.0, 0.7)
     assert len(buckets) == 1
 
 
 def test_overdrawn_bucket_does_not_prevent_discarding_others() -> None:
-    buckets: Buckets[int] = Buckets(0.5)
-    buckets.of(-1, 10.0, 0.0).held -= 1_000_000
+    buckets: TokenBuckets[int] = TokenBuckets(0.5)
+    buckets.get(-1, 10.0, 0.0).tokens -= 1_000_000
     for number in range(100):
-        buckets.of(number, 10.0, 0.0)
+        buckets.get(number, 10.0, 0.0)
     for _ in range(100):
-        buckets.of(1000, 10.0, 5.0)
+        buckets.get(1000, 10.0, 5.0)
     assert len(buckets) == 2
-    assert buckets.of(-1, 10.0, 5.0).held < 0
+    assert buckets.get(-1, 10.0, 5.0).tokens < 0
 
 
 def test_number_of_buckets_is_limited_and_least_recently_used_is_evicted() -> None:
-    buckets: Buckets[int] = Buckets(0.5)
-    for number in range(QUOTA_BUCKETS_MAX):
-        buckets.of(number, 10.0, 0.0).held -= 100
-    assert len(buckets) == QUOTA_BUCKETS_MAX
-    buckets.of(QUOTA_BUCKETS_MAX, 10.0, 0.0).held -= 100
-    assert len(buckets) == QUOTA_BUCKETS_MAX
-    assert buckets.of(QUOTA_BUCKETS_MAX, 10.0, 0.0).held < 0
+    buckets: TokenBuckets[int] = TokenBuckets(0.5)
+    for number in range(TRACKED_QUOTA_ENTITIES_MAX):
+        buckets.get(number, 10.0, 0.0).tokens -= 100
+    assert len(buckets) == TRACKED_QUOTA_ENTITIES_MAX
+    buckets.get(TRACKED_QUOTA_ENTITIES_MAX, 10.0, 0.0).tokens -= 100
+    assert len(buckets) == TRACKED_QUOTA_ENTITIES_MAX
+    assert buckets.get(TRACKED_QUOTA_ENTITIES_MAX, 10.0, 0.0).tokens < 0
 
 
 def test_backward_clock_adds_no_tokens() -> None:
-    bucket = Bucket(0.0, 10.0, 1.0, 5.0)
+    bucket = TokenBucket(0.0, 10.0, 1.0, 5.0)
     bucket.fill(1.0, 9.0)
-    assert bucket.held == 0.0
+    assert bucket.tokens == 0.0
 
 
 def test_buckets_are_cleared_when_no_quotas_are_left() -> None:
     clock = ManualClock()
-    quotas: dict[Entity, Values] = {(("user", "alice"),): {"producer_byte_rate": RATE}}
+    quotas: dict[Entity, QuotaValues] = {(("user", "alice"),): {"producer_byte_rate": RATE}}
     limiter = limiter_of(quotas, clock)
-    assert limiter.is_on
+    assert limiter.is_active
     assert Client(limiter, clock).produce(10 * RATE) > 0
     quotas.clear()
-    limiter.look()
-    assert not limiter.is_on
+    limiter.reload()
+    assert not limiter.is_active
     assert len(limiter.produce) == 0

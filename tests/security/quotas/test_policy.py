@@ -4,60 +4,62 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.limits import QUOTA_BUCKETS_MAX, QUOTA_NAME_CHARACTERS_MAX
-from chronik.metadata.security.quotas import Entity, Values, entity_of
+from chronik.limits import QUOTA_NAME_CHARACTERS_MAX, TRACKED_QUOTA_ENTITIES_MAX
+from chronik.metadata.security.quotas import Entity, QuotaValues, normalize_entity
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.security.quotas.entities import Change, checked_changes, checked_entity, plain_address
-from chronik.security.quotas.policy import NONE, Policy, Quota
+from chronik.security.quotas.entities import QuotaValueChange, canonical_address, validate_changes, validate_entity
+from chronik.security.quotas.policy import NO_QUOTAS, QuotaPolicy, RateQuota
 
 KEY = "producer_byte_rate"
 
 ORDER: list[tuple[Entity, tuple[str | None, str | None]]] = [
-    (entity_of([("user", "alice"), ("client-id", "c")]), ("alice", "c")),
-    (entity_of([("user", "alice"), ("client-id", "")]), ("alice", "c")),
-    (entity_of([("user", "alice")]), ("alice", None)),
-    (entity_of([("user", ""), ("client-id", "c")]), ("alice", "c")),
-    (entity_of([("user", ""), ("client-id", "")]), ("alice", "c")),
-    (entity_of([("user", "")]), ("alice", None)),
-    (entity_of([("client-id", "c")]), (None, "c")),
-    (entity_of([("client-id", "")]), (None, "c")),
+    (normalize_entity([("user", "alice"), ("client-id", "c")]), ("alice", "c")),
+    (normalize_entity([("user", "alice"), ("client-id", "")]), ("alice", "c")),
+    (normalize_entity([("user", "alice")]), ("alice", None)),
+    (normalize_entity([("user", ""), ("client-id", "c")]), ("alice", "c")),
+    (normalize_entity([("user", ""), ("client-id", "")]), ("alice", "c")),
+    (normalize_entity([("user", "")]), ("alice", None)),
+    (normalize_entity([("client-id", "c")]), (None, "c")),
+    (normalize_entity([("client-id", "")]), (None, "c")),
 ]
 
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
 def test_most_specific_of_eight_quota_levels_applies(first: int) -> None:
-    quotas: dict[Entity, Values] = {entity: {KEY: float(position + 1)} for position, (entity, _) in enumerate(ORDER)}
+    quotas: dict[Entity, QuotaValues] = {
+        entity: {KEY: float(position + 1)} for position, (entity, _) in enumerate(ORDER)
+    }
     quotas = dict(list(quotas.items())[first:])
-    assert Policy(quotas).of("alice", "c").produce == Quota(first + 1.0, *ORDER[first][1])
+    assert QuotaPolicy(quotas).client_quotas("alice", "c").produce == RateQuota(first + 1.0, *ORDER[first][1])
 
 
 def test_quota_precedence_applies_per_key() -> None:
-    found = Policy(
+    found = QuotaPolicy(
         {
-            entity_of([("user", "alice")]): {"consumer_byte_rate": 5.0},
-            entity_of([("client-id", "")]): {KEY: 7.0, "consumer_byte_rate": 8.0},
+            normalize_entity([("user", "alice")]): {"consumer_byte_rate": 5.0},
+            normalize_entity([("client-id", "")]): {KEY: 7.0, "consumer_byte_rate": 8.0},
         }
-    ).of("alice", "c")
-    assert found.fetch == Quota(5.0, "alice", None)
-    assert found.produce == Quota(7.0, None, "c")
+    ).client_quotas("alice", "c")
+    assert found.fetch == RateQuota(5.0, "alice", None)
+    assert found.produce == RateQuota(7.0, None, "c")
     assert found.request is found.mutation is None
 
 
 def test_other_clients_have_no_quotas() -> None:
-    policy = Policy({entity_of([("user", "alice"), ("client-id", "c")]): {KEY: 1.0}})
-    assert policy.of("alice", "d") == NONE
-    assert policy.of("bob", "c") == NONE
+    policy = QuotaPolicy({normalize_entity([("user", "alice"), ("client-id", "c")]): {KEY: 1.0}})
+    assert policy.client_quotas("alice", "d") == NO_QUOTAS
+    assert policy.client_quotas("bob", "c") == NO_QUOTAS
 
 
 def test_quota_cache_size_is_limited() -> None:
-    policy = Policy({entity_of([("client-id", "")]): {KEY: 1.0}})
-    for number in range(QUOTA_BUCKETS_MAX + 1):
-        policy.of("alice", str(number))
-    assert len(policy._cache) <= QUOTA_BUCKETS_MAX
+    policy = QuotaPolicy({normalize_entity([("client-id", "")]): {KEY: 1.0}})
+    for number in range(TRACKED_QUOTA_ENTITIES_MAX + 1):
+        policy.client_quotas("alice", str(number))
+    assert len(policy._cache) <= TRACKED_QUOTA_ENTITIES_MAX
 
 
 def test_connection_rate_is_specific_or_default() -> None:
-    policy = Policy(
+    policy = QuotaPolicy(
         {
             (("ip", "::ffff:10.0.0.1"),): {"connection_creation_rate": 3.0},
             (("ip", ""),): {"connection_creation_rate": 9.0},
@@ -66,13 +68,13 @@ def test_connection_rate_is_specific_or_default() -> None:
     assert not policy.limits_clients
     assert policy.connection_rate("10.0.0.1") == 3.0
     assert policy.connection_rate("10.0.0.2") == 9.0
-    assert Policy({}).connection_rate("10.0.0.2") is None
+    assert QuotaPolicy({}).connection_rate("10.0.0.2") is None
 
 
 def test_addresses_are_compared_in_canonical_form() -> None:
-    assert plain_address("::ffff:10.0.0.1") == plain_address("10.0.0.1") == "10.0.0.1"
-    assert plain_address("FE80:0::1%eth0") == "fe80::1"
-    assert plain_address("a.example") is None
+    assert canonical_address("::ffff:10.0.0.1") == canonical_address("10.0.0.1") == "10.0.0.1"
+    assert canonical_address("FE80:0::1%eth0") == "fe80::1"
+    assert canonical_address("a.example") is None
 
 
 @pytest.mark.parametrize(
@@ -89,14 +91,14 @@ def test_addresses_are_compared_in_canonical_form() -> None:
 )
 def test_invalid_quota_entity_is_rejected(pairs: list[tuple[str, str | None]], message: str) -> None:
     with pytest.raises(KafkaError, match=message) as raised:
-        checked_entity(pairs)
+        validate_entity(pairs)
     assert raised.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_quota_entity_is_independent_of_order() -> None:
-    assert checked_entity([("user", None), ("client-id", "c")]) == (("client-id", "c"), ("user", ""))
+    assert validate_entity([("user", None), ("client-id", "c")]) == (("client-id", "c"), ("user", ""))
     longest = "u" * QUOTA_NAME_CHARACTERS_MAX
-    assert checked_entity([("user", longest)]) == (("user", longest),)
+    assert validate_entity([("user", longest)]) == (("user", longest),)
 
 
 @pytest.mark.parametrize(
@@ -115,15 +117,19 @@ def test_quota_entity_is_independent_of_order() -> None:
 )
 def test_invalid_quota_value_is_rejected(kind: str, key: str, value: float, message: str) -> None:
     with pytest.raises(KafkaError, match=message):
-        checked_changes(((kind, ""),), [Change(key, value)])
+        validate_changes(((kind, ""),), [QuotaValueChange(key, value)])
 
 
 def test_duplicate_quota_key_is_rejected() -> None:
-    changes = [Change(KEY, 1.0), Change("request_percentage", 0.5), Change("controller_mutation_rate", None)]
-    assert checked_changes((("user", ""),), changes) == {
+    changes = [
+        QuotaValueChange(KEY, 1.0),
+        QuotaValueChange("request_percentage", 0.5),
+        QuotaValueChange("controller_mutation_rate", None),
+    ]
+    assert validate_changes((("user", ""),), changes) == {
         KEY: 1.0,
         "request_percentage": 0.5,
         "controller_mutation_rate": None,
     }
     with pytest.raises(KafkaError, match="Duplicate quota key"):
-        checked_changes((("user", ""),), [Change(KEY, 1.0), Change(KEY, None)])
+        validate_changes((("user", ""),), [QuotaValueChange(KEY, 1.0), QuotaValueChange(KEY, None)])

@@ -18,9 +18,9 @@ from chronik.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from chronik.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from chronik.protocol.schema import Request
 from tests.raw import RawClient
-from tests.security.fuzzing import mutated
-from tests.security.sasl.asking import ALL, authenticate
-from tests.security.sasl.fuzz_messages import PIECES, PIECES_OF_BEARER
+from tests.security.fuzz_framework import mutate
+from tests.security.sasl.fuzz_messages import BEARER_FRAGMENTS, SCRAM_FRAGMENTS
+from tests.security.sasl.sasl_broker import ALL_MECHANISMS, authenticate
 
 USER, PASSWORD = "alice", "right"
 ANSWER_SECONDS_MAX: Final = 10.0
@@ -43,15 +43,15 @@ def frames(rng: random.Random) -> Iterator[bytes]:
     """Yield the frames of a mutated conversation, with Kafka headers or, after a version 0 handshake, without."""
     version = rng.randrange(2)
     if rng.random() < 0.8:
-        mechanism = rng.choice([*ALL.split(","), "OAUTHBEARER", "X" * rng.randrange(300)])
+        mechanism = rng.choice([*ALL_MECHANISMS.split(","), "OAUTHBEARER", "X" * rng.randrange(300)])
         handshake = frame(SaslHandshakeRequest(mechanism=mechanism), version)
-        yield mutated(rng, handshake) if rng.random() < 0.3 else handshake
+        yield mutate(rng, handshake) if rng.random() < 0.3 else handshake
     for _ in range(rng.randrange(1, 4)):
         yield _message(rng, version)
 
 
 def _message(rng: random.Random, version: int) -> bytes:
-    message = mutated(rng, rng.choice(MESSAGES), (*PIECES, *PIECES_OF_BEARER))
+    message = mutate(rng, rng.choice(MESSAGES), (*SCRAM_FRAGMENTS, *BEARER_FRAGMENTS))
     if rng.random() < 0.1:
         message = rng.randbytes(rng.randrange(1, 70_000))
     if version == 0:
@@ -59,7 +59,7 @@ def _message(rng: random.Random, version: int) -> bytes:
     if rng.random() < 0.1:
         return frame(ApiVersionsRequest(), rng.randrange(3))
     request = frame(SaslAuthenticateRequest(auth_bytes=message), rng.randrange(3))
-    return mutated(rng, request) if rng.random() < 0.3 else request
+    return mutate(rng, request) if rng.random() < 0.3 else request
 
 
 class Tally:
@@ -76,7 +76,7 @@ def converse(bootstrap: str, seed: int, count: int) -> Tally:
         with RawClient(bootstrap) as client:
             client.socket.settimeout(ANSWER_SECONDS_MAX)
             if rng.random() < 0.1:
-                response = authenticate(client, rng.choice(ALL.split(",")), USER, PASSWORD)
+                response = authenticate(client, rng.choice(ALL_MECHANISMS.split(",")), USER, PASSWORD)
                 assert response.error_code == ErrorCode.NONE, response
                 tally.let_in += 1
             for each in frames(rng):

@@ -11,29 +11,29 @@ from typing import Any, Final, NamedTuple
 from joserfc import jws
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
-from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysAwaited, KeySource
+from chronik.security.sasl.jwks import READ_SECONDS_MAX, JwksCache, KeysLoading
 from chronik.security.sasl.oauthbearer import OAuthBearerServer
 from chronik.security.sasl.outcomes import (
     MECHANISMS,
-    Challenge,
-    Derive,
-    Failure,
-    Outcome,
-    Success,
-    TokenRefused,
-    Validate,
+    HashPassword,
+    InvalidToken,
+    SaslChallenge,
+    SaslFailure,
+    SaslOutcome,
+    SaslSuccess,
+    ValidateToken,
     ValidToken,
 )
 from chronik.security.sasl.plain import PlainServer
 from chronik.security.sasl.scram import ScramClient, ScramServer
-from chronik.security.sasl.scram_keys import BY_NAME, Keys, Scram, keys_of, salted
-from chronik.security.sasl.session import Handshake, ServerMachine, Session
+from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, ScramKeySet, ScramMechanism, derive_keys, salt_password
+from chronik.security.sasl.session import HandshakeResult, MechanismServer, SaslSession
 from chronik.security.sasl.tokens import JwtValidator, TokenSettings
-from tests.security.fuzzing import Target, mutated
+from tests.security.fuzz_framework import FuzzTarget, mutate
 
 USER, PASSWORD, SALT, ITERATIONS = "alice", "right", b"salt of alice", 4096
 NOW: Final = 1_700_000_000
-PIECES: Final = (
+SCRAM_FRAGMENTS: Final = (
     b",",
     b"=",
     b"n,,",
@@ -49,7 +49,7 @@ PIECES: Final = (
     b"c=biws",
     b"p=",
 )
-PIECES_OF_BEARER: Final = (
+BEARER_FRAGMENTS: Final = (
     b"\x01",
     b"auth=",
     b"Bearer ",
@@ -63,12 +63,12 @@ PIECES_OF_BEARER: Final = (
 
 @cache
 def salted_password(name: str) -> bytes:
-    return salted(PASSWORD.encode(), SALT, ITERATIONS, BY_NAME[name].digest)
+    return salt_password(PASSWORD.encode(), SALT, ITERATIONS, MECHANISMS_BY_NAME[name].digest)
 
 
-def keys(scram: Scram, user: str) -> tuple[Keys, bool]:
+def keys(scram: ScramMechanism, user: str) -> tuple[ScramKeySet, bool]:
     """Return alice's keys for every user, and that only alice exists."""
-    return keys_of(scram, salted_password(scram.name), SALT, ITERATIONS), user == USER
+    return derive_keys(scram, salted_password(scram.name), SALT, ITERATIONS), user == USER
 
 
 class ScramCase(NamedTuple):
@@ -77,28 +77,28 @@ class ScramCase(NamedTuple):
 
 
 def scram_cases(rng: random.Random) -> ScramCase:
-    return ScramCase(rng.choice(list(BY_NAME)), rng.getrandbits(64))
+    return ScramCase(rng.choice(list(MECHANISMS_BY_NAME)), rng.getrandbits(64))
 
 
 def scram_server(case: ScramCase) -> str:
     """Run a server with a client that knows the password and whose messages are mutated on the way."""
-    rng, scram = random.Random(case.seed), BY_NAME[case.mechanism]
+    rng, scram = random.Random(case.seed), MECHANISMS_BY_NAME[case.mechanism]
     client = ScramClient(scram, USER, PASSWORD, "client")
     server = ScramServer(scram, lambda user: keys(scram, user), "server")
-    first = client.first()
-    received = mutated(rng, first, PIECES)
+    first = client.initial_message()
+    received = mutate(rng, first, SCRAM_FRAGMENTS)
     challenge = server.step(received)
-    if isinstance(challenge, Failure):
+    if isinstance(challenge, SaslFailure):
         return "rejected immediately"
-    assert isinstance(challenge, Challenge)
-    if not isinstance(client.step(challenge.data), Derive):
+    assert isinstance(challenge, SaslChallenge)
+    if not isinstance(client.step(challenge.data), HashPassword):
         return "not the client's"
-    final = client.derived(salted_password(scram.name))
-    assert isinstance(final, Challenge)
-    received_final = mutated(rng, final.data, PIECES)
+    final = client.continue_with_hash(salted_password(scram.name))
+    assert isinstance(final, SaslChallenge)
+    received_final = mutate(rng, final.data, SCRAM_FRAGMENTS)
     outcome = server.step(received_final)
     is_unmodified = received == first and _proof(received_final) == _proof(final.data)
-    assert isinstance(outcome, Success if is_unmodified else Failure), outcome
+    assert isinstance(outcome, SaslSuccess if is_unmodified else SaslFailure), outcome
     return "authenticated" if is_unmodified else "rejected"
 
 
@@ -113,32 +113,32 @@ def _proof(final: bytes) -> tuple[bytes, bytes] | None:
 
 def scram_client(case: ScramCase) -> str:
     """Run a client with an impostor as the server."""
-    rng, scram = random.Random(case.seed), BY_NAME[case.mechanism]
+    rng, scram = random.Random(case.seed), MECHANISMS_BY_NAME[case.mechanism]
     client = ScramClient(scram, USER, PASSWORD, "client")
     first = b"r=clientserver,s=" + b64encode(SALT) + b",i=4096"
-    outcome = client.step(mutated(rng, first, (*PIECES, b"s=", b"i=999999999", b"e=other-error", b"v=")))
-    if isinstance(outcome, Failure):
+    outcome = client.step(mutate(rng, first, (*SCRAM_FRAGMENTS, b"s=", b"i=999999999", b"e=other-error", b"v=")))
+    if isinstance(outcome, SaslFailure):
         return "distrusted immediately"
-    assert isinstance(outcome, Derive)
-    client.derived(salted_password(scram.name))
-    last = client.step(mutated(rng, b"v=" + b64encode(rng.randbytes(scram.size)), PIECES))
-    assert isinstance(last, Failure), last
+    assert isinstance(outcome, HashPassword)
+    client.continue_with_hash(salted_password(scram.name))
+    last = client.step(mutate(rng, b"v=" + b64encode(rng.randbytes(scram.size)), SCRAM_FRAGMENTS))
+    assert isinstance(last, SaslFailure), last
     return "distrusted"
 
 
 def bearer_cases(rng: random.Random) -> list[bytes]:
     first = b"n,a=alice,\x01host=x\x01auth=Bearer abc.def.ghi\x01\x01"
-    return [mutated(rng, first, PIECES_OF_BEARER) for _ in range(2)]
+    return [mutate(rng, first, BEARER_FRAGMENTS) for _ in range(2)]
 
 
 def run_bearer(messages: list[bytes]) -> str:
     server = OAuthBearerServer()
     outcome = server.step(messages[0])
-    assert isinstance(outcome, Validate | Failure)
-    if isinstance(outcome, Failure):
+    assert isinstance(outcome, ValidateToken | SaslFailure)
+    if isinstance(outcome, SaslFailure):
         return "rejected"
-    assert isinstance(server.validated(TokenRefused("x")), Challenge)
-    assert isinstance(server.step(messages[1]), Failure)
+    assert isinstance(server.continue_with_token(InvalidToken("x")), SaslChallenge)
+    assert isinstance(server.step(messages[1]), SaslFailure)
     return "validated"
 
 
@@ -154,11 +154,11 @@ def signers() -> dict[str, Any]:
 @cache
 def validator(*audiences: str) -> JwtValidator:
     published = json.dumps(KeySet(list(signers().values())).as_dict(private=False)).encode()
-    source = KeySource(lambda: published, 3600, 3600)
+    source = JwksCache(lambda: published, 3600, 3600)
     try:
-        source.key(None)
-    except KeysAwaited as awaited:
-        awaited.reading.result(READ_SECONDS_MAX)
+        source.find_key(None)
+    except KeysLoading as awaited:
+        awaited.loaded.result(READ_SECONDS_MAX)
     return JwtValidator(TokenSettings(audiences=frozenset(audiences)), source, lambda: NOW * 1000)
 
 
@@ -183,7 +183,7 @@ def token_cases(rng: random.Random) -> Token:
     claims = {"sub": USER, "iat": NOW, "exp": NOW + 60, "aud": "kafka"}
     payload = _encoded(_with_faults(rng, claims, CLAIMS))
     if rng.random() < 0.3:
-        payload = mutated(rng, payload, (b"{", b"[", b'"', b"\\ud800", b":1e999,", b"9" * 5_000, b"[" * 3_000))
+        payload = mutate(rng, payload, (b"{", b"[", b'"', b"\\ud800", b":1e999,", b"9" * 5_000, b"[" * 3_000))
     signed = jws.serialize_compact(header, payload, key)
     return _tampered(rng, signed, header)
 
@@ -197,9 +197,9 @@ def _tampered(rng: random.Random, signed: str, header: dict[str, Any]) -> Token:
             parts[0] = _encoded(_with_faults(rng, header, HEADERS))
         case 1:
             at = rng.randrange(3)
-            parts[at] = mutated(rng, parts[at], (b"{", b'"', b"[" * 3_000))
+            parts[at] = mutate(rng, parts[at], (b"{", b'"', b"[" * 3_000))
         case 2:
-            text = mutated(rng, signed.encode(), (b".", b"..", b"=", b"-", b"A")).decode(errors="replace")
+            text = mutate(rng, signed.encode(), (b".", b"..", b"=", b"-", b"A")).decode(errors="replace")
             return Token(text, [_decoded(part) for part in text.split(".")] == before)
     text = ".".join(urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
     return Token(text, parts == before)
@@ -254,19 +254,21 @@ def session_cases(rng: random.Random) -> list[tuple[str, int, bytes]]:
     for number in range(rng.randrange(1, 8)):
         is_handshake = rng.random() < (0.9 if number == 0 else 0.2)
         mechanism = rng.choice((*MECHANISMS, "X" * 300)) if is_handshake else ""
-        steps.append((mechanism, rng.randrange(2), mutated(rng, rng.choice(messages), (*PIECES, *PIECES_OF_BEARER))))
+        steps.append(
+            (mechanism, rng.randrange(2), mutate(rng, rng.choice(messages), (*SCRAM_FRAGMENTS, *BEARER_FRAGMENTS)))
+        )
     return steps
 
 
 def run_session(steps: list[tuple[str, int, bytes]]) -> str:
-    sasl_session = Session(lambda: MECHANISMS, _machine, lambda mechanism: 1000)
+    sasl_session = SaslSession(lambda: MECHANISMS, _machine, lambda mechanism: 1000)
     for now, (mechanism, version, data) in enumerate(steps):
         if mechanism:
-            assert isinstance(sasl_session.handshake(mechanism, version, float(now)), Handshake)
+            assert isinstance(sasl_session.handshake(mechanism, version, float(now)), HandshakeResult)
             continue
-        answer = sasl_session.settle(_resolve(sasl_session, sasl_session.step(data)), float(now), NOW * 1000)
+        answer = sasl_session.conclude(_resolve(sasl_session, sasl_session.step(data)), float(now), NOW * 1000)
         assert len((answer.error or "").encode()) < 70_000
-        answer.why.encode()
+        answer.rejection_reason.encode()
         if answer.error is not None:
             return "rejected"
     if sasl_session.principal is None:
@@ -275,32 +277,32 @@ def run_session(steps: list[tuple[str, int, bytes]]) -> str:
     return "authenticated"
 
 
-def _machine(mechanism: str) -> ServerMachine:
+def _machine(mechanism: str) -> MechanismServer:
     if mechanism == "PLAIN":
-        scram = BY_NAME["SCRAM-SHA-256"]
+        scram = MECHANISMS_BY_NAME["SCRAM-SHA-256"]
         return PlainServer(lambda user: (scram, *keys(scram, user)))
     if mechanism == "OAUTHBEARER":
         return OAuthBearerServer()
-    scram = BY_NAME[mechanism]
+    scram = MECHANISMS_BY_NAME[mechanism]
     return ScramServer(scram, lambda user: keys(scram, user), "server")
 
 
-def _resolve(sasl_session: Session, outcome: Outcome) -> Outcome:
+def _resolve(sasl_session: SaslSession, outcome: SaslOutcome) -> SaslOutcome:
     machine = sasl_session.machine
-    if isinstance(outcome, Derive):
+    if isinstance(outcome, HashPassword):
         assert isinstance(machine, PlainServer)
         is_right = outcome.password == PASSWORD.encode()
-        return machine.derived(salted_password("SCRAM-SHA-256") if is_right else b"wrong")
-    if isinstance(outcome, Validate):
+        return machine.continue_with_hash(salted_password("SCRAM-SHA-256") if is_right else b"wrong")
+    if isinstance(outcome, ValidateToken):
         assert isinstance(machine, OAuthBearerServer)
-        return machine.validated(ValidToken("token's", (NOW + 60) * 1000))
+        return machine.continue_with_token(ValidToken("token's", (NOW + 60) * 1000))
     return outcome
 
 
 TARGETS: Final = (
-    Target("SCRAM server", scram_cases, scram_server),
-    Target("SCRAM client", scram_cases, scram_client),
-    Target("OAUTHBEARER", bearer_cases, run_bearer),
-    Target("tokens", token_cases, validate_token, (TokenRefused,)),
-    Target("sessions", session_cases, run_session),
+    FuzzTarget("SCRAM server", scram_cases, scram_server),
+    FuzzTarget("SCRAM client", scram_cases, scram_client),
+    FuzzTarget("OAUTHBEARER", bearer_cases, run_bearer),
+    FuzzTarget("tokens", token_cases, validate_token, (InvalidToken,)),
+    FuzzTarget("sessions", session_cases, run_session),
 )

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from chronik.exchange import Disconnect
-from chronik.limits import AUTHENTICATIONS_AT_WORK_MAX, AUTHENTICATIONS_WAITING_MAX
-from chronik.security.sasl.work import LONGEST_WAITING_EVERY, Priority, Work
+from chronik.limits import CONCURRENT_AUTHENTICATIONS_MAX, QUEUED_AUTHENTICATIONS_MAX
+from chronik.request_reply import Disconnect
+from chronik.security.sasl.fair_pool import LONGEST_WAITING_EVERY, FairThreadPool, Priority
 
 
 class Slow:
@@ -34,12 +34,14 @@ class Slow:
         return name
 
 
-async def start(work: Work, slow: Slow, names: list[tuple[str, str]]) -> list[asyncio.Task[str]]:
+async def start(work: FairThreadPool, slow: Slow, names: list[tuple[str, str]]) -> list[asyncio.Task[str]]:
     return await start_at(Priority.NORMAL, work, slow, names)
 
 
-async def start_at(priority: Priority, work: Work, slow: Slow, names: list[tuple[str, str]]) -> list[asyncio.Task[str]]:
-    tasks = [asyncio.ensure_future(work.do(host, partial(slow, name), priority)) for host, name in names]
+async def start_at(
+    priority: Priority, work: FairThreadPool, slow: Slow, names: list[tuple[str, str]]
+) -> list[asyncio.Task[str]]:
+    tasks = [asyncio.ensure_future(work.run(host, partial(slow, name), priority)) for host, name in names]
     for _ in range(3):
         await asyncio.sleep(0)
     return tasks
@@ -47,14 +49,14 @@ async def start_at(priority: Priority, work: Work, slow: Slow, names: list[tuple
 
 def test_concurrency_is_limited_and_clients_alternate() -> None:
     async def scenario() -> None:
-        work, slow = Work(), Slow()
-        busy = [("evil", f"evil{number}") for number in range(AUTHENTICATIONS_AT_WORK_MAX + 20)]
+        work, slow = FairThreadPool(), Slow()
+        busy = [("evil", f"evil{number}") for number in range(CONCURRENT_AUTHENTICATIONS_MAX + 20)]
         tasks = await start(work, slow, [*busy, ("good", "good")])
         slow.go.set()
         assert await asyncio.wait_for(tasks[-1], 20) == "good"
-        assert slow.done.index("good") <= AUTHENTICATIONS_AT_WORK_MAX + 2 * AUTHENTICATIONS_AT_WORK_MAX
+        assert slow.done.index("good") <= CONCURRENT_AUTHENTICATIONS_MAX + 2 * CONCURRENT_AUTHENTICATIONS_MAX
         assert sorted(await asyncio.gather(*tasks)) == sorted(slow.done)
-        assert slow.most_running <= AUTHENTICATIONS_AT_WORK_MAX
+        assert slow.most_running <= CONCURRENT_AUTHENTICATIONS_MAX
         work.close()
 
     asyncio.run(scenario())
@@ -62,15 +64,15 @@ def test_concurrency_is_limited_and_clients_alternate() -> None:
 
 def test_higher_priority_function_runs_before_lower_priority_queue() -> None:
     async def scenario() -> None:
-        work, slow = Work(), Slow()
+        work, slow = FairThreadPool(), Slow()
         crowd = await start_at(Priority.LOW, work, slow, [(f"evil{n}", f"evil{n}") for n in range(120)])
         (new,) = await start_at(Priority.NORMAL, work, slow, [("new", "new")])
         (verified,) = await start_at(Priority.HIGH, work, slow, [("verified", "verified")])
         slow.go.set()
         await asyncio.gather(*crowd, new, verified)
         position = {name: number for number, name in enumerate(slow.done)}
-        assert position["verified"] < 2 * AUTHENTICATIONS_AT_WORK_MAX
-        assert position["new"] < 3 * AUTHENTICATIONS_AT_WORK_MAX
+        assert position["verified"] < 2 * CONCURRENT_AUTHENTICATIONS_MAX
+        assert position["new"] < 3 * CONCURRENT_AUTHENTICATIONS_MAX
         work.close()
 
     asyncio.run(scenario())
@@ -78,7 +80,7 @@ def test_higher_priority_function_runs_before_lower_priority_queue() -> None:
 
 def test_lower_priority_functions_do_not_starve() -> None:
     async def scenario() -> None:
-        work, slow = Work(ThreadPoolExecutor(1), running_max=1), Slow()
+        work, slow = FairThreadPool(ThreadPoolExecutor(1), running_max=1), Slow()
         low = await start_at(Priority.LOW, work, slow, [("low", f"low{number}") for number in range(4)])
         normal = await start_at(Priority.NORMAL, work, slow, [("normal", f"normal{number}") for number in range(4)])
         high = await start_at(Priority.HIGH, work, slow, [(f"high{number}", "high") for number in range(100)])
@@ -92,12 +94,12 @@ def test_lower_priority_functions_do_not_starve() -> None:
 
 def test_full_queue_evicts_lower_priority_for_higher_priority_only() -> None:
     async def scenario() -> None:
-        work, slow = Work(running_max=1, waiting_max=8), Slow()
+        work, slow = FairThreadPool(running_max=1, waiting_max=8), Slow()
         crowd = await start_at(Priority.LOW, work, slow, [(f"evil{n}", f"evil{n}") for n in range(8)])
         crowd += await start_at(Priority.NORMAL, work, slow, [("new", "new")])
         (verified,) = await start_at(Priority.HIGH, work, slow, [("verified", "verified")])
         with pytest.raises(Disconnect):
-            await work.do("evil9", lambda: "x", Priority.LOW)
+            await work.run("evil9", lambda: "x", Priority.LOW)
         slow.go.set()
         assert await asyncio.wait_for(verified, 20) == "verified"
         ended = await asyncio.gather(*crowd, return_exceptions=True)
@@ -109,7 +111,7 @@ def test_full_queue_evicts_lower_priority_for_higher_priority_only() -> None:
 
 def test_full_queue_evicts_high_priority_client_with_large_queue_share() -> None:
     async def scenario() -> None:
-        work, slow = Work(running_max=1, waiting_max=24), Slow()
+        work, slow = FairThreadPool(running_max=1, waiting_max=24), Slow()
         many = await start_at(Priority.HIGH, work, slow, [("many", str(number)) for number in range(1 + 20)])
         few = await start_at(Priority.HIGH, work, slow, [("few", str(number)) for number in range(3)])
         crowd = await start_at(Priority.LOW, work, slow, [(f"low{number}", "low") for number in range(18)])
@@ -124,9 +126,9 @@ def test_full_queue_evicts_high_priority_client_with_large_queue_share() -> None
 
 def test_threads_per_client_are_limited() -> None:
     async def scenario() -> None:
-        work, slow = Work(ThreadPoolExecutor(4), running_max=4, running_per_client_max=2), Slow()
+        work, slow = FairThreadPool(ThreadPoolExecutor(4), running_max=4, running_per_client_max=2), Slow()
         tasks = await start(work, slow, [("evil", f"evil{number}") for number in range(6)])
-        assert await asyncio.wait_for(work.do("good", lambda: "good"), 20) == "good"
+        assert await asyncio.wait_for(work.run("good", lambda: "good"), 20) == "good"
         assert slow.most_running == 2
         slow.go.set()
         assert sorted(await asyncio.gather(*tasks)) == sorted(slow.done)
@@ -139,16 +141,16 @@ def test_threads_per_client_are_limited() -> None:
 
 def test_queue_of_waiting_functions_is_limited() -> None:
     async def scenario() -> None:
-        work, slow = Work(), Slow()
-        names = [("host", str(number)) for number in range(AUTHENTICATIONS_AT_WORK_MAX + AUTHENTICATIONS_WAITING_MAX)]
+        work, slow = FairThreadPool(), Slow()
+        names = [("host", str(number)) for number in range(CONCURRENT_AUTHENTICATIONS_MAX + QUEUED_AUTHENTICATIONS_MAX)]
         tasks = await start(work, slow, names)
         with pytest.raises(Disconnect, match="too many authentications"):
-            await work.do("host", lambda: "x")
-        for task in tasks[AUTHENTICATIONS_AT_WORK_MAX:]:
+            await work.run("host", lambda: "x")
+        for task in tasks[CONCURRENT_AUTHENTICATIONS_MAX:]:
             task.cancel()
         slow.go.set()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert await asyncio.wait_for(work.do("host", lambda: "y"), 20) == "y"
+        assert await asyncio.wait_for(work.run("host", lambda: "y"), 20) == "y"
         assert not work._running or not work._waiting_count
         work.close()
 
@@ -157,8 +159,8 @@ def test_queue_of_waiting_functions_is_limited() -> None:
 
 def test_full_queue_evicts_newest_function_of_largest_client() -> None:
     async def scenario() -> None:
-        work, slow = Work(), Slow()
-        names = [("evil", str(number)) for number in range(AUTHENTICATIONS_AT_WORK_MAX + AUTHENTICATIONS_WAITING_MAX)]
+        work, slow = FairThreadPool(), Slow()
+        names = [("evil", str(number)) for number in range(CONCURRENT_AUTHENTICATIONS_MAX + QUEUED_AUTHENTICATIONS_MAX)]
         tasks = await start(work, slow, [*names, ("good", "good")])
         assert isinstance((await asyncio.gather(tasks[-2], return_exceptions=True))[0], Disconnect), "the newest"
         slow.go.set()
@@ -172,13 +174,13 @@ def test_full_queue_evicts_newest_function_of_largest_client() -> None:
 
 def test_cancelled_caller_keeps_thread_occupied_until_function_ends() -> None:
     async def scenario() -> None:
-        work, slow = Work(), Slow()
-        tasks = await start(work, slow, [("a", str(number)) for number in range(AUTHENTICATIONS_AT_WORK_MAX)])
+        work, slow = FairThreadPool(), Slow()
+        tasks = await start(work, slow, [("a", str(number)) for number in range(CONCURRENT_AUTHENTICATIONS_MAX)])
         for task in tasks:
             task.cancel()
         (late,) = await start(work, slow, [("b", "late")])
         assert not late.done()
-        assert slow.most_running <= AUTHENTICATIONS_AT_WORK_MAX
+        assert slow.most_running <= CONCURRENT_AUTHENTICATIONS_MAX
         slow.go.set()
         assert await asyncio.wait_for(late, 20) == "late"
         work.close()
@@ -188,14 +190,14 @@ def test_cancelled_caller_keeps_thread_occupied_until_function_ends() -> None:
 
 def test_exception_is_raised_to_caller() -> None:
     async def scenario() -> None:
-        work = Work()
+        work = FairThreadPool()
 
         def broken() -> None:
             raise ValueError("broken")
 
         with pytest.raises(ValueError, match="broken"):
-            await work.do("a", broken)
-        assert await work.do("a", lambda: 5) == 5
+            await work.run("a", broken)
+        assert await work.run("a", lambda: 5) == 5
         work.close()
 
     asyncio.run(scenario())

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.long import SEED, count
-from tests.security.fuzz import asked
+from tests.run_size import SEED, sized
+from tests.security.fuzz import fuzz_broker
 
 pytestmark = pytest.mark.slow
 
@@ -16,5 +16,5 @@ pytestmark = pytest.mark.slow
 def test_fuzzed_sasl_frames_are_answered_or_close_their_connection(
     seed: int, record_property: Callable[[str, object], None]
 ) -> None:
-    for summary in asked(seed, count(150, 5_000)):
+    for summary in fuzz_broker(seed, sized(150, 5_000)):
         record_property("summary", f"fuzzed {summary}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from chronik.clock import ManualClock
+from chronik.security.sasl.fair_pool import Priority
 from chronik.security.sasl.login_history import ENTRIES_MAX, FAILURE_TTL_SECONDS, SUCCESS_TTL_SECONDS, LoginHistory
-from chronik.security.sasl.work import Priority
 
 HOME, OFFICE = "192.0.2.1", "192.0.2.2"
 

@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronik.security.sasl.oauthbearer import REFUSED, OAuthBearerClient, OAuthBearerServer
-from chronik.security.sasl.outcomes import Challenge, Failure, Success, TokenRefused, Validate, ValidToken
+from chronik.security.sasl.oauthbearer import INVALID_TOKEN_RESPONSE, OAuthBearerClient, OAuthBearerServer
+from chronik.security.sasl.outcomes import (
+    InvalidToken,
+    SaslChallenge,
+    SaslFailure,
+    SaslSuccess,
+    ValidateToken,
+    ValidToken,
+)
 
 # RFC 7628, section 4.1
 EXAMPLE = (
@@ -16,33 +23,35 @@ EXAMPLE = (
 
 def test_server_handles_example_of_rfc_7628() -> None:
     machine = OAuthBearerServer()
-    assert machine.step(EXAMPLE) == Validate("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg")
-    assert machine.validated(ValidToken("user@example.com", 5)) == Success("user@example.com", expires_ms=5)
+    assert machine.step(EXAMPLE) == ValidateToken("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg")
+    assert machine.continue_with_token(ValidToken("user@example.com", 5)) == SaslSuccess(
+        "user@example.com", expires_ms=5
+    )
 
 
 def test_server_understands_message_of_client() -> None:
     client = OAuthBearerClient("a.b-c_.d")
-    assert OAuthBearerServer().step(client.first()) == Validate("a.b-c_.d")
-    assert client.step(b"") == Success("")
+    assert OAuthBearerServer().step(client.initial_message()) == ValidateToken("a.b-c_.d")
+    assert client.step(b"") == SaslSuccess("")
 
 
 def test_rejected_token_is_reported_and_acknowledged() -> None:
     machine, client = OAuthBearerServer(), OAuthBearerClient("a.b.c")
-    machine.step(client.first())
-    rejected = machine.validated(TokenRefused("expired"))
-    assert rejected == Challenge(REFUSED.encode(), "token rejected: expired")
-    acknowledged = client.step(REFUSED.encode())
-    assert acknowledged == Challenge(b"\x01")
-    assert machine.step(b"\x01") == Failure("token rejected: expired", REFUSED)
+    machine.step(client.initial_message())
+    rejected = machine.continue_with_token(InvalidToken("expired"))
+    assert rejected == SaslChallenge(INVALID_TOKEN_RESPONSE.encode(), "token rejected: expired")
+    acknowledged = client.step(INVALID_TOKEN_RESPONSE.encode())
+    assert acknowledged == SaslChallenge(b"\x01")
+    assert machine.step(b"\x01") == SaslFailure("token rejected: expired", INVALID_TOKEN_RESPONSE)
 
 
 def test_different_authorization_id_is_rejected() -> None:
     machine = OAuthBearerServer()
     machine.step(EXAMPLE)
-    outcome = machine.validated(ValidToken("eve", 5))
-    assert isinstance(outcome, Failure)
-    assert outcome.told is not None
-    assert "different from the token's principal name (eve)" in outcome.told
+    outcome = machine.continue_with_token(ValidToken("eve", 5))
+    assert isinstance(outcome, SaslFailure)
+    assert outcome.client_message is not None
+    assert "different from the token's principal name (eve)" in outcome.client_message
 
 
 @pytest.mark.parametrize(
@@ -62,16 +71,16 @@ def test_different_authorization_id_is_rejected() -> None:
     ],
 )
 def test_malformed_oauthbearer_message_is_rejected(data: bytes) -> None:
-    assert isinstance(OAuthBearerServer().step(data), Failure)
+    assert isinstance(OAuthBearerServer().step(data), SaslFailure)
 
 
 def test_second_token_is_rejected() -> None:
     machine = OAuthBearerServer()
     machine.step(b"n,,\x01auth=Bearer abc\x01\x01")
-    assert isinstance(machine.step(b"n,,\x01auth=Bearer abc\x01\x01"), Failure)
+    assert isinstance(machine.step(b"n,,\x01auth=Bearer abc\x01\x01"), SaslFailure)
 
 
 @given(st.binary(max_size=300))
 def test_random_oauthbearer_messages_are_rejected(data: bytes) -> None:
-    assert isinstance(OAuthBearerServer().step(data), Failure)
-    assert "abc" not in repr(Validate("abc"))
+    assert isinstance(OAuthBearerServer().step(data), SaslFailure)
+    assert "abc" not in repr(ValidateToken("abc"))

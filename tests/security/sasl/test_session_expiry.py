@@ -11,7 +11,7 @@ from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from chronik.protocol.messages.metadata import MetadataRequest
 from tests.raw import RawClient
-from tests.security.sasl.asking import AskingBroker, authenticate
+from tests.security.sasl.sasl_broker import SaslBroker, authenticate
 
 pytestmark = pytest.mark.slow
 
@@ -20,17 +20,17 @@ SESSION_SECONDS = 2.0
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[AskingBroker]:
-    with AskingBroker(**{"connections.max.reauth.ms": int(1000 * SESSION_SECONDS)}) as running:
-        assert isinstance(running, AskingBroker)
+def broker() -> Iterator[SaslBroker]:
+    with SaslBroker(**{"connections.max.reauth.ms": int(1000 * SESSION_SECONDS)}) as running:
+        assert isinstance(running, SaslBroker)
         running.add_user("alice", PASSWORD)
         yield running
 
 
-def test_waiting_fetch_completes_when_session_expires(broker: AskingBroker) -> None:
+def test_waiting_fetch_completes_when_session_expires(broker: SaslBroker) -> None:
     with RawClient(broker.open_bootstrap) as admin:
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-        admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5, CreateTopicsResponse)
+        admin.request(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5, CreateTopicsResponse)
     with RawClient(broker.bootstrap) as client:
         began = time.monotonic()
         assert authenticate(client, "SCRAM-SHA-256", "alice", PASSWORD).session_lifetime_ms > 0
@@ -38,8 +38,8 @@ def test_waiting_fetch_completes_when_session_expires(broker: AskingBroker) -> N
         request = FetchRequest(
             max_wait_ms=20_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])], session_epoch=-1
         )
-        answer = client.ask(request, 11, FetchResponse)
+        answer = client.request(request, 11, FetchResponse)
         assert SESSION_SECONDS - 0.5 < time.monotonic() - began < SESSION_SECONDS + 1.0
         assert not answer.responses[0].partitions[0].records
         client.send(MetadataRequest(topics=[]), 1)
-        assert client.is_closed_by_broker(), "it did not re-authenticate"
+        assert client.wait_for_close(), "it did not re-authenticate"

@@ -15,21 +15,21 @@ from urllib.error import URLError
 import pytest
 
 from chronik.clock import ManualClock
-from chronik.exchange import Peer
-from chronik.limits import AUTHENTICATIONS_AT_WORK_MAX
+from chronik.limits import CONCURRENT_AUTHENTICATIONS_MAX
+from chronik.request_reply import ConnectedClient
 from chronik.security.sasl import authenticator as authenticating
 from chronik.security.sasl import jwks
 from chronik.security.sasl.authenticator import Authenticator
-from chronik.security.sasl.jwks import KeySource, reader_of
-from chronik.security.sasl.oauthbearer import REFUSED, OAuthBearerClient
+from chronik.security.sasl.jwks import JwksCache, key_reader
+from chronik.security.sasl.oauthbearer import INVALID_TOKEN_RESPONSE, OAuthBearerClient
 from chronik.security.sasl.outcomes import OAUTHBEARER, ValidToken
 from chronik.security.sasl.tokens import JwtValidator, TokenSettings, TokenValidator
-from chronik.tls.contexts import TlsContext
+from chronik.tls.contexts import ReloadableTlsContext
 from tests.security.sasl.test_tokens import NOW, key, published, token
-from tests.tls.certificates import authority, settings, written
+from tests.tls.certificates import certificate_authority, replace_file, server_settings
 
 DEADLINE_SECONDS = 20.0
-MORE_THAN_THREADS = AUTHENTICATIONS_AT_WORK_MAX + 3
+MORE_THAN_THREADS = CONCURRENT_AUTHENTICATIONS_MAX + 3
 
 
 class SlowKeySource:
@@ -50,7 +50,7 @@ class SlowKeySource:
 
 
 def validator(source: Callable[[], bytes], clock: ManualClock) -> JwtValidator:
-    keys = KeySource(source, 3600, 0.1, clock.monotonic)
+    keys = JwksCache(source, 3600, 0.1, clock.monotonic)
     return JwtValidator(TokenSettings(), keys, ManualClock(NOW * 1000).now_ms)
 
 
@@ -60,9 +60,9 @@ def authenticator(believes: TokenValidator) -> Authenticator:
 
 async def authenticate(by: Authenticator, host: str, shown: str) -> bytes:
     """Return the response to a client's token: empty if it is accepted."""
-    session = by.session(lambda: (OAUTHBEARER,), lambda _: 0)
+    session = by.new_session(lambda: (OAUTHBEARER,), lambda _: 0)
     session.handshake(OAUTHBEARER, 1, 0.0)
-    answer = await by.answer(session, Peer(host, 1, 1), OAuthBearerClient(shown).first())
+    answer = await by.respond(session, ConnectedClient(host, 1, 1), OAuthBearerClient(shown).initial_message())
     return answer.data
 
 
@@ -122,7 +122,7 @@ def test_waiting_for_keys_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         clock.advance(100)
         source = SlowKeySource(then=key())
         by = authenticator(validator(source, clock))
-        assert await authenticate(by, "a", token()) == REFUSED.encode()
+        assert await authenticate(by, "a", token()) == INVALID_TOKEN_RESPONSE.encode()
         source.go.set()
         by.close()
 
@@ -166,12 +166,12 @@ def trickling(tls: ssl.SSLContext | None = None) -> Iterator[Any]:
 
 @pytest.fixture(params=["http", "https"])
 def scheme(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setenv("SSL_CERT_FILE", written(tmp_path / "ca.pem", authority().certificate))
+    monkeypatch.setenv("SSL_CERT_FILE", replace_file(tmp_path / "ca.pem", certificate_authority().certificate_pem))
     return str(request.param)
 
 
 def context(scheme: str, folder: Path) -> ssl.SSLContext | None:
-    return TlsContext("x", settings(folder)).context if scheme == "https" else None
+    return ReloadableTlsContext("x", server_settings(folder)).context if scheme == "https" else None
 
 
 @pytest.mark.parametrize("what", ["head", "body"])
@@ -181,7 +181,7 @@ def test_slow_jwks_download_is_aborted_after_total_timeout(
     monkeypatch.setattr(jwks, "READ_SECONDS_MAX", 1.0)
     with trickling(context(scheme, tmp_path)) as server:
         with pytest.raises(TimeoutError):
-            reader_of(f"{scheme}://127.0.0.1:{server.server_port}/{what}")()
+            key_reader(f"{scheme}://127.0.0.1:{server.server_port}/{what}")()
         assert server.left.wait(DEADLINE_SECONDS), "the connection is closed"
 
 
@@ -189,9 +189,9 @@ def test_jwks_download_within_timeout_succeeds(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(jwks, "READ_SECONDS_MAX", DEADLINE_SECONDS)
     with trickling(context(scheme, tmp_path)) as server:
         server.pause.set()
-        assert reader_of(f"{scheme}://127.0.0.1:{server.server_port}/body")().strip() == b"{}"
+        assert key_reader(f"{scheme}://127.0.0.1:{server.server_port}/body")().strip() == b"{}"
 
 
 def test_jwks_download_with_untrusted_certificate_fails(tmp_path: Path) -> None:
     with trickling(context("https", tmp_path)) as server, pytest.raises(URLError, match="certificate verify failed"):
-        reader_of(f"https://127.0.0.1:{server.server_port}/body")()
+        key_reader(f"https://127.0.0.1:{server.server_port}/body")()

@@ -21,8 +21,8 @@ from chronik import limits
 from chronik.clock import ManualClock
 from chronik.errors import ConfigError
 from chronik.security.sasl import jwks
-from chronik.security.sasl.jwks import KeysAwaited, KeySource, KeysUnavailable, parse_keys, reader_of
-from chronik.security.sasl.outcomes import TokenRefused, ValidToken
+from chronik.security.sasl.jwks import JwksCache, KeysLoading, KeysUnavailable, key_reader, parse_keys
+from chronik.security.sasl.outcomes import InvalidToken, ValidToken
 from chronik.security.sasl.tokens import JwtValidator, TokenSettings
 
 T = TypeVar("T")
@@ -54,13 +54,13 @@ def when_read(call: Callable[[], T]) -> T:
     """Call the function, and call it again after the keys are loaded if it had to wait for them."""
     try:
         return call()
-    except KeysAwaited as awaited:
-        awaited.reading.result(DEADLINE_SECONDS)
+    except KeysLoading as awaited:
+        awaited.loaded.result(DEADLINE_SECONDS)
         return call()
 
 
 def validator(settings: TokenSettings | None = None, data: bytes | None = None) -> Callable[[str], ValidToken]:
-    source = KeySource(lambda: published(key()) if data is None else data, 3600, 0.1)
+    source = JwksCache(lambda: published(key()) if data is None else data, 3600, 0.1)
     validate = JwtValidator(settings or TokenSettings(), source, ManualClock(NOW * 1000).now_ms)
     return lambda text_of_token: when_read(lambda: validate(text_of_token))
 
@@ -93,13 +93,13 @@ def test_valid_token_returns_user_and_scopes() -> None:
 )
 def test_token_with_invalid_claim_is_rejected(claims: dict[str, Any], reason: str) -> None:
     strict = TokenSettings(issuer="us", audiences=frozenset({"kafka", "k2"}))
-    with pytest.raises(TokenRefused, match=reason):
+    with pytest.raises(InvalidToken, match=reason):
         validator(strict)(token({"iss": "us", "aud": "kafka"} | claims))
 
 
 def test_token_with_lone_surrogate_in_subject_is_rejected() -> None:
     claims = json.dumps({"sub": "a\ud800", "iat": NOW, "exp": NOW + 60}).encode()
-    with pytest.raises(TokenRefused, match="claim sub"):
+    with pytest.raises(InvalidToken, match="claim sub"):
         validator()(jws.serialize_compact({"alg": "ES256", "kid": "one"}, claims, key()))
 
 
@@ -124,7 +124,7 @@ def test_forged_tokens_are_rejected() -> None:
         token() + "." + token(),
     ]
     for each in forged:
-        with pytest.raises(TokenRefused) as raised:
+        with pytest.raises(InvalidToken) as raised:
             validator()(each)
         assert "alice" not in str(raised.value)
 
@@ -136,14 +136,14 @@ def test_rsa_signed_token_is_accepted() -> None:
 
 @given(st.text(alphabet="-_.abcXYZ019", max_size=200))
 def test_random_tokens_are_rejected(text: str) -> None:
-    with pytest.raises(TokenRefused):
+    with pytest.raises(InvalidToken):
         validator()(text)
 
 
 @pytest.mark.parametrize("header", ['["alg"]', '"alg"', "7", "null"])
 def test_token_with_invalid_header_is_rejected(header: str) -> None:
     first = urlsafe_b64encode(header.encode()).rstrip(b"=").decode()
-    with pytest.raises(TokenRefused):
+    with pytest.raises(InvalidToken):
         validator()(".".join([first, *token().split(".")[1:]]))
 
 
@@ -187,60 +187,60 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_expired_keys_are_reloaded_in_background() -> None:
     clock, source = ManualClock(), CountingSource(published(key()), published(key(), key("two")))
-    keys = KeySource(source, 60, 0.1, clock.monotonic)
+    keys = JwksCache(source, 60, 0.1, clock.monotonic)
     clock.advance(100)
-    assert when_read(lambda: keys.key("one")) is not None
-    assert when_read(lambda: keys.key(None)) is not None
+    assert when_read(lambda: keys.find_key("one")) is not None
+    assert when_read(lambda: keys.find_key(None)) is not None
     assert source.count == 1
     clock.advance(59)
-    when_read(lambda: keys.key("one"))
+    when_read(lambda: keys.find_key("one"))
     assert source.count == 1
     clock.advance(1)
-    when_read(lambda: keys.key("one"))
+    when_read(lambda: keys.find_key("one"))
     until(lambda: keys._keys is not None and len(keys._keys) == 2)
-    assert when_read(lambda: keys.key(None)) is None, "there are two keys, and the token names none"
+    assert when_read(lambda: keys.find_key(None)) is None, "there are two keys, and the token names none"
 
 
 def test_unknown_key_id_triggers_rate_limited_reload() -> None:
     clock, source = ManualClock(), CountingSource(published(key()), published(key(), key("two")))
-    keys = KeySource(source, 3600, 0.1, clock.monotonic)
+    keys = JwksCache(source, 3600, 0.1, clock.monotonic)
     clock.advance(100)
-    when_read(lambda: keys.key("one"))
-    assert when_read(lambda: keys.key("two")) is None
+    when_read(lambda: keys.find_key("one"))
+    assert when_read(lambda: keys.find_key("two")) is None
     clock.advance(jwks.UNKNOWN_KEY_SECONDS)
-    assert when_read(lambda: keys.key("two")) is not None
+    assert when_read(lambda: keys.find_key("two")) is not None
     for _ in range(10):
-        assert when_read(lambda: keys.key("three")) is None
+        assert when_read(lambda: keys.find_key("three")) is None
     assert source.count == 2
 
 
 def test_previous_keys_are_kept_when_reload_fails(caplog: pytest.LogCaptureFixture) -> None:
     clock, source = ManualClock(), CountingSource(OSError("gone"), published(key()), OSError("gone"))
-    keys = KeySource(source, 60, 0.1, clock.monotonic)
+    keys = JwksCache(source, 60, 0.1, clock.monotonic)
     clock.advance(100)
     with pytest.raises(KeysUnavailable):
-        when_read(lambda: keys.key("one"))
+        when_read(lambda: keys.find_key("one"))
     clock.advance(1)
-    assert when_read(lambda: keys.key("one")) is not None
+    assert when_read(lambda: keys.find_key("one")) is not None
     clock.advance(61)
-    assert when_read(lambda: keys.key("one")) is not None
+    assert when_read(lambda: keys.find_key("one")) is not None
     until(lambda: source.count == 3)
-    assert when_read(lambda: keys.key("one")) is not None
+    assert when_read(lambda: keys.find_key("one")) is not None
     assert "the JWKS of token keys cannot be loaded: gone" in caplog.text
 
 
 def test_jwks_is_loaded_from_file_and_http(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_bytes(published(key()))
-    assert reader_of(file.as_uri())() == published(key())
+    assert key_reader(file.as_uri())() == published(key())
     file.write_bytes(bytes(limits.JWKS_BYTES_MAX))
-    assert len(reader_of(file.as_uri())()) == limits.JWKS_BYTES_MAX
+    assert len(key_reader(file.as_uri())()) == limits.JWKS_BYTES_MAX
     file.write_bytes(bytes(limits.JWKS_BYTES_MAX + 1))
     with pytest.raises(ValueError, match="more than"):
-        reader_of(file.as_uri())()
+        key_reader(file.as_uri())()
     for wrong in ("ftp://x/y", "keys.json", "http://", ""):
         with pytest.raises(ConfigError, match="expected a URL"):
-            reader_of(wrong)
+            key_reader(wrong)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -254,5 +254,5 @@ def test_jwks_is_loaded_from_file_and_http(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        assert reader_of(f"http://127.0.0.1:{server.server_port}/keys")() == b"told"
+        assert key_reader(f"http://127.0.0.1:{server.server_port}/keys")() == b"told"
         thread.join()

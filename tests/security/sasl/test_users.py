@@ -7,27 +7,27 @@ from collections import Counter
 import pytest
 
 from chronik.metadata.commands.users import AlterScramUser, ScramKeys
-from chronik.security.sasl.scram_keys import BY_NAME, BY_NUMBER, ITERATIONS_MIN, SALT_BYTES
-from chronik.security.sasl.users import KnownUsers
-from tests.metadata.world import World
+from chronik.security.sasl.scram_keys import ITERATIONS_MIN, MECHANISMS_BY_NAME, MECHANISMS_BY_NUMBER, SALT_BYTES
+from chronik.security.sasl.users import ScramUsers
+from tests.metadata.metadata_world import MetadataWorld
 
-SHA_256 = BY_NAME["SCRAM-SHA-256"]
+SHA_256 = MECHANISMS_BY_NAME["SCRAM-SHA-256"]
 NAMES = [f"user-{number}" for number in range(2000)]
 
 
-def world_with(*iterations: int, secret: bytes = b"secret of the cluster") -> World:
-    world = World()
+def world_with(*iterations: int, secret: bytes = b"secret of the cluster") -> MetadataWorld:
+    world = MetadataWorld()
     for number, count in enumerate(iterations):
         keys = ScramKeys(SHA_256.number, b"0123456789abcdefghijklmnop", b"s" * 32, b"t" * 32, count)
         world.accept(AlterScramUser(f"known-{number}", (keys,), secret=secret))
     return world
 
 
-def users_of(world: World) -> KnownUsers:
-    return KnownUsers(lambda: world.image)
+def users_of(world: MetadataWorld) -> ScramUsers:
+    return ScramUsers(lambda: world.image)
 
 
-def iterations_of(world: World, names: list[str]) -> Counter[int]:
+def iterations_of(world: MetadataWorld, names: list[str]) -> Counter[int]:
     users = users_of(world)
     return Counter(users.keys(SHA_256, name)[0].iterations for name in names)
 
@@ -41,12 +41,12 @@ def test_iterations_of_unknown_users_follow_those_of_known_users() -> None:
 
 
 def test_iterations_of_unknown_users_are_the_default_without_users() -> None:
-    assert iterations_of(World(), NAMES[:10]) == {ITERATIONS_MIN: 10}
+    assert iterations_of(MetadataWorld(), NAMES[:10]) == {ITERATIONS_MIN: 10}
 
 
 def test_keys_of_unknown_users_are_stable_over_nodes_and_restarts() -> None:
     one, other = users_of(world_with(4096, 8192)), users_of(world_with(4096, 8192))
-    for scram in BY_NUMBER.values():
+    for scram in MECHANISMS_BY_NUMBER.values():
         assert [one.keys(scram, name) for name in NAMES[:100]] == [other.keys(scram, name) for name in NAMES[:100]]
 
 

@@ -14,8 +14,8 @@ from tests.chaos.history import Place
 from tests.transactions.history import OffsetSeen, Source
 
 from . import requests
-from .producer import AtItsEnd, MustAbort, TransactionalProducer
-from .requests import OLD, V1, V2, Versions
+from .producer import MustAbort, ProducerFailed, TransactionalProducer
+from .requests import OLD_VERSIONS, V1, V2, Versions
 
 if TYPE_CHECKING:
     from .world import TransactionWorld
@@ -65,10 +65,10 @@ class Copier:
             while not self._world.is_finishing:
                 await asyncio.sleep(self._chance.uniform(0.0, 0.2))
                 position = await self._run_transaction(producer, position)
-        except AtItsEnd as end:
+        except ProducerFailed as end:
             self._world.ended(str(end))
         finally:
-            producer.leave()
+            producer.record_failure()
 
     async def _run_transaction(self, producer: TransactionalProducer, position: int) -> int:
         """Copy records in one transaction and return the group's position afterwards."""
@@ -122,7 +122,7 @@ class Copier:
         deadline = world.loop.time() + 20.0
         while world.loop.time() < deadline:
             node, asked_at = self._chance.choice(sorted(world.hosts)), world.loop.time()
-            answer = await world.wire.ask(node, requests.position(self.group, INPUT))
+            answer = await world.wire.send_request(node, requests.fetch_offset(self.group, INPUT))
             if answer is not None and answer[0] is ErrorCode.NONE:
                 world.tell(
                     OffsetSeen(
@@ -137,11 +137,11 @@ class Copier:
                 )
                 return max(answer[1], 0)
             await asyncio.sleep(self._chance.uniform(0.01, 0.2))
-        raise AtItsEnd("OffsetFetch: no response")
+        raise ProducerFailed("OffsetFetch: no response")
 
     async def last_position(self) -> int:
         return await self._position("final", is_final=True)
 
 
-KINDS: Final = ((V1,), (V2,), (OLD, V1, V2))
+CLIENT_VERSIONS: Final = ((V1,), (V2,), (OLD_VERSIONS, V1, V2))
 """The kinds of clients: v1, v2, and one that is replaced by newer and older versions of itself."""

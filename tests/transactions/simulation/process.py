@@ -6,44 +6,44 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
-from chronik.api.shared.context import Context, Services
-from chronik.broker.requests.fetch_sessions import FetchSessions
-from chronik.broker.requests.producer_ids import ProducerIds
+from chronik.api.shared.context import RequestContext, Services
+from chronik.broker.requests.fetch_sessions import FetchSessionCache
+from chronik.broker.requests.producer_ids import ProducerIdAllocator
 from chronik.configs.resolver import ConfigResolver
-from chronik.coordination.tenure import Coordinators
-from chronik.exchange import Outbox, Peer
+from chronik.coordination.terms import CoordinatorTerms
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.protocol.schema import Request, Response
+from chronik.request_reply import ConnectedClient, UnsentByteCounter
 from chronik.scheduler import Scheduler
-from chronik.transactions.calls import TransactionCalls
+from chronik.transactions.components import TransactionComponents, build_transaction_components
 from chronik.transactions.config import TransactionConfig
 from chronik.transactions.coordinator import TransactionCoordinator
-from chronik.transactions.joining import Joining
-from chronik.transactions.parts import TransactionParts, transaction_parts
-from tests.replication.host import PartsOfProduce, Process
+from chronik.transactions.joiner import TransactionJoiner
+from chronik.transactions.peer_calls import TransactionPeerCalls
+from tests.replication.host import Process, ProduceServices
 
 R = TypeVar("R", bound=Response)
 
 
 class Handler(Protocol):
-    def __call__(self, services: Services, request: Any, context: Context) -> Any: ...
+    def __call__(self, services: Services, request: Any, context: RequestContext) -> Any: ...
 
 
 @dataclass
-class TransactionServices(PartsOfProduce):
+class TransactionServices(ProduceServices):
     """The services of a node that the handlers of these requests need."""
 
     configs: ConfigResolver
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    joining: Joining
-    coordinators: Coordinators
-    transaction_coordinators: Coordinators
-    producer_ids: ProducerIds
-    fetch_sessions: FetchSessions = field(default_factory=lambda: FetchSessions(10))
-    outbox: Outbox = field(default_factory=Outbox)
+    joining: TransactionJoiner
+    coordinators: CoordinatorTerms
+    transaction_coordinators: CoordinatorTerms
+    producer_ids: ProducerIdAllocator
+    fetch_sessions: FetchSessionCache = field(default_factory=lambda: FetchSessionCache(10))
+    outbox: UnsentByteCounter = field(default_factory=UnsentByteCounter)
     may_be_replaced: Callable[[], bool] = lambda: False
     scheduler: Scheduler = field(default_factory=Scheduler)
 
@@ -52,55 +52,55 @@ class TransactionalProcess(Process):
     """A simulated node process with coordinators."""
 
     config = TransactionConfig()
-    fences_itself = False
+    is_self_fenced = False
     """Whether the node gets no heartbeat responses. Its term continues if it is reconnected in time."""
 
     @property
     def is_fenced(self) -> bool:
-        return self.fences_itself or super().is_fenced
+        return self.is_self_fenced or super().is_fenced
 
     def fence_itself(self, seconds: float) -> None:
         """Fence the node for a while, as `Registration` does, and fail requests that wait for followers."""
         if self.is_booted:
-            self.fences_itself = True
-            self.replicas.end_waits()
+            self.is_self_fenced = True
+            self.replicas.fail_waiters()
             self.loop.call_later(seconds, setattr, self, "fences_itself", False)
 
     def boot(self, static: dict[str, str], incarnation: bytes) -> None:
         super().boot(static, incarnation)
-        self._producer_ids = ProducerIds(self._allocate_producer_ids)
-        self._transaction_coordinators = Coordinators(self.store, self.host.id, TRANSACTIONS_TOPIC)
+        self._producer_ids = ProducerIdAllocator(self._allocate_producer_ids)
+        self._transaction_coordinators = CoordinatorTerms(self.store, self.host.id, TRANSACTIONS_TOPIC)
         parts = self._make_transactions()
         self._services = cast(Services, self._parts(parts))
         self.groups = self._services.groups
         for coordinator in (self.groups, parts.coordinator):
             self._supervise(coordinator.start())
-            self.store.subscribe(coordinator.follow)
+            self.store.subscribe(coordinator.on_delta)
 
-    def _make_transactions(self) -> TransactionParts:
-        calls = TransactionCalls(self.calls)
-        parts = transaction_parts(
+    def _make_transactions(self) -> TransactionComponents:
+        calls = TransactionPeerCalls(self.calls)
+        parts = build_transaction_components(
             self.host.id,
             self.store,
             self.replicas,
             self.host.clock,
             self._transaction_coordinators,
             self.config,
-            self._producer_ids.next,
+            self._producer_ids.allocate,
             calls,
             is_fenced=lambda: self.is_fenced,
             on_fatal=self.loop.failures.append,
         )
-        calls.serve(parts.appender, parts.joining)
+        calls.serve(parts.appender, parts.joiner)
         return parts
 
-    def _parts(self, parts: TransactionParts) -> TransactionServices:
-        coordinators = Coordinators(self.store, self.host.id, OFFSETS_TOPIC)
+    def _parts(self, parts: TransactionComponents) -> TransactionServices:
+        coordinators = CoordinatorTerms(self.store, self.host.id, OFFSETS_TOPIC)
         groups = GroupCoordinator(
             self.store,
             self.host.clock,
             on_fatal=self.loop.failures.append,
-            owns=coordinators.owns,
+            owns=coordinators.owned_term,
             is_fenced=lambda: self.is_fenced,
         )
         return TransactionServices(
@@ -108,7 +108,7 @@ class TransactionalProcess(Process):
             configs=self.configs,
             groups=groups,
             transactions=parts.coordinator,
-            joining=parts.joining,
+            joining=parts.joiner,
             coordinators=coordinators,
             transaction_coordinators=self._transaction_coordinators,
             producer_ids=self._producer_ids,
@@ -118,9 +118,9 @@ class TransactionalProcess(Process):
         result = await self.store.propose(AllocateProducerIds(self.host.id, self.epoch, count))
         return result.value
 
-    async def answer(self, handler: Handler, request: Request, version: int, kind: type[R]) -> R:
+    async def handle_request(self, handler: Handler, request: Request, version: int, kind: type[R]) -> R:
         """Return the response that a client gets for a request."""
-        outcome = handler(self._services, request, Context(version, "client", Peer("host", 1, 1)))
+        outcome = handler(self._services, request, RequestContext(version, "client", ConnectedClient("host", 1, 1)))
         if isinstance(outcome, Awaitable):
             outcome = await outcome
         assert isinstance(outcome, kind)

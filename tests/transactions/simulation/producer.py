@@ -29,7 +29,7 @@ from tests.transactions.history import (
 )
 
 from . import requests
-from .requests import OLD, V1, V2, Answer, Producer, Versions, Work
+from .requests import OLD_VERSIONS, V1, V2, Producer, ProducerResponse, Versions, Work
 
 if TYPE_CHECKING:
     from .world import TransactionWorld
@@ -66,7 +66,7 @@ class MustAbort(Exception):
     """The transaction can no longer be committed."""
 
 
-class AtItsEnd(Exception):
+class ProducerFailed(Exception):
     """The producer instance has failed permanently."""
 
 
@@ -106,7 +106,7 @@ class TransactionalProducer:
             "InitProducerId", lambda: requests.init(self.who, self._timeout_ms, self._versions.init_producer_id)
         )
         if answer.code is not ErrorCode.NONE:
-            raise AtItsEnd(f"InitProducerId: {answer.code.name}")
+            raise ProducerFailed(f"InitProducerId: {answer.code.name}")
         self._accept_producer(answer)
 
     def begin(self) -> None:
@@ -166,7 +166,7 @@ class TransactionalProducer:
         if answer.code in (*ABORTABLE, ErrorCode.INVALID_TXN_STATE):
             raise MustAbort(f"TxnOffsetCommit: {answer.code.name}")
         if answer.code is not ErrorCode.NONE:
-            raise AtItsEnd(f"TxnOffsetCommit: {answer.code.name}")
+            raise ProducerFailed(f"TxnOffsetCommit: {answer.code.name}")
 
     async def add_group(self, group: str) -> None:
         """Add a group to the transaction. Raises MustAbort or AtItsEnd."""
@@ -181,8 +181,8 @@ class TransactionalProducer:
     async def abort(self, *, needs_epoch: bool = False) -> None:
         """Abort the transaction. With `needs_epoch`, the next sequence number is unknown. Raises AtItsEnd."""
         await self._end(commit=False)
-        if needs_epoch and self._versions is OLD:
-            raise AtItsEnd("the client cannot request a new epoch")
+        if needs_epoch and self._versions is OLD_VERSIONS:
+            raise ProducerFailed("the client cannot request a new epoch")
         if needs_epoch and self._versions is V1:
             await self.init()
 
@@ -203,9 +203,9 @@ class TransactionalProducer:
             self._has_asked_to_commit = False  # the commit was rejected
         if answer.code in ABORTABLE and commit:
             raise MustAbort(f"EndTxn: {answer.code.name}")
-        raise AtItsEnd(f"EndTxn: {answer.code.name}")
+        raise ProducerFailed(f"EndTxn: {answer.code.name}")
 
-    def leave(self) -> None:
+    def record_failure(self) -> None:
         """Record that the instance has failed."""
         if self.is_open:
             self._record_end(Outcome.UNKNOWN if self._has_asked_to_commit else Outcome.ABORTED)
@@ -214,7 +214,7 @@ class TransactionalProducer:
         self.is_open = False
         self._world.tell(Ended(transaction=self.transaction, outcome=outcome))
 
-    def _accept_producer(self, answer: Answer) -> None:
+    def _accept_producer(self, answer: ProducerResponse) -> None:
         before, self.who = self.who, self.who._replace(id=answer.producer_id, epoch=answer.producer_epoch)
         if before != self.who:
             self._sequences.clear()
@@ -235,7 +235,7 @@ class TransactionalProducer:
         if answer.code in ABORTABLE:
             raise MustAbort(f"{kind}: {answer.code.name}")
         if answer.code is not ErrorCode.NONE:
-            raise AtItsEnd(f"{kind}: {answer.code.name}")
+            raise ProducerFailed(f"{kind}: {answer.code.name}")
 
     def _batch(self, topic: Topic, index: int, record: RecordId) -> bytes:
         return encode_batch(
@@ -258,12 +258,12 @@ class TransactionalProducer:
             self._world.refused(answer.code)
             raise MustAbort(f"Produce: {answer.code.name}")
         if answer.code is not ErrorCode.NONE:
-            raise AtItsEnd(f"Produce: {answer.code.name}")
+            raise ProducerFailed(f"Produce: {answer.code.name}")
         self._sequences[topic.id, index] = self._sequences.get((topic.id, index), 0) + 1
 
     async def _ask_coordinator(
         self, kind: str, work: Callable[[], Work], check: Callable[[], None] = lambda: None
-    ) -> Answer:
+    ) -> ProducerResponse:
         def coordinator() -> int:
             check()
             return self._world.coordinator_of(TRANSACTIONS_TOPIC, self.who.transactional_id)
@@ -272,24 +272,24 @@ class TransactionalProducer:
 
     async def _ask(
         self, kind: str, node: Callable[[], int], work: Callable[[], Work], *, gives_up: bool = True
-    ) -> Answer:
+    ) -> ProducerResponse:
         """Send a request until a response settles it. After a timeout, fail or return the last response."""
         world = self._world
         deadline = world.loop.time() + GIVE_UP_SECONDS
         self._attempts = 0
-        look = self.looked_at(kind)
+        look = self.request_observer(kind)
         while True:
             self._attempts += 1
-            answer = await world.wire.ask(node(), work(), look)
+            answer = await world.wire.send_request(node(), work(), look)
             if answer is not None and answer.code not in ASK_AGAIN:
                 return answer
             if world.loop.time() > deadline:
                 if gives_up:
-                    raise AtItsEnd(f"{kind}: no response")
-                return answer or Answer(ErrorCode.REQUEST_TIMED_OUT)
+                    raise ProducerFailed(f"{kind}: no response")
+                return answer or ProducerResponse(ErrorCode.REQUEST_TIMED_OUT)
             await asyncio.sleep(world.chance.uniform(0.01, 0.2))
 
-    def looked_at(self, kind: str) -> Callable[[], None]:
+    def request_observer(self, kind: str) -> Callable[[], None]:
         """Return a callback for the moment at which a node handles the request that is sent now.
 
         It records the case that the client is already in a later transaction with the same epoch.

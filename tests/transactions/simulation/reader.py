@@ -10,7 +10,7 @@ from chronik.api import fetch
 from chronik.broker.replica import Replica
 from chronik.metadata.records import Topic
 from chronik.protocol.batch import iter_batches
-from chronik.protocol.control_records import marker_within
+from chronik.protocol.control_records import parse_marker_batch
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from chronik.protocol.records import decode_batch
@@ -26,17 +26,19 @@ FETCH_VERSION: Final = 13
 READ_COMMITTED: Final = 1
 READ_BYTES: Final = 1 << 20
 
-Aborted = tuple[int, int]
+AbortedRange = tuple[int, int]
 """A producer id and the first offset of its aborted transaction."""
 
 
-class Shown(NamedTuple):
+class FilteredRecords(NamedTuple):
     records: tuple[tuple[int, RecordId], ...]
     end: int
     """The next offset to read."""
 
 
-def shown(data: memoryview, start: int, aborted: Iterable[Aborted], *, is_committed: bool) -> Shown:
+def filter_records(
+    data: memoryview, start: int, aborted: Iterable[AbortedRange], *, is_committed: bool
+) -> FilteredRecords:
     """Return the records that a client delivers to its application.
 
     The records of an aborted transaction between its first offset and its marker are omitted.
@@ -50,12 +52,12 @@ def shown(data: memoryview, start: int, aborted: Iterable[Aborted], *, is_commit
         while left and left[-1][0] < header.next_offset:
             hidden.add(left.pop()[1])
         if header.is_control:
-            marker = marker_within(data, position)
-            if marker is not None and not marker.committed:
+            marker = parse_marker_batch(data, position)
+            if marker is not None and not marker.is_commit:
                 hidden.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in hidden):
             records += [found for found in _records(data, position) if found[0] >= start]
-    return Shown(tuple(records), max(end, start))
+    return FilteredRecords(tuple(records), max(end, start))
 
 
 def _records(data: memoryview, position: int) -> Iterator[tuple[int, RecordId]]:
@@ -90,16 +92,16 @@ class Reader:
         asked_at, node = world.loop.time(), world.leader_of(topic.id, index)
 
         async def work(process: TransactionalProcess) -> PartitionData:
-            return await ask(process, topic, index, start, is_committed=is_committed)
+            return await send_to_leader(process, topic, index, start, is_committed=is_committed)
 
-        data = await world.wire.ask(node, work)
+        data = await world.wire.send_request(node, work)
         if data is None or data.error_code:
             if data is not None and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._positions.pop((place, is_committed), None)
             return
         assert isinstance(data.records, bytes | memoryview)
         aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
-        found = shown(memoryview(data.records), start, aborted, is_committed=is_committed)
+        found = filter_records(memoryview(data.records), start, aborted, is_committed=is_committed)
         self._positions[place, is_committed] = max(found.end, self._positions.get((place, is_committed), 0))
         world.counts["read"] += len(found.records)
         world.tell(
@@ -118,7 +120,7 @@ class Reader:
         )
 
 
-async def ask(
+async def send_to_leader(
     process: TransactionalProcess, topic: Topic, index: int, start: int, *, is_committed: bool
 ) -> PartitionData:
     partition = FetchPartition(partition=index, fetch_offset=start, partition_max_bytes=2000)
@@ -130,11 +132,11 @@ async def ask(
         session_epoch=-1,
         topics=[FetchTopic(topic_id=topic.id, partitions=[partition])],
     )
-    response = await process.answer(fetch.handle, request, FETCH_VERSION, FetchResponse)
+    response = await process.handle_request(fetch.handle, request, FETCH_VERSION, FetchResponse)
     return response.responses[0].partitions[0]
 
 
-def read_to_the_end(node: int, replica: Replica, at: float) -> Iterator[Read]:
+def final_reads(node: int, replica: Replica, at: float) -> Iterator[Read]:
     """Return the reads that a client would get if this replica were the leader, with both isolation levels."""
     log, stable = replica.log, replica.last_stable_offset
     for is_committed in (True, False):
@@ -143,8 +145,8 @@ def read_to_the_end(node: int, replica: Replica, at: float) -> Iterator[Read]:
         position = start
         while position < end:
             data = log.read(position, READ_BYTES, end)
-            aborted = [(each.producer_id, each.first_offset) for each in log.aborted_in(data, position)]
-            found = shown(data, position, aborted, is_committed=is_committed)
+            aborted = [(each.producer_id, each.first_offset) for each in log.find_aborted_transactions(data, position)]
+            found = filter_records(data, position, aborted, is_committed=is_committed)
             records += found.records
             position = found.end
         yield Read(

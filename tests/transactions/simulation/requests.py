@@ -63,32 +63,32 @@ class Versions(NamedTuple):
     produce: int
 
 
-OLD = Versions(2, 1, 1, 2, 1, 9)
+OLD_VERSIONS = Versions(2, 1, 1, 2, 1, 9)
 """An old client, which knows neither PRODUCER_FENCED nor TRANSACTION_ABORTABLE."""
 V1 = Versions(4, 3, 4, 4, 4, 11)
 V2 = Versions(5, 3, 4, 5, 5, 13)
 """A client with an epoch per transaction, which adds no partitions explicitly."""
 
 
-class Answer(NamedTuple):
+class ProducerResponse(NamedTuple):
     code: ErrorCode
     producer_id: int = -1
     producer_epoch: int = -1
 
 
-Work = Callable[[TransactionalProcess], Awaitable[Answer]]
+Work = Callable[[TransactionalProcess], Awaitable[ProducerResponse]]
 
 
 def init(who: Producer, timeout_ms: int, version: int) -> Work:
-    async def work(process: TransactionalProcess) -> Answer:
+    async def work(process: TransactionalProcess) -> ProducerResponse:
         request = InitProducerIdRequest(
             transactional_id=who.transactional_id,
             transaction_timeout_ms=timeout_ms,
             producer_id=who.id,
             producer_epoch=who.epoch,
         )
-        response = await process.answer(init_producer_id.handle, request, version, InitProducerIdResponse)
-        return Answer(ErrorCode(response.error_code), response.producer_id, response.producer_epoch)
+        response = await process.handle_request(init_producer_id.handle, request, version, InitProducerIdResponse)
+        return ProducerResponse(ErrorCode(response.error_code), response.producer_id, response.producer_epoch)
 
     return work
 
@@ -96,35 +96,37 @@ def init(who: Producer, timeout_ms: int, version: int) -> Work:
 def add_partition(who: Producer, topic: Topic, index: int, version: int) -> Work:
     """Add a partition by topic name. If another topic has that name now, the client's metadata is outdated."""
 
-    async def work(process: TransactionalProcess) -> Answer:
+    async def work(process: TransactionalProcess) -> ProducerResponse:
         known = process.store.image.topics.get(topic.name)
         if known is None or known.id != topic.id:
-            return Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return ProducerResponse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         request = AddPartitionsToTxnRequest(
             transactional_id=who.transactional_id,
             producer_id=who.id,
             producer_epoch=who.epoch,
             topics=[AddPartitionsToTxnTopic(name=topic.name, partitions=[index])],
         )
-        response = await process.answer(add_partitions_to_txn.handle, request, version, AddPartitionsToTxnResponse)
-        return Answer(ErrorCode(response.results_by_topic[0].results_by_partition[0].error_code))
+        response = await process.handle_request(
+            add_partitions_to_txn.handle, request, version, AddPartitionsToTxnResponse
+        )
+        return ProducerResponse(ErrorCode(response.results_by_topic[0].results_by_partition[0].error_code))
 
     return work
 
 
 def add_group(who: Producer, group: str, version: int) -> Work:
-    async def work(process: TransactionalProcess) -> Answer:
+    async def work(process: TransactionalProcess) -> ProducerResponse:
         request = AddOffsetsToTxnRequest(
             transactional_id=who.transactional_id, producer_id=who.id, producer_epoch=who.epoch, group_id=group
         )
-        response = await process.answer(add_offsets_to_txn.handle, request, version, AddOffsetsToTxnResponse)
-        return Answer(ErrorCode(response.error_code))
+        response = await process.handle_request(add_offsets_to_txn.handle, request, version, AddOffsetsToTxnResponse)
+        return ProducerResponse(ErrorCode(response.error_code))
 
     return work
 
 
 def stage(who: Producer, group: str, topic: str, offset: int, version: int) -> Work:
-    async def work(process: TransactionalProcess) -> Answer:
+    async def work(process: TransactionalProcess) -> ProducerResponse:
         partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = TxnOffsetCommitRequest(
             transactional_id=who.transactional_id,
@@ -133,19 +135,19 @@ def stage(who: Producer, group: str, topic: str, offset: int, version: int) -> W
             group_id=group,
             topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])],
         )
-        response = await process.answer(txn_offset_commit.handle, request, version, TxnOffsetCommitResponse)
-        return Answer(ErrorCode(response.topics[0].partitions[0].error_code))
+        response = await process.handle_request(txn_offset_commit.handle, request, version, TxnOffsetCommitResponse)
+        return ProducerResponse(ErrorCode(response.topics[0].partitions[0].error_code))
 
     return work
 
 
 def end(who: Producer, version: int, *, commit: bool) -> Work:
-    async def work(process: TransactionalProcess) -> Answer:
+    async def work(process: TransactionalProcess) -> ProducerResponse:
         request = EndTxnRequest(
             transactional_id=who.transactional_id, producer_id=who.id, producer_epoch=who.epoch, committed=commit
         )
-        response = await process.answer(end_txn.handle, request, version, EndTxnResponse)
-        return Answer(ErrorCode(response.error_code), response.producer_id, response.producer_epoch)
+        response = await process.handle_request(end_txn.handle, request, version, EndTxnResponse)
+        return ProducerResponse(ErrorCode(response.error_code), response.producer_id, response.producer_epoch)
 
     return work
 
@@ -153,10 +155,10 @@ def end(who: Producer, version: int, *, commit: bool) -> Work:
 def send(who: Producer, topic: Topic, index: int, data: bytes, version: int) -> Work:
     """Produce a batch. Before version 13, the topic is addressed by name: see `add_partition`."""
 
-    async def work(process: TransactionalProcess) -> Answer:
+    async def work(process: TransactionalProcess) -> ProducerResponse:
         known = process.store.image.topics.get(topic.name)
         if known is None or known.id != topic.id:
-            return Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return ProducerResponse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         records = memoryview(bytearray(data))
         partition = PartitionProduceData(index=index, records=records)
         request = ProduceRequest(
@@ -165,13 +167,13 @@ def send(who: Producer, topic: Topic, index: int, data: bytes, version: int) -> 
             timeout_ms=PRODUCE_TIMEOUT_MS,
             topic_data=[TopicProduceData(name=topic.name, topic_id=topic.id, partition_data=[partition])],
         )
-        response = await process.answer(produce.handle, request, version, ProduceResponse)
-        return Answer(ErrorCode(response.responses[0].partition_responses[0].error_code))
+        response = await process.handle_request(produce.handle, request, version, ProduceResponse)
+        return ProducerResponse(ErrorCode(response.responses[0].partition_responses[0].error_code))
 
     return work
 
 
-def position(group: str, topic: str) -> Callable[[TransactionalProcess], Awaitable[tuple[ErrorCode, int]]]:
+def fetch_offset(group: str, topic: str) -> Callable[[TransactionalProcess], Awaitable[tuple[ErrorCode, int]]]:
     """Fetch a group's stable offset. The serving node confirms first that its image is current."""
 
     async def work(process: TransactionalProcess) -> tuple[ErrorCode, int]:
@@ -184,7 +186,7 @@ def position(group: str, topic: str) -> Callable[[TransactionalProcess], Awaitab
             topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])],
             require_stable=True,
         )
-        response = await process.answer(offset_fetch.handle, request, OFFSET_FETCH_VERSION, OffsetFetchResponse)
+        response = await process.handle_request(offset_fetch.handle, request, OFFSET_FETCH_VERSION, OffsetFetchResponse)
         answer = response.topics[0].partitions[0]
         return ErrorCode(answer.error_code), answer.committed_offset
 

@@ -16,17 +16,17 @@ from chronik.metadata.names import TRANSACTIONS_TOPIC, coordinator_partition
 from chronik.metadata.records import Topic, Transaction
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.calls import CallTimedOut
-from chronik.transactions.config import EPOCH_MAX
+from chronik.transactions.config import PRODUCER_EPOCH_MAX
 from tests.replication.controller import CONFIGS
 from tests.replication.network import VirtualCalls
-from tests.transactions.checkers import Verdict, judge
-from tests.transactions.evidence import Evidence
+from tests.transactions.checkers import TransactionVerdict, judge
+from tests.transactions.evidence import TransactionEvidence
 from tests.transactions.history import TopicGone, TransactionId
 
 from .copier import OUTPUT
 from .process import TransactionalProcess
 from .producer import TransactionalProducer
-from .reader import read_to_the_end
+from .reader import final_reads
 from .requests import Versions
 from .world import TransactionWorld
 
@@ -37,10 +37,10 @@ ID = "t"
 TIMEOUT_MS = 5000
 
 
-class Stage(TransactionWorld):
+class ScriptedCluster(TransactionWorld):
     """Nodes 1 to 3, each of which has a replica of every partition."""
 
-    def __init__(self, epoch_max: int = EPOCH_MAX) -> None:
+    def __init__(self, epoch_max: int = PRODUCER_EPOCH_MAX) -> None:
         super().__init__(1)
         self.epoch_max = epoch_max
         while len(self.hosts) > 3:
@@ -50,19 +50,19 @@ class Stage(TransactionWorld):
         self.wire.late = self.wire.twice = 0.0
         self.is_calm = True
         self._held_calls: dict[CallKind, asyncio.Event] = {}
-        self.waiting = 0
+        self.held_call_count = 0
         """Number of calls that are held back."""
         self._held_commands: tuple[type, ...] = ()
-        self.held: list[bytes] = []
+        self.held_commands: list[bytes] = []
         """Proposals that are held back."""
         self._ask, self._arrive = self.network.ask, self.consensus.arrive
         patched: Any = self.network
         patched.ask = self._call_when_released
         patched = self.consensus
         patched.arrive = self._deliver_when_released
-        self._story_told: Callable[[Stage], Coroutine[Any, Any, None]]
+        self._story_told: Callable[[ScriptedCluster], Coroutine[Any, Any, None]]
 
-    def play(self, script: Callable[[Stage], Coroutine[Any, Any, None]]) -> Verdict:
+    def run_script(self, script: Callable[[ScriptedCluster], Coroutine[Any, Any, None]]) -> TransactionVerdict:
         """Run a scripted test and return the verdict of the checkers when all transactions have ended."""
         self._story_told = script
         self.run()
@@ -73,12 +73,12 @@ class Stage(TransactionWorld):
             host.sync_seconds_max = 0.001
             self.start(host)
         await self.until(lambda: all(self.is_up(host) for host in self.hosts.values()), SECONDS_MAX, "nodes")
-        self._controller.lay_out()
+        self._controller.create_initial_topics()
         await self.until(self._is_in_sync, SECONDS_MAX, "all replicas to be in sync")
         await self._story_told(self)
         await self.until(self._is_decided, SECONDS_MAX, "every transaction to be decided")
         for replica in self._replicas():
-            self.events += read_to_the_end(replica._node_id, replica, self.loop.time())
+            self.events += final_reads(replica._node_id, replica, self.loop.time())
         self.verdict = judge(self.events)
 
     # -- clients ------------------------------------------------------------------------------------------------------
@@ -90,9 +90,11 @@ class Stage(TransactionWorld):
     def output(self) -> Topic:
         return self.topic(OUTPUT)
 
-    async def let_come(self, node: int, work: Callable[[TransactionalProcess], Awaitable[T]], look: Any = None) -> T:
+    async def deliver_late(
+        self, node: int, work: Callable[[TransactionalProcess], Awaitable[T]], look: Any = None
+    ) -> T:
         """Deliver a request to a node late, whatever its client is doing."""
-        answer: T | None = await self.wire.ask(node, work, look or (lambda: None))
+        answer: T | None = await self.wire.send_request(node, work, look or (lambda: None))
         assert answer is not None
         return answer
 
@@ -107,7 +109,7 @@ class Stage(TransactionWorld):
         assert isinstance(process, TransactionalProcess)
         return process
 
-    def leading(self, index: int, topic: str = OUTPUT) -> Replica:
+    def leader_replica(self, index: int, topic: str = OUTPUT) -> Replica:
         replica = self.process(self.leader(index, topic)).led(topic, index)
         assert replica is not None
         return replica
@@ -128,10 +130,10 @@ class Stage(TransactionWorld):
         return [self._is_visible(each) for each in transactions]
 
     def _is_visible(self, transaction: TransactionId) -> bool:
-        evidence = Evidence(self.events)
+        evidence = TransactionEvidence(self.events)
         sent = evidence.transactions[transaction].sent
         assert sent
-        return all(each.id in evidence.shown for each in sent)
+        return all(each.id in evidence.visible_records for each in sent)
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
@@ -151,7 +153,7 @@ class Stage(TransactionWorld):
     def delete(self, topic: Topic) -> None:
         self.consensus.command(DeleteTopic(topic.id))
 
-    def gone(self, topic: Topic) -> None:
+    def record_deleted_topic(self, topic: Topic) -> None:
         """Record that a topic was deleted, so that its records may be missing at the end."""
         self.tell(TopicGone(topic=topic.id.hex()))
 
@@ -160,7 +162,7 @@ class Stage(TransactionWorld):
         self.process(node).is_cut_off = is_cut_off
 
     @contextmanager
-    def behind(self, node: int) -> Iterator[None]:
+    def freeze_image(self, node: int) -> Iterator[None]:
         """Freeze the node's image. Its proposals are still applied."""
         store: Any = self.process(node).store
         with patch.multiple(store, _apply=lambda count: None, _install_snapshot=lambda: None):
@@ -181,7 +183,7 @@ class Stage(TransactionWorld):
         gate = self._held_calls.get(CallKind(kind))
         if gate is None:
             return await self._ask(asker, peer, kind, payload, timeout)
-        self.waiting += 1
+        self.held_call_count += 1
         call = asyncio.ensure_future(self._call_later(gate, asker, peer, kind, payload, timeout))
         try:
             async with asyncio.timeout(timeout):
@@ -196,23 +198,23 @@ class Stage(TransactionWorld):
             await gate.wait()
             return await self._ask(asker, peer, kind, payload, timeout)
         finally:
-            self.waiting -= 1
+            self.held_call_count -= 1
 
     def hold_commands(self, *kinds: type) -> None:
         """Hold back new proposals of exactly these command types."""
         self._held_commands = kinds
 
-    def let_commands(self) -> None:
+    def release_commands(self) -> None:
         self._held_commands = ()
-        held, self.held = self.held, []
+        held, self.held_commands = self.held_commands, []
         for data in held:
             self._arrive(data)
 
     def _deliver_when_released(self, data: bytes) -> None:
         if isinstance(decode_command(data).command, self._held_commands):
-            self.held.append(data)
+            self.held_commands.append(data)
         else:
             self._arrive(data)
 
-    async def soon(self, is_so: Callable[[], bool], what: str = "the test to continue") -> None:
+    async def wait_until(self, is_so: Callable[[], bool], what: str = "the test to continue") -> None:
         await self.until(is_so, SECONDS_MAX, what)

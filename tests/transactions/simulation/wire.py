@@ -22,7 +22,7 @@ LATE_SECONDS_MAX: Final = 6.0
 _NOBODYS_CONTEXT: Final = contextvars.Context()
 
 
-class Wire:
+class ClientNetwork:
     """The simulated network between clients and nodes."""
 
     def __init__(self, world: TransactionWorld) -> None:
@@ -30,7 +30,7 @@ class Wire:
         self.late = world.chance.choice((0.0, 0.02, 0.1))
         self.twice = world.chance.choice((0.0, 0.06))
 
-    async def ask(
+    async def send_request(
         self,
         node: int,
         work: Callable[[TransactionalProcess], Awaitable[T]],

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from chronik import scheduler
 from chronik.broker.replica import Replica
-from chronik.metadata import levels, slices
+from chronik.metadata import chunking, levels
 from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.commands.envelope import decode_command
 from chronik.metadata.commands.topics import NO_LEADER, CreateTopic, PartitionAssignment
@@ -25,35 +25,35 @@ from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions import decisions
-from chronik.transactions.config import EPOCH_MAX, TransactionConfig
+from chronik.transactions.config import PRODUCER_EPOCH_MAX, TransactionConfig
 from tests.chaos.history import Event, Place
 from tests.replication.checker import Violation
 from tests.replication.clients import Producer
-from tests.replication.controller import CONFIGS, Controller
+from tests.replication.controller import CONFIGS, SimulatedController
 from tests.replication.host import Host, Process
-from tests.replication.world import CALM_SECONDS_MAX, World
-from tests.transactions.checkers import Verdict, judge
+from tests.replication.simulation import CALM_SECONDS_MAX, ReplicationSimulation
+from tests.transactions.checkers import TransactionVerdict, judge
 from tests.transactions.history import StableSeen, TopicGone
 
-from .copier import INPUT, KINDS, OUTPUT, Copier
+from .copier import CLIENT_VERSIONS, INPUT, OUTPUT, Copier
 from .process import TransactionalProcess
-from .reader import Reader, read_to_the_end
-from .wire import Wire
+from .reader import Reader, final_reads
+from .wire import ClientNetwork
 
 E = TypeVar("E", bound=Event)
 
 SYSTEM_PARTITIONS: Final = {OFFSETS_TOPIC: 2, TRANSACTIONS_TOPIC: 3, INPUT: 1, OUTPUT: 2}
-LASTING: Final = (*SYSTEM_PARTITIONS,)
+PERMANENT_TOPICS: Final = (*SYSTEM_PARTITIONS,)
 """Topics that are never deleted."""
 CALM_TRANSACTIONS_SECONDS: Final = 1.0
 
 
-class TransactionController(Controller):
+class TransactionController(SimulatedController):
     """A controller that also creates the topics of transactions."""
 
-    def lay_out(self) -> None:
+    def create_initial_topics(self) -> None:
         consensus = self._world.consensus
-        consensus.command(SetFeatureLevel(levels.FEATURE, levels.HIGHEST))
+        consensus.command(SetFeatureLevel(levels.FEATURE_NAME, levels.HIGHEST))
         hosts = tuple(sorted(self._world.hosts))
         for name, count in SYSTEM_PARTITIONS.items():
             spread = [hosts[index % len(hosts)] for index in range(count)]
@@ -61,13 +61,13 @@ class TransactionController(Controller):
             is_internal = name.startswith("__")
             configs = {} if is_internal else CONFIGS
             consensus.command(CreateTopic(self._world.new_id(), name, assignments, configs, 0, internal=is_internal))
-        super().lay_out()
+        super().create_initial_topics()
 
     def may_be_deleted(self, topic: Topic) -> bool:
-        return topic.name not in LASTING
+        return topic.name not in PERMANENT_TOPICS
 
 
-class TransactionWorld(World):
+class TransactionWorld(ReplicationSimulation):
     """The simulated cluster with transactional clients."""
 
     def __init__(self, seed: int) -> None:
@@ -75,7 +75,7 @@ class TransactionWorld(World):
         self.deletes_records = False
         self.consensus.lag_seconds_max = self.chance.choice((0.01, 0.05, 0.4))
         self.fault_seconds_max = self.chance.choice((1.0, 2.5, 5.0))
-        self.epoch_max = self.chance.choice((EPOCH_MAX, EPOCH_MAX, 5))
+        self.epoch_max = self.chance.choice((PRODUCER_EPOCH_MAX, PRODUCER_EPOCH_MAX, 5))
         """In some runs, the epochs of a producer id are exhausted early."""
         self._config = TransactionConfig()
         if self.chance.random() < 0.2:  # transactional ids expire while their producers are active
@@ -83,8 +83,8 @@ class TransactionWorld(World):
         self.events: list[Event] = []
         self.counts: Counter[str] = Counter()
         self.is_finishing = False
-        self.wire = Wire(self)
-        self.verdict = Verdict([], [])
+        self.wire = ClientNetwork(self)
+        self.verdict = TransactionVerdict([], [])
         self._stable: dict[tuple[Place, int], int] = {}
         self._copiers: list[Copier] = []
 
@@ -99,12 +99,12 @@ class TransactionWorld(World):
 
     def run(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(slices, "perf_counter", lambda: 0.0)  # slices would depend on the real clock
+            patch.setattr(chunking, "perf_counter", lambda: 0.0)  # slices would depend on the real clock
             patch.setattr(scheduler, "perf_counter", lambda: 0.0)
-            patch.setattr(decisions, "EPOCH_MAX", self.epoch_max)
+            patch.setattr(decisions, "PRODUCER_EPOCH_MAX", self.epoch_max)
             super().run()
 
-    def new_controller(self) -> Controller:
+    def new_controller(self) -> SimulatedController:
         return TransactionController(self)
 
     def new_process(self, host: Host) -> Process:
@@ -113,7 +113,7 @@ class TransactionWorld(World):
         return process
 
     def clients(self) -> list[Coroutine[Any, Any, None]]:
-        self._copiers = [Copier(self, number, versions) for number, versions in enumerate(KINDS)]
+        self._copiers = [Copier(self, number, versions) for number, versions in enumerate(CLIENT_VERSIONS)]
         readers = [Reader(self, number) for number in range(2)]
         plain = Producer(self, 1, is_idempotent=False)
         return [*(each.run() for each in self._copiers), *(each.run() for each in readers), plain.run()]
@@ -124,7 +124,7 @@ class TransactionWorld(World):
 
     def some_topic(self) -> Topic | None:
         image = self.consensus.image
-        found = [topic for name, topic in image.topics.items() if name == OUTPUT or name not in LASTING]
+        found = [topic for name, topic in image.topics.items() if name == OUTPUT or name not in PERMANENT_TOPICS]
         return self.chance.choice(found) if found else None
 
     def topic(self, name: str) -> Topic:
@@ -144,7 +144,7 @@ class TransactionWorld(World):
         return self._possibly_outdated(NO_LEADER if topic is None else topic.partitions[index].leader)
 
     def coordinator_of(self, topic: str, key: str) -> int:
-        partition = self.consensus.image.coordinating_partition(topic, key)
+        partition = self.consensus.image.find_coordinator_partition(topic, key)
         return self._possibly_outdated(NO_LEADER if partition is None else partition.leader)
 
     def _possibly_outdated(self, leader: int) -> int:
@@ -175,7 +175,7 @@ class TransactionWorld(World):
     def moved(self, replica: Replica) -> None:
         super().moved(replica)
         process = self.hosts[replica._node_id].process
-        if process is None or not process.is_booted or process.is_fenced or not replica.leads:
+        if process is None or not process.is_booted or process.is_fenced or not replica.is_leader:
             return
         place, offset = Place(replica.topic_id.hex(), replica.index), replica.last_stable_offset
         if self._stable.get((place, replica.leader_epoch)) != offset:
@@ -188,13 +188,13 @@ class TransactionWorld(World):
                     place=place,
                     offset=offset,
                     epoch=replica.leader_epoch,
-                    is_sure=replica.knows_high_watermark,
+                    is_sure=replica.is_high_watermark_known,
                 )
             )
 
     # -- the end of a run ---------------------------------------------------------------------------------------------
 
-    async def come_to_rest(self) -> None:
+    async def wait_until_idle(self) -> None:
         await asyncio.sleep(CALM_TRANSACTIONS_SECONDS)
         self.is_finishing = True
         await self.until(lambda: all(each.is_done for each in self._copiers), CALM_SECONDS_MAX, "copiers to finish")
@@ -204,7 +204,7 @@ class TransactionWorld(World):
         for copier in self._copiers:
             await copier.last_position()
         for replica in self._replicas():
-            self.events += read_to_the_end(replica._node_id, replica, self.loop.time())
+            self.events += final_reads(replica._node_id, replica, self.loop.time())
         for topic in sorted({event.place.topic for event in self.events if isinstance(event, StableSeen)}):
             if bytes.fromhex(topic) not in self.consensus.image.topics_by_id:
                 self.tell(TopicGone(topic=topic))
@@ -214,7 +214,7 @@ class TransactionWorld(World):
 
     def _is_decided(self) -> bool:
         transactions = self.consensus.image.transactions.values()
-        if not all(each.state.is_at_rest for each in transactions) or not self._is_in_sync():
+        if not all(each.state.is_idle for each in transactions) or not self._is_in_sync():
             return False
         replicas = self._replicas()
         ends = [
@@ -229,7 +229,7 @@ class TransactionWorld(World):
             for index, partition in enumerate(topic.partitions):
                 for member in sorted(partition.isr) if not topic.internal else ():
                     process = self.hosts[member].process
-                    replica = None if process is None else process.replicas.get(topic.name, index)
+                    replica = None if process is None else process.replicas.find(topic.name, index)
                     if replica is None:
                         raise Violation(f"node {member} is in the ISR but has no replica of {topic.name}-{index}")
                     found.append(replica)

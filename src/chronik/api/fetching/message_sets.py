@@ -11,14 +11,14 @@ from functools import partial
 from typing import cast
 
 from chronik.api.shared.context import Services
-from chronik.broker.requests.fetch_sessions import FetchPartition
-from chronik.exchange import Reply
+from chronik.broker.requests.fetch_sessions import SessionPartition
 from chronik.limits import FETCH_RESPONSE_BYTES_MAX, MIB
 from chronik.protocol.batch import end_offset
-from chronik.protocol.budget import Budget
+from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
-from chronik.protocol.message_set import convert_down
+from chronik.protocol.message_set import convert_to_message_set
 from chronik.protocol.messages.fetch import FetchResponse, PartitionData
+from chronik.request_reply import Reply
 
 FIRST_VERSION_WITH_MAGIC_1 = 2
 
@@ -30,8 +30,8 @@ FetchBatches = Callable[[], Reply[FetchResponse]]
 """Fetches batches from the requested offsets on, waiting if necessary."""
 
 
-async def with_message_sets(
-    services: Services, fetch: FetchBatches, wanted: list[FetchPartition], version: int
+async def fetch_message_sets(
+    services: Services, fetch: FetchBatches, wanted: list[SessionPartition], version: int
 ) -> FetchResponse:
     """Fetch batches and convert them to message sets; continue where compaction has left no record in what was read.
 
@@ -54,23 +54,23 @@ class _MessageSetConversion:
     """The conversion of one response's batches to message sets."""
 
     def __init__(self, services: Services, version: int, response: FetchResponse) -> None:
-        self._openings = services.openings
+        self._openings = services.decompressor
         self._magic = 1 if version >= FIRST_VERSION_WITH_MAGIC_1 else 0
-        self._loop_budget = Budget.on_loop()
-        self._budget = Budget.for_bytes(
+        self._loop_budget = DecompressionBudget.for_event_loop()
+        self._budget = DecompressionBudget.for_request(
             sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
         )
         self._size = 0
         self.has_result = any(data.error_code for topic in response.responses for data in topic.partitions)
 
-    async def convert(self, data: PartitionData, wanted: FetchPartition) -> bool:
+    async def convert(self, data: PartitionData, wanted: SessionPartition) -> bool:
         """Convert a partition's batches, and return whether they had no records, so that the fetch must read on."""
         batches = data.records
         assert isinstance(batches, bytes | memoryview)
         data.records = b""
         if self._size >= FETCH_RESPONSE_BYTES_MAX:
             return False  # the next fetch returns them
-        convert = partial(convert_down, batches, self._magic, first_offset=wanted.fetch_offset)
+        convert = partial(convert_to_message_set, batches, self._magic, first_offset=wanted.fetch_offset)
         try:
             data.records = await self._openings.run(convert, self._loop_budget, self._budget)
         except RecordsTooLarge as error:

@@ -9,23 +9,23 @@ from functools import partial, wraps
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from chronik.api.routing.audited import audited
-from chronik.api.shared.context import Context, Services
-from chronik.exchange import Reply
+from chronik.api.routing.audit import with_audit_log
+from chronik.api.shared.context import RequestContext, Services
 from chronik.kept_modules import KEPT
 from chronik.protocol.apis import APIS
+from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed
 from chronik.protocol.message_types import RESPONSES
 from chronik.protocol.schema import Response
+from chronik.request_reply import Reply
 
-Handle = Callable[[Services, Any, Context], Reply[Any]]
+HandlerFunction = Callable[[Services, Any, RequestContext], Reply[Any]]
 
 
-class Handler(NamedTuple):
+class ApiHandler(NamedTuple):
     """The functions of an API module that the router calls."""
 
-    handle: Handle
+    handle: HandlerFunction
     failure: Callable[[Any, ErrorCode], Response]
     """Return the error response to a request that failed as a whole.
 
@@ -33,19 +33,20 @@ class Handler(NamedTuple):
     """
 
 
-class _LazyHandlers(dict[int, Handler]):
+class _LazyHandlers(dict[int, ApiHandler]):
     """Handlers by API key, imported on first use to shorten the start of a node."""
 
-    def __missing__(self, key: int) -> Handler:
+    def __missing__(self, key: int) -> ApiHandler:
         api = APIS[key]
         module = import_module(f"chronik.api.{api.module}")
-        handler = self[key] = Handler(
-            audited(api.name, replying(module.handle)), getattr(module, "failure", partial(failed, RESPONSES[key]))
+        handler = self[key] = ApiHandler(
+            with_audit_log(api.name, as_reply_handler(module.handle)),
+            getattr(module, "failure", partial(build_error_response, RESPONSES[key])),
         )
         return handler
 
 
-def replying(handle: Callable[[Services, Any, Context], Any]) -> Handle:
+def as_reply_handler(handle: Callable[[Services, Any, RequestContext], Any]) -> HandlerFunction:
     """Return the module's `handle` function as one that returns a `Reply`.
 
     A module may define a coroutine function, or a plain function that returns the response.
@@ -53,19 +54,21 @@ def replying(handle: Callable[[Services, Any, Context], Any]) -> Handle:
     if str(handle.__annotations__.get("return")).startswith("Reply["):
         return handle
     if inspect.iscoroutinefunction(handle):
-        return wraps(handle)(lambda services, request, context: Reply.of_coroutine(handle(services, request, context)))
+        return wraps(handle)(
+            lambda services, request, context: Reply.from_coroutine(handle(services, request, context))
+        )
 
     @wraps(handle)
-    def reply(services: Services, request: Any, context: Context) -> Reply[Any]:
+    def reply(services: Services, request: Any, context: RequestContext) -> Reply[Any]:
         outcome = handle(services, request, context)
-        return outcome if isinstance(outcome, Reply) else Reply.of(outcome)
+        return outcome if isinstance(outcome, Reply) else Reply.from_response(outcome)
 
     return reply
 
 
 HANDLERS = _LazyHandlers()
 
-COMMON: Final = frozenset(
+PRELOADED_APIS: Final = frozenset(
     (
         *("Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "InitProducerId"),
         *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
@@ -74,13 +77,13 @@ COMMON: Final = frozenset(
 """APIs that ordinary producers and consumers use. Their handlers are imported soon after the start of the node."""
 
 
-async def import_the_rest() -> None:
+async def preload_handlers() -> None:
     """Import the handlers of common APIs, and keep the source of the others in memory.
 
     Installing another version of Chronik then does not affect the running node. Runs in small steps after the start.
     """
     for key, api in APIS.items():
-        if api.name in COMMON:
+        if api.name in PRELOADED_APIS:
             HANDLERS[key]
             await asyncio.sleep(0)
     for _ in KEPT.keep(

@@ -15,29 +15,29 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from chronik.api.routing.deferred_responses import DeferredResponses
 from chronik.api.routing.handlers import HANDLERS
-from chronik.api.routing.held_answers import HeldAnswers
-from chronik.api.routing.metering import ApiMeter, error_names, errors_in, holds_more_than, is_array_of_structs
-from chronik.api.routing.throttling import limited
-from chronik.api.shared.admission import (
-    CONFIRM_SECONDS,
+from chronik.api.routing.metrics import (
+    ApiMeter,
+    error_names,
+    find_error_codes,
+    has_more_elements_than,
+    is_array_of_structs,
+)
+from chronik.api.routing.throttling import handle_throttled
+from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.read_consistency import (
+    CONFIRM_TIMEOUT_SECONDS,
     CONFIRMED_READS,
-    FENCED,
-    OF_THE_IMAGE,
-    UNCONFIRMED,
+    FENCED_ERRORS,
+    METADATA_READS,
+    UNCONFIRMED_ERRORS,
     wait_for_brokers,
 )
-from chronik.api.shared.context import Context, Services
 from chronik.clock import SystemClock
-from chronik.errors import StorageFailed, reason_of, unexpected
-from chronik.exchange import Disconnect, Hurry, Peer, Reply
-from chronik.exchange import Response as ResponseFrame
-from chronik.limits import (
-    DECODED_AT_ONCE_BYTES_MAX,
-    DECODED_BEFORE_SLOT_BYTES_MAX,
-    PLAIN_REQUEST_BYTES_MAX,
-)
-from chronik.metadata.stores.store import StoreClosed
+from chronik.errors import StorageError, exc_info_if_unexpected, root_cause
+from chronik.limits import DECODED_BEFORE_SLOT_BYTES_MAX, DECODED_INLINE_BYTES_MAX, NON_PRODUCE_REQUEST_BYTES_MAX
+from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, FETCH_KEY, PRODUCE_KEY
 from chronik.protocol.codec import (
     MalformedMessage,
@@ -53,11 +53,21 @@ from chronik.protocol.codec import (
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.schema import Request, Response, Struct
-from chronik.scheduler import Steps, TooMuchToExamine, offloaded, run_in_slices, timed, wait_for_turn, working_for
-from chronik.security.quotas.limiter import Limiter
+from chronik.request_reply import ConnectedClient, Disconnect, EarlyCompletion, Reply
+from chronik.request_reply import ResponseFrame as ResponseFrame
+from chronik.scheduler import (
+    ExaminedLimitExceeded,
+    Steps,
+    measure_loop_time,
+    on_behalf_of,
+    run_in_slices,
+    run_in_thread,
+    wait_for_turn,
+)
+from chronik.security.quotas.limiter import QuotaLimiter
 
 if TYPE_CHECKING:
-    from chronik.protocol.permissions import Operation
+    from chronik.protocol.permissions import AclOperation
 
 logger = logging.getLogger("chronik.api")
 
@@ -87,7 +97,7 @@ class _Call(NamedTuple):
 
     header: RequestHeader
     request: Request
-    peer: Peer
+    peer: ConnectedClient
     received_at: float
     """Arrival time (`time.perf_counter`)."""
 
@@ -100,17 +110,17 @@ class Router:
         services: Services,
         on_fatal: Callable[[BaseException], None],
         interceptor: Interceptor | None = None,
-        limiter: Limiter | None = None,
+        limiter: QuotaLimiter | None = None,
     ) -> None:
         self._services = services
         self._on_fatal = on_fatal
         self._interceptor = interceptor
-        self._deferred = HeldAnswers(services.outbox)
-        self.limiter = limiter or Limiter(SystemClock(), dict)
+        self._deferred = DeferredResponses(services.outbox)
+        self.limiter = limiter or QuotaLimiter(SystemClock(), dict)
         self._cluster_permissions = _cluster_permissions(services)
         self.meters = {api.key: ApiMeter(api.key) for api in APIS.values()}
 
-    def dispatch(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+    def dispatch(self, frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
         """Decode and handle one request frame.
 
         Raises:
@@ -118,14 +128,14 @@ class Router:
         """
         view = memoryview(frame)
         received_at = time.perf_counter()
-        limits = self.limiter.is_on
+        limits = self.limiter.is_active
         try:
             header, position = decode_request_header(view)
             if len(frame) > DECODED_BEFORE_SLOT_BYTES_MAX and _needs_slot_to_decode(header.api_key, len(frame)):
                 return self._dispatch_large(header, view, position, peer, received_at)
             request = decode_request_body(header, view, position)
         except UnsupportedVersion as error:
-            return Reply.of_frame(self._unsupported_version_response(error, peer))
+            return Reply.from_frame(self._unsupported_version_response(error, peer))
         except (MalformedMessage, UnknownApi) as error:
             raise Disconnect(str(error)) from error
         meter = self.meters[header.api_key]
@@ -133,15 +143,15 @@ class Router:
         meter.received_bytes += len(frame)
         if logger.isEnabledFor(logging.DEBUG):
             _log_request(header, peer)
-        hurry = Hurry(self._has_fenced_broker)
-        context = Context(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
+        hurry = EarlyCompletion(self._has_fenced_broker)
+        context = RequestContext(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
         if limits:
             context = self._with_quota_usage(header, context, len(frame), received_at)
         call = _Call(header, request, peer, received_at)
         if self._interceptor is not None:
             held = self._interceptor(APIS[header.api_key].name)
             if held is not None:
-                return self._start(call, Reply.of_coroutine(self._handle_intercepted(held, call, context)))
+                return self._start(call, Reply.from_coroutine(self._handle_intercepted(held, call, context)))
         try:
             reply = self._handle_throttled(call, context) if limits else self._handle(call, context)
         except Disconnect:
@@ -153,11 +163,11 @@ class Router:
             began = time.perf_counter() if limits else 0.0
             self._finish(call, reply, is_deferred=False)
             if context.usage is not None:
-                context.usage.took(time.perf_counter() - began, waits=False)
+                context.usage.charge_request_time(time.perf_counter() - began, may_throttle=False)
             if reply.is_ready and reply.error is not None:
                 raise reply.error
             return reply
-        reply.hurry = hurry
+        reply.early_completion = hurry
         return self._start(call, reply)
 
     def _start(self, call: _Call, reply: Reply[Any]) -> Reply[Any]:
@@ -173,7 +183,7 @@ class Router:
         elif reply.coroutine is not None:
             coroutine, reply.coroutine = reply.coroutine, None
             charge = partial(scheduler.charge, peer.account)
-            with working_for(scheduler, peer.account):
+            with on_behalf_of(scheduler, peer.account):
                 task = asyncio.get_running_loop().create_task(_resolve(reply, coroutine, charge))
             reply.on_cancel = partial(_cancel, task, coroutine)
             reply.on_resolved = partial(self._finish_deferred, call)
@@ -181,48 +191,50 @@ class Router:
             reply.on_resolved = partial(self._finish_deferred, call)
         return reply
 
-    def _with_quota_usage(self, header: RequestHeader, context: Context, size: int, received_at: float) -> Context:
+    def _with_quota_usage(
+        self, header: RequestHeader, context: RequestContext, size: int, received_at: float
+    ) -> RequestContext:
         """Return the context with the request's quota usage, if the client has quotas.
 
         Unauthenticated clients have no quotas: they could exhaust other clients' quotas under a false client id.
         """
-        if not context.peer.is_let_in:
+        if not context.peer.is_authenticated:
             return context
         usage = self.limiter.usage(context.peer.principal.name, context.client_id)
         if usage is None:
             return context
-        usage.began = received_at
+        usage.started_at = received_at
         if header.api_key == PRODUCE_KEY:
-            usage.produced(size)
+            usage.charge_produce(size)
         return context._replace(usage=usage)
 
     def _dispatch_large(
-        self, header: RequestHeader, view: memoryview, position: int, peer: Peer, received_at: float
+        self, header: RequestHeader, view: memoryview, position: int, peer: ConnectedClient, received_at: float
     ) -> Reply[Any]:
         """Wait for a slot, then decode and handle a large request.
 
         Raises:
             Disconnect: The request exceeds the size limit.
         """
-        if len(view) > PLAIN_REQUEST_BYTES_MAX:
+        if len(view) > NON_PRODUCE_REQUEST_BYTES_MAX:
             raise Disconnect(
-                f"{APIS[header.api_key].name} request of {len(view)} bytes exceeds {PLAIN_REQUEST_BYTES_MAX} bytes"
+                f"{APIS[header.api_key].name} request of {len(view)} bytes exceeds {NON_PRODUCE_REQUEST_BYTES_MAX} bytes"
             )
-        hurry = Hurry(self._has_fenced_broker)
-        context = Context(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
-        if self.limiter.is_on:
+        hurry = EarlyCompletion(self._has_fenced_broker)
+        context = RequestContext(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
+        if self.limiter.is_active:
             context = self._with_quota_usage(header, context, len(view), received_at)
 
         reply: Reply[Any] = Reply()
-        reply.hurry = hurry
+        reply.early_completion = hurry
         scheduler = self._services.scheduler
 
         async def decode_and_handle() -> Response | tuple[ResponseFrame, list[int]] | None:
             # A decoded request takes several times its encoded size, so few may be decoded at the same time.
             async with scheduler.slot(peer.account):
                 try:
-                    if len(view) > DECODED_AT_ONCE_BYTES_MAX:
-                        request = await offloaded(lambda: decode_request_body(header, view, position))
+                    if len(view) > DECODED_INLINE_BYTES_MAX:
+                        request = await run_in_thread(lambda: decode_request_body(header, view, position))
                     else:
                         request = decode_request_body(header, view, position)
                 except MalformedMessage as error:
@@ -237,14 +249,14 @@ class Router:
                     waits_for_clients = handling.steps is None and header.api_key not in CONFIRMED_READS
                     if handling.is_resolved or not waits_for_clients:
                         return await encode_when_done(call, handling)
-                except (Disconnect, StorageFailed, StoreClosed):
+                except (Disconnect, StorageError, StoreClosedError):
                     raise
                 except Exception as error:
                     return self._failure_response(header, request, peer, error)
             # Release the slot: a fetch may wait for minutes, and a JoinGroup for requests that need a slot.
             try:
                 return await encode_when_done(call, handling)
-            except (Disconnect, StorageFailed, StoreClosed):
+            except (Disconnect, StorageError, StoreClosedError):
                 raise
             except Exception as error:
                 return self._failure_response(header, request, peer, error)
@@ -253,21 +265,21 @@ class Router:
             call: _Call, handling: Reply[Any]
         ) -> Response | tuple[ResponseFrame, list[int]] | None:
             response = await handling
-            if response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
+            if response is not None and has_more_elements_than(response, ELEMENTS_PER_ITERATION_MAX):
                 return await run_in_slices(self._encode_in_steps(call, response))
             return response
 
         async def respond() -> None:
             call = _Call(header, REQUESTS[header.api_key](), peer, received_at)
             try:
-                value = await timed(decode_and_handle(), partial(scheduler.charge, peer.account))
+                value = await measure_loop_time(decode_and_handle(), partial(scheduler.charge, peer.account))
             except Exception as error:
                 self._finish_steps(call, reply, None, error)
             else:
                 self._finish_steps(call, reply, value, None)
 
         responding = respond()
-        with working_for(scheduler, peer.account):
+        with on_behalf_of(scheduler, peer.account):
             task = asyncio.get_running_loop().create_task(responding)
         reply.on_cancel = partial(_cancel, task, responding)
         return reply
@@ -278,50 +290,50 @@ class Router:
         Clients then look for new leaders on connections where fetches wait. Otherwise a fetch may use its full
         `max_wait_ms`, as in Kafka: some clients rely on it.
         """
-        return any(broker.fenced for broker in self._services.image.brokers.values())
+        return any(broker.is_fenced for broker in self._services.image.brokers.values())
 
-    def _handle_throttled(self, call: _Call, context: Context) -> Reply[Any]:
+    def _handle_throttled(self, call: _Call, context: RequestContext) -> Reply[Any]:
         if context.usage is None:
             return self._handle(call, context)
-        return limited(lambda: self._handle(call, context), context.usage, context.peer)
+        return handle_throttled(lambda: self._handle(call, context), context.usage, context.peer)
 
-    def _handle(self, call: _Call, context: Context) -> Reply[Any]:
+    def _handle(self, call: _Call, context: RequestContext) -> Reply[Any]:
         key, services = call.header.api_key, self._services
         if key in self._cluster_permissions and not self._is_authorized_on_cluster(context):
-            return Reply.of(HANDLERS[key].failure(call.request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-        if key in CONFIRMED_READS and services.store.is_shared and not (key in FENCED and services.is_fenced()):
-            return Reply.of_coroutine(self._handle_when_confirmed(call, context))
+            return Reply.from_response(HANDLERS[key].failure(call.request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        if key in CONFIRMED_READS and services.store.is_shared and not (key in FENCED_ERRORS and services.is_fenced()):
+            return Reply.from_coroutine(self._handle_when_confirmed(call, context))
         return self._handle_now(call, context)
 
-    def _is_authorized_on_cluster(self, context: Context) -> bool:
+    def _is_authorized_on_cluster(self, context: RequestContext) -> bool:
         """Return whether the client has the cluster permission that the API requires."""
-        from chronik.api.shared.rights import may_with_cluster
+        from chronik.api.shared.authorization import is_authorized_on_cluster
 
-        return may_with_cluster(self._services, context, self._cluster_permissions[context.api_key])
+        return is_authorized_on_cluster(self._services, context, self._cluster_permissions[context.api_key])
 
-    def _handle_now(self, call: _Call, context: Context) -> Reply[Any]:
+    def _handle_now(self, call: _Call, context: RequestContext) -> Reply[Any]:
         key, services = call.header.api_key, self._services
         handler = HANDLERS[key]
-        if key in FENCED and services.is_fenced():
-            return Reply.of(handler.failure(call.request, FENCED[key]))
+        if key in FENCED_ERRORS and services.is_fenced():
+            return Reply.from_response(handler.failure(call.request, FENCED_ERRORS[key]))
         return handler.handle(services, call.request, context)
 
-    async def _handle_when_confirmed(self, call: _Call, context: Context) -> Response | None:
+    async def _handle_when_confirmed(self, call: _Call, context: RequestContext) -> Response | None:
         """Handle a request after a majority has confirmed that the image is current."""
         services, key = self._services, call.header.api_key
-        if key in OF_THE_IMAGE:
+        if key in METADATA_READS:
             await wait_for_brokers(services)
         try:
-            await services.store.read_barrier(CONFIRM_SECONDS)
+            await services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
         except KafkaError as error:
-            code = UNCONFIRMED.get(key, error.code if services.config.read_quorum else None)
+            code = UNCONFIRMED_ERRORS.get(key, error.code if services.config.read_quorum else None)
             if code is not None:
                 return HANDLERS[key].failure(call.request, code)
-            context = context._replace(may_be_behind=True)
+            context = context._replace(may_be_stale=True)
         return await self._handle_now(call, context)
 
     async def _handle_intercepted(
-        self, held: Awaitable[ErrorCode | None], call: _Call, context: Context
+        self, held: Awaitable[ErrorCode | None], call: _Call, context: RequestContext
     ) -> Response | None:
         code = await held
         if code is not None:
@@ -345,8 +357,8 @@ class Router:
                     raise reply.error
                 frame = self._encode_failure(header, call.request, call.peer, reply.error)
                 reply.error = None
-                meter.answered_later(frame, call.received_at)
-            elif is_deferred and response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
+                meter.record_deferred_response(frame, call.received_at)
+            elif is_deferred and response is not None and has_more_elements_than(response, ELEMENTS_PER_ITERATION_MAX):
                 steps, done = self._encode_in_steps(call, response), partial(self._deliver_encoded, call, reply)
                 # Encoding needs no slot of its own; otherwise all responses would be built before the first is encoded.
                 cancel = self._services.scheduler.run_steps(call.peer.account, steps, done, shares_slot=True)
@@ -355,15 +367,17 @@ class Router:
                 return
             else:
                 frame = self._log_and_encode(header, response, call.peer, call.received_at)
-                meter.answered(response, frame, call.received_at, meter.later if is_deferred else meter.at_once)
+                meter.record_response(
+                    response, frame, call.received_at, meter.deferred if is_deferred else meter.immediate
+                )
             self._deliver(header, frame, reply)
         except Exception as error:  # on any error, the client must not be left waiting
             reply.disconnect(error)
 
     def _run_and_encode_steps(self, call: _Call, reply: Reply[Any], steps: Steps[Any]) -> Steps[Any]:
         """Run the handler's steps, then encode the response in steps if it is large."""
-        response = reply.filtered((yield from steps))
-        if response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
+        response = reply.apply_filters((yield from steps))
+        if response is not None and has_more_elements_than(response, ELEMENTS_PER_ITERATION_MAX):
             return (yield from self._encode_in_steps(call, response))
         return response
 
@@ -389,27 +403,31 @@ class Router:
             for element in elements if field.versions.covers(version) else ():
                 yield None
                 if not isinstance(element, bytes):
-                    errors += errors_in(element)
+                    errors += find_error_codes(element)
                     encode = partial(encode_element, kind, element, version)
-                    element = (yield encode) if holds_more_than(element, ELEMENTS_PER_ITERATION_MAX) else encode()
+                    element = (
+                        (yield encode) if has_more_elements_than(element, ELEMENTS_PER_ITERATION_MAX) else encode()
+                    )
                 encoded.append(element)
             setattr(response, field.name, encoded)
-        return self._log_and_encode(call.header, response, call.peer, call.received_at), errors + errors_in(response)
+        return self._log_and_encode(call.header, response, call.peer, call.received_at), errors + find_error_codes(
+            response
+        )
 
     def _deliver_encoded(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
         if reply.is_cancelled:
             return
         if error is not None:
-            reply.disconnect(Disconnect(str(error)) if isinstance(error, TooMuchToExamine) else error)
+            reply.disconnect(Disconnect(str(error)) if isinstance(error, ExaminedLimitExceeded) else error)
             return
         frame, errors = value
         meter = self.meters[call.header.api_key]
         meter.count_errors(errors)
-        meter.answered_later(frame, call.received_at)
+        meter.record_deferred_response(frame, call.received_at)
         self._deliver(call.header, frame, reply)
 
     def _log_and_encode(
-        self, header: RequestHeader, response: Response | None, peer: Peer, received_at: float
+        self, header: RequestHeader, response: Response | None, peer: ConnectedClient, received_at: float
     ) -> ResponseFrame:
         if logger.isEnabledFor(logging.DEBUG):
             self._log_response(header, response, peer, received_at)
@@ -435,29 +453,31 @@ class Router:
 
         Fetch responses are exempt: their handler has reserved the memory.
         """
-        if header.api_key != FETCH_KEY and self._deferred.must_wait(frame):
-            self._deferred.hold(frame, reply)
+        if header.api_key != FETCH_KEY and self._deferred.must_defer(frame):
+            self._deferred.defer(frame, reply)
         else:
-            reply.ready(frame)
+            reply.complete(frame)
 
     def _encode_failure(
-        self, header: RequestHeader, request: Request, peer: Peer, error: BaseException
+        self, header: RequestHeader, request: Request, peer: ConnectedClient, error: BaseException
     ) -> ResponseFrame:
         """Return the encoded error response to a request whose handler raised an exception.
 
         Raises:
             Disconnect: The node stops; the outcome of the request is unknown, so no response is sent.
         """
-        if isinstance(error, StorageFailed):
+        if isinstance(error, StorageError):
             self._on_fatal(error)
-        if isinstance(error, StorageFailed | StoreClosed):
+        if isinstance(error, StorageError | StoreClosedError):
             raise Disconnect("the node is stopping") from error
         failed = self._failure_response(header, request, peer, error)
-        self.meters[header.api_key].count_errors(errors_in(failed))
+        self.meters[header.api_key].count_errors(find_error_codes(failed))
         return self._encode(header, failed)
 
-    def _failure_response(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> Response:
-        if isinstance(error, TooMuchToExamine):
+    def _failure_response(
+        self, header: RequestHeader, request: Request, peer: ConnectedClient, error: BaseException
+    ) -> Response:
+        if isinstance(error, ExaminedLimitExceeded):
             error = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
         request_description = APIS[header.api_key].name, header.api_version, _describe_client(header, peer)
         if isinstance(error, KafkaError):  # an ordinary error that applies to the whole request
@@ -465,23 +485,32 @@ class Router:
             code = error.code
         else:
             self.meters[header.api_key].failures += 1
-            logger.error("%s v%d of %s failed: %s", *request_description, reason_of(error), exc_info=unexpected(error))
+            logger.error(
+                "%s v%d of %s failed: %s",
+                *request_description,
+                root_cause(error),
+                exc_info=exc_info_if_unexpected(error),
+            )
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         return HANDLERS[header.api_key].failure(request, code)
 
-    def _unsupported_version_response(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
+    def _unsupported_version_response(self, error: UnsupportedVersion, peer: ConnectedClient) -> ResponseFrame:
         """Return the UNSUPPORTED_VERSION response: ApiVersions in version 0, other APIs in their latest version."""
         api = APIS[error.api_key]
-        logger.debug("connection %d: %s v%d rejected: unsupported version", peer.number, api.name, error.api_version)
+        logger.debug(
+            "connection %d: %s v%d rejected: unsupported version", peer.connection_number, api.name, error.api_version
+        )
         response = HANDLERS[error.api_key].failure(REQUESTS[api.key](), ErrorCode.UNSUPPORTED_VERSION)
         self.meters[api.key].count_errors([ErrorCode.UNSUPPORTED_VERSION])
         version = 0 if error.api_key == API_VERSIONS_KEY else api.max_version
         return encode_response(error.correlation_id, version, response)
 
-    def _log_response(self, header: RequestHeader, response: Response | None, peer: Peer, received_at: float) -> None:
+    def _log_response(
+        self, header: RequestHeader, response: Response | None, peer: ConnectedClient, received_at: float
+    ) -> None:
         logger.debug(
             "connection %d (%s): %s v%d #%d in %.2f ms: %s",
-            peer.number,
+            peer.connection_number,
             header.client_id,
             APIS[header.api_key].name,
             header.api_version,
@@ -491,27 +520,27 @@ class Router:
         )
 
 
-def _cluster_permissions(services: Services) -> Mapping[int, Operation]:
+def _cluster_permissions(services: Services) -> Mapping[int, AclOperation]:
     """Return the cluster operations that the router authorizes, by API key."""
     if services.authorizer is None:
         return {}
-    from chronik.api.shared.rights import rights_on_cluster  # imported only if there is an authorizer
+    from chronik.api.shared.authorization import cluster_permissions_by_api  # imported only if there is an authorizer
 
-    return rights_on_cluster()
+    return cluster_permissions_by_api()
 
 
 def _needs_slot_to_decode(api_key: int, size: int) -> bool:
     """Return whether a request of this size must have a slot before it is decoded."""
-    if size > DECODED_AT_ONCE_BYTES_MAX:
+    if size > DECODED_INLINE_BYTES_MAX:
         return api_key != PRODUCE_KEY
     return api_key in READS_IN_STEPS
 
 
-def _describe_client(header: RequestHeader, peer: Peer) -> str:
-    return f"connection {peer.number} ({header.client_id}, {peer.host}:{peer.port})"
+def _describe_client(header: RequestHeader, peer: ConnectedClient) -> str:
+    return f"connection {peer.connection_number} ({header.client_id}, {peer.host}:{peer.port})"
 
 
-def _log_request(header: RequestHeader, peer: Peer) -> None:
+def _log_request(header: RequestHeader, peer: ConnectedClient) -> None:
     """Log a request before it is handled, so that the log shows requests that hang."""
     api = APIS[header.api_key]
     logger.debug("%s: %s v%d #%d", _describe_client(header, peer), api.name, header.api_version, header.correlation_id)
@@ -520,7 +549,7 @@ def _log_request(header: RequestHeader, peer: Peer) -> None:
 async def _resolve(reply: Reply[Any], coroutine: Coroutine[Any, Any, Any], charge: Callable[[float], None]) -> None:
     try:
         await wait_for_turn()
-        response = await timed(coroutine, charge)
+        response = await measure_loop_time(coroutine, charge)
     except Exception as error:
         reply.fail(error)
     else:

@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from chronik.exchange import Peer, Reply
 from chronik.protocol.schema import Response
-from chronik.scheduler import Steps, timed
-from chronik.security.quotas.limiter import Usage
+from chronik.request_reply import ConnectedClient, Reply
+from chronik.scheduler import Steps, measure_loop_time
+from chronik.security.quotas.limiter import QuotaUsage
 
 T = TypeVar("T")
 
 
-def limited(handle: Callable[[], Reply[Any]], usage: Usage, peer: Peer) -> Reply[Any]:
+def handle_throttled(handle: Callable[[], Reply[Any]], usage: QuotaUsage, peer: ConnectedClient) -> Reply[Any]:
     """Handle the request, count its processing time, and set the throttle time in the response."""
     try:
         reply = handle()
@@ -28,35 +28,35 @@ def limited(handle: Callable[[], Reply[Any]], usage: Usage, peer: Peer) -> Reply
         raise
     if reply.is_resolved:
         _throttle(usage, peer)
-        reply.filter(lambda response: _with_throttle_time(response, usage))
+        reply.add_filter(lambda response: _with_throttle_time(response, usage))
     elif reply.is_pipelined:
         _throttle(usage, peer)  # now, because the connection handles its next requests before this one is answered
-        reply.filter(lambda response: _with_throttle_time(response, usage))
+        reply.add_filter(lambda response: _with_throttle_time(response, usage))
     else:
-        usage.took(time.perf_counter() - usage.began)
-        usage.began = 0.0  # from now on, only the time on the event loop counts, not the time spent waiting
+        usage.charge_request_time(time.perf_counter() - usage.started_at)
+        usage.started_at = 0.0  # from now on, only the time on the event loop counts, not the time spent waiting
         if reply.coroutine is not None:
             reply.coroutine = _throttled_coroutine(reply.coroutine, usage, peer)
         elif reply.steps is not None:
             reply.steps = _throttled_steps(reply.steps, usage, peer)
         else:
-            reply.filter(lambda response: _with_throttle_time(response, usage, peer))
+            reply.add_filter(lambda response: _with_throttle_time(response, usage, peer))
     return reply
 
 
 async def _throttled_coroutine(
-    coroutine: Coroutine[Any, Any, Response | None], usage: Usage, peer: Peer
+    coroutine: Coroutine[Any, Any, Response | None], usage: QuotaUsage, peer: ConnectedClient
 ) -> Response | None:
     try:
-        response = await timed(coroutine, usage.took)
+        response = await measure_loop_time(coroutine, usage.charge_request_time)
     finally:
         _throttle(usage, peer)
     return _with_throttle_time(response, usage)
 
 
-def _throttled_steps(steps: Steps[Response | None], usage: Usage, peer: Peer) -> Steps[Response | None]:
+def _throttled_steps(steps: Steps[Response | None], usage: QuotaUsage, peer: ConnectedClient) -> Steps[Response | None]:
     try:
-        response = yield from _timed_steps(steps, usage.took)
+        response = yield from _timed_steps(steps, usage.charge_request_time)
     finally:
         _throttle(usage, peer)
     return _with_throttle_time(response, usage)
@@ -81,14 +81,16 @@ def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
         took(seconds)
 
 
-def _throttle(usage: Usage, peer: Peer) -> None:
+def _throttle(usage: QuotaUsage, peer: ConnectedClient) -> None:
     """Count the time since the request's start, and set the connection's throttle time."""
-    if usage.began:
-        usage.took(time.perf_counter() - usage.began)
-    peer.throttled_seconds = max(peer.throttled_seconds, usage.wait_seconds)
+    if usage.started_at:
+        usage.charge_request_time(time.perf_counter() - usage.started_at)
+    peer.throttle_seconds = max(peer.throttle_seconds, usage.throttle_seconds)
 
 
-def _with_throttle_time(response: Response | None, usage: Usage, peer: Peer | None = None) -> Response | None:
+def _with_throttle_time(
+    response: Response | None, usage: QuotaUsage, peer: ConnectedClient | None = None
+) -> Response | None:
     """Return the response with its `throttle_time_ms`, and throttle `peer` if it is given.
 
     The response is copied, because other clients may get the same object.
@@ -102,5 +104,5 @@ def _with_throttle_time(response: Response | None, usage: Usage, peer: Peer | No
     return response
 
 
-def _throttle_time_ms(usage: Usage) -> int:
-    return math.ceil(usage.wait_seconds * 1000)
+def _throttle_time_ms(usage: QuotaUsage) -> int:
+    return math.ceil(usage.throttle_seconds * 1000)

@@ -10,62 +10,68 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from chronik.api.shared.context import Services
 from chronik.metadata.commands.topics import NO_LEADER
-from chronik.metadata.records import Broker, Partition, Place
+from chronik.metadata.records import Broker, HostPort, Partition
 from chronik.protocol.errors import ErrorCode
 
 
-def partition_of(services: Services, topic: str | bytes, index: int) -> Partition | None:
+def find_partition(services: Services, topic: str | bytes, index: int) -> Partition | None:
     """Return the partition by its topic's name or id, or None if it does not exist."""
     image = services.image
     topic_image = image.topics_by_id.get(topic) if isinstance(topic, bytes) else image.topics.get(topic)
     return topic_image.partitions[index] if topic_image is not None and topic_image.has_partition(index) else None
 
 
-def gone_brokers(services: Services) -> Collection[int]:
+def unreachable_brokers(services: Services) -> Collection[int]:
     """Return the ids of the brokers that clients must not be sent to: unreachable ones, and this node while fenced."""
-    gone = [broker_id for broker_id in services.image.brokers if services.is_gone(broker_id)]
+    gone = [broker_id for broker_id in services.image.brokers if services.is_unreachable(broker_id)]
     return [*gone, services.node_id] if services.is_fenced() else gone
 
 
-def without_listener(brokers: Mapping[int, Broker], listener: str) -> Collection[int]:
+def brokers_without_listener(brokers: Mapping[int, Broker], listener: str) -> Collection[int]:
     """Return the ids of the brokers that have no endpoint on the listener."""
-    return [broker.id for broker in brokers.values() if broker.place(listener) is None]
+    return [broker.id for broker in brokers.values() if broker.listener_address(listener) is None]
 
 
-def named_leader(partition: Partition, gone: Collection[int], apart: Collection[int] = ()) -> tuple[int, ErrorCode]:
+def advertised_leader(
+    partition: Partition, unreachable: Collection[int], without_listener: Collection[int] = ()
+) -> tuple[int, ErrorCode]:
     """Return the leader id that clients are given, and its error code.
 
     The leader is NO_LEADER with LEADER_NOT_AVAILABLE while it is unreachable and no successor is elected, so that
     clients retry. It is NO_LEADER with LISTENER_NOT_FOUND if the leader has no endpoint on the client's listener.
     """
     leader = partition.leader
-    if leader == NO_LEADER or leader in gone:
+    if leader == NO_LEADER or leader in unreachable:
         return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
-    return (NO_LEADER, ErrorCode.LISTENER_NOT_FOUND) if leader in apart else (leader, ErrorCode.NONE)
+    return (NO_LEADER, ErrorCode.LISTENER_NOT_FOUND) if leader in without_listener else (leader, ErrorCode.NONE)
 
 
-def offline_replicas(partition: Partition, brokers: Mapping[int, Broker], apart: Collection[int]) -> list[int]:
+def offline_replicas(
+    partition: Partition, brokers: Mapping[int, Broker], without_listener: Collection[int]
+) -> list[int]:
     """Return the replicas that are unregistered, fenced or without an endpoint on the client's listener."""
     return [
         replica
         for replica in partition.replicas
-        if replica not in brokers or brokers[replica].fenced or replica in apart
+        if replica not in brokers or brokers[replica].is_fenced or replica in without_listener
     ]
 
 
-def places(brokers: Mapping[int, Broker], ids: Iterable[int], listener: str) -> Iterator[tuple[Broker, Place]]:
+def broker_endpoints(
+    brokers: Mapping[int, Broker], ids: Iterable[int], listener: str
+) -> Iterator[tuple[Broker, HostPort]]:
     """Yield the brokers with their endpoints on the listener, sorted by id; skip brokers without one."""
     for broker_id in sorted(ids):
         broker = brokers.get(broker_id)
-        if broker is not None and (place := broker.place(listener)) is not None:
+        if broker is not None and (place := broker.listener_address(listener)) is not None:
             yield broker, place
 
 
-def controller_for(services: Services, listener: str) -> int:
+def advertised_controller(services: Services, listener: str) -> int:
     """Return the id of the controller as clients of the listener see it.
 
     If the controller has no endpoint on that listener, this node is returned: every node forwards metadata changes.
     """
     controller = services.controller_id()
     broker = services.image.brokers.get(controller)
-    return controller if broker is None or broker.place(listener) is not None else services.node_id
+    return controller if broker is None or broker.listener_address(listener) is not None else services.node_id

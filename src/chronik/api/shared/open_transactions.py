@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Services
+from chronik.api.shared.read_consistency import CONFIRM_TIMEOUT_SECONDS
 from chronik.metadata.records import Transaction, TransactionState
-from chronik.metadata.stores.store import StoreClosed
+from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 CATCH_UP_SECONDS: Final = 0.02
@@ -21,7 +21,7 @@ round trip to a majority.
 """
 
 
-async def confirm(services: Services, is_open: Callable[[], bool]) -> None:
+async def confirm_transaction_state(services: Services, is_open: Callable[[], bool]) -> None:
     """Wait until the image shows that the transaction is open, or is confirmed to be current.
 
     Raises:
@@ -31,19 +31,19 @@ async def confirm(services: Services, is_open: Callable[[], bool]) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CATCH_UP_SECONDS
     while not is_open():
-        if not await changes.since(changes.count, deadline - loop.time()):
+        if not await changes.wait(changes.generation, deadline - loop.time()):
             break
     else:
         return
     try:
-        await services.store.read_barrier(CONFIRM_SECONDS)
-    except (KafkaError, StoreClosed) as error:
+        await services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
+    except (KafkaError, StoreClosedError) as error:
         raise KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS, "No majority confirmed whether the transaction is open: retry"
         ) from error
 
 
-async def open_with_group(
+async def find_open_transaction(
     services: Services, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
 ) -> Transaction:
     """Return the producer's open transaction that contains the group.
@@ -56,7 +56,7 @@ async def open_with_group(
     )
     found = find_transaction()
     if isinstance(found, ErrorCode) and services.store.is_shared:
-        await confirm(services, lambda: isinstance(find_transaction(), Transaction))
+        await confirm_transaction_state(services, lambda: isinstance(find_transaction(), Transaction))
         found = find_transaction()
     if isinstance(found, ErrorCode):
         raise KafkaError(found)

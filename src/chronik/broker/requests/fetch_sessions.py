@@ -28,10 +28,10 @@ SESSION_ID_MAX = 2**31 - 1
 TopicKey = str | bytes
 """A topic's name up to Fetch version 12, its id from version 13 on."""
 PartitionKey = tuple[TopicKey, int]
-Owner = tuple[str, Principal]
+SessionOwner = tuple[str, Principal]
 
 
-class FetchPartition(msgspec.Struct):
+class SessionPartition(msgspec.Struct):
     """A partition of a fetch session, with the position that the client requests."""
 
     topic: TopicKey
@@ -47,7 +47,7 @@ class FetchPartition(msgspec.Struct):
         return self.topic, self.partition
 
 
-class Answered(msgspec.Struct):
+class SentOffsets(msgspec.Struct):
     """The offsets that a client was last sent for a partition. Unchanged partitions are left out of responses."""
 
     high_watermark: int
@@ -60,51 +60,51 @@ class FetchSession(msgspec.Struct):
     id: int
     epoch: int
     last_used: float
-    by_id: bool
+    uses_topic_ids: bool
     """Whether the session uses topic ids instead of names."""
-    owner: Owner
+    owner: SessionOwner
     """The host and principal of the client that created the session."""
-    wanted: OrderedDict[PartitionKey, FetchPartition] = msgspec.field(default_factory=OrderedDict)
-    answered: dict[PartitionKey, Answered] = msgspec.field(default_factory=dict)
+    partitions: OrderedDict[PartitionKey, SessionPartition] = msgspec.field(default_factory=OrderedDict)
+    sent_offsets: dict[PartitionKey, SentOffsets] = msgspec.field(default_factory=dict)
 
-    def update(self, changed: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+    def update(self, changed: Iterable[SessionPartition], forgotten: Iterable[PartitionKey]) -> None:
         """Add, change and remove partitions of the session."""
         for key in forgotten:
-            self.wanted.pop(key, None)
-            self.answered.pop(key, None)
+            self.partitions.pop(key, None)
+            self.sent_offsets.pop(key, None)
         for partition in changed:
-            self.wanted[partition.key] = partition
+            self.partitions[partition.key] = partition
 
-    def is_news(self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
+    def must_include(self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
         """Return whether an incremental response must include the partition, and remember the offsets sent."""
-        if key not in self.wanted:
+        if key not in self.partitions:
             return True  # removed by a later request on another connection
-        before = self.answered.get(key)
-        now = Answered(high_watermark, log_start_offset)
+        before = self.sent_offsets.get(key)
+        now = SentOffsets(high_watermark, log_start_offset)
         if has_records:
-            self.wanted.move_to_end(key)  # otherwise a partition with much data could starve those after it
+            self.partitions.move_to_end(key)  # otherwise a partition with much data could starve those after it
         if before == now and not has_records:
             return False
-        self.answered[key] = now
+        self.sent_offsets[key] = now
         return True
 
-    def failed(self, key: PartitionKey) -> None:
+    def record_error(self, key: PartitionKey) -> None:
         """Record an error response. The next response for the partition is always included."""
-        self.answered.pop(key, None)
+        self.sent_offsets.pop(key, None)
 
 
-def random_id() -> int:
+def random_session_id() -> int:
     return SystemRandom().randint(1, SESSION_ID_MAX)
 
 
-class FetchSessions:
+class FetchSessionCache:
     """The fetch sessions of a broker, least recently used first (Kafka's `FetchSessionCache`)."""
 
     def __init__(
         self,
         sessions_max: int = FETCH_SESSIONS_MAX,
         partitions_max: int = FETCH_SESSION_PARTITIONS_MAX,
-        choose_id: Callable[[], int] = random_id,
+        choose_id: Callable[[], int] = random_session_id,
     ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
@@ -115,26 +115,28 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, partitions: list[FetchPartition], now: float, *, by_id: bool, owner: Owner) -> FetchSession | None:
+    def create(
+        self, partitions: list[SessionPartition], now: float, *, uses_topic_ids: bool, owner: SessionOwner
+    ) -> FetchSession | None:
         """Create a session, or return None if the cache is full."""
         if not self._evict_for(len(partitions), now):
             return None
-        session = FetchSession(self._unused_id(), INITIAL_EPOCH + 1, now, by_id, owner)
+        session = FetchSession(self._unused_id(), INITIAL_EPOCH + 1, now, uses_topic_ids, owner)
         session.update(partitions, ())
         self._sessions[session.id] = session
-        self._partition_count += len(session.wanted)
+        self._partition_count += len(session.partitions)
         return session
 
     def resume(
         self,
         session_id: int,
         epoch: int,
-        changed: Iterable[FetchPartition],
+        changed: Iterable[SessionPartition],
         forgotten: Iterable[PartitionKey],
         now: float,
         *,
-        by_id: bool,
-        owner: Owner,
+        uses_topic_ids: bool,
+        owner: SessionOwner,
     ) -> FetchSession:
         """Continue a session with the client's changes, and return it.
 
@@ -144,27 +146,27 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.by_id is not by_id:
+        if session.uses_topic_ids is not uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        self._partition_count -= len(session.wanted)
+        self._partition_count -= len(session.partitions)
         session.update(changed, forgotten)
-        self._partition_count += len(session.wanted)
+        self._partition_count += len(session.partitions)
         if self._partition_count > self._partitions_max:
-            self.end(session_id, owner)  # the client's next full fetch is answered without a session
+            self.close(session_id, owner)  # the client's next full fetch is answered without a session
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         session.last_used = now
         self._sessions.move_to_end(session_id)
         return session
 
-    def end(self, session_id: int, owner: Owner) -> None:
+    def close(self, session_id: int, owner: SessionOwner) -> None:
         """Close a session if it belongs to this owner."""
         session = self._sessions.get(session_id)
         if session is not None and session.owner == owner:
             del self._sessions[session_id]
-            self._partition_count -= len(session.wanted)
+            self._partition_count -= len(session.partitions)
 
     def _unused_id(self) -> int:
         while (session_id := self._choose_id()) in self._sessions:
@@ -176,7 +178,7 @@ class FetchSessions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_SECONDS:
                 return False
-            self.end(oldest.id, oldest.owner)
+            self.close(oldest.id, oldest.owner)
         return True
 
     def _has_capacity(self, partition_count: int) -> bool:

@@ -9,7 +9,7 @@ BLOCK_SIZE = 1000
 """Ids per block, as in Kafka: a broker that crashes wastes at most this many of 2^63 ids."""
 
 
-class ProducerIds:
+class ProducerIdAllocator:
     """An allocator of producer ids."""
 
     def __init__(self, allocate_block: Callable[[int], Awaitable[int]]) -> None:
@@ -19,7 +19,7 @@ class ProducerIds:
         self._end = 0
         self._lock = asyncio.Lock()
 
-    async def next(self) -> int:
+    async def allocate(self) -> int:
         """Return an unused producer id."""
         async with self._lock:
             if self._next == self._end:

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronik.cli.arguments import Actions, add_json_argument
+from chronik.cli.arguments import Subparsers, add_json_argument
 from chronik.cli.output import print_json
 from chronik.errors import ChronikError
 from chronik.wording import install_hint
 
 if TYPE_CHECKING:
-    from chronik.tls.issuing import Authority
+    from chronik.tls.certificate_authority import CertificateAuthority
 
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 NODES_MAX: Final = 64
@@ -23,7 +23,7 @@ class CertsError(ChronikError):
     """An error that prevents the creation of certificates."""
 
 
-def add_arguments(actions: Actions) -> None:
+def add_arguments(actions: Subparsers) -> None:
     parser = actions.add_parser("certs", help="create a CA, and certificates for nodes and a client")
     parser.add_argument("folder", type=Path, metavar="DIR", help="output directory; existing files are kept")
     parser.add_argument(
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name, hosts in subjects.items():
         path = folder / f"{name}.pem"
         if not path.exists():
-            _write_private(path, authority.issue(f"CN={name}", hosts).both)
+            _write_private(path, authority.issue(f"CN={name}", hosts).keystore_pem)
             created.append(path)
     if arguments.json:
         print_json({"folder": str(folder), "made": [path.name for path in created]})
@@ -70,24 +70,24 @@ def _subjects(arguments: argparse.Namespace) -> dict[str, tuple[str, ...]]:
     return nodes | {arguments.client: ()}
 
 
-def _load_or_create_authority(folder: Path) -> tuple[Authority, list[Path]]:
+def _load_or_create_authority(folder: Path) -> tuple[CertificateAuthority, list[Path]]:
     """Load the directory's CA or create one; return it with the files that were created."""
     try:
-        from chronik.tls.issuing import Authority, Issued
+        from chronik.tls.certificate_authority import CertificateAuthority, IssuedCertificate
     except ImportError:
         raise CertsError(f"creating certificates requires the library cryptography: {install_hint('certs')}") from None
     certificate, key = folder / "ca.pem", folder / "ca-key.pem"
     if certificate.exists() and key.exists():
         try:
-            return Authority("", Issued(key.read_bytes(), certificate.read_bytes())), []
+            return CertificateAuthority("", IssuedCertificate(key.read_bytes(), certificate.read_bytes())), []
         except ValueError as error:
             raise CertsError(f"{certificate} and {key} are not a CA of this command: {error}") from None
     if certificate.exists() or key.exists():
         existing, missing = (certificate, key) if certificate.exists() else (key, certificate)
         raise CertsError(f"{existing} exists but {missing.name} does not: restore it, or choose another directory")
-    authority = Authority("Chronik cluster")
-    _write_private(key, authority.issued.key)
-    _write_private(certificate, authority.certificate)
+    authority = CertificateAuthority("Chronik cluster")
+    _write_private(key, authority.ca_certificate.key)
+    _write_private(certificate, authority.certificate_pem)
     return authority, [certificate, key]
 
 

@@ -24,29 +24,29 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from chronik.cli.arguments import WrongInput
-from chronik.config import Address, NodeConfig, Peer, load_config
+from chronik.cli.arguments import InvalidInput
+from chronik.config import Address, NodeConfig, PeerConfig, load_config
 from chronik.errors import ChronikError
 
 HOST = "127.0.0.1"
 SECRET_BYTES = 32
-REPLICAS = 3
+DEFAULT_REPLICATION_FACTOR = 3
 """Replication factor of new topics, if there are enough nodes: writes continue when one replica is lost."""
 
 _CONFIG_FILE = re.compile(r"node(\d+)\.toml")
 _RETIRED_FILE = re.compile(r"node(\d+)\.toml\.removed")
 
 
-class ClusterNotUp(ChronikError):
+class ClusterStartError(ChronikError):
     """A node of a local cluster failed to start, or does not list every broker."""
 
 
-class ClusterNotDown(ChronikError):
+class ClusterStopError(ChronikError):
     """A node of a local cluster did not stop."""
 
 
 @dataclass(frozen=True, slots=True)
-class FirstPorts:
+class BasePorts:
     """The ports of node 1; each further node uses the next ones."""
 
     kafka: int
@@ -56,7 +56,7 @@ class FirstPorts:
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    folder: Path
+    directory: Path
     config: NodeConfig
 
     @property
@@ -65,19 +65,19 @@ class LocalNode:
 
     @property
     def config_file(self) -> Path:
-        return self.folder / f"node{self.id}.toml"
+        return self.directory / f"node{self.id}.toml"
 
     @property
     def retired_file(self) -> Path:
-        return self.folder / f"node{self.id}.toml.removed"
+        return self.directory / f"node{self.id}.toml.removed"
 
     @property
     def log_file(self) -> Path:
-        return self.folder / f"node{self.id}.log"
+        return self.directory / f"node{self.id}.log"
 
     @property
     def _pid_file(self) -> Path:
-        return self.folder / f"node{self.id}.pid"
+        return self.directory / f"node{self.id}.pid"
 
     def addresses(self) -> dict[str, Address]:
         raft = {peer.id: peer.raft for peer in self.config.peers}
@@ -100,26 +100,26 @@ class LocalNode:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self.folder,
+                cwd=self.directory,
                 env=_node_environment(os.environ),
                 start_new_session=True,
             )
         self._pid_file.write_text(f"{process.pid}\n")
         return process
 
-    def ask_to_stop(self, pid: int) -> None:
+    def terminate(self, pid: int) -> None:
         with suppress(ProcessLookupError):  # the process may have just exited
             os.kill(pid, signal.SIGTERM)
 
-    def forget_process(self) -> None:
+    def remove_pid_file(self) -> None:
         self._pid_file.unlink(missing_ok=True)
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         return lines[-1].removeprefix("chronik: ") if lines else "no log output"
 
 
-def found_nodes(folder: Path) -> list[LocalNode]:
+def find_nodes(folder: Path) -> list[LocalNode]:
     """Return the nodes of a directory by id; an empty list if the directory has no cluster.
 
     Raises:
@@ -129,39 +129,39 @@ def found_nodes(folder: Path) -> list[LocalNode]:
     folder = folder.resolve()
     found = [path for path in folder.iterdir() if _CONFIG_FILE.fullmatch(path.name)] if folder.is_dir() else []
     nodes = sorted((LocalNode(folder, load_config(path, {})) for path in found), key=lambda node: node.id)
-    expected = {peer.id for node in nodes for peer in node.config.peers} - retired_ids(folder)
+    expected = {peer.id for node in nodes for peer in node.config.peers} - retired_node_ids(folder)
     missing = sorted(expected - {node.id for node in nodes})
     if missing:
         names = ", ".join(f"node{node_id}.toml" for node_id in missing)
-        raise WrongInput(f"{folder}: {names} missing; other nodes list these nodes as peers")
+        raise InvalidInput(f"{folder}: {names} missing; other nodes list these nodes as peers")
     return nodes
 
 
-def retired_ids(folder: Path) -> set[int]:
+def retired_node_ids(folder: Path) -> set[int]:
     """Return the ids of removed nodes."""
     names = (_RETIRED_FILE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
     return {int(match[1]) for match in names if match is not None}
 
 
-def existing_nodes(folder: Path) -> list[LocalNode]:
+def load_nodes(folder: Path) -> list[LocalNode]:
     """Return the nodes of a directory; raise InvalidInput if it has no cluster."""
-    nodes = found_nodes(folder)
+    nodes = find_nodes(folder)
     if not nodes:
-        raise WrongInput(f"no cluster in {folder}; use chronik cluster up to create one")
+        raise InvalidInput(f"no cluster in {folder}; use chronik cluster up to create one")
     return nodes
 
 
-def planned_nodes(folder: Path, count: int, ports: FirstPorts) -> list[LocalNode]:
+def plan_nodes(folder: Path, count: int, ports: BasePorts) -> list[LocalNode]:
     """Plan the nodes of a new cluster without writing files."""
     folder = folder.resolve()
     peers = tuple(
-        Peer(number + 1, Address(HOST, ports.kafka + number), Address(HOST, ports.raft + number))
+        PeerConfig(number + 1, Address(HOST, ports.kafka + number), Address(HOST, ports.raft + number))
         for number in range(count)
     )
-    replicas = min(REPLICAS, count)
+    replicas = min(DEFAULT_REPLICATION_FACTOR, count)
     common = NodeConfig(
         replication_factor=replicas,
-        min_insync_replicas=2 if replicas == REPLICAS else 1,
+        min_insync_replicas=2 if replicas == DEFAULT_REPLICATION_FACTOR else 1,
         cluster_secret=secrets.token_urlsafe(SECRET_BYTES),
         peers=peers,
     )
@@ -182,7 +182,7 @@ def planned_nodes(folder: Path, count: int, ports: FirstPorts) -> list[LocalNode
 
 def write_configs(nodes: list[LocalNode]) -> None:
     for node in nodes:
-        node.folder.mkdir(parents=True, exist_ok=True)
+        node.directory.mkdir(parents=True, exist_ok=True)
         _write_private(node.config_file, "\n".join(_config_lines(node.config)) + "\n")
 
 
@@ -193,10 +193,12 @@ def check_ports(nodes: list[LocalNode]) -> None:
         for kind, address in node.addresses().items():
             what = f"the {kind} port of node {node.id}"
             if address in seen:
-                raise WrongInput(f"port {address.port} would be both {seen[address]} and {what}")
+                raise InvalidInput(f"port {address.port} would be both {seen[address]} and {what}")
             seen[address] = what
-            if is_taken(address):
-                raise WrongInput(f"{what}, {address}, is in use by another program: choose another with --{kind}-port")
+            if is_port_in_use(address):
+                raise InvalidInput(
+                    f"{what}, {address}, is in use by another program: choose another with --{kind}-port"
+                )
 
 
 def _config_lines(config: NodeConfig) -> Iterator[str]:
@@ -234,7 +236,7 @@ def _node_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in inherited.items() if not name.startswith("CHRONIK_")}
 
 
-def is_taken(address: Address) -> bool:
+def is_port_in_use(address: Address) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the node itself does
         try:

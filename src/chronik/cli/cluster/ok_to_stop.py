@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from chronik.cli.arguments import Actions, add_client_arguments, add_json_argument, positive_seconds
-from chronik.cli.cluster.carrying_out import POLL_SECONDS
-from chronik.cli.cluster.operators import add_place_arguments, node_id, operating
-from chronik.cli.moving.moves import Progress
+from chronik.cli.arguments import Subparsers, add_client_arguments, add_json_argument, positive_seconds
+from chronik.cli.cluster.operation import POLL_SECONDS
+from chronik.cli.cluster.operator_arguments import add_directory_argument, open_operation, parse_node_id
+from chronik.cli.migration.import_runner import ProgressLine
 from chronik.cli.output import print_json
-from chronik.client.cluster import Cluster
-from chronik.client.cluster_views import view_partitions
+from chronik.client.cluster import ClusterClient
+from chronik.client.cluster_view import describe_partitions
 from chronik.client.errors import ApiNotSupported, BrokerUnreachable, ClientError, ConnectionLost
-from chronik.client.nodes import describe_nodes, view_of
-from chronik.client.quorum import nodes_by_quorum
+from chronik.client.nodes import describe_nodes, to_planned_node
+from chronik.client.quorum import describe_nodes_from_quorum
 from chronik.errors import ChronikError
-from chronik.planning.stopping import Reason, why_not_stop
-from chronik.planning.views import NodeView, enumerated
+from chronik.planning.shutdown_check import ShutdownObstacle, find_shutdown_obstacles
+from chronik.planning.views import PlannedNode, join_words
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 EXIT_SAFE, EXIT_NOT_SAFE, EXIT_UNKNOWN = 0, 1, 2
@@ -29,15 +29,15 @@ EXIT_SAFE, EXIT_NOT_SAFE, EXIT_UNKNOWN = 0, 1, 2
 INTERRUPT_HINT: Final = "This command changes nothing."
 
 
-def add_arguments(actions: Actions) -> None:
+def add_arguments(actions: Subparsers) -> None:
     parser = actions.add_parser(
         "ok-to-stop", help="check whether nodes can be stopped; exit code 1: no, 2: the check failed"
     )
     parser.add_argument(
-        "nodes", type=node_id, nargs="+", metavar="NODE", help="node to stop; several: at the same time"
+        "nodes", type=parse_node_id, nargs="+", metavar="NODE", help="node to stop; several: at the same time"
     )
     parser.add_argument("--wait", type=positive_seconds, metavar="SECONDS", help="wait until the nodes can be stopped")
-    add_place_arguments(parser)
+    add_directory_argument(parser)
     add_json_argument(parser)
     add_client_arguments(parser, run)
 
@@ -53,14 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    progress = Progress()
+    progress = ProgressLine()
     try:
-        with operating(arguments, INTERRUPT_HINT) as operation:
+        with open_operation(arguments, INTERRUPT_HINT) as operation:
             reasons = wait_until_safe(
-                lambda: _find_reasons(operation.cluster, arguments.nodes), arguments.wait or 0.0, progress.tell
+                lambda: _find_reasons(operation.cluster, arguments.nodes), arguments.wait or 0.0, progress.update
             )
     finally:
-        progress.end()
+        progress.close()
     if arguments.json:
         print_json(
             {"nodes": arguments.nodes, "ok": not reasons, "reasons": [_reason_to_json(reason) for reason in reasons]}
@@ -68,14 +68,14 @@ def _check(arguments: argparse.Namespace) -> int:
     elif reasons:
         print(f"no: {'; '.join(reason.sentence for reason in reasons)}")
     else:
-        which = f"node {arguments.nodes[0]}" if len(arguments.nodes) == 1 else f"nodes {enumerated(arguments.nodes)}"
+        which = f"node {arguments.nodes[0]}" if len(arguments.nodes) == 1 else f"nodes {join_words(arguments.nodes)}"
         print(f"{which} can be stopped: all partitions and the metadata quorum stay available")
     return EXIT_NOT_SAFE if reasons else EXIT_SAFE
 
 
 def wait_until_safe(
-    ask: Callable[[], tuple[Reason, ...]], seconds: float, tell: Callable[[str], None]
-) -> tuple[Reason, ...]:
+    ask: Callable[[], tuple[ShutdownObstacle, ...]], seconds: float, tell: Callable[[str], None]
+) -> tuple[ShutdownObstacle, ...]:
     """Poll until there is no reason against stopping, or the time is up; return the last reasons.
 
     Retriable errors count as a reason. If the last poll failed with one, raise it; other errors are raised immediately.
@@ -105,21 +105,21 @@ def _is_retriable(error: ClientError | KafkaError) -> bool:
     return isinstance(error, BrokerUnreachable | ConnectionLost)
 
 
-def _find_reasons(cluster: Cluster, nodes: list[int]) -> tuple[Reason, ...]:
-    return why_not_stop(list_all_nodes(cluster), view_partitions(cluster), set(nodes))
+def _find_reasons(cluster: ClusterClient, nodes: list[int]) -> tuple[ShutdownObstacle, ...]:
+    return find_shutdown_obstacles(list_all_nodes(cluster), describe_partitions(cluster), set(nodes))
 
 
-def list_all_nodes(cluster: Cluster) -> list[NodeView]:
+def list_all_nodes(cluster: ClusterClient) -> list[PlannedNode]:
     """Return all nodes of the cluster, including one that is being removed, because it may still be a voter.
 
     During an upgrade some nodes do not support DescribeNodes; then Kafka's DescribeQuorum is used.
     """
     try:
-        return [view_of(node) for node in describe_nodes(cluster).nodes]
+        return [to_planned_node(node) for node in describe_nodes(cluster).nodes]
     except ApiNotSupported:
-        return nodes_by_quorum(cluster)
+        return describe_nodes_from_quorum(cluster)
 
 
-def _reason_to_json(reason: Reason) -> dict[str, object]:
+def _reason_to_json(reason: ShutdownObstacle) -> dict[str, object]:
     partitions = [{"topic": each.topic, "partition": each.index} for each in reason.partitions]
     return {"kind": reason.kind, "sentence": reason.sentence, "partitions": partitions}

@@ -8,24 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from chronik.cli.arguments import CLIENT_ID, Actions, add_client_arguments, add_json_argument, security_of
-from chronik.cli.cluster.asking import status_of
-from chronik.cli.cluster.local_nodes import LocalNode, existing_nodes
-from chronik.cli.output import numbers, print_json, table
+from chronik.cli.arguments import CLIENT_ID, Subparsers, add_client_arguments, add_json_argument, load_security
+from chronik.cli.cluster.local_http import fetch_local_status
+from chronik.cli.cluster.local_nodes import LocalNode, load_nodes
+from chronik.cli.output import format_table, join_ids, print_json
 from chronik.client.access.settings import ClientSecurity
 from chronik.client.cluster import parse_bootstrap
-from chronik.client.connection import Connection
+from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ApiNotSupported, ClientError
-from chronik.client.features import FIRST, levels_told_by
-from chronik.client.quorum import cluster_told_by, quorum_told_by
+from chronik.client.features import FIRST_LEVEL, describe_feature_levels
+from chronik.client.quorum import describe_cluster, describe_quorum
 from chronik.config import Address
-from chronik.console.agreement import compare_states
-from chronik.console.ask import NodeSilent
+from chronik.console.http_client import NodeRequestError
+from chronik.console.state_comparison import compare_states
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from chronik.protocol.messages.describe_nodes import DescribeNodesRequest, DescribeNodesResponse
-from chronik.protocol.messages.describe_quorum import QuorumPartitionData, ReplicaState
-from chronik.wording import counted
+from chronik.protocol.messages.describe_quorum import QuorumPartitionData, QuorumReplicaState
+from chronik.wording import pluralize
 
 EXIT_OK, EXIT_DIVERGED = 0, 1
 
@@ -47,7 +47,7 @@ HASH_CHARACTERS_SHOWN: Final = 12
 """Length of a state hash in the table; `--json` prints it completely."""
 
 
-def add_arguments(actions: Actions) -> None:
+def add_arguments(actions: Subparsers) -> None:
     status = actions.add_parser("status", help="show the members, the leader and the state of each node")
     status.add_argument(
         "--dir", type=Path, metavar="DIR", help="directory of a cluster on this machine; queries all nodes"
@@ -69,7 +69,7 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def _report_from_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
-    nodes, security = existing_nodes(arguments.dir), security_of(arguments)
+    nodes, security = load_nodes(arguments.dir), load_security(arguments)
     with ThreadPoolExecutor(len(nodes)) as threads:
         statuses = list(threads.map(lambda node: _fetch_status(node, arguments.timeout, security), nodes))
     answers = [status for status in statuses if status is not None]
@@ -80,19 +80,19 @@ def _report_from_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
         "cluster_id": next((status["cluster_id"] for status in answers if status["cluster_id"]), None),
         "members": sorted({member["id"] for status in answers for member in status.get("members", ())}),
         "leader": leader["node_id"] if leader is not None else None,
-        "level": max((status.get("level", FIRST) for status in answers), default=None),
-        "supported": min((status.get("levels", (FIRST, FIRST))[1] for status in answers), default=None),
+        "level": max((status.get("level", FIRST_LEVEL) for status in answers), default=None),
+        "supported": min((status.get("levels", (FIRST_LEVEL, FIRST_LEVEL))[1] for status in answers), default=None),
         "term": max((status.get("term", 0) for status in answers), default=None),
         "compared_index": agreement.index,
-        "same_state": agreement.is_same if agreement.index is not None else None,
+        "same_state": agreement.is_consistent if agreement.index is not None else None,
         "nodes": [_node_report(node, status, leader, drained) for node, status in zip(nodes, statuses, strict=True)],
     }
 
 
 def _fetch_status(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:
     try:
-        return status_of(node, timeout_s, security)
-    except NodeSilent:
+        return fetch_local_status(node, timeout_s, security)
+    except NodeRequestError:
         return None
 
 
@@ -109,7 +109,9 @@ def _drained_according_to(
         if leader is not None and node.id == leader["node_id"]:
             try:
                 address = node.config.kafka
-                with Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security) as connection:
+                with BrokerConnection(
+                    address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security
+                ) as connection:
                     return _drained_nodes(connection)
             except ClientError:
                 return ()
@@ -136,10 +138,10 @@ def _node_report(
 
 def _report_from_broker(arguments: argparse.Namespace) -> dict[str, Any]:
     address = parse_bootstrap(arguments.bootstrap_server)[0]
-    security = security_of(arguments)
-    with Connection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout, security=security) as connection:
-        response = cluster_told_by(connection)
-        levels = levels_told_by(connection)
+    security = load_security(arguments)
+    with BrokerConnection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout, security=security) as connection:
+        response = describe_cluster(connection)
+        levels = describe_feature_levels(connection)
     brokers = response.brokers
     quorum, drained = _query_leader(response, arguments.timeout, security)
     log_ends = {state.replica_id: state.log_end_offset for state in _replicas(quorum)}
@@ -184,14 +186,14 @@ def _query_leader(
         if broker.broker_id == cluster.controller_id:
             try:
                 address = Address(broker.host, broker.port)
-                with Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security) as leader:
-                    return quorum_told_by(leader), _drained_nodes(leader)
+                with BrokerConnection(address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security) as leader:
+                    return describe_quorum(leader), _drained_nodes(leader)
             except (ClientError, KafkaError):
                 return None, ()
     return None, ()
 
 
-def _drained_nodes(leader: Connection) -> Collection[int]:
+def _drained_nodes(leader: BrokerConnection) -> Collection[int]:
     """Return the ids of drained nodes; empty if the broker does not support DescribeNodes."""
     try:
         nodes = leader.request(DescribeNodesRequest(), DescribeNodesResponse).nodes
@@ -200,7 +202,7 @@ def _drained_nodes(leader: Connection) -> Collection[int]:
     return {node.node_id for node in nodes if node.draining}
 
 
-def _replicas(quorum: QuorumPartitionData | None) -> list[ReplicaState]:
+def _replicas(quorum: QuorumPartitionData | None) -> list[QuorumReplicaState]:
     return [*quorum.current_voters, *quorum.observers] if quorum is not None else []
 
 
@@ -238,12 +240,12 @@ def _format_report(report: Mapping[str, Any]) -> str:
     return "\n".join(
         [
             *([report["note"]] if report.get("note") else []),
-            f"Members: {numbers(report['members']) or 'not known'}",
+            f"Members: {join_ids(report['members']) or 'not known'}",
             f"Leader: {leader_text}{f', term {term}' if term is not None else ''}",
             *_format_level(report),
             *_format_state_comparison(report),
             "",
-            table(list(columns), rows),
+            format_table(list(columns), rows),
         ]
     )
 
@@ -263,7 +265,7 @@ def _format_state_comparison(report: Mapping[str, Any]) -> list[str]:
         return []
     asked = sum("state_hash" in node for node in report["nodes"])
     verdict = "the same" if report["same_state"] else "DIFFERENT"
-    return [f"State: {verdict} on {counted(asked, 'node')}, at index {report['compared_index']}"]
+    return [f"State: {verdict} on {pluralize(asked, 'node')}, at index {report['compared_index']}"]
 
 
 def _format_cell(node: Mapping[str, Any], name: str) -> Any:

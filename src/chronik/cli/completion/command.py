@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from chronik.cli.arguments import CLIENT_ID, add_bootstrap_argument, add_debug_argument, bootstrap_of
-from chronik.client.cluster import Cluster
+from chronik.cli.arguments import CLIENT_ID, add_bootstrap_argument, add_debug_argument, parse_bootstrap_access
+from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
-from chronik.metadata.names import name_fault
+from chronik.metadata.names import find_name_error
 
 REQUEST_TIMEOUT_SECONDS = 1.0
 """Request timeout; the user waits for the completion."""
@@ -30,19 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.shell == TOPICS:
         return _print_topics(arguments)
-    print(script(arguments.shell), end="")
+    print(completion_script(arguments.shell), end="")
     return EXIT_OK
 
 
-def script(shell: str) -> str:
+def completion_script(shell: str) -> str:
     # Imported here, because topic names do not need all commands.
-    from chronik.cli.completion.bash import FOR_ZSH, bash_script
+    from chronik.cli.completion.bash import ZSH_PREAMBLE, bash_script
+    from chronik.cli.completion.command_tree import list_command_nodes
     from chronik.cli.completion.fish import fish_script
-    from chronik.cli.completion.tree import places
 
     if shell == "fish":
-        return fish_script(places())
-    return (FOR_ZSH if shell == "zsh" else "") + bash_script(places())
+        return fish_script(list_command_nodes())
+    return (ZSH_PREAMBLE if shell == "zsh" else "") + bash_script(list_command_nodes())
 
 
 def _print_topics(arguments: argparse.Namespace) -> int:
@@ -59,7 +59,9 @@ def _print_topics(arguments: argparse.Namespace) -> int:
 def _list_topics(arguments: argparse.Namespace) -> list[str]:
     """Return the names of topics without internal ones. Invalid names are dropped, because the shell reads them."""
     servers = arguments.bootstrap_server.count(",") + 1
-    with Cluster(bootstrap_of(arguments), client_id=CLIENT_ID, timeout_s=REQUEST_TIMEOUT_SECONDS / servers) as cluster:
+    with ClusterClient(
+        parse_bootstrap_access(arguments), client_id=CLIENT_ID, timeout_s=REQUEST_TIMEOUT_SECONDS / servers
+    ) as cluster:
         topics = cluster.metadata(None).topics
     names = [topic.name for topic in topics if topic.name and not topic.is_internal]
-    return sorted(name for name in names if not name.startswith("__") and not name_fault(name))
+    return sorted(name for name in names if not name.startswith("__") and not find_name_error(name))

@@ -8,13 +8,13 @@ import threading
 from pathlib import Path
 
 from chronik.cli.arguments import add_debug_argument
-from chronik.cli.demo.orders import TOPIC, by_customer, orders
-from chronik.cli.demo.steps import note, step
+from chronik.cli.demo.orders import TOPIC, generate_orders, group_by_customer
+from chronik.cli.demo.steps import print_note, print_step
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.consumer import read_all
 from chronik.client.producer import Producer
 from chronik.client.records import TopicPartition
-from chronik.errors import ChronikError, invariant
+from chronik.errors import ChronikError, check_invariant
 from chronik.protocol.compression import Codec
 from chronik.testing.cluster import Cluster
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             _show_cluster(nodes)
             _show_pipeline(nodes, Path(folder) / "tables")
-            with step("stopping the nodes and removing all data"):
+            with print_step("stopping the nodes and removing all data"):
                 nodes.close()
         finally:
             nodes.close()
@@ -55,30 +55,33 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_cluster(nodes: Cluster) -> None:
-    with step(f"starting {NODES} nodes in a temporary directory"):
+    with print_step(f"starting {NODES} nodes in a temporary directory"):
         nodes.start()
         nodes.wait_until_ready()
-    note(f"Kafka clients can connect to {nodes.bootstrap}; node {nodes.leader().node_id} is the Raft leader")
+    print_note(f"Kafka clients can connect to {nodes.bootstrap}; node {nodes.leader().node_id} is the Raft leader")
     description = f"creating topic {TOPIC} with {PARTITIONS} partitions and a replica of each on every node"
-    with step(description), nodes.live[0].cluster() as cluster:
+    with print_step(description), nodes.live_nodes[0].cluster() as cluster:
         create_topics(cluster, [NewTopic(TOPIC, PARTITIONS, NODES, {"columnar.enabled": "true"})])
-    with step(f"producing {RECORDS:,} orders with acks=all, and killing a partition leader concurrently"):
+    with print_step(f"producing {RECORDS:,} orders with acks=all, and killing a partition leader concurrently"):
         victim = _produce_through_crash(nodes)
-    note(f"node {victim}, which led a partition, was killed (SIGKILL); another node leads the partition now")
-    with step("restarting the node; it replicates the records that it has missed"):
+    print_note(f"node {victim}, which led a partition, was killed (SIGKILL); another node leads the partition now")
+    with print_step("restarting the node; it replicates the records that it has missed"):
         nodes[victim].start()
         nodes.wait_until_ready()
-    with step("consuming all records"), nodes.live[0].cluster() as cluster:
+    with print_step("consuming all records"), nodes.live_nodes[0].cluster() as cluster:
         records = read_all(cluster, TOPIC)
-    invariant(by_customer(records) == by_customer(orders(RECORDS)), "consumed records differ from acknowledged records")
-    note(f"{len(records):,} of {RECORDS:,} orders were consumed exactly once, in order per customer")
+    check_invariant(
+        group_by_customer(records) == group_by_customer(generate_orders(RECORDS)),
+        "consumed records differ from acknowledged records",
+    )
+    print_note(f"{len(records):,} of {RECORDS:,} orders were consumed exactly once, in order per customer")
 
 
 def _produce_through_crash(nodes: Cluster) -> int:
     """Produce the orders while a partition leader is killed, and return its node id."""
-    with nodes.live[0].cluster() as cluster:
-        victim = nodes[cluster.retrying(lambda: cluster.leader_id(TopicPartition(TOPIC, 0)))]
-    rest, some_written = list(orders(RECORDS)), threading.Event()
+    with nodes.live_nodes[0].cluster() as cluster:
+        victim = nodes[cluster.retry(lambda: cluster.leader_id(TopicPartition(TOPIC, 0)))]
+    rest, some_written = list(generate_orders(RECORDS)), threading.Event()
 
     def kill() -> None:
         some_written.wait()
@@ -86,7 +89,7 @@ def _produce_through_crash(nodes: Cluster) -> int:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    survivor = next(node for node in nodes.live if node is not victim)
+    survivor = next(node for node in nodes.live_nodes if node is not victim)
     with survivor.cluster() as cluster:
         producer = Producer(cluster, codec=Codec.ZSTD)
         size = RECORDS // CHUNKS
@@ -98,13 +101,13 @@ def _produce_through_crash(nodes: Cluster) -> int:
 
 
 def _show_pipeline(nodes: Cluster, tables: Path) -> None:
-    from chronik.pipeline.spark.doctor import require
+    from chronik.pipeline.spark.environment_checks import require_packages
 
     try:
-        require("pyspark", "pyarrow", "deltalake")
+        require_packages("pyspark", "pyarrow", "deltalake")
     except ChronikError as error:
-        note(f"skipping the rest of the demo: {error}")
+        print_note(f"skipping the rest of the demo: {error}")
         return
-    from chronik.cli.demo.pipeline import show
+    from chronik.cli.demo.pipeline import show_pipeline
 
-    show(nodes, tables)
+    show_pipeline(nodes, tables)

@@ -16,7 +16,7 @@ INVALID_EVERY = 5000
 """One record in this many is invalid JSON; it must become a dead-letter record without stopping the pipeline."""
 
 
-def orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
+def generate_orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
     """Generate orders deterministically. The second half has one more field, as after a schema change."""
     rng = random.Random(SEED + first)
     for number in range(first, first + count):
@@ -28,7 +28,7 @@ def orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
         yield OutgoingRecord(value[:-1] if number % INVALID_EVERY == INVALID_EVERY - 1 else value, customer.encode())
 
 
-def by_customer(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
+def group_by_customer(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
     """Group the values of records by customer, in order."""
     found: dict[bytes | None, list[bytes | None]] = {}
     for record in records:

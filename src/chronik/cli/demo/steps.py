@@ -11,7 +11,7 @@ INDENT = "    "
 
 
 @contextmanager
-def step(what: str) -> Iterator[None]:
+def print_step(what: str) -> Iterator[None]:
     print(f"… {what}", end="", flush=True)
     began = time.perf_counter()
     yield
@@ -19,5 +19,5 @@ def step(what: str) -> Iterator[None]:
     print(f": {seconds:.1f} s" if seconds >= 1 else f": {seconds * 1000:.0f} ms", flush=True)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     print(textwrap.indent(text, INDENT), flush=True)

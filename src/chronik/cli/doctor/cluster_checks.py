@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from chronik.cli.doctor.findings import UNSEEN, Finding, error, note, some, warning
-from chronik.cli.watching.facts import ClusterFacts, NodeFacts
-from chronik.wording import counted
+from chronik.cli.doctor.findings import (
+    UNCOLLECTED,
+    DoctorFinding,
+    abbreviate_names,
+    error_finding,
+    note_finding,
+    warning_finding,
+)
+from chronik.cli.monitoring.facts import ClusterFacts, NodeFacts
+from chronik.wording import pluralize
 
-Check = Callable[[ClusterFacts], Iterator[Finding]]
+ClusterCheck = Callable[[ClusterFacts], Iterator[DoctorFinding]]
 
 CLOCK_SKEW_WARNING_MS: Final = 500.0
 CLOCK_SKEW_ERROR_MS: Final = 30_000.0
@@ -21,10 +28,10 @@ SLOW_SYNC_S: Final = 1.0
 GIB: Final = 1 << 30
 
 
-def check_unreachable_nodes(facts: ClusterFacts) -> Iterator[Finding]:
+def check_unreachable_nodes(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         if node.is_unresponsive:
-            yield error(
+            yield error_finding(
                 "unresponsive-node",
                 f"node {node.id} is unresponsive: {node.silence}",
                 "Its replicas fall behind, and partitions that only it hosts are unavailable",
@@ -32,7 +39,7 @@ def check_unreachable_nodes(facts: ClusterFacts) -> Iterator[Finding]:
                 "restart the node: chronik start --config FILE",
             )
         elif node.silence is not None:
-            yield error(
+            yield error_finding(
                 "unreachable-node",
                 f"node {node.id} is unreachable at {node.kafka}: {node.silence}",
                 "Its replicas fall behind, and partitions that only it hosts are unavailable",
@@ -40,10 +47,10 @@ def check_unreachable_nodes(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
-def check_fenced_nodes(facts: ClusterFacts) -> Iterator[Finding]:
+def check_fenced_nodes(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         if node.status == "fenced" and node.silence is None:
-            yield error(
+            yield error_finding(
                 "fenced-node",
                 f"node {node.id} is running but fenced: the controller gets no heartbeats, so it serves no data",
                 "The node is overloaded, its network is partitioned, or its cluster secret or certificate is wrong",
@@ -51,9 +58,9 @@ def check_fenced_nodes(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
-def check_isolated_broker(facts: ClusterFacts) -> Iterator[Finding]:
+def check_isolated_broker(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     if facts.note:
-        yield error(
+        yield error_finding(
             "cut-off",
             f"the queried broker reports: {facts.note}",
             "Its view of the cluster may be stale",
@@ -61,9 +68,9 @@ def check_isolated_broker(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_missing_controller(facts: ClusterFacts) -> Iterator[Finding]:
+def check_missing_controller(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     if facts.controller is None and not any(node.role in ("leader", "standalone") for node in facts.nodes):
-        yield error(
+        yield error_finding(
             "no-leader",
             "the cluster has no controller",
             "Topics, groups and offsets cannot change until a majority of the voters runs",
@@ -71,10 +78,10 @@ def check_missing_controller(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_diverged_metadata(facts: ClusterFacts) -> Iterator[Finding]:
+def check_diverged_metadata(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     if facts.same_state is False:
         state_hashes = ", ".join(f"node {node.id}: {node.state_hash[:12]}" for node in facts.nodes if node.state_hash)
-        yield error(
+        yield error_finding(
             "diverged-states",
             f"nodes have different metadata at index {facts.compared_index} ({state_hashes})",
             "The same commands must lead to the same state on every node: this is a bug, and responses differ by node",
@@ -82,25 +89,25 @@ def check_diverged_metadata(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_damaged_logs(facts: ClusterFacts) -> Iterator[Finding]:
+def check_damaged_logs(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         if node.damaged:
-            yield error(
+            yield error_finding(
                 "damaged-logs",
-                f"node {node.id} has lost records on its disk: {some(node.damaged)}",
+                f"node {node.id} has lost records on its disk: {abbreviate_names(node.damaged)}",
                 "It does not serve the missing records; they are copied from other replicas that have them",
                 "restore the files, or wait for replication; if they are lost: chronik topics begin-anew TOPIC",
             )
 
 
-def check_full_disks(facts: ClusterFacts) -> Iterator[Finding]:
+def check_full_disks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         if not node.disk_bytes or node.disk_free_bytes is None:
             continue
         ratio = node.disk_free_bytes / node.disk_bytes
         if ratio < FREE_DISK_WARNING_RATIO:
             is_critical = ratio < FREE_DISK_ERROR_RATIO
-            yield (error if is_critical else warning)(
+            yield (error_finding if is_critical else warning_finding)(
                 "full-disk",
                 f"node {node.id} has {node.disk_free_bytes / GIB:.1f} GiB of free disk space ({ratio:.0%})",
                 "A node stops when its disk is full",
@@ -109,19 +116,19 @@ def check_full_disks(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
-def check_slow_disks(facts: ClusterFacts) -> Iterator[Finding]:
+def check_slow_disks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         if node.longest_sync_s is not None and node.longest_sync_s >= SLOW_SYNC_S:
-            yield note(
+            yield note_finding(
                 "slow-disk",
                 f"the slowest disk sync of node {node.id} took {node.longest_sync_s:.1f} s"
-                + (f", and {counted(node.slow_syncs, 'sync')} took over 50 ms" if node.slow_syncs else ""),
+                + (f", and {pluralize(node.slow_syncs, 'sync')} took over 50 ms" if node.slow_syncs else ""),
                 "Produce requests with acks=all wait for disk syncs",
                 "use a faster disk, or one disk per node; see Disks in docs/operations.md",
             )
 
 
-def check_clock_skew(facts: ClusterFacts) -> Iterator[Finding]:
+def check_clock_skew(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     """Report clock skew between nodes, less the uncertainty of the measurement (the request's round-trip time)."""
     state_hashes = [node for node in facts.nodes if node.clock_ahead_ms is not None]
     if len(state_hashes) < 2:
@@ -131,7 +138,7 @@ def check_clock_skew(facts: ClusterFacts) -> Iterator[Finding]:
     skew_ms = (ahead.clock_ahead_ms or 0.0) - (behind.clock_ahead_ms or 0.0)
     certain_ms = skew_ms - (ahead.clock_doubt_ms + behind.clock_doubt_ms) / 2
     if certain_ms >= CLOCK_SKEW_WARNING_MS:
-        yield (error if certain_ms >= CLOCK_SKEW_ERROR_MS else warning)(
+        yield (error_finding if certain_ms >= CLOCK_SKEW_ERROR_MS else warning_finding)(
             "different-clocks",
             f"the clock of node {ahead.id} is {skew_ms / 1000:.1f} s ahead of the clock of node {behind.id}",
             "Clock skew affects timestamps, time-based retention and transaction timeouts (but not leader elections)",
@@ -139,10 +146,10 @@ def check_clock_skew(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_feature_level(facts: ClusterFacts) -> Iterator[Finding]:
+def check_feature_level(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     supported = [node.levels[1] for node in facts.nodes if node.levels is not None]
     if facts.level is not None and supported and len(supported) == len(facts.nodes) and min(supported) > facts.level:
-        yield warning(
+        yield warning_finding(
             "level-not-raised",
             f"all nodes support feature level {min(supported)}, but the cluster is at level {facts.level}",
             "Features of the newer version are disabled until the level is raised, which cannot be undone",
@@ -150,10 +157,10 @@ def check_feature_level(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_mixed_versions(facts: ClusterFacts) -> Iterator[Finding]:
+def check_mixed_versions(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     versions = sorted({node.version for node in facts.nodes if node.version is not None})
     if len(versions) > 1:
-        yield note(
+        yield note_finding(
             "mixed-versions",
             f"nodes run different versions: {', '.join(versions)}",
             "That is normal during a rolling upgrade, but should not last",
@@ -161,39 +168,39 @@ def check_mixed_versions(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_voter_count(facts: ClusterFacts) -> Iterator[Finding]:
+def check_voter_count(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     voters = [node for node in facts.nodes if node.is_voter]
     if len(voters) == 2 or (len(voters) == 1 and len(facts.nodes) > 1):
         candidates = [node.id for node in facts.nodes if node.is_voter is False]
-        yield warning(
+        yield warning_finding(
             "few-voters",
-            f"{len(voters)} of {counted(len(facts.nodes), 'node')} {'are voters' if len(voters) > 1 else 'is a voter'}",
+            f"{len(voters)} of {pluralize(len(facts.nodes), 'node')} {'are voters' if len(voters) > 1 else 'is a voter'}",
             "If one voter stops, the metadata cannot change until it is back; three voters tolerate one failure",
             f"chronik cluster promote {candidates[0]}" if candidates else "chronik cluster add-node",
         )
     elif len(voters) and len(voters) % 2 == 0:
-        yield note(
+        yield note_finding(
             "even-voters",
-            f"the cluster has {counted(len(voters), 'voter')}",
+            f"the cluster has {pluralize(len(voters), 'voter')}",
             f"An even number of voters tolerates no more failures than {len(voters) - 1} voters",
             f"chronik cluster demote {max(node.id for node in voters if node.role != 'leader')}, or promote one more",
         )
 
 
-def check_voters_down(facts: ClusterFacts) -> Iterator[Finding]:
+def check_voters_down(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     voters = [node for node in facts.nodes if node.is_voter]
     down = [node.id for node in voters if node.status in ("down", "fenced")]
     left = len(voters) - len(down)
     if down and left == len(voters) // 2 + 1:
-        yield warning(
+        yield warning_finding(
             "no-voter-to-spare",
-            f"{left} of {counted(len(voters), 'voter')} {'are' if left != 1 else 'is'} up, the minimum for a majority",
+            f"{left} of {pluralize(len(voters), 'voter')} {'are' if left != 1 else 'is'} up, the minimum for a majority",
             "If one more voter stops, the metadata cannot change",
             f"start {', '.join(f'node {node_id}' for node_id in down)} before any other node is stopped",
         )
 
 
-def check_voter_racks(facts: ClusterFacts) -> Iterator[Finding]:
+def check_voter_racks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     voters = [node for node in facts.nodes if node.is_voter]
     racks = {node.rack for node in voters}
     candidates_elsewhere = _observers_in_other_racks(facts, racks)
@@ -202,7 +209,7 @@ def check_voter_racks(facts: ClusterFacts) -> Iterator[Finding]:
         return  # all nodes run on one machine, so racks make no difference
     if len(voters) > 1 and len(racks) == 1 and None not in racks:
         (rack,) = racks
-        yield warning(
+        yield warning_finding(
             "one-rack",
             f"all {len(voters)} voters are in rack {rack}",
             "If that rack fails, the metadata cannot change, even if nodes in other racks are up",
@@ -216,12 +223,12 @@ def _observers_in_other_racks(facts: ClusterFacts, racks: set[str | None]) -> li
     return [node for node in facts.nodes if node.is_voter is False and node.rack not in racks]
 
 
-def unseen(facts: ClusterFacts) -> Iterator[Finding]:
+def report_uncollected_facts(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     for each in facts.unseen:
-        yield note(UNSEEN, f"not checked: {each.what}", each.why)
+        yield note_finding(UNCOLLECTED, f"not checked: {each.what}", each.why)
 
 
-NODE_CHECKS: Final[tuple[Check, ...]] = (
+NODE_CHECKS: Final[tuple[ClusterCheck, ...]] = (
     check_unreachable_nodes,
     check_fenced_nodes,
     check_isolated_broker,

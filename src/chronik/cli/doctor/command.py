@@ -14,21 +14,28 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from chronik.cli.arguments import WrongInput, add_debug_argument, add_json_argument, positive_seconds, security_of
-from chronik.cli.doctor.bundling.bundle import Seen, write_bundle
-from chronik.cli.doctor.examining import examined
-from chronik.cli.doctor.findings import Finding, error, exit_code, paragraphs, to_json, verdict
-from chronik.cli.doctor.gathering.certificates import NotACertificate, certificates_in
-from chronik.cli.doctor.gathering.patient import Patient, patient_of
+from chronik.cli.arguments import InvalidInput, add_debug_argument, add_json_argument, load_security, positive_seconds
+from chronik.cli.doctor.checks import run_all_checks
+from chronik.cli.doctor.collectors.certificates import InvalidCertificate, parse_certificates
+from chronik.cli.doctor.collectors.target import DoctorTarget, resolve_target
+from chronik.cli.doctor.findings import (
+    DoctorFinding,
+    error_finding,
+    exit_code,
+    findings_to_json,
+    format_findings,
+    summarize_findings,
+)
+from chronik.cli.doctor.support_bundle.archive import BundleContents, write_bundle
+from chronik.cli.monitoring.arguments import add_monitoring_arguments
+from chronik.cli.monitoring.cluster_monitor import ClusterMonitor
+from chronik.cli.monitoring.facts import REBALANCING, CertificateFacts, ClusterFacts
+from chronik.cli.monitoring.node_pages import NodePages
 from chronik.cli.output import print_json
-from chronik.cli.watching.arguments import add_watching_arguments
-from chronik.cli.watching.facts import REBALANCING, CertificateFacts, ClusterFacts
-from chronik.cli.watching.pages import Page
-from chronik.cli.watching.watcher import Watcher
-from chronik.client.access.settings import Access
+from chronik.client.access.settings import BootstrapAccess
 from chronik.client.errors import ClientError
 from chronik.protocol.errors import KafkaError
-from chronik.wording import counted
+from chronik.wording import pluralize
 
 REBALANCE_OBSERVATION_S: Final = 5.0
 """Seconds for which facts are collected again while a group rebalances; after that it counts as stuck."""
@@ -47,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="data directory of a node, or directory of a cluster on this machine (chronik cluster up)",
     )
-    add_watching_arguments(parser)
+    add_monitoring_arguments(parser)
     parser.add_argument(
         "--timeout",
         type=positive_seconds,
@@ -68,55 +75,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.deep and arguments.config is None and arguments.dir is None:
-        raise WrongInput("--deep requires a data directory: use --dir or a config file")
-    target = patient_of(arguments, _progress_bar("logs"))
+        raise InvalidInput("--deep requires a data directory: use --dir or a config file")
+    target = resolve_target(arguments, _progress_bar("logs"))
     cluster, pages, unreachable = _collect_cluster_facts(arguments, target)
-    findings = examined(target.local, cluster, time.time())
+    findings = run_all_checks(target.local, cluster, time.time())
     if unreachable is not None:
         findings.append(unreachable)
     if arguments.json:
-        counts = {"exit_code": exit_code(findings), "verdict": verdict(findings)}
-        print_json(counts | {"findings": to_json(findings)})
+        counts = {"exit_code": exit_code(findings), "verdict": summarize_findings(findings)}
+        print_json(counts | {"findings": findings_to_json(findings)})
     else:
-        print(paragraphs(findings, min(WIDTH_MAX, get_terminal_size().columns - 1)))
+        print(format_findings(findings, min(WIDTH_MAX, get_terminal_size().columns - 1)))
     if arguments.bundle is not None:
         logs = (*target.logs, *arguments.log)
-        seen = Seen(findings, target.local, cluster, pages, target.config_files, logs, security_of(arguments))
+        seen = BundleContents(
+            findings, target.local, cluster, pages, target.config_files, logs, load_security(arguments)
+        )
         names = write_bundle(arguments.bundle, seen, os.environ.items())
         print(
-            f"{arguments.bundle}: {counted(len(names), 'file')}, secrets redacted; review it before you send it",
+            f"{arguments.bundle}: {pluralize(len(names), 'file')}, secrets redacted; review it before you send it",
             file=sys.stderr,
         )
     return exit_code(findings)
 
 
 def _collect_cluster_facts(
-    arguments: argparse.Namespace, target: Patient
-) -> tuple[ClusterFacts | None, list[Page], Finding | None]:
+    arguments: argparse.Namespace, target: DoctorTarget
+) -> tuple[ClusterFacts | None, list[NodePages], DoctorFinding | None]:
     """Return the facts and status pages of the cluster, and a finding if neither a broker nor a node answers."""
     if target.access is None:
         return None, [], None
     try:
-        with Watcher(target.access, target.ports, timeout_s=arguments.timeout, is_thorough=True) as watcher:
+        with ClusterMonitor(
+            target.access, target.ports, timeout_s=arguments.timeout, find_hanging_transactions=True
+        ) as watcher:
             facts = _collect_until_balanced(watcher)
             return replace(facts, certificates=_fetch_certificates(target.access, facts)), watcher.pages, None
     except (ClientError, KafkaError) as problem:
         do = "start the cluster, or give an address with -b HOST:PORT; for TLS or a login, use --client-config"
-        return None, [], error("no-answer", str(problem), "The cluster could not be checked", do)
+        return None, [], error_finding("no-answer", str(problem), "The cluster could not be checked", do)
 
 
-def _collect_until_balanced(watcher: Watcher) -> ClusterFacts:
+def _collect_until_balanced(watcher: ClusterMonitor) -> ClusterFacts:
     began = time.monotonic()
-    facts = watcher.look()
+    facts = watcher.collect()
     while (
         any(group.state in REBALANCING for group in facts.groups) and time.monotonic() - began < REBALANCE_OBSERVATION_S
     ):
         time.sleep(0.5)
-        facts = watcher.look()
+        facts = watcher.collect()
     return facts
 
 
-def _fetch_certificates(access: Access, facts: ClusterFacts) -> tuple[CertificateFacts, ...]:
+def _fetch_certificates(access: BootstrapAccess, facts: ClusterFacts) -> tuple[CertificateFacts, ...]:
     """Return the certificates that brokers present, without verifying them."""
     if not access.security.is_encrypted:
         return ()
@@ -125,20 +136,20 @@ def _fetch_certificates(access: Access, facts: ClusterFacts) -> tuple[Certificat
         host, _, port = node.kafka.rpartition(":")
         try:
             pem = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=TIMEOUT_S)
-            found += certificates_in(pem, f"what node {node.id} shows")
-        except (OSError, ValueError, NotACertificate):
+            found += parse_certificates(pem, f"what node {node.id} shows")
+        except (OSError, ValueError, InvalidCertificate):
             continue  # other checks report unreachable nodes
     return tuple(found)
 
 
 def _progress_bar(what: str) -> Callable[[int, int], None]:
     """Return a progress callback that shows a bar after one second, if stderr is a terminal."""
-    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.journal.progress_bar import ProgressBar
 
-    bar = Bar(what, unit="partitions", hidden_for_s=1.0)
+    bar = ProgressBar(what, unit="partitions", delay_s=1.0)
 
     def show(done: int, total: int) -> None:
-        bar.reach(done, total)
+        bar.update(done, total)
         if done >= total:
             bar.close()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from chronik.cli.doctor.findings import Finding, error, note, some, warning
+from chronik.cli.doctor.findings import DoctorFinding, abbreviate_names, error_finding, note_finding, warning_finding
 from chronik.cli.doctor.local_facts import ConfigFacts
-from chronik.cli.watching.facts import CertificateFacts
-from chronik.wording import counted
+from chronik.cli.monitoring.facts import CertificateFacts
+from chronik.wording import pluralize
 
 DAY_S: Final = 86_400.0
 EXPIRY_WARNING_DAYS: Final = 30
@@ -17,9 +17,9 @@ UNENCRYPTED_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
 UNAUTHENTICATED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 
 
-def check_config_errors(facts: ConfigFacts) -> Iterator[Finding]:
+def check_config_errors(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     for problem in facts.problems:
-        yield error(
+        yield error_finding(
             "config",
             f"{facts.path}: {problem.removeprefix(f'{facts.path}: ')}",
             "A node does not start with this config",
@@ -27,19 +27,19 @@ def check_config_errors(facts: ConfigFacts) -> Iterator[Finding]:
         )
 
 
-def check_ineffective_keys(facts: ConfigFacts) -> Iterator[Finding]:
+def check_ineffective_keys(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     if facts.without_effect:
-        yield note(
+        yield note_finding(
             "config-without-effect",
-            f"{facts.path}: keys in [broker] have no effect: {some(facts.without_effect)}",
+            f"{facts.path}: keys in [broker] have no effect: {abbreviate_names(facts.without_effect)}",
             "All of Kafka's broker configs are accepted and returned, including those that Chronik does not use",
             do="remove them; docs/broker-configs.md lists the configs that have an effect",
         )
 
 
-def check_readable_secrets(facts: ConfigFacts) -> Iterator[Finding]:
+def check_readable_secrets(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     if facts.has_secrets and facts.readable_by_others:
-        yield warning(
+        yield warning_finding(
             "readable-secrets",
             f"{facts.path} contains secrets and is readable by other users of this machine",
             "With the cluster secret, anyone can join the cluster as a node",
@@ -47,17 +47,17 @@ def check_readable_secrets(facts: ConfigFacts) -> Iterator[Finding]:
         )
 
 
-def check_advertised_addresses(facts: ConfigFacts) -> Iterator[Finding]:
+def check_advertised_addresses(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     for each in facts.listeners:
         if each.unresolved is not None:
-            yield error(
+            yield error_finding(
                 "advertised-address",
                 f"listener {each.name} advertises {each.advertised}, but its host is not resolved: {each.unresolved}",
                 "Clients connect to the advertised address and fail after their first request",
                 'set advertised = "HOST:PORT" to a name or an address that clients can reach',
             )
         elif each.advertises_loopback and (not each.is_loopback or facts.peers_elsewhere):
-            yield warning(
+            yield warning_finding(
                 "advertised-address",
                 f"listener {each.name} advertises {each.advertised}, which works only on this machine",
                 "Clients on other machines are redirected to an address that they cannot reach",
@@ -65,7 +65,7 @@ def check_advertised_addresses(facts: ConfigFacts) -> Iterator[Finding]:
             )
 
 
-def check_insecure_listeners(facts: ConfigFacts) -> Iterator[Finding]:
+def check_insecure_listeners(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     for each in facts.listeners:
         missing = [
             *(["no encryption"] if each.protocol in UNENCRYPTED_PROTOCOLS else []),
@@ -77,7 +77,7 @@ def check_insecure_listeners(facts: ConfigFacts) -> Iterator[Finding]:
         ]
         if each.is_loopback or not missing:
             continue
-        yield warning(
+        yield warning_finding(
             "open-listener",
             f"listener {each.name} at {each.bound} has {' and '.join(missing)} ({each.protocol})",
             "Traffic can be read on the network"
@@ -87,17 +87,17 @@ def check_insecure_listeners(facts: ConfigFacts) -> Iterator[Finding]:
         )
 
 
-def check_authorizer(facts: ConfigFacts) -> Iterator[Finding]:
+def check_authorizer(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     exposed = [each.name for each in facts.listeners if not each.is_loopback]
     if exposed and not facts.has_authorizer:
-        yield warning(
+        yield warning_finding(
             "no-authorizer",
-            f"{some(exposed)} can be reached from other machines, but there is no authorizer",
+            f"{abbreviate_names(exposed)} can be reached from other machines, but there is no authorizer",
             "Every client may read, write, alter and delete everything",
             'set "authorizer.class.name" = "standard" and "super.users" = "User:…" in [broker]; then chronik acls add',
         )
     elif exposed and facts.allows_everyone:
-        yield warning(
+        yield warning_finding(
             "everyone-allowed",
             "allow.everyone.if.no.acl.found is true",
             "Every client may do everything with resources that have no ACL",
@@ -105,18 +105,18 @@ def check_authorizer(facts: ConfigFacts) -> Iterator[Finding]:
         )
 
 
-def check_http_security(facts: ConfigFacts) -> Iterator[Finding]:
+def check_http_security(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     if facts.http is None or facts.http_is_loopback:
         return
     if facts.has_http_token and not facts.has_http_tls:
-        yield warning(
+        yield warning_finding(
             "http-without-tls",
             f"http = {facts.http!r} can be reached from other machines, and http_token is sent there without TLS",
             "The token can be read on the network",
             "set http_keystore, or use a loopback address and a tunnel",
         )
     elif not facts.has_http_token and not facts.has_http_tls:
-        yield note(
+        yield note_finding(
             "http-shows-nothing",
             f"http = {facts.http!r} can be reached from other machines, but serves only /healthz to them",
             "Without a token or certificates, /status and /metrics are served to loopback addresses only",
@@ -124,9 +124,9 @@ def check_http_security(facts: ConfigFacts) -> Iterator[Finding]:
         )
 
 
-def check_peer_tls(facts: ConfigFacts) -> Iterator[Finding]:
+def check_peer_tls(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     if facts.peers_elsewhere and not facts.has_peer_tls:
-        yield note(
+        yield note_finding(
             "peers-without-tls",
             "connections between nodes are not encrypted",
             "Nodes authenticate with the cluster secret, but records can be read on the network",
@@ -134,30 +134,30 @@ def check_peer_tls(facts: ConfigFacts) -> Iterator[Finding]:
         )
 
 
-def check_durability_settings(facts: ConfigFacts) -> Iterator[Finding]:
+def check_durability_settings(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     if facts.peers > 1 and facts.replication_factor == 1:
-        yield warning(
+        yield warning_finding(
             "one-replica",
-            f"new topics have one replica (replication_factor = 1), in a cluster of {counted(facts.peers, 'node')}",
+            f"new topics have one replica (replication_factor = 1), in a cluster of {pluralize(facts.peers, 'node')}",
             "A partition is unavailable while its node is down, and lost if its disk fails",
             "set replication_factor = 3 and min_insync_replicas = 2",
         )
     elif facts.replication_factor > 1 and facts.min_in_sync >= facts.replication_factor:
-        yield warning(
+        yield warning_finding(
             "all-must-be-in-sync",
-            f"min_insync_replicas = {facts.min_in_sync} with {counted(facts.replication_factor, 'replica')}",
+            f"min_insync_replicas = {facts.min_in_sync} with {pluralize(facts.replication_factor, 'replica')}",
             "While one node is down, produce requests with acks=all fail",
             f"set min_insync_replicas = {facts.replication_factor - 1}",
         )
     elif facts.replication_factor > 2 and facts.min_in_sync == 1:
-        yield note(
+        yield note_finding(
             "one-in-sync",
-            f"min_insync_replicas = 1 with {counted(facts.replication_factor, 'replica')}",
+            f"min_insync_replicas = 1 with {pluralize(facts.replication_factor, 'replica')}",
             "While other replicas are out of sync, acks=all is acknowledged when a single node has the record",
             "set min_insync_replicas = 2",
         )
     if facts.flush == "os" and facts.peers < 2:
-        yield note(
+        yield note_finding(
             "not-synced",
             'flush = "os" on a standalone node',
             "A power failure loses acknowledged records that were not yet written to disk",
@@ -165,9 +165,9 @@ def check_durability_settings(facts: ConfigFacts) -> Iterator[Finding]:
         )
 
 
-def check_certificates(facts: ConfigFacts) -> Iterator[Finding]:
+def check_certificates(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     for problem in facts.certificate_problems:
-        yield error("certificate", problem, "A node does not start with it", "correct the file or its path")
+        yield error_finding("certificate", problem, "A node does not start with it", "correct the file or its path")
 
 
 CONFIG_CHECKS: Final = (
@@ -184,20 +184,20 @@ CONFIG_CHECKS: Final = (
 )
 
 
-def expiring(certificate: CertificateFacts, now_s: float) -> Iterator[Finding]:
+def check_certificate_expiry(certificate: CertificateFacts, now_s: float) -> Iterator[DoctorFinding]:
     left_s = certificate.not_after_s - now_s
     days = int(abs(left_s) / DAY_S)
     if left_s < 0:
-        yield error(
+        yield error_finding(
             "expired-certificate",
-            f"the certificate of {certificate.subject} in {certificate.where} expired {counted(days, 'day')} ago",
+            f"the certificate of {certificate.subject} in {certificate.where} expired {pluralize(days, 'day')} ago",
             "Clients and nodes that verify it cannot connect",
             "replace the file; nodes reload it within a minute, without a restart",
         )
     elif days < EXPIRY_WARNING_DAYS:
-        yield warning(
+        yield warning_finding(
             "expiring-certificate",
-            f"the certificate of {certificate.subject} in {certificate.where} expires in {counted(days, 'day')}",
+            f"the certificate of {certificate.subject} in {certificate.where} expires in {pluralize(days, 'day')}",
             "After that, clients and nodes that verify it cannot connect",
             "replace the file; nodes reload it within a minute, without a restart",
         )

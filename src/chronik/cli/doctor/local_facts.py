@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from chronik.cli.watching.facts import CertificateFacts
+from chronik.cli.monitoring.facts import CertificateFacts
 
 
 class ListenerFacts(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class LogFacts(msgspec.Struct, frozen=True):
     unreadable: str | None = None
 
 
-class FolderFacts(msgspec.Struct, frozen=True, kw_only=True):
+class DataDirectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     problem: str | None = None
     """Why the directory cannot be checked at all, or None."""
@@ -114,6 +114,6 @@ class FolderFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class LocalFacts(msgspec.Struct, frozen=True):
     configs: tuple[ConfigFacts, ...] = ()
-    folders: tuple[FolderFacts, ...] = ()
+    folders: tuple[DataDirectoryFacts, ...] = ()
     disks: tuple[DiskFacts, ...] = ()
     limits: tuple[LimitFacts, ...] = ()

@@ -8,19 +8,19 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.cli.arguments import (
-    WrongInput,
+    InvalidInput,
     add_client_config_argument,
     add_debug_argument,
     add_json_argument,
-    bootstrap_of,
-    security_of,
+    load_security,
+    parse_bootstrap_access,
 )
 from chronik.cli.output import print_json
 
 if TYPE_CHECKING:
     from chronik.config import Address
-    from chronik.console.ask import Way
-    from chronik.pipeline.audit.logs.compare import Progress
+    from chronik.console.http_client import HttpAccess
+    from chronik.pipeline.audit.logs.log_comparison import AuditProgressCallback
 
 EXIT_AUDIT_FAILED = 2
 
@@ -85,54 +85,54 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.doctor import require
+    from chronik.pipeline.spark.environment_checks import require_packages
 
-    require("pyspark", "pyarrow", "deltalake")
+    require_packages("pyspark", "pyarrow", "deltalake")
     from chronik.pipeline.audit import audit
 
     http, http_way = _parse_http(arguments)
     report = audit(
         arguments.data_dir,
-        bootstrap=bootstrap_of(arguments) if arguments.bootstrap_server else None,
+        bootstrap=parse_bootstrap_access(arguments) if arguments.bootstrap_server else None,
         table_root=arguments.table_root,
         topics=None if arguments.topics is None else [name for name in arguments.topics.split(",") if name],
         http=http,
-        http_way=http_way,
+        http_access=http_way,
         master=arguments.master,
         progress=_progress_bars(),
     )
     if arguments.json:
         print_json(report.to_json())
     else:
-        print(report.text())
+        print(report.to_text())
     return report.exit_code
 
 
-def _parse_http(arguments: argparse.Namespace) -> tuple[list[Address], Way]:
+def _parse_http(arguments: argparse.Namespace) -> tuple[list[Address], HttpAccess]:
     """Parse the --http addresses, and return them with the token and TLS context; raise InvalidInput."""
-    from chronik.client.access.tls import context_of
+    from chronik.client.access.tls import create_ssl_context
     from chronik.client.cluster import parse_bootstrap
-    from chronik.console.ask import Way
+    from chronik.console.http_client import HttpAccess
 
     uses_tls = {text.startswith(HTTPS) for text in arguments.http}
     if len(uses_tls) > 1:
-        raise WrongInput(f"--http: use {HTTPS} for all addresses or for none")
+        raise InvalidInput(f"--http: use {HTTPS} for all addresses or for none")
     addresses = [address for text in arguments.http for address in parse_bootstrap(text.removeprefix(HTTPS))]
-    tls = context_of(security_of(arguments)) if True in uses_tls else None
-    return addresses, Way(os.environ.get(TOKEN_VARIABLE) or None, tls)
+    tls = create_ssl_context(load_security(arguments)) if True in uses_tls else None
+    return addresses, HttpAccess(os.environ.get(TOKEN_VARIABLE) or None, tls)
 
 
-def _progress_bars() -> Progress:
+def _progress_bars() -> AuditProgressCallback:
     """Return a progress callback that shows a bar for the logs, then one for the tables."""
     from chronik.limits import MIB
-    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.journal.progress_bar import ProgressBar
 
-    bars: dict[str, Bar] = {}
+    bars: dict[str, ProgressBar] = {}
 
     def show(what: str, done: int, total: int) -> None:
         size, unit = (MIB, "MiB") if what == "logs" else (1, "tables")
-        bar = bars.setdefault(what, Bar(what, unit=unit))
-        bar.reach(done // size, total // size)
+        bar = bars.setdefault(what, ProgressBar(what, unit=unit))
+        bar.update(done // size, total // size)
         if done >= total:
             bar.close()
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from chronik.cli.arguments import add_client_config_argument, add_debug_argument, add_json_argument, bootstrap_of
-from chronik.cli.output import print_json, table
+from chronik.cli.arguments import (
+    add_client_config_argument,
+    add_debug_argument,
+    add_json_argument,
+    parse_bootstrap_access,
+)
+from chronik.cli.output import format_table, print_json
 from chronik.cli.pipeline import audit as pipeline_audit
 from chronik.cli.pipeline import run as pipeline_run
 from chronik.cli.pipeline import sql as pipeline_sql
@@ -51,16 +56,16 @@ def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.doctor import State, examine
+    from chronik.pipeline.spark.environment_checks import CheckStatus, run_checks
 
     findings = list(
-        examine(
+        run_checks(
             master=arguments.master,
-            bootstrap=bootstrap_of(arguments) if arguments.bootstrap_server else None,
+            bootstrap=parse_bootstrap_access(arguments) if arguments.bootstrap_server else None,
             table_root=arguments.table_root,
         )
     )
-    wrong = [finding for finding in findings if finding.state is State.WRONG]
+    wrong = [finding for finding in findings if finding.state is CheckStatus.ERROR]
     if arguments.json:
         print_json({"ready": not wrong, "findings": [asdict(finding) for finding in findings]})
         return EXIT_FAILED if wrong else EXIT_OK
@@ -88,16 +93,16 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_server_start(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.connect import ensure_server
-    from chronik.pipeline.spark.doctor import require
+    from chronik.pipeline.spark.connect_server import ensure_server
+    from chronik.pipeline.spark.environment_checks import require_packages
 
-    require("pyspark", "grpcio")
+    require_packages("pyspark", "grpcio")
     ensure_server(arguments.master)
     return run_server_status(arguments)
 
 
 def run_server_stop(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.connect import stop_server
+    from chronik.pipeline.spark.connect_server import stop_server
 
     stopped = stop_server()
     if arguments.json:
@@ -108,7 +113,7 @@ def run_server_stop(arguments: argparse.Namespace) -> int:
 
 
 def run_server_status(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.connect import running_server
+    from chronik.pipeline.spark.connect_server import running_server
 
     server = running_server()
     if arguments.json:
@@ -118,5 +123,5 @@ def run_server_status(arguments: argparse.Namespace) -> int:
     elif server is None:
         print("no server is running")
     else:
-        print(table(("PID", "PORT", "MASTER", "LOG"), [(server.pid, server.port, server.master, server.log)]))
+        print(format_table(("PID", "PORT", "MASTER", "LOG"), [(server.pid, server.port, server.master, server.log)]))
     return EXIT_OK if server is not None else EXIT_FAILED

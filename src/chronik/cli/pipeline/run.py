@@ -9,11 +9,17 @@ import threading
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from chronik.cli.arguments import add_client_arguments, add_json_argument, bootstrap_of, positive, positive_seconds
-from chronik.wording import counted
+from chronik.cli.arguments import (
+    add_client_arguments,
+    add_json_argument,
+    parse_bootstrap_access,
+    positive_int,
+    positive_seconds,
+)
+from chronik.wording import pluralize
 
 if TYPE_CHECKING:
-    from chronik.pipeline.journal.reporting import Reporter
+    from chronik.pipeline.journal.reports import ProgressReporter
 
 EXIT_OK = 0
 INTERVAL_SECONDS = 10.0
@@ -33,7 +39,7 @@ def add_arguments(actions: Any) -> None:
     parser.add_argument(
         "--group", metavar="NAME", help="name of the pipeline, and of the group to which it commits offsets"
     )
-    parser.add_argument("--max-records-per-round", type=positive, metavar="N", help="maximum per topic and commit")
+    parser.add_argument("--max-records-per-round", type=positive_int, metavar="N", help="maximum per topic and commit")
     parser.add_argument(
         "--interval",
         type=positive_seconds,
@@ -49,10 +55,10 @@ def add_arguments(actions: Any) -> None:
 
 
 def run_landing(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.doctor import require
+    from chronik.pipeline.spark.environment_checks import require_packages
 
-    require("pyspark", "deltalake", "pyarrow")
-    from chronik.pipeline.landing.running import landing_session, run
+    require_packages("pyspark", "deltalake", "pyarrow")
+    from chronik.pipeline.landing.runner import landing_session, run
     from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, default_group
     from chronik.pipeline.tables.storage import absolute_root
 
@@ -62,7 +68,7 @@ def run_landing(arguments: argparse.Namespace) -> int:
         print(STARTING, file=sys.stderr)
     with landing_session(arguments.master) as spark:
         summary = run(
-            bootstrap_of(arguments),
+            parse_bootstrap_access(arguments),
             arguments.table_root,
             None if topics is None else [name.strip() for name in topics.split(",") if name.strip()],
             once=arguments.once,
@@ -80,19 +86,19 @@ def run_landing(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         dead = sum(summary.dead_letters.values())
         print(
-            f"landed: {counted(sum(summary.rows.values()), 'row')}, {counted(dead, 'dead-letter record')}; "
+            f"landed: {pluralize(sum(summary.rows.values()), 'row')}, {pluralize(dead, 'dead-letter record')}; "
             f"topics: {len(summary.rows)}"
         )
     return EXIT_OK
 
 
-def _create_reporter(arguments: argparse.Namespace, pipeline: str) -> Reporter:
-    from chronik.pipeline.journal.console import ConsoleReporter, JsonReporter
-    from chronik.pipeline.journal.reporter import JournalReporter
-    from chronik.pipeline.journal.reporting import Reporters
+def _create_reporter(arguments: argparse.Namespace, pipeline: str) -> ProgressReporter:
+    from chronik.pipeline.journal.console_reporter import ConsoleReporter, JsonReporter
+    from chronik.pipeline.journal.journal_reporter import JournalReporter
+    from chronik.pipeline.journal.reports import CombinedReporter
 
-    journal = JournalReporter(bootstrap_of(arguments), pipeline)
-    return Reporters(JsonReporter() if arguments.json else ConsoleReporter(), journal)
+    journal = JournalReporter(parse_bootstrap_access(arguments), pipeline)
+    return CombinedReporter(JsonReporter() if arguments.json else ConsoleReporter(), journal)
 
 
 def _install_stop_handlers() -> threading.Event:

@@ -12,13 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from chronik.cli.arguments import WrongInput, add_bootstrap_argument, add_debug_argument, bootstrap_of, positive
-from chronik.wording import counted
+from chronik.cli.arguments import (
+    InvalidInput,
+    add_bootstrap_argument,
+    add_debug_argument,
+    parse_bootstrap_access,
+    positive_int,
+)
+from chronik.wording import pluralize
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.journal.progress_bar import ProgressBar
 
 FORMATS = ("table", "json", "csv")
 
@@ -51,7 +57,7 @@ def add_arguments(actions: Any) -> None:
     parser.add_argument(
         "-n",
         "--rows",
-        type=positive,
+        type=positive_int,
         metavar="N",
         default=DEFAULT_ROWS,
         help="maximum rows in a table (default: %(default)s)",
@@ -68,14 +74,14 @@ def add_arguments(actions: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.query.tokens import statements
-    from chronik.pipeline.spark.doctor import require
+    from chronik.pipeline.query.lexer import split_statements
+    from chronik.pipeline.spark.environment_checks import require_packages
 
     is_interactive = arguments.statement is None and arguments.file is None and sys.stdin.isatty()
-    found = [] if is_interactive else statements(_read_statements(arguments))
+    found = [] if is_interactive else split_statements(_read_statements(arguments))
     if not found and not is_interactive:
-        raise WrongInput("no statement given: use chronik pipeline sql 'SELECT …', or --file")
-    require("pyspark", "pyarrow", "deltalake")
+        raise InvalidInput("no statement given: use chronik pipeline sql 'SELECT …', or --file")
+    require_packages("pyspark", "pyarrow", "deltalake")
     _use_utc()
     # PySpark's own logger would print every error with the JVM's stack trace.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -96,14 +102,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read_statements(arguments: argparse.Namespace) -> str:
     if (arguments.statement is None) == (arguments.file is None):
-        raise WrongInput("expected either a statement or --file")
+        raise InvalidInput("expected either a statement or --file")
     try:
         if arguments.file is not None:
             return Path(arguments.file).read_text(encoding="utf-8")
         return sys.stdin.read() if arguments.statement == "-" else str(arguments.statement)
     except UnicodeDecodeError as error:
         where = "stdin" if arguments.file is None else f"--file {arguments.file}"
-        raise WrongInput(f"{where}: not UTF-8 (byte {error.start})") from None
+        raise InvalidInput(f"{where}: not UTF-8 (byte {error.start})") from None
 
 
 def _use_utc() -> None:
@@ -117,11 +123,11 @@ def _use_utc() -> None:
 
 def _run_prompt(session: SparkSession, arguments: argparse.Namespace) -> None:
     """Run the statements that the user enters, until \\q or the end of the input."""
-    from chronik.cli.pipeline.prompt.lines import Lines
-    from chronik.cli.pipeline.prompt.loop import HELP, Loop
-    from chronik.cli.pipeline.prompt.names import Names
+    from chronik.cli.pipeline.prompt.catalog import TableCatalog
+    from chronik.cli.pipeline.prompt.line_editor import LineEditor
+    from chronik.cli.pipeline.prompt.repl import HELP, SqlPrompt
 
-    names = Names(bootstrap_of(arguments), arguments.table_root)
+    names = TableCatalog(parse_bootstrap_access(arguments), arguments.table_root)
 
     def run(statement: str) -> None:
         began = time.monotonic()
@@ -135,8 +141,8 @@ def _run_prompt(session: SparkSession, arguments: argparse.Namespace) -> None:
         if arguments.timing:
             print(f"{time.monotonic() - began:.2f} s", file=sys.stderr)
 
-    with Lines(lambda: loop.typed, names.tables, names.columns) as lines:
-        loop = Loop(lines.read, run, lambda text: print(text, file=sys.stderr), lines.remember)
+    with LineEditor(lambda: loop.pending_input, names.tables, names.columns) as lines:
+        loop = SqlPrompt(lines.read, run, lambda text: print(text, file=sys.stderr), lines.add_to_history)
         print(HELP, file=sys.stderr)
         loop.run()
 
@@ -153,10 +159,10 @@ def _cancel_queries(session: SparkSession) -> None:
 
 
 def _open_session(arguments: argparse.Namespace) -> SparkSession:
-    from chronik.pipeline.spark.masters import chosen_master, is_connect
+    from chronik.pipeline.spark.masters import is_connect, resolve_master
     from chronik.pipeline.spark.runtime import session
 
-    master = chosen_master(arguments.master)
+    master = resolve_master(arguments.master)
     if master is not None and is_connect(master):
         return session(master, **{"spark.sql.session.timeZone": "UTC"})  # the server may have another default
     url = None if arguments.no_server else _server_url(master)
@@ -167,18 +173,18 @@ def _open_session(arguments: argparse.Namespace) -> SparkSession:
 
 def _server_url(master: str | None) -> str | None:
     """Return the address of a running server, or None if it cannot be started (which only costs time)."""
-    from chronik.pipeline.spark.connect import ServerFailed, ensure_server, fitting_server
-    from chronik.pipeline.spark.doctor import installed_version
+    from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, matching_server
+    from chronik.pipeline.spark.environment_checks import installed_version
 
     if installed_version("grpcio") is None:
         print("pyspark[connect] is not installed: every query starts its own Spark", file=sys.stderr)
         return None
-    server = fitting_server(master)
+    server = matching_server(master)
     if server is None:
         print(STARTING, file=sys.stderr)
         try:
             server = ensure_server(master)
-        except ServerFailed as error:
+        except ServerStartError as error:
             print(f"{' '.join(str(error).split())}; continuing without a server", file=sys.stderr)
             return None
     return server.url
@@ -190,14 +196,14 @@ def _server_url(master: str | None) -> str | None:
 def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, prune: bool) -> None:
     from pyspark.errors import PySparkException
 
-    from chronik.pipeline.query.failures import SqlFailed, told
+    from chronik.pipeline.query.error_summary import SqlFailedError, summarize_error
     from chronik.pipeline.query.sql import query
 
     try:
-        frame = query(spark, statement, bootstrap_of(arguments), arguments.table_root, prune=prune)
+        frame = query(spark, statement, parse_bootstrap_access(arguments), arguments.table_root, prune=prune)
         _print(frame, arguments, sys.stdout)
     except PySparkException as error:
-        raise SqlFailed(told(str(error))) from error
+        raise SqlFailedError(summarize_error(str(error))) from error
 
 
 def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None:
@@ -209,7 +215,7 @@ def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None
             rows: Iterable[Sequence[Any]] = frame.limit(arguments.rows + 1).collect()
         if not write_table(names, rows, out, arguments.rows):
             print(
-                f"showing the first {counted(arguments.rows, 'row')}; --rows N shows more, --format csv or json all",
+                f"showing the first {pluralize(arguments.rows, 'row')}; --rows N shows more, --format csv or json all",
                 file=sys.stderr,
             )
     else:
@@ -220,26 +226,26 @@ def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None
 @contextmanager
 def _show_progress(spark: SparkSession) -> Iterator[None]:
     """Show the query's progress on a terminal, as a Connect server reports it every two seconds."""
-    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.journal.progress_bar import ProgressBar
 
     if not sys.stderr.isatty() or not type(spark).__module__.startswith("pyspark.sql.connect."):
         yield
         return
-    with Bar("query", unit="tasks") as bar:
+    with ProgressBar("query", unit="tasks") as bar:
         handler = _progress_handler(bar)
         spark.registerProgressHandler(handler)
         try:
             yield
             if bar.total is not None:
-                bar.reach(bar.total)  # tasks that Spark skips are never reported as done
+                bar.update(bar.total)  # tasks that Spark skips are never reported as done
         finally:
             spark.removeProgressHandler(handler)
 
 
-def _progress_handler(bar: Bar) -> Callable[..., None]:
+def _progress_handler(bar: ProgressBar) -> Callable[..., None]:
     def handler(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         known = list(stages or ())
         if known:
-            bar.reach(sum(each.num_completed_tasks for each in known), sum(each.num_tasks for each in known))
+            bar.update(sum(each.num_completed_tasks for each in known), sum(each.num_tasks for each in known))
 
     return handler

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from chronik.cli.arguments import add_client_arguments, add_json_argument, bootstrap_of, cluster_of
-from chronik.cli.output import print_json, table
-from chronik.client.cluster import Cluster
+from chronik.cli.arguments import add_client_arguments, add_json_argument, connect_cluster, parse_bootstrap_access
+from chronik.cli.output import format_table, print_json
+from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
+from chronik.escaping import raw_stream
 from chronik.protocol.errors import KafkaError
-from chronik.shown import unescaped
 
 if TYPE_CHECKING:
-    from chronik.pipeline.journal.journal import Place
-    from chronik.pipeline.journal.status import PartitionStatus, TopicStatus
+    from chronik.pipeline.journal.pipeline_journal import PipelineTopicKey
+    from chronik.pipeline.journal.pipeline_status import PartitionStatus, TopicStatus
 
 EXIT_OK, EXIT_UNHEALTHY = 0, 1
 
@@ -55,12 +55,12 @@ def _add_common_arguments(parser: argparse.ArgumentParser, run: Any) -> None:
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    with cluster_of(arguments) as cluster:
+    with connect_cluster(arguments) as cluster:
         if not arguments.watch:
             return _print_status(arguments, cluster)
         while True:
             if sys.stdout.isatty() and not arguments.json:
-                print(end=CLEAR_SCREEN, file=unescaped(sys.stdout))
+                print(end=CLEAR_SCREEN, file=raw_stream(sys.stdout))
             try:
                 _print_status(arguments, cluster)
             except (ClientError, KafkaError) as error:  # keep watching: the error may be temporary
@@ -69,10 +69,10 @@ def run_status(arguments: argparse.Namespace) -> int:
             time.sleep(WATCH_SECONDS)
 
 
-def _print_status(arguments: argparse.Namespace, cluster: Cluster) -> int:
-    from chronik.pipeline.journal.status import ask_status
+def _print_status(arguments: argparse.Namespace, cluster: ClusterClient) -> int:
+    from chronik.pipeline.journal.pipeline_status import fetch_pipeline_status
 
-    found = ask_status(cluster, pipeline=arguments.pipeline, topics=arguments.topics or None)
+    found = fetch_pipeline_status(cluster, pipeline=arguments.pipeline, topics=arguments.topics or None)
     if arguments.json:
         report = {"topics": [asdict(topic) | {"lag": topic.lag} for topic in found]}
         print(json.dumps(report)) if arguments.watch else print_json(report)
@@ -85,13 +85,16 @@ def format_status(topics: Sequence[TopicStatus]) -> str:
     """Format the status of topics as tables and notes."""
     if not topics:
         return "no pipeline has reported its status; start one with `chronik pipeline run`"
-    parts = [table(TOPIC_COLUMNS, map(_topic_row, topics)), table(PARTITION_COLUMNS, _partition_rows(topics))]
+    parts = [
+        format_table(TOPIC_COLUMNS, map(_topic_row, topics)),
+        format_table(PARTITION_COLUMNS, _partition_rows(topics)),
+    ]
     notes = [note for topic in topics for note in _format_notes(topic)]
     return "\n\n".join([*parts, "\n".join(notes)] if notes else parts)
 
 
 def _topic_row(topic: TopicStatus) -> tuple[str | int | None, ...]:
-    from chronik.pipeline.journal.bars import span
+    from chronik.pipeline.journal.progress_bar import format_duration
 
     state = f"{topic.state}, pausing" if topic.pause_asked and topic.state != "paused" else topic.state
     return (
@@ -102,7 +105,7 @@ def _topic_row(topic: TopicStatus) -> tuple[str | int | None, ...]:
         round(topic.rows_per_second),
         topic.total_rows,
         topic.total_dead_letters,
-        f"{span(topic.quiet_seconds)} ago",
+        f"{format_duration(topic.quiet_seconds)} ago",
         f"{topic.host}:{topic.pid}",
     )
 
@@ -116,15 +119,17 @@ def _partition_rows(topics: Sequence[TopicStatus]) -> list[tuple[str | int | Non
 
 
 def _format_notes(topic: TopicStatus) -> list[str]:
-    from chronik.pipeline.journal.bars import span
+    from chronik.pipeline.journal.progress_bar import format_duration
 
     notes = []
     if topic.is_silent:
-        notes.append(f"{topic.topic}: no report for {span(topic.quiet_seconds)} from {topic.host}:{topic.pid}")
+        notes.append(
+            f"{topic.topic}: no report for {format_duration(topic.quiet_seconds)} from {topic.host}:{topic.pid}"
+        )
     if topic.last_error is not None:
         when = ""
         if topic.last_error_ms is not None:
-            when = f", {span(max(0.0, time.time() - topic.last_error_ms / 1000))} ago"
+            when = f", {format_duration(max(0.0, time.time() - topic.last_error_ms / 1000))} ago"
         notes.append(f"{topic.topic}: last error{when}: {topic.last_error}")
     notes += [
         _describe_blocking_transaction(topic.topic, each) for each in topic.partitions if each.held_by is not None
@@ -134,7 +139,7 @@ def _format_notes(topic: TopicStatus) -> list[str]:
 
 def _describe_blocking_transaction(topic: str, partition: PartitionStatus) -> str:
     """Describe the open transaction that blocks landing, with the producer that can end it."""
-    from chronik.pipeline.journal.bars import span
+    from chronik.pipeline.journal.progress_bar import format_duration
 
     holder = partition.held_by
     assert holder is not None
@@ -142,7 +147,7 @@ def _describe_blocking_transaction(topic: str, partition: PartitionStatus) -> st
     if holder.transactional_id is not None:
         name = f"transactional id {holder.transactional_id} ({name})"
     if holder.last_ms >= 0:
-        name += f", whose last record is {span(max(0.0, time.time() - holder.last_ms / 1000))} old"
+        name += f", whose last record is {format_duration(max(0.0, time.time() - holder.last_ms / 1000))} old"
     return f"{topic}-{partition.partition}: blocked at offset {holder.start_offset} by the open transaction of {name}"
 
 
@@ -150,20 +155,20 @@ def _describe_blocking_transaction(topic: str, partition: PartitionStatus) -> st
 
 
 def run_pause(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.journal.status import pause
+    from chronik.pipeline.journal.pipeline_status import pause
 
-    requests = pause(bootstrap_of(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
+    requests = pause(parse_bootstrap_access(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
     return _print_requests(arguments, requests, "will pause after the current round")
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.journal.status import resume
+    from chronik.pipeline.journal.pipeline_status import resume
 
-    requests = resume(bootstrap_of(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
+    requests = resume(parse_bootstrap_access(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
     return _print_requests(arguments, requests, "will resume")
 
 
-def _print_requests(arguments: argparse.Namespace, requests: Sequence[Place], what: str) -> int:
+def _print_requests(arguments: argparse.Namespace, requests: Sequence[PipelineTopicKey], what: str) -> int:
     _warn_if_unknown(arguments)
     if arguments.json:
         print_json([place._asdict() for place in requests])
@@ -175,11 +180,11 @@ def _print_requests(arguments: argparse.Namespace, requests: Sequence[Place], wh
 
 def _warn_if_unknown(arguments: argparse.Namespace) -> None:
     """Warn if the pipeline has never reported: it may not have started yet, or its name may be wrong."""
-    from chronik.pipeline.journal.status import reported_pipelines
+    from chronik.pipeline.journal.pipeline_status import list_reported_pipelines
 
     if arguments.pipeline is None:
         return
-    known = reported_pipelines(bootstrap_of(arguments), arguments.timeout)
+    known = list_reported_pipelines(parse_bootstrap_access(arguments), arguments.timeout)
     if arguments.pipeline not in known:
         known_text = f"known pipelines: {', '.join(known) or 'none'}"
         warning = (

@@ -9,14 +9,20 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
-from chronik.cli.arguments import add_client_arguments, add_debug_argument, add_json_argument, bootstrap_of, positive
-from chronik.cli.output import print_json, table
+from chronik.cli.arguments import (
+    add_client_arguments,
+    add_debug_argument,
+    add_json_argument,
+    parse_bootstrap_access,
+    positive_int,
+)
+from chronik.cli.output import format_table, print_json
 from chronik.protocol.compression import Codec
-from chronik.wording import counted
+from chronik.wording import pluralize
 
 if TYPE_CHECKING:
-    from chronik.pipeline.upkeep.dead_letters import DeadLetter
-    from chronik.pipeline.upkeep.replay import Bound, Rest
+    from chronik.pipeline.maintenance.dead_letters import DeadLetterRecord
+    from chronik.pipeline.maintenance.replay import RemainingRanges, ReplayBound
 
 EXIT_OK = 0
 
@@ -91,24 +97,24 @@ def _parse_hours(text: str) -> int:
 
 
 def run_compact(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.doctor import require
+    from chronik.pipeline.spark.environment_checks import require_packages
 
-    require("pyspark", "deltalake", "pyarrow")
-    from chronik.pipeline.journal.bars import Bar
-    from chronik.pipeline.spark.tasks import SparkOnDemand
+    require_packages("pyspark", "deltalake", "pyarrow")
+    from chronik.pipeline.journal.progress_bar import ProgressBar
+    from chronik.pipeline.maintenance.compaction import VacuumOptions, compact_tables
+    from chronik.pipeline.maintenance.vacuum import DEFAULT_KEEP_HOURS
+    from chronik.pipeline.spark.tasks import LazySparkTaskRunner
     from chronik.pipeline.tables.storage import absolute_root
-    from chronik.pipeline.upkeep.compact import Vacuuming, compact_tables
-    from chronik.pipeline.upkeep.vacuum import KEEP_HOURS
 
-    hours = KEEP_HOURS if arguments.retention_hours is None else arguments.retention_hours
-    with SparkOnDemand(arguments.master) as tasks, Bar("compact", unit="bytes") as bar:
+    hours = DEFAULT_KEEP_HOURS if arguments.retention_hours is None else arguments.retention_hours
+    with LazySparkTaskRunner(arguments.master) as tasks, ProgressBar("compact", unit="bytes") as bar:
         compacted_tables = compact_tables(
             absolute_root(arguments.table_root),
             arguments.topics,
             tasks=tasks,
             since=arguments.since,
-            vacuuming=Vacuuming(hours, arguments.pipeline_stopped) if arguments.vacuum else None,
-            progress=bar.reach,
+            vacuum_options=VacuumOptions(hours, arguments.pipeline_stopped) if arguments.vacuum else None,
+            progress=bar.update,
         )
     if arguments.json:
         print_json(
@@ -120,7 +126,7 @@ def run_compact(arguments: argparse.Namespace) -> int:
         for each in compacted_tables
         for done in [each.compacted]
     ]
-    print(table(("TABLE", "FILES-JOINED", "INTO", "BYTES-BEFORE", "BYTES-AFTER", "VACUUMED"), rows))
+    print(format_table(("TABLE", "FILES-JOINED", "INTO", "BYTES-BEFORE", "BYTES-AFTER", "VACUUMED"), rows))
     return EXIT_OK
 
 
@@ -175,39 +181,39 @@ def _parse_time(text: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def _replay_bound(offset: Offsets | None, time: datetime | None) -> Bound:
-    from chronik.pipeline.upkeep.replay import Bound
+def _replay_bound(offset: Offsets | None, time: datetime | None) -> ReplayBound:
+    from chronik.pipeline.maintenance.replay import ReplayBound
 
     everywhere = offset if isinstance(offset, int) else None
-    return Bound(everywhere, offset if isinstance(offset, Mapping) else None, time)
+    return ReplayBound(everywhere, offset if isinstance(offset, Mapping) else None, time)
 
 
 def run_replay(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.doctor import require
+    from chronik.pipeline.spark.environment_checks import require_packages
 
-    require("pyspark", "deltalake", "pyarrow")
-    from chronik.pipeline.journal.bars import Bar
-    from chronik.pipeline.spark.tasks import SparkOnDemand
+    require_packages("pyspark", "deltalake", "pyarrow")
+    from chronik.pipeline.journal.progress_bar import ProgressBar
+    from chronik.pipeline.maintenance.dead_letters import list_dead_letters
+    from chronik.pipeline.maintenance.replay import header_names_warning, replay
+    from chronik.pipeline.spark.tasks import LazySparkTaskRunner
     from chronik.pipeline.tables.storage import absolute_root
-    from chronik.pipeline.upkeep.dead_letters import list_letters
-    from chronik.pipeline.upkeep.replay import names_warning, replay
 
     topic, target, root = arguments.topic, arguments.to_topic, absolute_root(arguments.table_root)
-    left: Rest | None = None
+    left: RemainingRanges | None = None
 
-    def progress(records: int, rest: Rest) -> None:
+    def progress(records: int, rest: RemainingRanges) -> None:
         nonlocal left
         left = rest
-        bar.reach(records, records + rest.offsets)
+        bar.update(records, records + rest.offsets)
         if rest.ranges and not sys.stderr.isatty():
-            print(f"{counted(records, 'record')} written to {target}; remaining: {rest}", file=sys.stderr, flush=True)
+            print(f"{pluralize(records, 'record')} written to {target}; remaining: {rest}", file=sys.stderr, flush=True)
 
-    with SparkOnDemand(arguments.master) as tasks, Bar(f"{topic} -> {target}", unit="offsets") as bar:
+    with LazySparkTaskRunner(arguments.master) as tasks, ProgressBar(f"{topic} -> {target}", unit="offsets") as bar:
         try:
             done = replay(
                 topic,
                 target,
-                bootstrap=bootstrap_of(arguments),
+                bootstrap=parse_bootstrap_access(arguments),
                 table_root=root,
                 start=_replay_bound(arguments.from_offset, arguments.from_time),
                 end=_replay_bound(arguments.to_offset, arguments.to_time),
@@ -221,16 +227,16 @@ def run_replay(arguments: argparse.Namespace) -> int:
             if left is not None:
                 print(f"\nremaining: {left}", file=sys.stderr)
             raise
-    letters = list_letters(root, [topic], limit=0).count
+    letters = list_dead_letters(root, [topic], limit=0).count
     if arguments.json:
         print_json({"topic": topic, "to_topic": target, **asdict(done), "dead_letters": letters})
         return EXIT_OK
     where = "in their original partitions" if done.partitions_kept else "in partitions chosen by key"
-    print(f"{counted(done.records, 'record')} of {topic} written to {target}, {where}")
+    print(f"{pluralize(done.records, 'record')} of {topic} written to {target}, {where}")
     if done.names_replaced:
-        print(names_warning(done))
+        print(header_names_warning(done))
     if letters:
-        print(f"{counted(letters, 'dead-letter record')} of {topic} not in its table and not replayed")
+        print(f"{pluralize(letters, 'dead-letter record')} of {topic} not in its table and not replayed")
     return EXIT_OK
 
 
@@ -241,19 +247,19 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_list)
     _add_table_arguments(parser)
     parser.add_argument(
-        "--limit", type=positive, default=DEFAULT_LIMIT, metavar="N", help="list the first N (default: %(default)s)"
+        "--limit", type=positive_int, default=DEFAULT_LIMIT, metavar="N", help="list the first N (default: %(default)s)"
     )
     add_json_argument(parser)
     add_debug_argument(parser)
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.doctor import require
+    from chronik.pipeline.spark.environment_checks import require_packages
 
-    require("deltalake", "pyarrow")
-    from chronik.pipeline.upkeep.dead_letters import list_letters
+    require_packages("deltalake", "pyarrow")
+    from chronik.pipeline.maintenance.dead_letters import list_dead_letters
 
-    listing = list_letters(arguments.table_root, arguments.topics, limit=arguments.limit)
+    listing = list_dead_letters(arguments.table_root, arguments.topics, limit=arguments.limit)
     if arguments.json:
         print_json({"count": listing.count, "letters": [_dead_letter_to_json(letter) for letter in listing.letters]})
         return EXIT_OK
@@ -264,13 +270,13 @@ def run_list(arguments: argparse.Namespace) -> int:
         (each.topic, each.partition, each.offset, _format_time(each.timestamp_ms), each.error, _format_value(each))
         for each in listing.letters
     ]
-    print(table(("TOPIC", "PARTITION", "OFFSET", "TIME", "ERROR", "VALUE"), rows))
+    print(format_table(("TOPIC", "PARTITION", "OFFSET", "TIME", "ERROR", "VALUE"), rows))
     if listing.count > len(rows):
         print(f"… and {listing.count - len(rows):,} more (--limit)")
     return EXIT_OK
 
 
-def _dead_letter_to_json(letter: DeadLetter) -> dict[str, Any]:
+def _dead_letter_to_json(letter: DeadLetterRecord) -> dict[str, Any]:
     return asdict(letter) | {"value": letter.value.decode(errors="backslashreplace")}
 
 
@@ -281,10 +287,10 @@ def _format_time(timestamp_ms: int) -> str:
         return f"{timestamp_ms} ms"
 
 
-def _format_value(letter: DeadLetter) -> str:
+def _format_value(letter: DeadLetterRecord) -> str:
     text = letter.value.decode(errors="backslashreplace")
     text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[:VALUE_CHARACTERS_MAX])
-    return text if letter.value_bytes <= VALUE_CHARACTERS_MAX else f"{text}… ({counted(letter.value_bytes, 'byte')})"
+    return text if letter.value_bytes <= VALUE_CHARACTERS_MAX else f"{text}… ({pluralize(letter.value_bytes, 'byte')})"
 
 
 def _add_retry_arguments(parser: argparse.ArgumentParser) -> None:
@@ -296,21 +302,23 @@ def _add_retry_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_retry(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.doctor import require
+    from chronik.pipeline.spark.environment_checks import require_packages
 
-    require("pyspark", "deltalake", "pyarrow")
-    from chronik.pipeline.journal.bars import Bar
-    from chronik.pipeline.spark.tasks import SparkOnDemand
+    require_packages("pyspark", "deltalake", "pyarrow")
+    from chronik.pipeline.journal.progress_bar import ProgressBar
+    from chronik.pipeline.maintenance.dead_letters import retry_dead_letters
+    from chronik.pipeline.spark.tasks import LazySparkTaskRunner
     from chronik.pipeline.tables.storage import absolute_root
-    from chronik.pipeline.upkeep.dead_letters import retry
 
-    with SparkOnDemand(arguments.master) as tasks, Bar("retry", unit="files") as bar:
-        done = retry(absolute_root(arguments.table_root), arguments.topics, tasks=tasks, progress=bar.reach)
+    with LazySparkTaskRunner(arguments.master) as tasks, ProgressBar("retry", unit="files") as bar:
+        done = retry_dead_letters(
+            absolute_root(arguments.table_root), arguments.topics, tasks=tasks, progress=bar.update
+        )
     if arguments.json:
         print_json([asdict(each) for each in done])
     elif not done:
         print("no dead-letter records")
     else:
         rows = [(each.topic, each.decoded, each.failing, each.waiting) for each in done]
-        print(table(("TOPIC", "DECODED", "FAILING", "WAITING"), rows))
+        print(format_table(("TOPIC", "DECODED", "FAILING", "WAITING"), rows))
     return EXIT_OK

@@ -12,16 +12,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from chronik.cli.arguments import WrongInput, add_client_arguments, cluster_of, positive
-from chronik.cli.records.printed import Printed, add_format_arguments, printed_as
-from chronik.cli.records.starts import Beginning, End, Offsets, Start, offsets_of, parse_start
-from chronik.client.cluster import Cluster
+from chronik.cli.arguments import InvalidInput, add_client_arguments, connect_cluster, positive_int
+from chronik.cli.records.output_formats import RecordFormatter, add_format_arguments, select_formatter
+from chronik.cli.records.start_positions import (
+    Offsets,
+    StartAtEarliest,
+    StartAtLatest,
+    StartPosition,
+    parse_start_position,
+    resolve_start_offsets,
+)
+from chronik.client.cluster import ClusterClient
 from chronik.client.consumer import Consumer
-from chronik.client.groups import commit_offsets, committed_offsets_of
-from chronik.client.offsets import latest_offsets
+from chronik.client.groups import commit_offsets, list_topic_committed_offsets
+from chronik.client.offsets import list_latest_offsets
 from chronik.client.records import ConsumedRecord, TopicPartition
-from chronik.shown import escaped_lines
-from chronik.wording import counted
+from chronik.escaping import escape_except_line_breaks
+from chronik.wording import pluralize
 
 PROGRESS_DELAY_SECONDS = 1.0
 """Delay before a progress bar is shown."""
@@ -48,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p", "--partition", type=int, action="append", metavar="N", help="read only partition N; repeatable"
     )
-    parser.add_argument("-n", "--max-records", type=positive, metavar="N", help="stop after N records")
+    parser.add_argument("-n", "--max-records", type=positive_int, metavar="N", help="stop after N records")
     parser.add_argument(
         "-g", "--group", metavar="NAME", help="start at the group's committed offsets, and commit printed records"
     )
@@ -57,9 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    start, printed = _parse_start(arguments), printed_as(arguments)
-    with cluster_of(arguments) as cluster:
-        ends = latest_offsets(cluster, _select_partitions(cluster, arguments))
+    start, printed = _parse_start(arguments), select_formatter(arguments)
+    with connect_cluster(arguments) as cluster:
+        ends = list_latest_offsets(cluster, _select_partitions(cluster, arguments))
         positions = _start_positions(cluster, arguments, start, ends)
         consumer = Consumer(cluster, positions)
         batches = _poll_batches(consumer) if arguments.follow else _batch(consumer.read_until(ends))
@@ -70,9 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _consume(
     arguments: argparse.Namespace,
-    cluster: Cluster,
+    cluster: ClusterClient,
     batches: Iterator[list[ConsumedRecord]],
-    printed: Printed,
+    printed: RecordFormatter,
     tell: Callable[[int], None],
 ) -> None:
     for records in _limit(batches, arguments.max_records):
@@ -88,41 +95,43 @@ def _progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) 
     if not sys.stderr.isatty() or sys.stdout.isatty() or arguments.follow:
         yield lambda count: None
         return
-    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.journal.progress_bar import ProgressBar
 
     total = sum(max(0, ends[each] - positions[each]) for each in ends)
     total = total if arguments.max_records is None else min(total, arguments.max_records)
-    with Bar(arguments.topic, total, unit="records", hidden_for_s=PROGRESS_DELAY_SECONDS) as bar:
+    with ProgressBar(arguments.topic, total, unit="records", delay_s=PROGRESS_DELAY_SECONDS) as bar:
         yield bar.advance
-        bar.reach(bar.done, bar.done)  # compacted offsets and control records do not arrive
+        bar.update(bar.done, bar.done)  # compacted offsets and control records do not arrive
 
 
-def _parse_start(arguments: argparse.Namespace) -> Start | None:
+def _parse_start(arguments: argparse.Namespace) -> StartPosition | None:
     """Return the start position that the user has chosen, or None; raise InvalidInput if it is invalid."""
     if arguments.start is not None:
-        return parse_start(arguments.start)
-    return Beginning() if arguments.from_beginning else None
+        return parse_start_position(arguments.start)
+    return StartAtEarliest() if arguments.from_beginning else None
 
 
-def _select_partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPartition]:
-    existing = cluster.retrying(lambda: cluster.partitions(arguments.topic))
+def _select_partitions(cluster: ClusterClient, arguments: argparse.Namespace) -> list[TopicPartition]:
+    existing = cluster.retry(lambda: cluster.partitions(arguments.topic))
     if arguments.partition is None:
         return existing
     wanted = [TopicPartition(arguments.topic, index) for index in dict.fromkeys(arguments.partition)]
     for partition in wanted:
         if partition not in existing:
-            count = counted(len(existing), "partition")
-            raise WrongInput(f"topic {partition.topic} has {count}, but no partition {partition[1]}")
+            count = pluralize(len(existing), "partition")
+            raise InvalidInput(f"topic {partition.topic} has {count}, but no partition {partition[1]}")
     return wanted
 
 
-def _start_positions(cluster: Cluster, arguments: argparse.Namespace, start: Start | None, ends: Offsets) -> Offsets:
+def _start_positions(
+    cluster: ClusterClient, arguments: argparse.Namespace, start: StartPosition | None, ends: Offsets
+) -> Offsets:
     if start is not None:
-        return offsets_of(start, cluster, ends)
-    positions = offsets_of(End() if arguments.follow else Beginning(), cluster, ends)
+        return resolve_start_offsets(start, cluster, ends)
+    positions = resolve_start_offsets(StartAtLatest() if arguments.follow else StartAtEarliest(), cluster, ends)
     if arguments.group is None:
         return positions
-    committed = committed_offsets_of(cluster, arguments.group, arguments.topic)
+    committed = list_topic_committed_offsets(cluster, arguments.group, arguments.topic)
     return {each: committed[each].offset if each in committed else positions[each] for each in ends}
 
 
@@ -146,10 +155,10 @@ def _limit(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iterat
                 return
 
 
-def _print(records: list[ConsumedRecord], printed: Printed) -> None:
+def _print(records: list[ConsumedRecord], printed: RecordFormatter) -> None:
     text = b"".join(map(printed, records))
     if sys.stdout.isatty():  # control characters in records must not reach a terminal
-        text = escaped_lines(text.decode(errors="backslashreplace")).encode()
+        text = escape_except_line_breaks(text.decode(errors="backslashreplace")).encode()
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
 

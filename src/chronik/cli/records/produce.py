@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from chronik.cli.arguments import WrongInput, add_client_arguments, cluster_of, parse_pairs
-from chronik.cli.records.incoming import add_format_arguments, portions_of
-from chronik.cli.records.lines import Portion
-from chronik.client.cluster import Cluster
+from chronik.cli.arguments import InvalidInput, add_client_arguments, connect_cluster, parse_key_values
+from chronik.cli.records.input_formats import add_format_arguments, input_parser
+from chronik.cli.records.line_splitter import NumberedRecords
+from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
@@ -22,7 +22,7 @@ from chronik.limits import MIB
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.records import RecordHeader
-from chronik.wording import counted
+from chronik.wording import pluralize
 
 READ_BYTES_MAX = MIB
 PROGRESS_DELAY_SECONDS = 1.0
@@ -61,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    parse_input = portions_of(arguments)
-    headers = tuple((name, value.encode()) for name, value in parse_pairs(arguments.header, "--header").items())
+    parse_input = input_parser(arguments)
+    headers = tuple((name, value.encode()) for name, value in parse_key_values(arguments.header, "--header").items())
     with (
-        cluster_of(arguments) as cluster,
+        connect_cluster(arguments) as cluster,
         _open_input(arguments.file) as source,
         _progress(arguments, source) as report,
     ):
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             for portion in parse_input(chunks):
                 writer.write(portion)
                 report(chunks.bytes_read, writer.written)
-        except (WrongInput, ProduceError) as error:
+        except (InvalidInput, ProduceError) as error:
             raise type(error)(f"{error} ({_format_count(writer.written)} before it)") from error
     if not arguments.quiet:
         print(f"{_format_count(writer.written)} to {arguments.topic}", file=sys.stderr)
@@ -82,21 +82,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _format_count(written: int) -> str:
-    return f"{counted(written, 'record')} written"
+    return f"{pluralize(written, 'record')} written"
 
 
 # Output
 
 
 class _RecordWriter:
-    def __init__(self, cluster: Cluster, arguments: argparse.Namespace, headers: tuple[RecordHeader, ...]) -> None:
+    def __init__(
+        self, cluster: ClusterClient, arguments: argparse.Namespace, headers: tuple[RecordHeader, ...]
+    ) -> None:
         codec = Codec[arguments.codec.upper()]
         self._cluster, self._topic = cluster, arguments.topic
         self._producer = Producer(cluster, codec=codec, acks=-1 if arguments.acks == "all" else 1)
         self._partition, self._headers = arguments.partition, headers
         self.written = 0
 
-    def write(self, portion: Portion) -> None:
+    def write(self, portion: NumberedRecords) -> None:
         """Send a chunk of records. Raise ProduceError, or InvalidInput for a partition that does not exist."""
         if not portion:
             return
@@ -106,7 +108,7 @@ class _RecordWriter:
         self._send(records[:valid], numbers)
         if valid < len(records):
             problem = f"topic {self._topic} has no partition {records[valid].partition}"
-            raise WrongInput(f"line {numbers[valid]}: {problem}")
+            raise InvalidInput(f"line {numbers[valid]}: {problem}")
 
     def _with_defaults(self, record: OutgoingRecord) -> OutgoingRecord:
         partition = record.partition if self._partition is None else self._partition
@@ -121,7 +123,7 @@ class _RecordWriter:
         return next(wrong, len(records))
 
     def _partitions(self) -> list[TopicPartition]:
-        return self._cluster.retrying(lambda: self._cluster.partitions(self._topic, create=True))
+        return self._cluster.retry(lambda: self._cluster.partitions(self._topic, create=True))
 
     def _send(self, records: list[OutgoingRecord], numbers: list[int]) -> None:
         if not records:
@@ -167,12 +169,12 @@ def _progress(arguments: argparse.Namespace, source: int) -> Iterator[ProgressCa
     if arguments.quiet or not sys.stderr.isatty() or os.isatty(source):
         yield lambda bytes_read, written: None
         return
-    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.journal.progress_bar import ProgressBar
 
     status = os.fstat(source)
     is_file = stat.S_ISREG(status.st_mode)
     total = status.st_size - os.lseek(source, 0, os.SEEK_CUR) if is_file else None
-    with Bar(
-        arguments.topic, total, unit="bytes" if is_file else "records", hidden_for_s=PROGRESS_DELAY_SECONDS
+    with ProgressBar(
+        arguments.topic, total, unit="bytes" if is_file else "records", delay_s=PROGRESS_DELAY_SECONDS
     ) as bar:
-        yield lambda bytes_read, written: bar.reach(bytes_read if is_file else written)
+        yield lambda bytes_read, written: bar.update(bytes_read if is_file else written)

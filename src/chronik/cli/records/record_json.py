@@ -13,12 +13,12 @@ from typing import Annotated, Any
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from chronik.cli.arguments import WrongInput
-from chronik.cli.records.moments import INT64_MAX, milliseconds
+from chronik.cli.arguments import InvalidInput
+from chronik.cli.records.timestamps import INT64_MAX, parse_timestamp_ms
 from chronik.client.records import ConsumedRecord, OutgoingRecord
+from chronik.escaping import to_json_text
 from chronik.protocol.records import RecordHeader
-from chronik.shown import json_text
-from chronik.wording import suggestion
+from chronik.wording import spelling_suggestion
 
 _BASE64 = "_base64"
 _UNSET = Raw(b"null")
@@ -62,7 +62,7 @@ def record_to_json(record: ConsumedRecord) -> bytes:
         **_bytes_to_json("value", record.value),
         "headers": [{"name": name, **_bytes_to_json("value", value)} for name, value in record.headers],
     }
-    return json_text(fields).encode()
+    return to_json_text(fields).encode()
 
 
 def record_from_json(line: bytes) -> OutgoingRecord:
@@ -82,9 +82,9 @@ def _decode_line(line: bytes) -> _JsonRecord:
         line.decode()  # raw values are not validated otherwise
         return _LINE_DECODER.decode(line)
     except ValidationError as error:
-        raise WrongInput(_format_error(str(error))) from None
+        raise InvalidInput(_format_error(str(error))) from None
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WrongInput(f"not valid JSON: {error}") from None
+        raise InvalidInput(f"not valid JSON: {error}") from None
 
 
 def _format_error(error: str) -> str:
@@ -94,7 +94,9 @@ def _format_error(error: str) -> str:
     if unknown := _UNKNOWN_FIELD.fullmatch(what):
         fields = (_JsonHeader if path.startswith("headers[") else _JsonRecord).__struct_fields__
         where = f"{path}: " if path else ""
-        return f"{where}unknown field {unknown[1]!r}{suggestion(unknown[1], fields) or _expected_fields(fields)}"
+        return (
+            f"{where}unknown field {unknown[1]!r}{spelling_suggestion(unknown[1], fields) or _expected_fields(fields)}"
+        )
     if not path:
         return 'expected an object such as {"key": "k", "value": "v"}'
     what = what.replace("`", "")
@@ -115,9 +117,9 @@ def _parse_headers(headers: list[_JsonHeader] | dict[str, Raw] | None) -> tuple[
 def _parse_timestamp(given: int | str | None) -> int | None:
     if not isinstance(given, str):
         return given
-    found = milliseconds(given)
+    found = parse_timestamp_ms(given)
     if found < 0:
-        raise WrongInput(f"timestamp: expected a time from 1970 on, got {given!r}")
+        raise InvalidInput(f"timestamp: expected a time from 1970 on, got {given!r}")
     return found
 
 
@@ -133,11 +135,11 @@ def _bytes_to_json(name: str, value: bytes | None) -> dict[str, str | None]:
 def _bytes_from_json(name: str, given: Raw, encoded: str | None) -> bytes | None:
     if encoded is not None:
         if given is not _UNSET:
-            raise WrongInput(f"{name} and {name + _BASE64} are mutually exclusive")
+            raise InvalidInput(f"{name} and {name + _BASE64} are mutually exclusive")
         try:
             return base64.b64decode(encoded, validate=True)
         except ValueError:
-            raise WrongInput(f"{name + _BASE64}: expected Base64") from None
+            raise InvalidInput(f"{name + _BASE64}: expected Base64") from None
     text = bytes(given)
     if text == b"null":
         return None

@@ -13,17 +13,17 @@ from typing import Any, Final
 
 import msgspec
 
-from chronik.cli.arguments import add_debug_argument, add_json_argument, positive_seconds, security_of
-from chronik.cli.cluster.asking import http_way
-from chronik.cli.cluster.local_nodes import existing_nodes
+from chronik.cli.arguments import add_debug_argument, add_json_argument, load_security, positive_seconds
+from chronik.cli.cluster.local_http import http_endpoint
+from chronik.cli.cluster.local_nodes import load_nodes
+from chronik.cli.monitoring.arguments import add_monitoring_arguments, parse_http_endpoints
+from chronik.cli.monitoring.cluster_monitor import ClusterMonitor
+from chronik.cli.monitoring.facts import ClusterFacts, facts_to_json
+from chronik.cli.monitoring.node_pages import HttpEndpoint
 from chronik.cli.output import print_json
-from chronik.cli.top.frame import Line, Sorting, Style, frame
-from chronik.cli.top.view import View, view_of
-from chronik.cli.watching.arguments import add_watching_arguments, ports_named
-from chronik.cli.watching.facts import ClusterFacts, to_json
-from chronik.cli.watching.pages import HttpPort
-from chronik.cli.watching.watcher import Watcher
-from chronik.client.access.settings import Access
+from chronik.cli.top.frame import StyledLine, TextStyle, TopicOrder, render_frame
+from chronik.cli.top.view import TopView, build_view
+from chronik.client.access.settings import BootstrapAccess
 from chronik.client.errors import ClientError
 from chronik.protocol.errors import KafkaError
 
@@ -43,7 +43,7 @@ KEY_HELP: Final = "q: quit   s: sort topics   p: pause"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
-    add_watching_arguments(parser)
+    add_monitoring_arguments(parser)
     parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="directory of a cluster on this machine; queries all nodes"
     )
@@ -66,44 +66,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     access, ports = _resolve_target(arguments)
-    with Watcher(access, ports, timeout_s=arguments.timeout, is_thorough=False) as watcher:
+    with ClusterMonitor(access, ports, timeout_s=arguments.timeout, find_hanging_transactions=False) as watcher:
         if arguments.once or arguments.json or not _is_interactive():
             return _print_once(watcher, arguments)
         return _run_live(watcher, arguments.interval or INTERVAL_S)
 
 
-def _resolve_target(arguments: argparse.Namespace) -> tuple[Access, list[HttpPort]]:
+def _resolve_target(arguments: argparse.Namespace) -> tuple[BootstrapAccess, list[HttpEndpoint]]:
     """Return how to connect to the cluster, and the HTTP endpoints of its nodes."""
-    security = security_of(arguments)
-    ports = ports_named(arguments)
+    security = load_security(arguments)
+    ports = parse_http_endpoints(arguments)
     servers = arguments.bootstrap_server
     if arguments.dir is not None:
-        nodes = existing_nodes(arguments.dir)
-        endpoints = [http_way(node, security) for node in nodes]
-        ports += [HttpPort(*endpoint) for endpoint in endpoints if endpoint is not None]
+        nodes = load_nodes(arguments.dir)
+        endpoints = [http_endpoint(node, security) for node in nodes]
+        ports += [HttpEndpoint(*endpoint) for endpoint in endpoints if endpoint is not None]
         servers = servers or ",".join(str(node.config.listeners[0].advertised or node.config.kafka) for node in nodes)
-    return Access(servers or arguments.bootstrap_default, security), ports
+    return BootstrapAccess(servers or arguments.bootstrap_default, security), ports
 
 
 # One frame
 
 
-def _print_once(watcher: Watcher, arguments: argparse.Namespace) -> int:
-    before = watcher.look()
+def _print_once(watcher: ClusterMonitor, arguments: argparse.Namespace) -> int:
+    before = watcher.collect()
     time.sleep(arguments.interval or ONCE_INTERVAL_S)
-    view = view_of(watcher.look(), before)
+    view = build_view(watcher.collect(), before)
     if arguments.json:
         print_json(view_to_json(view))
         return EXIT_OK
     width = get_terminal_size((WIDTH_UNLIMITED, 0)).columns if sys.stdout.isatty() else WIDTH_UNLIMITED
-    print("\n".join(line.text for line in frame(view, width, None)))
+    print("\n".join(line.text for line in render_frame(view, width, None)))
     return EXIT_OK
 
 
-def view_to_json(view: View) -> dict[str, Any]:
+def view_to_json(view: TopView) -> dict[str, Any]:
     """Return the view as JSON: facts and rates."""
     return {
-        "facts": to_json(view.facts),
+        "facts": facts_to_json(view.facts),
         "seconds": view.seconds,
         "verdict": view.facts.verdict,
         "rates": {"records_s": view.records_s, "written_bytes_s": view.written_bytes_s, "requests_s": view.requests_s},
@@ -111,7 +111,7 @@ def view_to_json(view: View) -> dict[str, Any]:
             {"id": row.node.id} | {key: value for key, value in msgspec.to_builtins(row).items() if key != "node"}
             for row in view.nodes
         ],
-        "topics": to_json(view.topics),
+        "topics": facts_to_json(view.topics),
         "groups": [
             {"name": row.group.name, "lag": row.group.lag, "lag_change_s": row.lag_change_s} for row in view.groups
         ],
@@ -128,15 +128,15 @@ def view_to_json(view: View) -> dict[str, Any]:
 def _is_interactive() -> bool:
     if sys.platform == "win32":
         return False  # no termios: print one frame
-    from chronik.cli.top.screen import is_possible
+    from chronik.cli.top.screen import is_interactive
 
-    return is_possible()
+    return is_interactive()
 
 
 class CollectorThread(threading.Thread):
     """A thread that collects facts periodically, so that a slow node does not block keys and resizing."""
 
-    def __init__(self, watcher: Watcher, interval_s: float) -> None:
+    def __init__(self, watcher: ClusterMonitor, interval_s: float) -> None:
         super().__init__(name="facts-collector", daemon=True)
         self._watcher = watcher
         self._interval_s = interval_s
@@ -159,7 +159,7 @@ class CollectorThread(threading.Thread):
 
     def _collect(self) -> None:
         try:
-            self.snapshots, self.failure = (self._watcher.look(), self.snapshots[0]), None
+            self.snapshots, self.failure = (self._watcher.collect(), self.snapshots[0]), None
         except (ClientError, KafkaError, OSError) as error:
             self.failure = " ".join(str(error).split())
         except Exception:
@@ -170,23 +170,23 @@ class CollectorThread(threading.Thread):
         self._stop_event.set()
 
 
-def _run_live(watcher: Watcher, interval_s: float) -> int:
-    from chronik.cli.top.screen import Screen
+def _run_live(watcher: ClusterMonitor, interval_s: float) -> int:
+    from chronik.cli.top.screen import TerminalScreen
 
     collector = CollectorThread(watcher, interval_s)
-    sorting = Sorting.TRAFFIC
-    with Screen(sys.stdin, sys.stdout) as screen:
+    sorting = TopicOrder.TRAFFIC
+    with TerminalScreen(sys.stdin, sys.stdout) as screen:
         collector.on_update = screen.wake
         collector.start()
         try:
             while True:
                 width, height = screen.size
                 screen.draw(_build_frame(collector, width, height, sorting))
-                for typed in screen.key(1.0):
+                for typed in screen.read_keys(1.0):
                     if typed in "qQ\x04":
                         return EXIT_OK
                     if typed in "sS":
-                        sorting = sorting.next
+                        sorting = sorting.next_order
                     elif typed in "pP ":
                         (collector.paused.clear if collector.paused.is_set() else collector.paused.set)()
         finally:
@@ -194,14 +194,14 @@ def _run_live(watcher: Watcher, interval_s: float) -> int:
             collector.on_update = bool
 
 
-def _build_frame(collector: CollectorThread, width: int, height: int, sorting: Sorting) -> list[Line]:
+def _build_frame(collector: CollectorThread, width: int, height: int, sorting: TopicOrder) -> list[StyledLine]:
     now, before = collector.snapshots
     footer = f"{KEY_HELP} (now by {sorting.value})"
     if now is None:
         waiting = collector.failure or "collecting …"
         lines = [
-            Line("chronik top", Style.TITLE),
-            Line(waiting[:width], Style.ERROR if collector.failure else Style.PLAIN),
+            StyledLine("chronik top", TextStyle.TITLE),
+            StyledLine(waiting[:width], TextStyle.ERROR if collector.failure else TextStyle.PLAIN),
         ]
         return lines[:height]
     age_s = time.monotonic() - now.monotonic_s
@@ -211,4 +211,4 @@ def _build_frame(collector: CollectorThread, width: int, height: int, sorting: S
         footer = f"NO RESPONSE for {age_s:.0f} s: {collector.failure}"
     elif age_s > STALE_AFTER_S:
         footer = f"{age_s:.0f} s old, refreshing …   {footer}"
-    return frame(view_of(now, before), width, height, sorting=sorting, footer=footer)
+    return render_frame(build_view(now, before), width, height, order=sorting, footer=footer)

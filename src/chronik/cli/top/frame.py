@@ -12,10 +12,18 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from chronik.cli.doctor.findings import Severity
-from chronik.cli.top.figures import clipped, padded, short, signed, size, span, width_of
-from chronik.cli.top.view import GroupRow, NodeRow, TopicRow, View
-from chronik.shown import escaped
-from chronik.wording import counted
+from chronik.cli.top.number_format import (
+    clip_text,
+    display_width,
+    format_bytes,
+    format_change,
+    format_duration,
+    format_number,
+    pad_text,
+)
+from chronik.cli.top.view import GroupRow, NodeRow, TopicRow, TopView
+from chronik.escaping import escape
+from chronik.wording import pluralize
 
 PROBLEMS_DIVISOR: Final = 4
 """Divisors of the height: problems take at most a fourth of the lines, nodes at most a third."""
@@ -27,7 +35,7 @@ ROWS_UNLIMITED: Final = 20
 HASH_CHARACTERS: Final = 8
 
 
-class Style(Enum):
+class TextStyle(Enum):
     PLAIN = ""
     TITLE = "title"
     HEADING = "heading"
@@ -36,30 +44,30 @@ class Style(Enum):
     FAINT = "faint"
 
 
-class Line(NamedTuple):
+class StyledLine(NamedTuple):
     text: str
-    style: Style = Style.PLAIN
+    style: TextStyle = TextStyle.PLAIN
 
 
-class Sorting(Enum):
+class TopicOrder(Enum):
     TRAFFIC = "traffic"
     SIZE = "size"
     NAME = "name"
 
     @property
-    def next(self) -> Sorting:
-        members = list(Sorting)
+    def next_order(self) -> TopicOrder:
+        members = list(TopicOrder)
         return members[(members.index(self) + 1) % len(members)]
 
 
-def frame(
-    view: View, width: int, height: int | None, *, sorting: Sorting = Sorting.TRAFFIC, footer: str = ""
-) -> list[Line]:
+def render_frame(
+    view: TopView, width: int, height: int | None, *, order: TopicOrder = TopicOrder.TRAFFIC, footer: str = ""
+) -> list[StyledLine]:
     """Lay out a view; a `height` of None is unlimited."""
-    head = [*_header_lines(view), *([Line(footer, Style.FAINT)] if footer else [])]
+    head = [*_header_lines(view), *([StyledLine(footer, TextStyle.FAINT)] if footer else [])]
     head, last = (head[:-1], head[-1:]) if footer else (head, [])
     attention, nodes = _problem_lines(view), _node_lines(view, width)
-    topics, groups = _topic_lines(view, sorting, width), _group_lines(view, width)
+    topics, groups = _topic_lines(view, order, width), _group_lines(view, width)
     unseen = _failure_lines(view)
     if height is None:
         sections = [_shorten(section, 1 + ROWS_UNLIMITED) for section in (attention, nodes, topics, groups)]
@@ -73,24 +81,26 @@ def frame(
     topics, groups = _split_lines(topics, groups, left)
     body = _join_sections([attention, nodes, topics, groups, unseen])
     lines = [*head, *body][: max(0, height - len(last))]
-    lines += [Line("")] * (height - len(last) - len(lines))
+    lines += [StyledLine("")] * (height - len(last) - len(lines))
     return _clip_lines([*lines, *last][:height], width)
 
 
-def _join_sections(sections: Iterable[Sequence[Line]]) -> list[Line]:
+def _join_sections(sections: Iterable[Sequence[StyledLine]]) -> list[StyledLine]:
     """Join the non-empty sections, with a blank line before each."""
-    return [line for section in sections if section for line in (Line(""), *section)]
+    return [line for section in sections if section for line in (StyledLine(""), *section)]
 
 
-def _shorten(section: Sequence[Line], lines_max: int) -> list[Line]:
+def _shorten(section: Sequence[StyledLine], lines_max: int) -> list[StyledLine]:
     """Shorten a section to a number of lines; the last one says how many rows are omitted."""
     if len(section) <= lines_max:
         return list(section)
     left_out = len(section) - lines_max + 1
-    return [*section[: lines_max - 1], Line(f"  … {left_out} more", Style.FAINT)]
+    return [*section[: lines_max - 1], StyledLine(f"  … {left_out} more", TextStyle.FAINT)]
 
 
-def _split_lines(topics: Sequence[Line], groups: Sequence[Line], available_lines: int) -> tuple[list[Line], list[Line]]:
+def _split_lines(
+    topics: Sequence[StyledLine], groups: Sequence[StyledLine], available_lines: int
+) -> tuple[list[StyledLine], list[StyledLine]]:
     """Split the lines evenly between topics and groups; lines that one does not need go to the other."""
     if available_lines < 2:
         return [], []
@@ -102,14 +112,14 @@ def _split_lines(topics: Sequence[Line], groups: Sequence[Line], available_lines
     ) if for_groups > 1 else []
 
 
-def _clip_lines(lines: Iterable[Line], width: int) -> list[Line]:
-    return [Line(clipped(escaped(line.text), width), line.style) for line in lines]
+def _clip_lines(lines: Iterable[StyledLine], width: int) -> list[StyledLine]:
+    return [StyledLine(clip_text(escape(line.text), width), line.style) for line in lines]
 
 
 # Sections
 
 
-def _header_lines(view: View) -> list[Line]:
+def _header_lines(view: TopView) -> list[StyledLine]:
     facts = view.facts
     when = datetime.fromtimestamp(facts.time_ms / 1000, UTC).strftime("%H:%M:%S UTC")
     controller_text = f"controller: node {facts.controller}" if facts.controller is not None else "no controller"
@@ -122,31 +132,31 @@ def _header_lines(view: View) -> list[Line]:
     offline = sum(topic.offline for topic in view.topics)
     under_replicated_count = sum(topic.under_replicated for topic in view.topics)
     second = (
-        f"{short(view.records_s)} records/s   {size(view.written_bytes_s)}/s written   "
-        f"{short(view.requests_s)} requests/s   {counted(len(view.topics), 'topic')}, "
-        f"{counted(len(facts.partitions), 'partition')}"
+        f"{format_number(view.records_s)} records/s   {format_bytes(view.written_bytes_s)}/s written   "
+        f"{format_number(view.requests_s)} requests/s   {pluralize(len(view.topics), 'topic')}, "
+        f"{pluralize(len(facts.partitions), 'partition')}"
         + (f", {offline} OFFLINE" if offline else "")
         + (f", {under_replicated_count} under-replicated" if under_replicated_count else "")
     )
     return [
-        Line(first, Style.ERROR if has_problem else Style.TITLE),
-        Line(second, Style.ERROR if offline else Style.PLAIN),
+        StyledLine(first, TextStyle.ERROR if has_problem else TextStyle.TITLE),
+        StyledLine(second, TextStyle.ERROR if offline else TextStyle.PLAIN),
     ]
 
 
-def _problem_lines(view: View) -> list[Line]:
+def _problem_lines(view: TopView) -> list[StyledLine]:
     if not view.attention:
         return []
-    styles = {Severity.ERROR: Style.ERROR, Severity.WARNING: Style.WARNING}
-    rows = [Line(f"  {each.what}", styles.get(each.severity, Style.PLAIN)) for each in view.attention]
-    return [Line("PROBLEMS (chronik doctor suggests fixes)", Style.HEADING), *rows]
+    styles = {Severity.ERROR: TextStyle.ERROR, Severity.WARNING: TextStyle.WARNING}
+    rows = [StyledLine(f"  {each.what}", styles.get(each.severity, TextStyle.PLAIN)) for each in view.attention]
+    return [StyledLine("PROBLEMS (chronik doctor suggests fixes)", TextStyle.HEADING), *rows]
 
 
-def _failure_lines(view: View) -> list[Line]:
+def _failure_lines(view: TopView) -> list[StyledLine]:
     if not view.facts.unseen:
         return []
-    rows = [Line(f"  {each.what}: {each.why}", Style.FAINT) for each in view.facts.unseen]
-    return [Line("NOT COLLECTED", Style.HEADING), *rows]
+    rows = [StyledLine(f"  {each.what}: {each.why}", TextStyle.FAINT) for each in view.facts.unseen]
+    return [StyledLine("NOT COLLECTED", TextStyle.HEADING), *rows]
 
 
 class FrameColumn(NamedTuple):
@@ -169,14 +179,14 @@ _NODES: Final = (
     FrameColumn(
         "STATE", lambda row: (row.node.state_hash or "-")[:HASH_CHARACTERS], right=False, optional=True, drop_priority=5
     ),
-    FrameColumn("REQ/s", lambda row: short(row.requests_s), optional=True),
-    FrameColumn("IN/s", lambda row: size(row.in_bytes_s), optional=True, drop_priority=2),
-    FrameColumn("OUT/s", lambda row: size(row.out_bytes_s), optional=True, drop_priority=2),
-    FrameColumn("WRITTEN/s", lambda row: size(row.written_bytes_s), optional=True, drop_priority=1),
-    FrameColumn("LOGS", lambda row: size(row.node.log_bytes), optional=True, drop_priority=6),
-    FrameColumn("FREE", lambda row: size(row.node.disk_free_bytes), optional=True, drop_priority=7),
+    FrameColumn("REQ/s", lambda row: format_number(row.requests_s), optional=True),
+    FrameColumn("IN/s", lambda row: format_bytes(row.in_bytes_s), optional=True, drop_priority=2),
+    FrameColumn("OUT/s", lambda row: format_bytes(row.out_bytes_s), optional=True, drop_priority=2),
+    FrameColumn("WRITTEN/s", lambda row: format_bytes(row.written_bytes_s), optional=True, drop_priority=1),
+    FrameColumn("LOGS", lambda row: format_bytes(row.node.log_bytes), optional=True, drop_priority=6),
+    FrameColumn("FREE", lambda row: format_bytes(row.node.disk_free_bytes), optional=True, drop_priority=7),
     FrameColumn("CLIENTS", lambda row: _format_int(row.node.connections), optional=True, drop_priority=7),
-    FrameColumn("UP", lambda row: span(row.node.uptime_s), optional=True, drop_priority=8),
+    FrameColumn("UP", lambda row: format_duration(row.node.uptime_s), optional=True, drop_priority=8),
     FrameColumn("VERSION", lambda row: row.node.version or "-", right=False, optional=True, drop_priority=10),
     FrameColumn("KAFKA", lambda row: row.node.kafka or "-", right=False, drop_priority=11),
 )
@@ -184,9 +194,9 @@ _TOPICS: Final = (
     FrameColumn("TOPIC", lambda row: row.name, right=False),
     FrameColumn("PARTITIONS", lambda row: str(row.partitions), drop_priority=2),
     FrameColumn("REPLICAS", lambda row: str(row.replicas), drop_priority=3),
-    FrameColumn("RECORDS/s", lambda row: short(row.records_s)),
-    FrameColumn("WRITTEN/s", lambda row: size(row.written_bytes_s), drop_priority=1),
-    FrameColumn("SIZE", lambda row: size(row.bytes)),
+    FrameColumn("RECORDS/s", lambda row: format_number(row.records_s)),
+    FrameColumn("WRITTEN/s", lambda row: format_bytes(row.written_bytes_s), drop_priority=1),
+    FrameColumn("SIZE", lambda row: format_bytes(row.bytes)),
     FrameColumn(
         "UNDER-REPLICATED", lambda row: str(row.under_replicated) if row.under_replicated else "-", optional=True
     ),
@@ -196,55 +206,60 @@ _GROUPS: Final = (
     FrameColumn("GROUP", lambda row: row.group.name, right=False),
     FrameColumn("STATE", lambda row: row.group.state or "-", right=False),
     FrameColumn("LAG", lambda row: _format_lag(row)),
-    FrameColumn("CHANGE/s", lambda row: signed(row.lag_change_s)),
+    FrameColumn("CHANGE/s", lambda row: format_change(row.lag_change_s)),
 )
 
 NAME_CHARACTERS_MAX: Final = 60
 """Maximum length of topic and group names, so that the numbers stay visible."""
 
 
-def _node_lines(view: View, width: int) -> list[Line]:
-    styles = {"down": Style.ERROR, "fenced": Style.ERROR, "drained": Style.WARNING, "not known": Style.WARNING}
+def _node_lines(view: TopView, width: int) -> list[StyledLine]:
+    styles = {
+        "down": TextStyle.ERROR,
+        "fenced": TextStyle.ERROR,
+        "drained": TextStyle.WARNING,
+        "not known": TextStyle.WARNING,
+    }
 
-    def style(row: NodeRow) -> Style:
-        return styles.get(row.node.status, Style.PLAIN)
+    def style(row: NodeRow) -> TextStyle:
+        return styles.get(row.node.status, TextStyle.PLAIN)
 
     return _table_lines(_NODES, view.nodes, style, width)
 
 
-def _topic_lines(view: View, sorting: Sorting, width: int) -> list[Line]:
+def _topic_lines(view: TopView, sorting: TopicOrder, width: int) -> list[StyledLine]:
     """Return the table of topics. Internal topics are shown only if they have problems."""
     shown = [row for row in view.topics if not row.is_internal or row.under_replicated or row.offline]
-    if sorting is Sorting.SIZE:
+    if sorting is TopicOrder.SIZE:
         shown.sort(key=lambda row: (-(row.bytes or 0), row.name))
-    elif sorting is Sorting.NAME:
+    elif sorting is TopicOrder.NAME:
         shown.sort(key=lambda row: row.name)
 
-    def style(row: TopicRow) -> Style:
-        return Style.ERROR if row.offline else Style.WARNING if row.under_replicated else Style.PLAIN
+    def style(row: TopicRow) -> TextStyle:
+        return TextStyle.ERROR if row.offline else TextStyle.WARNING if row.under_replicated else TextStyle.PLAIN
 
     return _table_lines(_TOPICS, shown, style, width)
 
 
-def _group_lines(view: View, width: int) -> list[Line]:
-    return _table_lines(_GROUPS, view.groups, lambda row: Style.PLAIN, width)
+def _group_lines(view: TopView, width: int) -> list[StyledLine]:
+    return _table_lines(_GROUPS, view.groups, lambda row: TextStyle.PLAIN, width)
 
 
 def _table_lines(
-    columns: Sequence[FrameColumn], rows: Sequence[object], style: Callable[..., Style], width: int
-) -> list[Line]:
+    columns: Sequence[FrameColumn], rows: Sequence[object], style: Callable[..., TextStyle], width: int
+) -> list[StyledLine]:
     if not rows:
         return []
-    cells = [[clipped(escaped(column.get_text(row)), NAME_CHARACTERS_MAX) for row in rows] for column in columns]
+    cells = [[clip_text(escape(column.get_text(row)), NAME_CHARACTERS_MAX) for row in rows] for column in columns]
     shown = _fit_columns(width, [_ColumnCells(*each) for each in zip(columns, cells, strict=True)])
 
     def joined(texts: Iterable[str]) -> str:
         parts = zip(shown, texts, strict=True)
-        return "  ".join(padded(text, each.width, right=each.column.right) for each, text in parts).rstrip()
+        return "  ".join(pad_text(text, each.width, align_right=each.column.right) for each, text in parts).rstrip()
 
-    heading = Line(joined(each.column.heading for each in shown), Style.HEADING)
+    heading = StyledLine(joined(each.column.heading for each in shown), TextStyle.HEADING)
     lines = zip(*(each.texts for each in shown), strict=True)
-    return [heading, *(Line(joined(line), style(row)) for line, row in zip(lines, rows, strict=True))]
+    return [heading, *(StyledLine(joined(line), style(row)) for line, row in zip(lines, rows, strict=True))]
 
 
 class _ColumnCells(NamedTuple):
@@ -253,7 +268,7 @@ class _ColumnCells(NamedTuple):
 
     @property
     def width(self) -> int:
-        return max(map(width_of, (self.column.heading, *self.texts)))
+        return max(map(display_width, (self.column.heading, *self.texts)))
 
 
 def _fit_columns(width: int, filled: Iterable[_ColumnCells]) -> list[_ColumnCells]:

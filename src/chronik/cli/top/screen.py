@@ -17,19 +17,19 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final, TextIO
 
-from chronik.cli.top.frame import Line, Style
+from chronik.cli.top.frame import StyledLine, TextStyle
 
 ENTER_FULL_SCREEN: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
 LEAVE_FULL_SCREEN: Final = "\x1b[?25h\x1b[?1049l"
 HOME, TO_LINE_END, TO_SCREEN_END, RESET = "\x1b[H", "\x1b[K", "\x1b[J", "\x1b[0m"
 
 STYLE_CODES: Final = {
-    Style.PLAIN: "",
-    Style.TITLE: "\x1b[1m",
-    Style.HEADING: "\x1b[1m",
-    Style.ERROR: "\x1b[1;31m",
-    Style.WARNING: "\x1b[33m",
-    Style.FAINT: "\x1b[2m",
+    TextStyle.PLAIN: "",
+    TextStyle.TITLE: "\x1b[1m",
+    TextStyle.HEADING: "\x1b[1m",
+    TextStyle.ERROR: "\x1b[1;31m",
+    TextStyle.WARNING: "\x1b[33m",
+    TextStyle.FAINT: "\x1b[2m",
 }
 
 KEY_BYTES_MAX: Final = 64
@@ -40,13 +40,13 @@ class Terminated(SystemExit):
     """Raised on SIGTERM and SIGHUP, so that the program exits through all context managers."""
 
 
-def drawn(lines: Sequence[Line], *, in_colour: bool) -> str:
+def render_lines(lines: Sequence[StyledLine], *, use_color: bool) -> str:
     """Return the escape sequences and text that draw a frame over the previous one."""
-    texts = [f"{STYLE_CODES[line.style]}{line.text}{RESET}" if in_colour and line.text else line.text for line in lines]
+    texts = [f"{STYLE_CODES[line.style]}{line.text}{RESET}" if use_color and line.text else line.text for line in lines]
     return HOME + f"{TO_LINE_END}\r\n".join(texts) + TO_LINE_END + TO_SCREEN_END
 
 
-class Screen:
+class TerminalScreen:
     """A terminal in full-screen mode; use it as a context manager in the main thread."""
 
     def __init__(self, stdin: TextIO, stdout: TextIO) -> None:
@@ -58,7 +58,7 @@ class Screen:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wakeup_before = -1
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> TerminalScreen:
         self._saved_settings = termios.tcgetattr(self._in)
         for each in (self._wake_receiver, self._wake_sender):
             each.setblocking(False)
@@ -82,8 +82,8 @@ class Screen:
         found = os.get_terminal_size(self._out)
         return max(1, found.columns), max(1, found.lines)
 
-    def draw(self, lines: Sequence[Line]) -> None:
-        self._write(drawn(lines, in_colour=self._in_colour))
+    def draw(self, lines: Sequence[StyledLine]) -> None:
+        self._write(render_lines(lines, use_color=self._in_colour))
 
     def wake(self) -> None:
         """Make `read_keys` return; may be called from any thread."""
@@ -92,7 +92,7 @@ class Screen:
         except OSError:  # the socket is full, which also wakes the reader, or closed
             return
 
-    def key(self, timeout_s: float) -> str:
+    def read_keys(self, timeout_s: float) -> str:
         """Return the typed characters; an empty string on a timeout, a resize or a call of `wake`."""
         woken = self._wake_receiver.fileno()
         ready, _, _ = select.select([self._in, woken], [], [], timeout_s)
@@ -130,6 +130,6 @@ class Screen:
                 select.select([], [self._out], [])
 
 
-def is_possible() -> bool:
+def is_interactive() -> bool:
     """Return whether stdin and stdout are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from chronik.cli.doctor.examining import of_cluster
-from chronik.cli.doctor.findings import Finding, Severity, worst_first
-from chronik.cli.watching.facts import ClusterFacts, GroupFacts, NodeFacts, PartitionFacts
+from chronik.cli.doctor.checks import run_cluster_checks
+from chronik.cli.doctor.findings import DoctorFinding, Severity, sort_by_severity
+from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, NodeFacts, PartitionFacts
 
 SECONDS_MIN: Final = 0.05
 """Minimum time between two collections for which rates are computed."""
@@ -43,42 +43,42 @@ class GroupRow(msgspec.Struct, frozen=True):
     """Change of the lag in records per second; negative while the group catches up."""
 
 
-class View(msgspec.Struct, frozen=True):
+class TopView(msgspec.Struct, frozen=True):
     facts: ClusterFacts
     seconds: float | None
     """Seconds between the two collections, or None without previous facts."""
     nodes: tuple[NodeRow, ...]
     topics: tuple[TopicRow, ...]
     groups: tuple[GroupRow, ...]
-    attention: tuple[Finding, ...]
+    attention: tuple[DoctorFinding, ...]
 
     @property
     def records_s(self) -> float | None:
-        return added(topic.records_s for topic in self.topics)
+        return sum_known(topic.records_s for topic in self.topics)
 
     @property
     def written_bytes_s(self) -> float | None:
-        return added(topic.written_bytes_s for topic in self.topics)
+        return sum_known(topic.written_bytes_s for topic in self.topics)
 
     @property
     def requests_s(self) -> float | None:
-        return added(node.requests_s for node in self.nodes)
+        return sum_known(node.requests_s for node in self.nodes)
 
 
-def added(values: Iterable[float | None]) -> float | None:
+def sum_known(values: Iterable[float | None]) -> float | None:
     """Sum the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
-def view_of(now: ClusterFacts, before: ClusterFacts | None) -> View:
+def build_view(now: ClusterFacts, before: ClusterFacts | None) -> TopView:
     seconds = None if before is None else now.monotonic_s - before.monotonic_s
     if seconds is not None and seconds < SECONDS_MIN:
         before, seconds = None, None
     rates = _RowBuilder(before, seconds)
     topics = {each.topic: None for each in now.partitions}
     rows = [rates.topic(name, parts) for name, parts in _group_by_topic(now.partitions, topics).items()]
-    return View(
+    return TopView(
         now,
         seconds,
         tuple(rates.node(node) for node in now.nodes),
@@ -88,7 +88,7 @@ def view_of(now: ClusterFacts, before: ClusterFacts | None) -> View:
                 (rates.group(group) for group in now.groups), key=lambda row: (-(row.group.lag or 0), row.group.name)
             )
         ),
-        tuple(finding for finding in worst_first(of_cluster(now)) if finding.severity > Severity.NOTE),
+        tuple(finding for finding in sort_by_severity(run_cluster_checks(now)) if finding.severity > Severity.NOTE),
     )
 
 
@@ -133,8 +133,8 @@ class _RowBuilder:
             len(partitions),
             max((len(each.replicas) for each in partitions), default=0),
             sum(sizes) if sizes else None,
-            added(records),
-            added(written),
+            sum_known(records),
+            sum_known(written),
             sum(len(each.isr) < len(each.replicas) for each in partitions),
             sum(each.leader < 0 for each in partitions),
             any(each.is_internal for each in partitions),

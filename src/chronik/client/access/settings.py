@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from chronik.client.errors import ClientError
-from chronik.shown import shortened
-from chronik.wording import closest_name, suggestion
+from chronik.escaping import truncate_text
+from chronik.wording import closest_name, spelling_suggestion
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -92,16 +92,16 @@ class ClientSecurity(msgspec.Struct, frozen=True):
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
-    def who(self) -> str:
+    def login_name(self) -> str:
         return self.username or "the token's principal"
 
-    def with_whole_paths(self) -> ClientSecurity:
+    def with_absolute_paths(self) -> ClientSecurity:
         """Return a copy with absolute file paths, for processes that have another working directory."""
         fields = {name: getattr(self, name) for name in _FILE_FIELDS}
         whole = {name: str(Path(path).absolute()) for name, path in fields.items() if path}
         return msgspec.structs.replace(self, **whole) if whole else self
 
-    def token(self) -> str:
+    def read_token(self) -> str:
         """Read the OAuth bearer token from its file. It is read for each login because it may have been renewed.
 
         Raises:
@@ -110,33 +110,33 @@ class ClientSecurity(msgspec.Struct, frozen=True):
         try:
             return Path(self.token_file).read_text(encoding="ascii").strip()
         except (OSError, UnicodeError) as error:
-            raise ClientError(f"sasl.oauthbearer.token.endpoint.url: {reason_of_file(error)}") from None
+            raise ClientError(f"sasl.oauthbearer.token.endpoint.url: {describe_file_error(error)}") from None
 
 
-OPEN: Final = ClientSecurity()
+PLAINTEXT_SECURITY: Final = ClientSecurity()
 """Settings for brokers without TLS and authentication."""
 
 
-class Access(NamedTuple):
+class BootstrapAccess(NamedTuple):
     """Bootstrap servers and the security settings to connect with."""
 
     servers: str
     """HOST:PORT, or a comma-separated list of these."""
-    security: ClientSecurity = OPEN
+    security: ClientSecurity = PLAINTEXT_SECURITY
 
     def __str__(self) -> str:
         return self.servers
 
 
-Bootstrap: TypeAlias = str | Access
+Bootstrap: TypeAlias = str | BootstrapAccess
 """Bootstrap servers, with security settings if the brokers require any."""
 
 
-def access_of(bootstrap: Bootstrap) -> Access:
-    return bootstrap if isinstance(bootstrap, Access) else Access(bootstrap)
+def to_access(bootstrap: Bootstrap) -> BootstrapAccess:
+    return bootstrap if isinstance(bootstrap, BootstrapAccess) else BootstrapAccess(bootstrap)
 
 
-def read_settings(path: Path) -> dict[str, str]:
+def read_properties(path: Path) -> dict[str, str]:
     """Parse a Kafka client properties file and return its settings by name.
 
     Lines are `name=value`; `#` or `!` starts a comment, and a backslash at the end continues the line.
@@ -147,7 +147,7 @@ def read_settings(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        raise ClientError(f"client config {path}: {reason_of_file(error)}") from None
+        raise ClientError(f"client config {path}: {describe_file_error(error)}") from None
     settings: dict[str, str] = {}
     for number, line in enumerate(re.sub(r"\\\n\s*", "", text).splitlines(), 1):
         line = line.strip()
@@ -167,7 +167,7 @@ def parse_security(settings: Mapping[str, str]) -> ClientSecurity:
         if (field := _FIELD_BY_SETTING.get(name)) is not None:
             fields[field] = value
         elif name.startswith(("sasl.", "ssl.")):  # ignoring it could weaken security
-            hint = suggestion(name, _FIELD_BY_SETTING) or f"; known settings: {', '.join(_FIELD_BY_SETTING)}"
+            hint = spelling_suggestion(name, _FIELD_BY_SETTING) or f"; known settings: {', '.join(_FIELD_BY_SETTING)}"
             raise ClientError(f"{name}: unknown client setting{hint}")
         elif closest := closest_name(name, _FIELD_BY_SETTING, _MISSPELLING_SIMILARITY_MIN):
             raise ClientError(f"{name}: unknown client setting; did you mean {closest!r}?")
@@ -201,10 +201,10 @@ def _from_jaas(config: str) -> dict[str, str]:
 
 def _parse_choice(value: str, name: str, allowed: tuple[str, ...]) -> str:
     if value.upper() not in allowed:
-        shown = shortened(repr(value), _VALUE_CHARACTERS_MAX)
+        shown = truncate_text(repr(value), _VALUE_CHARACTERS_MAX)
         raise ClientError(f"{name} = {shown}: expected {' or '.join(allowed)}")
     return value.upper()
 
 
-def reason_of_file(error: Exception) -> str:
+def describe_file_error(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)

@@ -6,12 +6,12 @@ import socket
 import ssl
 import tempfile
 
-from chronik.client.access.settings import ClientSecurity, reason_of_file
+from chronik.client.access.settings import ClientSecurity, describe_file_error
 from chronik.client.errors import BrokerUnreachable, BrokerUnresponsive, ClientError
 from chronik.config import Address
 
 
-def encrypted(plain: socket.socket, address: Address, security: ClientSecurity) -> ssl.SSLSocket:
+def encrypt_socket(plain: socket.socket, address: Address, security: ClientSecurity) -> ssl.SSLSocket:
     """Perform the TLS handshake and return the encrypted socket. On failure, the plain socket is closed.
 
     Raises:
@@ -19,7 +19,7 @@ def encrypted(plain: socket.socket, address: Address, security: ClientSecurity) 
         ClientError: If the certificates or keys in the settings cannot be used.
     """
     try:
-        return context_of(security).wrap_socket(plain, server_hostname=address.host)
+        return create_ssl_context(security).wrap_socket(plain, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
         details = f"the broker's certificate was rejected: {error.verify_message}"
         raise BrokerUnreachable(f"TLS with {address} failed: {details} (see ssl.truststore.location)") from error
@@ -40,7 +40,7 @@ def _describe_ssl_error(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).lower().replace("_", " ")
 
 
-def context_of(security: ClientSecurity) -> ssl.SSLContext:
+def create_ssl_context(security: ClientSecurity) -> ssl.SSLContext:
     """Create the SSL context for the settings. Raises ClientError if certificates or keys cannot be loaded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -52,7 +52,7 @@ def context_of(security: ClientSecurity) -> ssl.SSLContext:
             context.load_default_certs()
     except (OSError, ssl.SSLError) as error:
         raise ClientError(
-            f"{_with_value('ssl.truststore.location', security.ca_file)}: {reason_of_file(error)}"
+            f"{_with_value('ssl.truststore.location', security.ca_file)}: {describe_file_error(error)}"
         ) from None
     if security.certificate_file or security.certificate:
         _load_certificate(context, security)
@@ -72,7 +72,7 @@ def _load_certificate(context: ssl.SSLContext, security: ClientSecurity) -> None
             context.load_cert_chain(pem_file.name, None, password)
     except (OSError, ssl.SSLError) as error:
         setting_name = _with_value("ssl.keystore.location", security.certificate_file)
-        raise ClientError(f"{setting_name}: {reason_of_file(error)}") from None
+        raise ClientError(f"{setting_name}: {describe_file_error(error)}") from None
 
 
 def _with_value(setting: str, file: str) -> str:

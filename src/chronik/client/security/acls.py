@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from chronik.protocol.messages.delete_acls import (
@@ -16,7 +16,7 @@ from chronik.protocol.messages.delete_acls import (
 )
 from chronik.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
-ANY = 1
+MATCH_ANY = 1
 
 
 class AclBinding(NamedTuple):
@@ -34,16 +34,16 @@ class AclBinding(NamedTuple):
 class AclFilter(NamedTuple):
     """A filter that matches ACLs. ANY and None match everything."""
 
-    resource_type: int = ANY
+    resource_type: int = MATCH_ANY
     name: str | None = None
-    pattern_type: int = ANY
+    pattern_type: int = MATCH_ANY
     principal: str | None = None
     host: str | None = None
-    operation: int = ANY
-    permission: int = ANY
+    operation: int = MATCH_ANY
+    permission: int = MATCH_ANY
 
 
-def list_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
+def list_acls(cluster: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
     """Return the ACLs that match the filter. Raises KafkaError."""
     request = DescribeAclsRequest(
         resource_type_filter=wanted.resource_type,
@@ -54,7 +54,7 @@ def list_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
         operation=wanted.operation,
         permission_type=wanted.permission,
     )
-    response = cluster.retrying(lambda: cluster.any_broker().request(request, DescribeAclsResponse))
+    response = cluster.retry(lambda: cluster.any_broker().request(request, DescribeAclsResponse))
     _raise_for(response.error_code, response.error_message)
     return [
         AclBinding(
@@ -71,7 +71,7 @@ def list_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
     ]
 
 
-def add_acls(cluster: Cluster, acls: Sequence[AclBinding]) -> None:
+def add_acls(cluster: ClusterClient, acls: Sequence[AclBinding]) -> None:
     """Add ACLs. Raises the KafkaError of the first rejected one."""
     request = CreateAclsRequest(
         creations=[
@@ -87,12 +87,12 @@ def add_acls(cluster: Cluster, acls: Sequence[AclBinding]) -> None:
             for acl in acls
         ]
     )
-    response = cluster.retrying(lambda: cluster.controller().request(request, CreateAclsResponse))
+    response = cluster.retry(lambda: cluster.controller().request(request, CreateAclsResponse))
     for result in response.results:
         _raise_for(result.error_code, result.error_message)
 
 
-def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclBinding]:
+def remove_acls(cluster: ClusterClient, filters: Sequence[AclFilter]) -> list[AclBinding]:
     """Remove the ACLs that match any of the filters, and return them.
 
     Raises:
@@ -112,7 +112,7 @@ def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclBindi
             for each in filters
         ]
     )
-    response = cluster.retrying(lambda: cluster.controller().request(request, DeleteAclsResponse))
+    response = cluster.retry(lambda: cluster.controller().request(request, DeleteAclsResponse))
     removed: dict[AclBinding, None] = {}
     remaining: dict[AclBinding, DeleteAclsMatchingAcl] = {}
     for result in response.filter_results:

@@ -6,29 +6,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from chronik.console.metrics.table import SECTIONS, Family
+from chronik.console.metrics.families import SECTIONS, MetricFamily
 
 PAGE: Final = Path("docs", "metrics.md")
 """The page, relative to the root of the repository."""
 
-MARK: Final = "<!-- from here on written by `.venv/bin/python -m chronik.console.metrics.listing` -->"
+GENERATED_MARK: Final = "<!-- from here on written by `.venv/bin/python -m chronik.console.metrics.listing` -->"
 """Separates the handwritten part of the page from the generated tables below it."""
 
 
-def tables() -> str:
+def format_tables() -> str:
     """Return the tables of all metric families in Markdown."""
     return "\n".join(
-        [MARK, *(line for section in SECTIONS for line in _format_section(section.title, section.families)), ""]
+        [
+            GENERATED_MARK,
+            *(line for section in SECTIONS for line in _format_section(section.title, section.families)),
+            "",
+        ]
     )
 
 
-def page(before: str) -> str:
+def update_page(before: str) -> str:
     """Return a page with its generated tables replaced by the current ones."""
-    handwritten, _, _ = before.partition(MARK)
-    return handwritten + tables()
+    handwritten, _, _ = before.partition(GENERATED_MARK)
+    return handwritten + format_tables()
 
 
-def _format_section(title: str, families: tuple[Family, ...]) -> Iterator[str]:
+def _format_section(title: str, families: tuple[MetricFamily, ...]) -> Iterator[str]:
     yield from ("", f"### {title}", "", "| name | type | labels | description |", "|---|---|---|---|")
     for family in families:
         labels = ", ".join(f"`{label}`" for label in family.labels)
@@ -36,4 +40,4 @@ def _format_section(title: str, families: tuple[Family, ...]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(update_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from chronik.console.metrics.table import told
-from chronik.console.source import Metric
+from chronik.console.metrics.families import single_sample
+from chronik.console.status_source import Metric
 
 
 def cpu_seconds() -> float:
@@ -48,8 +48,8 @@ def open_files_max() -> int | None:
 
 def process_metrics(started_seconds: float) -> Iterator[Metric]:
     """Yield the `process_…` metrics that the system supports."""
-    yield told("process_cpu_seconds_total", cpu_seconds())
-    yield told("process_start_time_seconds", started_seconds)
+    yield single_sample("process_cpu_seconds_total", cpu_seconds())
+    yield single_sample("process_start_time_seconds", started_seconds)
     found = {
         "process_resident_memory_bytes": memory_bytes(),
         "process_open_fds": open_files(),
@@ -57,4 +57,4 @@ def process_metrics(started_seconds: float) -> Iterator[Metric]:
     }
     for name, value in found.items():
         if value is not None:
-            yield told(name, value)
+            yield single_sample(name, value)

@@ -11,14 +11,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from chronik.console.rest.refusals import Refusal
+from chronik.console.rest.errors import RestError
 from chronik.metadata.delta import Delta
 from chronik.principals import Principal
-from chronik.protocol.permissions import Operation, ResourceType
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 T = TypeVar("T")
 
-Right = tuple[Operation, ResourceType, str]
+MonitoredPermission = tuple[AclOperation, AclResourceType, str]
 
 SESSION_ENDED: Final = "the session has expired or was ended: log in again"
 
@@ -33,10 +33,10 @@ class Authentication(msgspec.Struct, frozen=True, eq=False):
     """The stored credentials that the password was checked against."""
 
 
-class Access:
+class ResponseAccess:
     """The authorization of one response in progress."""
 
-    def __init__(self, why_ended: Callable[[], Refusal | None]) -> None:
+    def __init__(self, why_ended: Callable[[], RestError | None]) -> None:
         self._why_ended = why_ended
         self.ended: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
 
@@ -52,20 +52,22 @@ class Access:
             raise revocation
 
 
-class AccessWatches:
+class AccessMonitor:
     """The authorizations of all responses in progress."""
 
     def __init__(self) -> None:
-        self._accesses: set[Access] = set()
-        self.when_acls_change: Final[set[Callable[[], None]]] = set()
+        self._accesses: set[ResponseAccess] = set()
+        self.acl_listeners: Final[set[Callable[[], None]]] = set()
 
     def __len__(self) -> int:
         return len(self._accesses)
 
     @contextmanager
-    def watch(self, why_ended: Callable[[], Refusal | None], seconds_max: float | None = None) -> Iterator[Access]:
+    def monitor(
+        self, why_ended: Callable[[], RestError | None], seconds_max: float | None = None
+    ) -> Iterator[ResponseAccess]:
         """Monitor an authorization until the response is sent, and check it again after `seconds_max`."""
-        access = Access(why_ended)
+        access = ResponseAccess(why_ended)
         timer = None
         if seconds_max is not None:
             timer = asyncio.get_running_loop().call_later(max(0.0, seconds_max), access.recheck)
@@ -77,12 +79,12 @@ class AccessWatches:
             if timer is not None:
                 timer.cancel()
 
-    def follow(self, delta: Delta) -> None:
+    def on_delta(self, delta: Delta) -> None:
         """Check all authorizations after a change of users or ACLs."""
         if delta.users or delta.acls:
             self.recheck()
         if delta.acls:
-            for listener in list(self.when_acls_change):
+            for listener in list(self.acl_listeners):
                 listener()
 
     def recheck(self) -> None:
@@ -91,7 +93,7 @@ class AccessWatches:
             access.recheck()
 
 
-async def result_while_allowed(access: Access, operation_result: Awaitable[T]) -> T:
+async def run_while_authorized(access: ResponseAccess, operation_result: Awaitable[T]) -> T:
     """Return the result of an operation. Raise RestError if its authorization is revoked first."""
     task = asyncio.ensure_future(operation_result)
     try:
@@ -103,8 +105,8 @@ async def result_while_allowed(access: Access, operation_result: Awaitable[T]) -
         task.cancel()
 
 
-async def events_while_allowed(
-    access: Access, events: AsyncGenerator[bytes, None], error_event: Callable[[Refusal], bytes]
+async def stream_while_authorized(
+    access: ResponseAccess, events: AsyncGenerator[bytes, None], error_event: Callable[[RestError], bytes]
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a stream. When its authorization is revoked, yield an error event and stop."""
     pending: asyncio.Future[bytes | None] | None = None
@@ -115,7 +117,7 @@ async def events_while_allowed(
                 await _wait_for_any(pending, access.ended)
                 try:
                     access.check()
-                except Refusal as error:
+                except RestError as error:
                     yield error_event(error)
                     return
                 data = await pending
@@ -133,8 +135,8 @@ async def _wait_for_any(*futures: asyncio.Future[Any]) -> None:
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
-def permission_lost(principal: Principal, right: Right) -> Refusal:
+def permission_revoked_error(principal: Principal, right: MonitoredPermission) -> RestError:
     """Return the error for a permission that was revoked while a response was in progress."""
     operation, resource, name = right
     message = f"{principal} is no longer authorized: {operation.name} on {resource.name} {name}"
-    return Refusal(HTTPStatus.FORBIDDEN, message)
+    return RestError(HTTPStatus.FORBIDDEN, message)

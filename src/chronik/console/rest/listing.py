@@ -8,15 +8,15 @@ from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
-from chronik.console.rest.operation import BASE, Operation
-from chronik.console.rest.table import OPERATIONS
+from chronik.console.rest.operation import BASE_PATH, RestOperation
+from chronik.console.rest.operation_table import OPERATIONS
 
 PAGE: Final = Path("docs", "admin-api.md")
 """The page, relative to the root of the repository."""
 
-MARK: Final = "<!-- from here on written by .venv/bin/python -m chronik.console.rest.listing -->"
+GENERATED_MARK: Final = "<!-- from here on written by .venv/bin/python -m chronik.console.rest.listing -->"
 
-TITLES: Final = {
+SECTION_TITLES: Final = {
     "session": "Sessions",
     "cluster": "Cluster",
     "live": "Live cluster overview",
@@ -35,13 +35,13 @@ TITLES: Final = {
 }
 
 
-def listing() -> str:
+def format_operations() -> str:
     """Return the generated part of the page: a table of operations per section."""
     return "\n".join(_format_lines())
 
 
 def _format_lines() -> Iterator[str]:
-    for tag, title in TITLES.items():
+    for tag, title in SECTION_TITLES.items():
         yield ""
         yield f"### {title}"
         yield ""
@@ -60,7 +60,7 @@ def _format_lines() -> Iterator[str]:
     yield ""
 
 
-def _format_parameters(operation: Operation) -> str:
+def _format_parameters(operation: RestOperation) -> str:
     if operation.body is not None:
         return ", ".join(f"`{_field_name(field)}`" for field in msgspec.structs.fields(operation.body)) or "`{}`"
     query_fields = msgspec.structs.fields(operation.query)
@@ -71,7 +71,7 @@ def _field_name(field: msgspec.structs.FieldInfo) -> str:
     return field.encode_name + ("" if field.required else "?")
 
 
-def _format_response(operation: Operation) -> str:
+def _format_response(operation: RestOperation) -> str:
     if operation.events is not None:
         return "events " + ", ".join(f"`{name}`" for name in operation.events)
     return _response_fields(operation.response)
@@ -86,11 +86,11 @@ def _response_fields(response_type: Any) -> str:
     return f"`{', '.join(field.name for field in msgspec.structs.fields(response_type))}`"
 
 
-def written(page: str) -> str:
+def update_page(page: str) -> str:
     """Return a page with its generated part replaced by the current one."""
-    head, mark, _ = page.partition(MARK)
-    return f"{head}{mark}\n\nPaths are relative to `{BASE}`.\n{listing()}"
+    head, mark, _ = page.partition(GENERATED_MARK)
+    return f"{head}{mark}\n\nPaths are relative to `{BASE_PATH}`.\n{format_operations()}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(update_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -8,15 +8,15 @@ from typing import Any, Final
 import msgspec
 
 import chronik
-from chronik.console.rest.operation import BASE, PATH_PARAMETERS, Operation
-from chronik.console.rest.shapes.common import WORDS_CHARACTERS_MAX, Error
-from chronik.console.rest.table import OPERATIONS
+from chronik.console.rest.models.common import WORDS_CHARACTERS_MAX, Error
+from chronik.console.rest.operation import BASE_PATH, PATH_PARAMETERS, RestOperation
+from chronik.console.rest.operation_table import OPERATIONS
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 
-REFUSALS: Final = {
+ERROR_DESCRIPTIONS: Final = {
     HTTPStatus.BAD_REQUEST: "The request is invalid.",
     HTTPStatus.UNAUTHORIZED: "Authentication is required.",
     HTTPStatus.FORBIDDEN: "The principal is not authorized.",
@@ -33,7 +33,7 @@ REFUSALS: Final = {
 }
 
 
-def document() -> dict[str, Any]:
+def build_document() -> dict[str, Any]:
     """Return the OpenAPI document as a JSON object."""
     models = _collect_models()
     schemas, components = msgspec.json.schema_components(models, ref_template=_REF)
@@ -44,7 +44,7 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Chronik", "version": chronik.__version__, "license": {"name": "Apache-2.0"}},
-        "servers": [{"url": BASE}],
+        "servers": [{"url": BASE_PATH}],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -70,7 +70,7 @@ def _key(model: Any) -> str:
     return repr(model)
 
 
-def _describe_operation(operation: Operation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
+def _describe_operation(operation: RestOperation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
     error = schemas_by_key[_key(Error)]
     described: dict[str, Any] = {
         "operationId": operation.id,
@@ -85,7 +85,7 @@ def _describe_operation(operation: Operation, schemas_by_key: dict[str, Any]) ->
             },
             **{
                 str(status.value): {"description": description, "content": {_JSON: {"schema": error}}}
-                for status, description in REFUSALS.items()
+                for status, description in ERROR_DESCRIPTIONS.items()
             },
         },
         "security": [{}] if operation.is_public else [{"session": []}, {"password": []}],
@@ -96,14 +96,14 @@ def _describe_operation(operation: Operation, schemas_by_key: dict[str, Any]) ->
     return described
 
 
-def _response_content(operation: Operation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
+def _response_content(operation: RestOperation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
     if operation.events is None:
         return {_JSON: {"schema": schemas_by_key[_key(operation.response)]}}
     description = {name: schemas_by_key[_key(model)] for name, model in operation.events.items()}
     return {_EVENTS: {"schema": {"type": "string"}, "x-events": description}}
 
 
-def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
+def _path_parameters(operation: RestOperation) -> list[dict[str, Any]]:
     found = []
     for name in operation.parameters:
         model, description = PATH_PARAMETERS[name]
@@ -114,7 +114,7 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return found
 
 
-def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
+def _query_parameters(operation: RestOperation) -> list[dict[str, Any]]:
     schema = msgspec.json.schema(operation.query)
     properties = schema["$defs"][operation.query.__name__]["properties"]
     required = {field.encode_name for field in msgspec.structs.fields(operation.query) if field.required}

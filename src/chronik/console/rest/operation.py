@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from chronik.console.rest.shapes.common import NoQuestion
+from chronik.console.rest.models.common import NoQuestion
 
-BASE: Final = "/api/v1"
+BASE_PATH: Final = "/api/v1"
 
 PATH_PARAMETERS: Final[dict[str, tuple[Any, str]]] = {
     "topic": (str, "The name of a topic."),
@@ -21,7 +21,7 @@ PATH_PARAMETERS: Final[dict[str, tuple[Any, str]]] = {
 }
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
     """An operation of the admin API."""
 
     method: str

@@ -8,17 +8,17 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from chronik.console.rest.operation import BASE, PATH_PARAMETERS, Operation
-from chronik.console.rest.refusals import Refusal
-from chronik.console.rest.table import OPERATIONS
+from chronik.console.rest.errors import RestError
+from chronik.console.rest.operation import BASE_PATH, PATH_PARAMETERS, RestOperation
+from chronik.console.rest.operation_table import OPERATIONS
 
-_BY_LENGTH: Final[dict[int, list[tuple[list[str], Operation]]]] = {}
+_BY_LENGTH: Final[dict[int, list[tuple[list[str], RestOperation]]]] = {}
 for _each in OPERATIONS:
     _parts = _each.path.split("/")
     _BY_LENGTH.setdefault(len(_parts), []).append((_parts, _each))
 
 
-class WrongMethod(Refusal):
+class MethodNotAllowed(RestError):
     """The path exists, but not for this method."""
 
     def __init__(self, allowed: list[str]) -> None:
@@ -26,21 +26,21 @@ class WrongMethod(Refusal):
         self.allowed = ", ".join(allowed)
 
 
-def find(method: str, target: str) -> tuple[Operation, dict[str, Any]]:
+def match_route(method: str, target: str) -> tuple[RestOperation, dict[str, Any]]:
     """Return the operation for a method and an undecoded path, and its path parameters.
 
     Raises:
         RestError: No operation matches.
     """
-    parts = target.removeprefix(BASE).split("/")
+    parts = target.removeprefix(BASE_PATH).split("/")
     candidates = [(template, each) for template, each in _BY_LENGTH.get(len(parts), ()) if _matches(template, parts)]
     if not candidates:
-        raise Refusal(HTTPStatus.NOT_FOUND, f"path not found; see {BASE}/openapi.json for the available paths")
+        raise RestError(HTTPStatus.NOT_FOUND, f"path not found; see {BASE_PATH}/openapi.json for the available paths")
     wanted = "GET" if method == "HEAD" else method
     for template, operation in candidates:
         if operation.method == wanted:
             return operation, _decode_path(template, parts)
-    raise WrongMethod(list(dict.fromkeys(each.method for _, each in candidates)))
+    raise MethodNotAllowed(list(dict.fromkeys(each.method for _, each in candidates)))
 
 
 def _matches(template: list[str], parts: list[str]) -> bool:
@@ -56,39 +56,39 @@ def _decode_path(template: list[str], parts: list[str]) -> dict[str, Any]:
                 text = unquote(part, errors="strict")
                 found[name] = msgspec.convert(text, PATH_PARAMETERS[name][0], strict=False)
             except (UnicodeDecodeError, msgspec.ValidationError) as error:
-                raise Refusal(HTTPStatus.NOT_FOUND, f"{name}: {_error_text(error)}") from None
+                raise RestError(HTTPStatus.NOT_FOUND, f"{name}: {_error_text(error)}") from None
     return found
 
 
-def read_query(operation: Operation, query: str) -> msgspec.Struct:
+def decode_query(operation: RestOperation, query: str) -> msgspec.Struct:
     """Decode a query string. Raise RestError if it does not match the operation."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=50)
     except ValueError:
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "expected a query of the form name=value&name=value") from None
+        raise RestError(HTTPStatus.UNPROCESSABLE_ENTITY, "expected a query of the form name=value&name=value") from None
     given = dict(pairs)
     known = {field.encode_name for field in msgspec.structs.fields(operation.query)}
     if len(given) != len(pairs):
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "the query has a duplicate parameter")
+        raise RestError(HTTPStatus.UNPROCESSABLE_ENTITY, "the query has a duplicate parameter")
     if unknown := sorted(given.keys() - known):
         expected = f"expected {', '.join(sorted(known))}" if known else "no parameters are expected"
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter {unknown[0]!r}: {expected}")
+        raise RestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter {unknown[0]!r}: {expected}")
     try:
         return msgspec.convert(given, operation.query, strict=False)
     except msgspec.ValidationError as error:
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid query: {_error_text(error)}") from None
+        raise RestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid query: {_error_text(error)}") from None
 
 
-def read_body(operation: Operation, body: bytes) -> msgspec.Struct | None:
+def decode_body(operation: RestOperation, body: bytes) -> msgspec.Struct | None:
     """Decode a request body. Return None if the operation takes none; raise RestError if the body is invalid."""
     if operation.body is None:
         return None
     try:
         return msgspec.json.decode(body, type=operation.body)
     except msgspec.ValidationError as error:
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid body: {_error_text(error)}") from None
+        raise RestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid body: {_error_text(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refusal(HTTPStatus.BAD_REQUEST, "the body is not valid JSON") from None
+        raise RestError(HTTPStatus.BAD_REQUEST, "the body is not valid JSON") from None
 
 
 def _error_text(error: Exception) -> str:

@@ -19,33 +19,33 @@ IDLE_SECONDS_MAX: Final = 30 * 60.0
 SECONDS_MAX: Final = 12 * 3600.0
 
 
-class LoggedIn(msgspec.Struct):
+class LoginSession(msgspec.Struct):
     """A login session."""
 
     principal: Principal
-    proof: object
+    credentials: object
     """The user's stored credentials at login. The session ends when they change."""
-    began: float
-    seen: float
+    started: float
+    last_used: float
 
 
-class Sessions:
+class LoginSessions:
     """All login sessions of the node, kept in memory."""
 
     def __init__(
         self,
         now: Callable[[], float],
-        proof_of: Callable[[Principal], object],
-        when_ended: Callable[[], None] | None = None,
+        credentials_of: Callable[[Principal], object],
+        on_removed: Callable[[], None] | None = None,
     ) -> None:
         """Create an empty set of sessions. `on_removed` is called after sessions were removed other than by expiry."""
-        self._when_ended = when_ended or (lambda: None)
+        self._when_ended = on_removed or (lambda: None)
         self._now = now
-        self._proof_of = proof_of
-        self._by_token: dict[str, LoggedIn] = {}
+        self._proof_of = credentials_of
+        self._by_token: dict[str, LoginSession] = {}
         """Sessions by token, least recently used first."""
 
-    def begin(self, principal: Principal) -> str:
+    def create(self, principal: Principal) -> str:
         """Create a session and return its token."""
         now = self._now()
         of_user = [token for token, each in self._by_token.items() if each.principal == principal]
@@ -54,34 +54,34 @@ class Sessions:
         while len(self._by_token) >= SESSIONS_MAX:
             del self._by_token[next(iter(self._by_token))]
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        self._by_token[token] = LoggedIn(principal, self._proof_of(principal), now, now)
+        self._by_token[token] = LoginSession(principal, self._proof_of(principal), now, now)
         self._when_ended()
         return token
 
-    def find(self, token: str) -> Principal | None:
+    def authenticate(self, token: str) -> Principal | None:
         """Return the principal of a session and mark it as used; None if the session has ended."""
         session = self._by_token.pop(token, None)
         now = self._now()
-        if session is None or now - session.seen > IDLE_SECONDS_MAX or now - session.began > SECONDS_MAX:
+        if session is None or now - session.last_used > IDLE_SECONDS_MAX or now - session.started > SECONDS_MAX:
             return None
-        if self._proof_of(session.principal) != session.proof:
+        if self._proof_of(session.principal) != session.credentials:
             return None
-        session.seen = now
+        session.last_used = now
         self._by_token[token] = session
         return session.principal
 
     def seconds_left(self, token: str) -> float:
         """Return the remaining lifetime of a session in seconds, assuming that it does not become idle."""
         session = self._by_token.get(token)
-        return 0.0 if session is None else session.began + SECONDS_MAX - self._now()
+        return 0.0 if session is None else session.started + SECONDS_MAX - self._now()
 
-    def end(self, token: str) -> None:
+    def remove(self, token: str) -> None:
         """Remove a session; do nothing if it does not exist."""
         if self._by_token.pop(token, None) is not None:
             self._when_ended()
 
 
-def token_in(cookies: str) -> str:
+def session_token(cookies: str) -> str:
     """Return the session token in a Cookie header, or an empty string."""
     for each in cookies.split(";"):
         name, _, value = each.strip().partition("=")
@@ -90,7 +90,7 @@ def token_in(cookies: str) -> str:
     return ""
 
 
-def set_cookie(token: str, *, is_encrypted: bool) -> tuple[str, str]:
+def session_cookie_header(token: str, *, is_encrypted: bool) -> tuple[str, str]:
     """Return a Set-Cookie header for a session token. An empty token deletes the cookie."""
     age = "; Max-Age=0" if not token else ""
     secure = "; Secure" if is_encrypted else ""

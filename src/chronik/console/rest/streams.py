@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from chronik.console.rest.call import Call
-from chronik.console.rest.inside import Loop
-from chronik.console.rest.refusals import Refusal, refusal_of
-from chronik.console.rest.shapes.common import Error
+from chronik.console.rest.context import OperationContext
+from chronik.console.rest.errors import RestError, to_rest_error
+from chronik.console.rest.internal_client import LoopBridge
+from chronik.console.rest.models.common import Error
 from chronik.errors import ChronikError
 
 logger = logging.getLogger("chronik.console")
@@ -26,61 +26,65 @@ STREAMS_MAX: Final = 16
 """Maximum number of streams in progress, since each has a thread."""
 STREAMS_PER_ACCOUNT_MAX: Final = 6
 """Maximum number of streams per account."""
-EVENTS_AHEAD_MAX: Final = 64
+QUEUED_EVENTS_MAX: Final = 64
 """Maximum number of events that are queued for a client."""
 KEEP_ALIVE_SECONDS: Final = 15.0
 KEEP_ALIVE: Final = b": still here\n\n"
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """A server-sent event."""
 
     name: str
     data: Any
 
 
-def encoded_event(event: Event) -> bytes:
+def encode_event(event: ServerSentEvent) -> bytes:
     """Encode an event. JSON contains no raw line breaks, so it fits into one data line."""
     return b"event: %b\ndata: %b\n\n" % (event.name.encode(), msgspec.json.encode(event.data))
 
 
-def error_event(error: Refusal) -> bytes:
+def encode_error_event(error: RestError) -> bytes:
     """Encode an error as an event named `error`."""
-    return encoded_event(Event("error", Error(str(error), error.code)))
+    return encode_event(ServerSentEvent("error", Error(str(error), error.code)))
 
 
-class Streams:
+class EventStreams:
     """The event streams in progress."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: LoopBridge) -> None:
         self._loop = loop
-        self._contexts: dict[Call, str] = {}
+        self._contexts: dict[OperationContext, str] = {}
 
     def close(self) -> None:
         """Stop all streams."""
         for context in self._contexts:
-            context.has_gone.set()
+            context.abandoned.set()
 
-    def reserve(self, context: Call) -> None:
+    def reserve(self, context: OperationContext) -> None:
         """Reserve a slot for a stream before it starts. Raise RestError if too many are in progress."""
         of_account = sum(account == context.account for account in self._contexts.values())
         if len(self._contexts) >= STREAMS_MAX or of_account >= STREAMS_PER_ACCOUNT_MAX:
-            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many searches and tails are in progress: try again later")
+            raise RestError(
+                HTTPStatus.TOO_MANY_REQUESTS, "too many searches and tails are in progress: try again later"
+            )
         self._contexts[context] = context.account
 
-    def release(self, context: Call) -> None:
+    def release(self, context: OperationContext) -> None:
         """Release the slot of a stream."""
         self._contexts.pop(context, None)
 
-    def events(self, context: Call, produced: Iterator[Event]) -> AsyncGenerator[bytes, None]:
+    def events(self, context: OperationContext, produced: Iterator[ServerSentEvent]) -> AsyncGenerator[bytes, None]:
         """Yield the encoded events of a stream. Its slot is released when the stream ends or is dropped."""
         events = self._events(context, produced)
         weakref.finalize(events, self._contexts.pop, context, None)  # A generator that never starts runs no `finally`.
         return events
 
-    async def _events(self, context: Call, produced: Iterator[Event]) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, context: OperationContext, produced: Iterator[ServerSentEvent]
+    ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_AHEAD_MAX)
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUED_EVENTS_MAX)
 
         def put(data_bytes: bytes | None) -> None:
             asyncio.run_coroutine_threadsafe(queue.put(data_bytes), loop).result()
@@ -89,7 +93,7 @@ class Streams:
             # When the client disconnects, `put` raises: its future is cancelled, or the event loop is closed.
             with contextlib.suppress(Exception):
                 for data_bytes in _encode_events(produced):
-                    if context.has_gone.is_set():
+                    if context.abandoned.is_set():
                         return
                     put(data_bytes)
                 put(None)
@@ -107,20 +111,20 @@ class Streams:
                     return
                 yield data_bytes
         finally:
-            context.has_gone.set()
+            context.abandoned.set()
             self.release(context)
             while not queue.empty():  # Unblock a producer that waits in `put`, so that it sees `abandoned`.
                 queue.get_nowait()
 
 
-def _encode_events(produced: Iterator[Event]) -> Iterator[bytes]:
+def _encode_events(produced: Iterator[ServerSentEvent]) -> Iterator[bytes]:
     try:
         for event in produced:
-            yield encoded_event(event)
-    except Refusal as error:
-        yield error_event(error)
+            yield encode_event(event)
+    except RestError as error:
+        yield encode_error_event(error)
     except ChronikError as error:
-        yield error_event(refusal_of(error))
+        yield encode_error_event(to_rest_error(error))
     except Exception:
         logger.exception("event stream failed: unexpected error; sending an error event")
-        yield encoded_event(Event("error", Error("internal error; see the node's log for details")))
+        yield encode_event(ServerSentEvent("error", Error("internal error; see the node's log for details")))

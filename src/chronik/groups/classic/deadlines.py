@@ -12,20 +12,20 @@ from enum import StrEnum
 import msgspec
 
 
-class DeadlineKind(StrEnum):
+class GroupDeadlineKind(StrEnum):
     """The kinds of deadlines that a group can have."""
 
     SESSION = "session"
     INITIAL_DELAY = "initial delay"
     JOIN = "join"
     SYNC = "sync"
-    EMPTINESS_RETRY = "emptiness retry"
+    EMPTY_GROUP_RETRY = "emptiness retry"
 
 
-QUEUE_LENGTH_FREE = 64
+QUEUE_REBUILD_LENGTH_MIN = 64
 """A heap longer than this plus twice the number of deadlines consists mostly of stale entries and is rebuilt."""
 
-DeadlineKey = tuple[DeadlineKind, str]
+DeadlineKey = tuple[GroupDeadlineKind, str]
 """The kind of deadline, and the member id for a session deadline or an empty string."""
 
 
@@ -35,7 +35,7 @@ class _Deadline(msgspec.Struct):
     """The time of the heap entry, never later than `due_at_ms`."""
 
 
-class Deadlines:
+class GroupDeadlines:
     """The pending deadlines of a group."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Deadlines:
         """The earliest time at which a deadline can expire, or None if there are no deadlines."""
         return self._queue[0][0] if self._queue else None
 
-    def set(self, kind: DeadlineKind, at_ms: int, member_id: str = "") -> None:
+    def set(self, kind: GroupDeadlineKind, at_ms: int, member_id: str = "") -> None:
         """Set or move a deadline."""
         key = (kind, member_id)
         deadline_entry = self._deadlines.get(key)
@@ -56,14 +56,14 @@ class Deadlines:
         else:
             self._enqueue(key, at_ms)
 
-    def cancel(self, kind: DeadlineKind, member_id: str = "") -> None:
+    def cancel(self, kind: GroupDeadlineKind, member_id: str = "") -> None:
         self._deadlines.pop((kind, member_id), None)
 
     def clear(self) -> None:
         self._deadlines.clear()
         self._queue.clear()
 
-    def take_first_due(self, now_ms: int) -> DeadlineKey | None:
+    def pop_due(self, now_ms: int) -> DeadlineKey | None:
         """Remove and return the first expired deadline, or None. Handling it may cancel or move the next one."""
         while self._queue and self._queue[0][0] <= now_ms:
             queued_at_ms, key = heapq.heappop(self._queue)
@@ -80,6 +80,6 @@ class Deadlines:
     def _enqueue(self, key: DeadlineKey, at_ms: int) -> None:
         self._deadlines[key] = _Deadline(at_ms, at_ms)
         heapq.heappush(self._queue, (at_ms, key))
-        if len(self._queue) > QUEUE_LENGTH_FREE + 2 * len(self._deadlines):
+        if len(self._queue) > QUEUE_REBUILD_LENGTH_MIN + 2 * len(self._deadlines):
             self._queue = [(deadline.queued_at_ms, key) for key, deadline in self._deadlines.items()]
             heapq.heapify(self._queue)

@@ -11,42 +11,42 @@ from collections.abc import Iterable
 from msgspec.structs import astuple
 
 from chronik.coordination.machine import (
-    Dropped,
-    Event,
-    Forget,
+    CoordinatorChanged,
     Instruction,
-    Question,
-    Stored,
+    MachineEvent,
+    MachineRequest,
+    StateDeleted,
+    StateStored,
     StoreFailed,
-    TakenOver,
     TimePassed,
+    Unload,
 )
-from chronik.errors import InvariantBroken, invariant
+from chronik.errors import InvariantError, check_invariant
 from chronik.groups import events
-from chronik.groups.classic.core import (
-    AssignmentAwaited,
-    Awaited,
-    DeletionAwaited,
-    EmptinessAwaited,
-    GroupCore,
-    NewIdAwaited,
-    ReplacementAwaited,
+from chronik.groups.classic.deadlines import DeadlineKey, GroupDeadlineKind
+from chronik.groups.classic.group_state import (
+    ClassicGroupState,
+    PendingAssignment,
+    PendingDeletion,
+    PendingEmptyGroup,
+    PendingMemberId,
+    PendingReplacement,
+    PendingStore,
 )
-from chronik.groups.classic.deadlines import DeadlineKey, DeadlineKind
-from chronik.groups.classic.joining import join, replacement_stored, size_of_join
+from chronik.groups.classic.join_group import handle_join, join_request_size, on_replacement_stored
+from chronik.groups.classic.members import ClassicMember, member_names_size, protocols_size
 from chronik.groups.classic.membership import (
-    check_commit,
-    delete,
-    deletion_stored,
-    emptiness_stored,
     expire_session,
-    heartbeat,
-    leave,
-    retry_emptiness,
+    handle_commit_check,
+    handle_delete,
+    handle_heartbeat,
+    handle_leave,
+    on_deletion_stored,
+    on_empty_group_stored,
+    retry_store_empty_group,
 )
-from chronik.groups.classic.rebalancing import complete_join, complete_join_when_all_joined, end_initial_delay
-from chronik.groups.classic.roster import Member, size_of, size_of_names
-from chronik.groups.classic.syncing import assignment_stored, expire_sync, sync
+from chronik.groups.classic.rebalance import complete_join, complete_join_when_all_joined, on_initial_delay_expired
+from chronik.groups.classic.sync_group import expire_pending_syncs, handle_sync, on_assignment_stored
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
 from chronik.groups.requests import (
@@ -65,7 +65,7 @@ from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode
 
 
-class ClassicGroup(GroupCore):
+class ClassicGroup(ClassicGroupState):
     """The state machine of one classic consumer group."""
 
     @classmethod
@@ -78,15 +78,15 @@ class ClassicGroup(GroupCore):
         group.protocol_type = stored.protocol_type or None
         group.protocol_name = stored.protocol_name
         for member in stored.members:
-            group.roster.add(Member(*astuple(member)))  # the first fields of both structs are the same
-            group.restart_session(group.roster[member.member_id])
-        if stored.leader is not None and stored.leader in group.roster:
-            group.roster.leader = stored.leader
+            group.members.add(ClassicMember(*astuple(member)))  # the first fields of both structs are the same
+            group.reset_session_timeout(group.members[member.member_id])
+        if stored.leader is not None and stored.leader in group.members:
+            group.members.leader = stored.leader
         group.assignments_bytes = sum(len(member.assignment) for member in stored.members)
-        group.sent = group.snapshot()
+        group.last_snapshot = group.take_snapshot()
         return group
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def handle(self, event: MachineEvent) -> list[Instruction]:
         """Apply an event and return the instructions that follow from it.
 
         Raises:
@@ -102,79 +102,79 @@ class ClassicGroup(GroupCore):
         instructions, self.outbox = self.outbox, []
         return instructions
 
-    def _dispatch(self, event: Event) -> None:
+    def _dispatch(self, event: MachineEvent) -> None:
         match event:
-            case events.JoinAsked():
-                join(self, event)
-            case events.SyncAsked():
-                sync(self, event)
-            case events.HeartbeatAsked():
-                heartbeat(self, event)
-            case events.LeaveAsked():
-                leave(self, event)
-            case events.CommitAsked():
-                check_commit(self, event)
-            case events.DeletionAsked():
-                delete(self, event)
+            case events.JoinRequested():
+                handle_join(self, event)
+            case events.SyncRequested():
+                handle_sync(self, event)
+            case events.HeartbeatRequested():
+                handle_heartbeat(self, event)
+            case events.LeaveRequested():
+                handle_leave(self, event)
+            case events.CommitCheckRequested():
+                handle_commit_check(self, event)
+            case events.DeletionRequested():
+                handle_delete(self, event)
             case TimePassed():
-                while (key := self.deadlines.take_first_due(self.now_ms)) is not None:
+                while (key := self.deadlines.pop_due(self.now_ms)) is not None:
                     self._on_deadline(key)
-            case Stored():
-                self._on_stored(self.awaited.pop(event.ticket), None)
+            case StateStored():
+                self._on_stored(self.pending_stores.pop(event.ticket), None)
             case StoreFailed():
-                self._on_stored(self.awaited.pop(event.ticket), event.error)
+                self._on_stored(self.pending_stores.pop(event.ticket), event.error)
             case events.OffsetsStored():
                 self.is_stored = True
-            case Dropped():
+            case StateDeleted():
                 self.is_stored = False
-            case TakenOver():
+            case CoordinatorChanged():
                 self._on_coordinator_changed()
             case _:
-                raise InvariantBroken(f"a classic group cannot handle the event {event!r}")
+                raise InvariantError(f"a classic group cannot handle the event {event!r}")
 
     def _on_deadline(self, key: DeadlineKey) -> None:
         kind, member_id = key
         match kind:
-            case DeadlineKind.SESSION:
+            case GroupDeadlineKind.SESSION:
                 expire_session(self, member_id)
-            case DeadlineKind.INITIAL_DELAY:
-                end_initial_delay(self)
-            case DeadlineKind.JOIN:
+            case GroupDeadlineKind.INITIAL_DELAY:
+                on_initial_delay_expired(self)
+            case GroupDeadlineKind.JOIN:
                 complete_join(self)
-            case DeadlineKind.SYNC:
-                expire_sync(self)
-            case DeadlineKind.EMPTINESS_RETRY:
-                retry_emptiness(self)
+            case GroupDeadlineKind.SYNC:
+                expire_pending_syncs(self)
+            case GroupDeadlineKind.EMPTY_GROUP_RETRY:
+                retry_store_empty_group(self)
 
-    def _on_stored(self, awaited: Awaited, error: ErrorCode | None) -> None:
+    def _on_stored(self, awaited: PendingStore, error: ErrorCode | None) -> None:
         if error is None:
             self.is_stored = True
-            self.ids_are_behind = self.is_storing_ids
+            self.has_unstored_member_ids = self.is_storing_member_ids
         match awaited:
-            case AssignmentAwaited():
-                assignment_stored(self, awaited, error)
-            case EmptinessAwaited():
-                emptiness_stored(self, awaited, error)
-            case ReplacementAwaited():
-                replacement_stored(self, awaited, error)
-            case NewIdAwaited():
+            case PendingAssignment():
+                on_assignment_stored(self, awaited, error)
+            case PendingEmptyGroup():
+                on_empty_group_stored(self, awaited, error)
+            case PendingReplacement():
+                on_replacement_stored(self, awaited, error)
+            case PendingMemberId():
                 pass  # the rebalance that waits for the id completes below, or retries after a delay
-            case DeletionAwaited():
-                deletion_stored(self, awaited, error)
+            case PendingDeletion():
+                on_deletion_stored(self, awaited, error)
         if error is None:
             complete_join_when_all_joined(self)  # the rebalance may have waited for static member ids to be stored
 
     def _on_coordinator_changed(self) -> None:
         """Reject all waiting requests with NOT_COORDINATOR, so that clients look up the new coordinator."""
-        for member in self.roster:
-            self.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
-            self.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
-        for awaited in self.awaited.values():
-            if isinstance(awaited, EmptinessAwaited):
-                emptiness_stored(self, awaited, ErrorCode.NOT_COORDINATOR)
-            elif isinstance(awaited, DeletionAwaited):
+        for member in self.members:
+            self.reply_to_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
+            self.reply_to_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
+        for awaited in self.pending_stores.values():
+            if isinstance(awaited, PendingEmptyGroup):
+                on_empty_group_stored(self, awaited, ErrorCode.NOT_COORDINATOR)
+            elif isinstance(awaited, PendingDeletion):
                 self.reply(awaited.waiter, ErrorCode.NOT_COORDINATOR)
-        self.awaited.clear()
+        self.pending_stores.clear()
         self._unload("another node takes over")
 
     def _unload_if_unused(self) -> None:
@@ -184,34 +184,34 @@ class ClassicGroup(GroupCore):
 
     def _unload(self, reason: str) -> None:
         self.deadlines.clear()
-        self.move(GroupState.DEAD, reason)
-        self.outbox.append(Forget())
+        self.transition_to(GroupState.DEAD, reason)
+        self.outbox.append(Unload())
 
-    def _reply_when_dead(self, event: Event) -> None:
+    def _reply_when_dead(self, event: MachineEvent) -> None:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         match event:
-            case events.JoinAsked():
+            case events.JoinRequested():
                 self.reply(event.waiter, JoinResult(error, event.request.member_id))
-            case events.SyncAsked():
+            case events.SyncRequested():
                 self.reply(event.waiter, SyncResult(error))
-            case events.LeaveAsked():
+            case events.LeaveRequested():
                 self.reply(event.waiter, LeaveResult(error))
-            case Question():
+            case MachineRequest():
                 self.reply(event.waiter, error)
             case _:
                 pass  # timers and store confirmations no longer matter
 
     def _check(self) -> None:
-        size = len(self.roster)
-        invariant(self.state is not GroupState.EMPTY or size == 0, "an empty group has no members")
+        size = len(self.members)
+        check_invariant(self.state is not GroupState.EMPTY or size == 0, "an empty group has no members")
         if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            invariant(self.roster.leader is not None, "a generation has a leader")
-            invariant(self.protocol_name is not None, "a generation has a protocol")
+            check_invariant(self.members.leader is not None, "a generation has a leader")
+            check_invariant(self.protocol_name is not None, "a generation has a protocol")
 
-    def check_thoroughly(self) -> None:
+    def check_invariants(self) -> None:
         """Verify all invariants by iterating over all members. Used by tests and simulations."""
         self._check()
-        self.roster.check()
+        self.members.check_invariants()
 
     @property
     def is_empty(self) -> bool:
@@ -228,31 +228,33 @@ class ClassicGroup(GroupCore):
     @property
     def memory_bytes(self) -> int:
         """Approximate memory of the group and its members."""
-        return len(self.key) + self.roster.memory_bytes + self.assignments_bytes
+        return len(self.key) + self.members.memory_bytes + self.assignments_bytes
 
-    def growth_of_join(self, request: JoinRequest) -> int:
+    def join_growth_bytes(self, request: JoinRequest) -> int:
         """Return by how many bytes a join request would increase the group, less the size of the member it replaces."""
-        roster = self.roster
-        member = roster.get(roster.member_id_of_instance(request.group_instance_id) or request.member_id)
+        roster = self.members
+        member = roster.get(roster.static_member_id(request.group_instance_id) or request.member_id)
         replaced_bytes = 0
         if member is not None:
-            replaced_bytes = size_of(member.protocols) + size_of_names(member.client_id, member.group_instance_id)
-        return size_of_join(request) - replaced_bytes
+            replaced_bytes = protocols_size(member.protocols) + member_names_size(
+                member.client_id, member.group_instance_id
+            )
+        return join_request_size(request) - replaced_bytes
 
-    def growth_of_sync(self, request: SyncRequest) -> int:
+    def sync_growth_bytes(self, request: SyncRequest) -> int:
         """Return by how many bytes a sync request would increase the group. New assignments replace current ones."""
         return sum(len(assignment) for _, assignment in request.assignments) - self.assignments_bytes
 
     @property
     def is_idle(self) -> bool:
         """Whether the group has no members, no pending member ids and no unconfirmed writes."""
-        return self.is_empty and not (self.roster.pending or self.awaited)
+        return self.is_empty and not (self.members.pending_member_ids or self.pending_stores)
 
-    def subscribed_among(self, topics: Iterable[str]) -> frozenset[str]:
+    def filter_subscribed(self, topics: Iterable[str]) -> frozenset[str]:
         """Return which of the topics the members subscribe to; all of them if a subscription cannot be decoded."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return frozenset()
-        subscribed = subscribed_topics(member.metadata(self.protocol_name) for member in self.roster)
+        subscribed = subscribed_topics(member.metadata(self.protocol_name) for member in self.members)
         return frozenset(topics) if subscribed is None else subscribed.intersection(topics)
 
     def describe(self) -> DescribedGroup:
@@ -266,10 +268,10 @@ class ClassicGroup(GroupCore):
                 member.metadata(self.protocol_name) if is_stable else b"",
                 member.assignment if is_stable else b"",
             )
-            for member in self.roster
+            for member in self.members
         )
         protocol_name = self.protocol_name if is_stable else None
         return DescribedGroup(self.key, self.state, self.protocol_type or "", protocol_name or "", members)
 
-    def list_entry(self) -> ListedGroup:
+    def to_listing(self) -> ListedGroup:
         return ListedGroup(self.key, self.protocol_type or "", self.state)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.errors import InvariantBroken
+from chronik.errors import InvariantError
 
 
 class GroupState(StrEnum):
@@ -41,7 +41,7 @@ TRANSITIONS: Final[Mapping[tuple[GroupState, GroupState], str]] = MappingProxyTy
     }
 )
 
-REBALANCE_CAN_START_IN: Final = frozenset(
+REBALANCEABLE_STATES: Final = frozenset(
     source for source, target in TRANSITIONS if target is GroupState.PREPARING_REBALANCE
 )
 
@@ -52,7 +52,7 @@ REASON_CHARACTERS_MAX: Final = 500
 """Characters kept of a transition's reason. Clients may send a reason of up to 32,767 bytes."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class GroupTransition(msgspec.Struct, frozen=True):
     """A state transition of a group."""
 
     generation: int
@@ -64,40 +64,40 @@ class Step(msgspec.Struct, frozen=True):
         return f"generation {self.generation}: {self.source} -> {self.target} ({self.reason})"
 
 
-class IllegalTransition(InvariantBroken):
+class IllegalGroupTransition(InvariantError):
     """An illegal state transition of a group. The message contains the recent transitions."""
 
-    def __init__(self, group_id: str, refused: Step, history: list[Step]) -> None:
-        self.refused = refused
+    def __init__(self, group_id: str, refused: GroupTransition, history: list[GroupTransition]) -> None:
+        self.rejected = refused
         self.history = history
         recent = "; ".join(str(step) for step in history) or "none"
         super().__init__(f"group {group_id!r}: illegal transition {refused}; recent transitions: {recent}")
 
 
-class Lifecycle:
+class GroupLifecycle:
     """The current state of a group and its recent transitions."""
 
     def __init__(self, group_id: str, state: GroupState = GroupState.EMPTY) -> None:
         self._group_id = group_id
         self.state = state
         self.previous_state = state
-        self.history: deque[Step] = deque(maxlen=HISTORY_LENGTH_MAX)
+        self.history: deque[GroupTransition] = deque(maxlen=HISTORY_LENGTH_MAX)
 
-    def move(self, target: GroupState, generation: int, reason: str) -> None:
+    def transition_to(self, target: GroupState, generation: int, reason: str) -> None:
         """Change the state.
 
         Raises:
             IllegalGroupTransition: The table does not allow the transition.
         """
-        step = Step(generation, self.state, target, reason[:REASON_CHARACTERS_MAX])
+        step = GroupTransition(generation, self.state, target, reason[:REASON_CHARACTERS_MAX])
         if (self.state, target) not in TRANSITIONS:
-            raise IllegalTransition(self._group_id, step, list(self.history))
+            raise IllegalGroupTransition(self._group_id, step, list(self.history))
         self.history.append(step)
         self.previous_state = self.state
         self.state = target
 
 
-def mermaid() -> str:
+def render_mermaid() -> str:
     """Return the transition table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {GroupState.EMPTY}"]
     lines += [f"    {source} --> {target}: {reason}" for (source, target), reason in TRANSITIONS.items()]

@@ -24,7 +24,7 @@ _ENTRY = struct.Struct(">IIqII")
 ENTRY_BYTES = _ENTRY.size
 
 
-class IndexDamaged(Exception):
+class CorruptIndexError(Exception):
     """An index entry is missing or fails its checksum; the index must be rebuilt."""
 
 
@@ -55,7 +55,7 @@ class SegmentIndex:
     def __len__(self) -> int:
         return self._stored_count() + len(self._buffered)
 
-    def adopt(self, cache: FileCache) -> None:
+    def set_cache(self, cache: FileCache) -> None:
         """Use another file cache from now on."""
         self._cache = cache
 
@@ -71,7 +71,7 @@ class SegmentIndex:
             return
         stored = self._stored_count()
         entries = b"".join(self._encode(stored + n, entry) for n, entry in enumerate(self._buffered))
-        self._cache.create(self.path, expendable=True).pwrite(entries, stored * ENTRY_BYTES)
+        self._cache.create(self.path, is_expendable=True).pwrite(entries, stored * ENTRY_BYTES)
         self._stored = stored + len(self._buffered)
         self._buffered = []
 
@@ -87,10 +87,10 @@ class SegmentIndex:
         try:
             data = self._cache.get(self.path).pread(ENTRY_BYTES, number * ENTRY_BYTES)
         except FileNotFoundError:
-            raise IndexDamaged(self.path) from None
+            raise CorruptIndexError(self.path) from None
         return self._decode(number, data)
 
-    def last(self) -> IndexEntry | None:
+    def last_entry(self) -> IndexEntry | None:
         """Return the last entry, or None if the index is empty.
 
         Raises:
@@ -99,7 +99,7 @@ class SegmentIndex:
         count = len(self)
         return self.entry(count - 1) if count else None
 
-    def floor_offset(self, offset: int) -> int:
+    def find_entry_by_offset(self, offset: int) -> int:
         """Return the number of the last entry whose offset is not above `offset`, or -1.
 
         Raises:
@@ -107,7 +107,7 @@ class SegmentIndex:
         """
         return self._last_where(lambda entry: entry.offset <= offset)
 
-    def floor_position(self, position: int) -> int:
+    def find_entry_by_position(self, position: int) -> int:
         """Return the number of the last entry whose position is not above `position`, or -1.
 
         Raises:
@@ -115,7 +115,7 @@ class SegmentIndex:
         """
         return self._last_where(lambda entry: entry.position <= position)
 
-    def floor_time(self, timestamp: int) -> int:
+    def find_entry_by_timestamp(self, timestamp: int) -> int:
         """Return the number of the last entry before which all batches are older than `timestamp`, or -1.
 
         Raises:
@@ -123,7 +123,7 @@ class SegmentIndex:
         """
         return self._last_where(lambda entry: entry.max_timestamp < timestamp)
 
-    def keep(self, count: int) -> None:
+    def truncate_to_entries(self, count: int) -> None:
         """Durably remove all entries but the first `count`.
 
         After a power failure, an entry that came back would point into batches written later.
@@ -134,7 +134,7 @@ class SegmentIndex:
             return
         self._buffered = []
         self._stored = count
-        file = self._cache.create(self.path, expendable=True)
+        file = self._cache.create(self.path, is_expendable=True)
         file.truncate(count * ENTRY_BYTES)
         file.fdatasync()
 
@@ -166,9 +166,9 @@ class SegmentIndex:
 
     def _decode(self, number: int, data: bytes) -> IndexEntry:
         if len(data) != ENTRY_BYTES:
-            raise IndexDamaged(self.path)
+            raise CorruptIndexError(self.path)
         offset, position, max_timestamp, max_timestamp_offset, crc = _ENTRY.unpack(data)
         if crc32c(data[: _FIELDS.size], number) != crc:
-            raise IndexDamaged(self.path)
+            raise CorruptIndexError(self.path)
         base = self._base_offset
         return IndexEntry(base + offset, position, max_timestamp, base + max_timestamp_offset)

@@ -30,27 +30,27 @@ _OFFSET_NAME = re.compile(r"(\d{20})(\.log|\.index|\.snapshot)")
 _SWAP_NAME = re.compile(r"(\d{20})-(\d{20})\.swap")
 
 
-def offset_name(offset: int, suffix: str) -> str:
+def offset_file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
-def swap_name(first_offset: int, end_offset: int) -> str:
+def swap_file_name(first_offset: int, end_offset: int) -> str:
     return f"{first_offset:020d}-{end_offset:020d}{SWAP}"
 
 
-def parse_offset_name(name: str) -> tuple[int, str] | None:
+def parse_offset_file_name(name: str) -> tuple[int, str] | None:
     """Return the offset and suffix of a segment, index or snapshot file name, or None for other names."""
     match = _OFFSET_NAME.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
-def offsets_of(present: Iterable[str], suffix: str) -> list[int]:
+def parse_offsets(present: Iterable[str], suffix: str) -> list[int]:
     """Return the offsets of all files with this suffix, in order."""
-    parsed = (parse_offset_name(name) for name in present)
+    parsed = (parse_offset_file_name(name) for name in present)
     return sorted(found[0] for found in parsed if found is not None and found[1] == suffix)
 
 
-def parse_swap_name(name: str) -> tuple[int, int] | None:
+def parse_swap_file_name(name: str) -> tuple[int, int] | None:
     """Return the first and end offset of a swap file name, or None for other names."""
     match = _SWAP_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None

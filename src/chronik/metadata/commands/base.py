@@ -10,7 +10,7 @@ NO_EPOCH: Final = -1
 
 BrokerId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 """A broker or node id."""
-Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
+UuidBytes = Annotated[bytes, Meta(min_length=16, max_length=16)]
 """A 16-byte UUID."""
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Epoch = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
@@ -18,9 +18,9 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 TimeMs = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+class CommandPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A struct nested in a command. Encoded as an array without a tag."""
 
 
-class Base(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+class CommandBase(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """The base class of all metadata commands. Encoded as an array that starts with the command's tag."""

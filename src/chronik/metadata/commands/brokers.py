@@ -5,13 +5,13 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from chronik.metadata.commands.base import NO_EPOCH, Base, BrokerId, Id, Part, Port, TimeMs
-from chronik.metadata.levels import FIRST, GROWTH, added_fields
+from chronik.metadata.commands.base import NO_EPOCH, BrokerId, CommandBase, CommandPart, Port, TimeMs, UuidBytes
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FIRST_LEVEL, added_fields
 
 CLUSTER_DEFAULT: Final = -1
 """The broker id under which the cluster-wide broker configs are stored."""
 
-Level = Annotated[int, Meta(ge=1, le=2**15 - 1)]
+FeatureLevel = Annotated[int, Meta(ge=1, le=2**15 - 1)]
 
 
 class BrokerStatus(Enum):
@@ -23,7 +23,7 @@ class BrokerStatus(Enum):
     """The broker stays in sync, gets no new replicas, and leads only partitions without another candidate."""
 
 
-class Endpoint(Part, frozen=True):
+class Endpoint(CommandPart, frozen=True):
     """The advertised host and port of one of a broker's listeners."""
 
     listener: Annotated[str, Meta(min_length=1)]
@@ -31,8 +31,8 @@ class Endpoint(Part, frozen=True):
     port: Port
 
 
-@added_fields(listeners=FIRST, levels=FIRST, time_ms=GROWTH)
-class RegisterBroker(Base, frozen=True, tag=10):
+@added_fields(listeners=FIRST_LEVEL, levels=FIRST_LEVEL, time_ms=DYNAMIC_MEMBERSHIP_LEVEL)
+class RegisterBroker(CommandBase, frozen=True, tag=10):
     """A command that registers a broker incarnation. The result's `value` is the broker epoch: the command's log index.
 
     A new incarnation may have lost unsynced records. The command therefore increments the leader epoch of every
@@ -48,16 +48,16 @@ class RegisterBroker(Base, frozen=True, tag=10):
     host: str
     port: Port
     rack: str | None
-    incarnation: Id
-    directory_id: Id
+    incarnation: UuidBytes
+    directory_id: UuidBytes
     is_durable: bool = False
     listeners: tuple[Endpoint, ...] = ()
-    levels: tuple[Level, Level] = (1, 1)
+    levels: tuple[FeatureLevel, FeatureLevel] = (1, 1)
     """The lowest and the highest feature level that the broker supports."""
     time_ms: TimeMs = -1
 
 
-class UpdateBrokerStatus(Base, frozen=True, tag=11):
+class UpdateBrokerStatus(CommandBase, frozen=True, tag=11):
     """A command that fences or unfences a broker. The same command shrinks ISRs and elects leaders."""
 
     broker_id: BrokerId
@@ -65,14 +65,14 @@ class UpdateBrokerStatus(Base, frozen=True, tag=11):
     broker_epoch: int = NO_EPOCH
 
 
-class RemoveBroker(Base, frozen=True, tag=12):
+class RemoveBroker(CommandBase, frozen=True, tag=12):
     """A command that unregisters a broker."""
 
     broker_id: BrokerId
     broker_epoch: int = NO_EPOCH
 
 
-class UpdateBrokerConfig(Base, frozen=True, tag=13):
+class UpdateBrokerConfig(CommandBase, frozen=True, tag=13):
     """A command that changes the dynamic configs of one broker, or of all brokers (`CLUSTER_DEFAULT`).
 
     With `replace`, keys that are not in `set` are removed.

@@ -4,21 +4,21 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from chronik.metadata.commands.base import Base, BrokerId, Port, TimeMs
-from chronik.metadata.levels import GROWTH, since_level
+from chronik.metadata.commands.base import BrokerId, CommandBase, Port, TimeMs
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, since_level
 
 SET_FEATURE_LEVEL_TAG: Final = 4
 """The tag of SetFeatureLevel. A node finds the feature level of a log by this tag before it decodes the log."""
 
 
-class CreateCluster(Base, frozen=True, tag=1):
+class CreateCluster(CommandBase, frozen=True, tag=1):
     """A command that sets the cluster id. It is rejected if the cluster has an id already."""
 
     cluster_id: Annotated[str, Meta(min_length=1, max_length=64)]
     time_ms: TimeMs
 
 
-class AddNode(Base, frozen=True, tag=2):
+class AddNode(CommandBase, frozen=True, tag=2):
     """A command that adds a node with its peer address, or changes the address of a known node."""
 
     node_id: BrokerId
@@ -27,7 +27,7 @@ class AddNode(Base, frozen=True, tag=2):
     voter: bool = True
 
 
-class RemoveNode(Base, frozen=True, tag=3):
+class RemoveNode(CommandBase, frozen=True, tag=3):
     """A command that removes a node from the cluster.
 
     From level 3 on, the command is rejected while the node hosts replicas, and it unregisters the node's broker.
@@ -36,8 +36,8 @@ class RemoveNode(Base, frozen=True, tag=3):
     node_id: BrokerId
 
 
-@since_level(GROWTH)
-class UpdateNode(Base, frozen=True, tag=6):
+@since_level(DYNAMIC_MEMBERSHIP_LEVEL)
+class UpdateNode(CommandBase, frozen=True, tag=6):
     """A command that changes the fields of a node that are not None.
 
     Concurrent updates of different fields do not conflict.
@@ -52,7 +52,7 @@ class UpdateNode(Base, frozen=True, tag=6):
     """Whether to drain the node: its broker gives up leadership where possible and gets no new replicas."""
 
 
-class SetFeatureLevel(Base, frozen=True, tag=SET_FEATURE_LEVEL_TAG):
+class SetFeatureLevel(CommandBase, frozen=True, tag=SET_FEATURE_LEVEL_TAG):
     """A command that sets the level of a feature. Level 0 removes the feature.
 
     `chronik.metadata.levels` defines which levels of `chronik.version` are allowed.
@@ -62,7 +62,7 @@ class SetFeatureLevel(Base, frozen=True, tag=SET_FEATURE_LEVEL_TAG):
     level: Annotated[int, Meta(ge=0, le=2**15 - 1)]
 
 
-class AllocateProducerIds(Base, frozen=True, tag=5):
+class AllocateProducerIds(CommandBase, frozen=True, tag=5):
     """A command that allocates a block of producer ids to a broker. The result's `value` is the first id."""
 
     broker_id: BrokerId

@@ -18,14 +18,14 @@ from chronik.metadata.commands import (
     transactions,
     users,
 )
-from chronik.metadata.commands.base import BrokerId, Id
-from chronik.metadata.levels import written
+from chronik.metadata.commands.base import BrokerId, UuidBytes
+from chronik.metadata.levels import omit_default_fields
 
 COMMAND_BYTES_MAX: Final = 16 * 1024 * 1024
 """The maximum size of an encoded command: 3,000 topics of 30 partitions, and still one frame between nodes."""
 
 
-class UnknownCommand(ChronikError):
+class UnknownCommandError(ChronikError):
     """An entry of the metadata log that this version cannot decode. The node must stop."""
 
 
@@ -49,7 +49,7 @@ Command = (
     | imports.ImportTopics
     | imports.ImportGroups
     | imports.FinishImport
-    | imports.GiveUpImport
+    | imports.AbortImport
     | partitions.AssignPartition
     | partitions.SetPartitionLeader
     | partitions.UpdateISR
@@ -88,7 +88,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     """
 
     node_id: BrokerId
-    incarnation: Id
+    incarnation: UuidBytes
     sequence: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     answered: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     command: Command
@@ -100,7 +100,7 @@ _decoder = msgspec.msgpack.Decoder(Envelope)
 
 def encode_command(envelope: Envelope) -> bytes:
     """Encode a command for the metadata log, omitting added fields that have their default values."""
-    command = written(envelope.command)
+    command = omit_default_fields(envelope.command)
     if command is envelope.command:
         return _encoder.encode(envelope)
     return _encoder.encode((*msgspec.structs.astuple(envelope)[:-1], command))
@@ -115,4 +115,4 @@ def decode_command(data: bytes | memoryview) -> Envelope:
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnknownCommand(f"this version cannot decode the command: {error}") from error
+        raise UnknownCommandError(f"this version cannot decode the command: {error}") from error

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Part, PartitionIndex, TimeMs
+from chronik.metadata.commands.base import NO_EPOCH, CommandBase, CommandPart, Epoch, PartitionIndex, TimeMs
 
 
-class GroupMember(Part, frozen=True):
+class GroupMember(CommandPart, frozen=True):
     """A member of a consumer group with its supported protocols and its assignment."""
 
     member_id: str
@@ -20,7 +20,7 @@ class GroupMember(Part, frozen=True):
     assignment: bytes
 
 
-class CreateConsumerGroup(Base, frozen=True, tag=30):
+class CreateConsumerGroup(CommandBase, frozen=True, tag=30):
     """A command that creates an empty consumer group."""
 
     group_id: str
@@ -29,7 +29,7 @@ class CreateConsumerGroup(Base, frozen=True, tag=30):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
-class UpdateConsumerGroup(Base, frozen=True, tag=31):
+class UpdateConsumerGroup(CommandBase, frozen=True, tag=31):
     """A command that replaces the state of a group with the coordinator's, and creates the group if necessary."""
 
     group_id: str
@@ -43,14 +43,14 @@ class UpdateConsumerGroup(Base, frozen=True, tag=31):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
-class DeleteConsumerGroup(Base, frozen=True, tag=32):
+class DeleteConsumerGroup(CommandBase, frozen=True, tag=32):
     """A command that deletes a group without members, with its committed offsets."""
 
     group_id: str
     coordinator_epoch: Epoch = NO_EPOCH
 
 
-class UpdateGroupConfig(Base, frozen=True, tag=37):
+class UpdateGroupConfig(CommandBase, frozen=True, tag=37):
     """A command that changes the configs of a group, which need not exist.
 
     With `replace`, keys that are not in `set` are removed.
@@ -62,7 +62,7 @@ class UpdateGroupConfig(Base, frozen=True, tag=37):
     replace: bool = False
 
 
-class OffsetToCommit(Part, frozen=True):
+class OffsetToCommit(CommandPart, frozen=True):
     """An offset of one partition in a commit."""
 
     topic: str
@@ -72,7 +72,7 @@ class OffsetToCommit(Part, frozen=True):
     metadata: str | None = None
 
 
-class CommitOffset(Base, frozen=True, tag=33):
+class CommitOffset(CommandBase, frozen=True, tag=33):
     """A command that commits offsets of one group; each offset succeeds or fails separately.
 
     The command creates the group if it does not exist.
@@ -85,7 +85,7 @@ class CommitOffset(Base, frozen=True, tag=33):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
-class CommitOffsetBatch(Base, frozen=True, tag=34):
+class CommitOffsetBatch(CommandBase, frozen=True, tag=34):
     """A command that commits offsets of several groups.
 
     In the result's `failures`, `item` is the position of the commit and `part` that of the offset in it (-1 for all of
@@ -95,14 +95,14 @@ class CommitOffsetBatch(Base, frozen=True, tag=34):
     commits: tuple[CommitOffset, ...]
 
 
-class OffsetKey(Part, frozen=True):
+class OffsetKey(CommandPart, frozen=True):
     """The topic and partition of a committed offset."""
 
     topic: str
     partition: PartitionIndex
 
 
-class DeleteOffsets(Base, frozen=True, tag=35):
+class DeleteOffsets(CommandBase, frozen=True, tag=35):
     """A command that deletes committed offsets of a group. Missing offsets are ignored."""
 
     group_id: str
@@ -110,7 +110,7 @@ class DeleteOffsets(Base, frozen=True, tag=35):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
-class ExpiredOffset(Part, frozen=True):
+class ExpiredOffset(CommandPart, frozen=True):
     """A committed offset that the coordinator found to be expired, with the commit time that it saw."""
 
     topic: str
@@ -118,7 +118,7 @@ class ExpiredOffset(Part, frozen=True):
     commit_time_ms: TimeMs
 
 
-class ExpireOffsets(Base, frozen=True, tag=36):
+class ExpireOffsets(CommandBase, frozen=True, tag=36):
     """A command that deletes expired offsets unless they were committed again.
 
     The result's `value` is the number deleted. If `group_time_ms` is not negative, the command also deletes the group,

@@ -6,9 +6,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Id, Part, PartitionIndex, TimeMs
+from chronik.metadata.commands.base import NO_EPOCH, CommandBase, CommandPart, Epoch, PartitionIndex, TimeMs, UuidBytes
 from chronik.metadata.commands.topics import CreateTopic
-from chronik.metadata.levels import GROWTH, IMPORTED_GROUPS, since_level
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, IMPORTED_GROUPS_LEVEL, since_level
 
 IMPORTED_OFFSETS_MAX: Final = 100_000
 """The maximum number of committed offsets in FinishImport.
@@ -23,40 +23,40 @@ IMPORTED_GROUPS_PER_COMMAND_MAX: Final = 2000
 Applying that many blocks the event loop of every node for about 10 ms.
 """
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+NonNegativeCount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-@since_level(GROWTH)
-class BeginImport(Base, frozen=True, tag=60):
+@since_level(DYNAMIC_MEMBERSHIP_LEVEL)
+class BeginImport(CommandBase, frozen=True, tag=60):
     """A command that starts an import and reserves producer ids for it. The result's `value` is the first reserved id.
 
     That id is added to every producer id in the imported batches. Only one import runs at a time; repeating the command
     has no effect.
     """
 
-    import_id: Id
+    import_id: UuidBytes
     source: Annotated[str, Meta(max_length=1000)]
     """A display name of the source."""
-    topic_count: Count
-    producer_ids: Count
+    topic_count: NonNegativeCount
+    producer_ids: NonNegativeCount
     """The number of ids to reserve: one more than the highest producer id of the source."""
     time_ms: TimeMs
 
 
-@since_level(GROWTH)
-class ImportTopics(Base, frozen=True, tag=61):
+@since_level(DYNAMIC_MEMBERSHIP_LEVEL)
+class ImportTopics(CommandBase, frozen=True, tag=61):
     """A command that creates topics of an import; each topic succeeds or fails separately.
 
     Existing topics of the import are ignored. `leader_epochs` are the initial leader epochs of the partitions. They
     exceed every epoch in the imported batches.
     """
 
-    import_id: Id
+    import_id: UuidBytes
     topics: tuple[CreateTopic, ...]
     leader_epochs: tuple[tuple[Epoch, ...], ...]
 
 
-class ImportedOffset(Part, frozen=True):
+class ImportedOffset(CommandPart, frozen=True):
     """A committed offset of an imported group."""
 
     topic: str
@@ -68,7 +68,7 @@ class ImportedOffset(Part, frozen=True):
     expire_time_ms: TimeMs = -1
 
 
-class ImportedGroup(Part, frozen=True):
+class ImportedGroup(CommandPart, frozen=True):
     """A consumer group of an import with its committed offsets."""
 
     group_id: str
@@ -76,26 +76,26 @@ class ImportedGroup(Part, frozen=True):
     offsets: tuple[ImportedOffset, ...]
 
 
-@since_level(IMPORTED_GROUPS)
-class ImportGroups(Base, frozen=True, tag=66):
+@since_level(IMPORTED_GROUPS_LEVEL)
+class ImportGroups(CommandBase, frozen=True, tag=66):
     """A command that adds groups of an import and their committed offsets, before the topics become visible.
 
     An existing group keeps its state and gets the offsets. Repeating the command has no effect.
     """
 
-    import_id: Id
+    import_id: UuidBytes
     groups: tuple[ImportedGroup, ...]
     time_ms: TimeMs
 
 
-@since_level(GROWTH)
-class FinishImport(Base, frozen=True, tag=62):
+@since_level(DYNAMIC_MEMBERSHIP_LEVEL)
+class FinishImport(CommandBase, frozen=True, tag=62):
     """A command that makes all topics of an import visible, with the offsets that groups committed for them.
 
     An existing group keeps its state and gets the offsets; configs that are already set keep their values.
     """
 
-    import_id: Id
+    import_id: UuidBytes
     groups: tuple[ImportedGroup, ...]
     time_ms: TimeMs
     group_configs: dict[str, dict[str, str]] = {}
@@ -103,11 +103,11 @@ class FinishImport(Base, frozen=True, tag=62):
     """The cluster-wide broker configs."""
 
 
-@since_level(GROWTH)
-class GiveUpImport(Base, frozen=True, tag=63):
+@since_level(DYNAMIC_MEMBERSHIP_LEVEL)
+class AbortImport(CommandBase, frozen=True, tag=63):
     """A command that removes a part of an unfinished import: offsets, groups, topics and finally the import itself.
 
     The result's `value` is the number of topics left. The proposer repeats the command until it is 0.
     """
 
-    import_id: Id
+    import_id: UuidBytes

@@ -4,7 +4,15 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from chronik.metadata.commands.base import NO_EPOCH, Base, BrokerId, Epoch, Id, Part, PartitionIndex
+from chronik.metadata.commands.base import (
+    NO_EPOCH,
+    BrokerId,
+    CommandBase,
+    CommandPart,
+    Epoch,
+    PartitionIndex,
+    UuidBytes,
+)
 
 PARTITIONS_PER_COMMAND_MAX: Final = 1000
 """The maximum number of partitions that one command reassigns or elects leaders for: about 5 ms to apply."""
@@ -12,46 +20,46 @@ PARTITIONS_PER_COMMAND_MAX: Final = 1000
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class AssignPartition(Base, frozen=True, tag=25):
+class AssignPartition(CommandBase, frozen=True, tag=25):
     """A command that replaces a partition's replicas and adapts its ISR and leader."""
 
-    topic_id: Id
+    topic_id: UuidBytes
     partition: PartitionIndex
     replicas: tuple[BrokerId, ...]
     partition_epoch: Epoch = NO_EPOCH
 
 
-class SetPartitionLeader(Base, frozen=True, tag=26):
+class SetPartitionLeader(CommandBase, frozen=True, tag=26):
     """A command that makes a replica the leader.
 
     With `unclean`, a replica outside the ISR may lead and becomes the only ISR member.
     """
 
-    topic_id: Id
+    topic_id: UuidBytes
     partition: PartitionIndex
     leader: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
     leader_epoch: Epoch = NO_EPOCH
     unclean: bool = False
 
 
-class IsrMember(Part, frozen=True):
+class IsrMember(CommandPart, frozen=True):
     """An ISR member with the broker epoch in which the leader saw it caught up."""
 
     broker_id: BrokerId
     broker_epoch: int
 
 
-class IsrChange(Part, frozen=True):
+class IsrChange(CommandPart, frozen=True):
     """A proposed ISR, applied only if the leader epoch and the partition epoch are still current."""
 
-    topic_id: Id
+    topic_id: UuidBytes
     partition: PartitionIndex
     leader_epoch: Epoch
     partition_epoch: Epoch
     isr: tuple[IsrMember, ...]
 
 
-class UpdateISR(Base, frozen=True, tag=27):
+class UpdateISR(CommandBase, frozen=True, tag=27):
     """A command by which a leader changes the ISRs of its partitions; each change succeeds or fails separately."""
 
     broker_id: BrokerId
@@ -59,17 +67,17 @@ class UpdateISR(Base, frozen=True, tag=27):
     changes: tuple[IsrChange, ...]
 
 
-class OffsetCheckpoint(Part, frozen=True):
+class OffsetCheckpoint(CommandPart, frozen=True):
     """A partition's high watermark and log start offset."""
 
-    topic_id: Id
+    topic_id: UuidBytes
     partition: PartitionIndex
     leader_epoch: Epoch
     high_watermark: Offset
     log_start_offset: Offset
 
 
-class UpdatePartitionOffset(Base, frozen=True, tag=28):
+class UpdatePartitionOffset(CommandBase, frozen=True, tag=28):
     """A command that periodically checkpoints high watermarks and log start offsets.
 
     Each checkpoint succeeds or fails separately.
@@ -78,15 +86,15 @@ class UpdatePartitionOffset(Base, frozen=True, tag=28):
     checkpoints: tuple[OffsetCheckpoint, ...]
 
 
-class Reassignment(Part, frozen=True):
+class Reassignment(CommandPart, frozen=True):
     """The target replicas of a partition, or None to cancel its reassignment."""
 
-    topic_id: Id
+    topic_id: UuidBytes
     partition: PartitionIndex
     replicas: tuple[BrokerId, ...] | None
 
 
-class ReassignPartitions(Base, frozen=True, tag=50):
+class ReassignPartitions(CommandBase, frozen=True, tag=50):
     """A command that starts or cancels reassignments; each change succeeds or fails separately.
 
     New replicas are added first. When all target replicas are in sync, the others are removed.
@@ -96,14 +104,14 @@ class ReassignPartitions(Base, frozen=True, tag=50):
     allow_replication_factor_change: bool = True
 
 
-class PartitionKey(Part, frozen=True):
+class PartitionKey(CommandPart, frozen=True):
     """The topic id and index of a partition."""
 
-    topic_id: Id
+    topic_id: UuidBytes
     partition: PartitionIndex
 
 
-class ElectLeaders(Base, frozen=True, tag=51):
+class ElectLeaders(CommandBase, frozen=True, tag=51):
     """A command that elects the preferred leaders of partitions; each election succeeds or fails separately.
 
     With `unclean`, it elects any online replica for partitions without a leader, which may lose records.
@@ -113,7 +121,7 @@ class ElectLeaders(Base, frozen=True, tag=51):
     unclean: bool = False
 
 
-class ReportLostRecords(Base, frozen=True, tag=52):
+class ReportLostRecords(CommandBase, frozen=True, tag=52):
     """A command by which a broker reports partitions whose acknowledged records its disk has lost.
 
     The broker leaves their ISRs, even as the last member, and stops leading them. Each partition succeeds or fails

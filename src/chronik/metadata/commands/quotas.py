@@ -7,22 +7,22 @@ from typing import Annotated
 from msgspec import Meta
 
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX
-from chronik.metadata.commands.base import Base, Part
-from chronik.metadata.levels import SECURITY, since_level
+from chronik.metadata.commands.base import CommandBase, CommandPart
+from chronik.metadata.levels import SECURITY_LEVEL, since_level
 
-Name = Annotated[str, Meta(max_length=QUOTA_NAME_CHARACTERS_MAX)]
+QuotaEntityName = Annotated[str, Meta(max_length=QUOTA_NAME_CHARACTERS_MAX)]
 
 
-class QuotaAlteration(Part, frozen=True):
+class QuotaAlteration(CommandPart, frozen=True):
     """The changes to one entity's quotas. Quotas that are neither set nor removed keep their values."""
 
-    entity: tuple[tuple[str, Name], ...]
+    entity: tuple[tuple[str, QuotaEntityName], ...]
     set: dict[str, float]
     remove: tuple[str, ...] = ()
 
 
-@since_level(SECURITY)
-class AlterQuotas(Base, frozen=True, tag=86):
+@since_level(SECURITY_LEVEL)
+class AlterQuotas(CommandBase, frozen=True, tag=86):
     """A command that alters client quotas; each alteration succeeds or fails separately."""
 
     alterations: tuple[QuotaAlteration, ...]

@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from chronik.metadata.commands.base import Base, BrokerId, Id, Part, PartitionIndex, TimeMs
-from chronik.metadata.levels import GROWTH, added_fields
+from chronik.metadata.commands.base import BrokerId, CommandBase, CommandPart, PartitionIndex, TimeMs, UuidBytes
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, added_fields
 
 NO_LEADER: Final = -1
 """The leader id of a partition whose in-sync replicas are all offline."""
@@ -15,7 +15,7 @@ TOPICS_PER_COMMAND_MAX: Final = 1000
 """The maximum number of topics in one command: applying 1,000 blocks the event loop for under 10 ms."""
 
 
-class PartitionAssignment(Part, frozen=True):
+class PartitionAssignment(CommandPart, frozen=True):
     """The replicas, ISR and leader of a new partition."""
 
     replicas: tuple[BrokerId, ...]
@@ -23,10 +23,10 @@ class PartitionAssignment(Part, frozen=True):
     leader: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 
 
-class CreateTopic(Base, frozen=True, tag=20):
+class CreateTopic(CommandBase, frozen=True, tag=20):
     """A command that creates a topic with its partitions, replicas and leaders atomically."""
 
-    topic_id: Id
+    topic_id: UuidBytes
     name: str
     partitions: tuple[PartitionAssignment, ...]
     configs: dict[str, str]
@@ -34,7 +34,7 @@ class CreateTopic(Base, frozen=True, tag=20):
     internal: bool = False
 
 
-class CreateTopics(Base, frozen=True, tag=21):
+class CreateTopics(CommandBase, frozen=True, tag=21):
     """A command that creates topics; each succeeds or fails separately.
 
     The result's `failures` lists those that failed.
@@ -43,31 +43,31 @@ class CreateTopics(Base, frozen=True, tag=21):
     topics: tuple[CreateTopic, ...]
 
 
-class DeleteTopic(Base, frozen=True, tag=22):
+class DeleteTopic(CommandBase, frozen=True, tag=22):
     """A command that deletes a topic and the offsets that groups committed for it."""
 
-    topic_id: Id
+    topic_id: UuidBytes
 
 
-@added_fields(time_ms=GROWTH)
-class UpdateTopicConfig(Base, frozen=True, tag=23):
+@added_fields(time_ms=DYNAMIC_MEMBERSHIP_LEVEL)
+class UpdateTopicConfig(CommandBase, frozen=True, tag=23):
     """A command that changes the configs of a topic. With `replace`, keys that are not in `set` are removed."""
 
-    topic_id: Id
+    topic_id: UuidBytes
     set: dict[str, str] = {}
     delete: tuple[str, ...] = ()
     replace: bool = False
     time_ms: TimeMs = -1
 
 
-@added_fields(time_ms=GROWTH)
-class CreatePartitions(Base, frozen=True, tag=24):
+@added_fields(time_ms=DYNAMIC_MEMBERSHIP_LEVEL)
+class CreatePartitions(CommandBase, frozen=True, tag=24):
     """A command that adds partitions to a topic.
 
     It is rejected if the partition count is no longer `partition_count`.
     """
 
-    topic_id: Id
+    topic_id: UuidBytes
     partition_count: PartitionIndex
     partitions: tuple[PartitionAssignment, ...]
     time_ms: TimeMs = -1

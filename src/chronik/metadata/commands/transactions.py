@@ -9,14 +9,14 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Id, Part, PartitionIndex, TimeMs
+from chronik.metadata.commands.base import NO_EPOCH, CommandBase, CommandPart, Epoch, PartitionIndex, TimeMs, UuidBytes
 from chronik.metadata.commands.groups import OffsetToCommit
-from chronik.metadata.levels import GROWTH, TRANSACTIONS, since_level
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, TRANSACTIONS_LEVEL, since_level
 
-NO_PRODUCER: Final = -1
+NO_PRODUCER_ID: Final = -1
 """The producer id, or producer epoch, of no producer."""
 
-NOT_SEEN: Final = -1
+NO_RECORD_INDEX: Final = -1
 """The `seen` index of a command for a transactional id that did not exist."""
 
 TransactionalId = Annotated[str, Meta(min_length=1)]
@@ -25,15 +25,15 @@ ProducerEpoch = Annotated[int, Meta(ge=-1, le=2**15 - 1)]
 LogIndex = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 
-class TransactionPartition(Part, frozen=True):
+class TransactionPartition(CommandPart, frozen=True):
     """A partition that takes part in a transaction."""
 
-    topic_id: Id
+    topic_id: UuidBytes
     index: PartitionIndex
 
 
-@since_level(TRANSACTIONS)
-class InitTransaction(Base, frozen=True, tag=40):
+@since_level(TRANSACTIONS_LEVEL)
+class InitTransaction(CommandBase, frozen=True, tag=40):
     """A command that assigns a producer id and epoch to a transactional id. It fences producers with earlier ones."""
 
     transactional_id: TransactionalId
@@ -42,14 +42,14 @@ class InitTransaction(Base, frozen=True, tag=40):
     producer_epoch: ProducerEpoch
     timeout_ms: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     time_ms: TimeMs
-    last_producer_id: ProducerId = NO_PRODUCER
-    last_epoch: ProducerEpoch = NO_PRODUCER
+    last_producer_id: ProducerId = NO_PRODUCER_ID
+    last_epoch: ProducerEpoch = NO_PRODUCER_ID
     coordinator_epoch: Epoch = NO_EPOCH
     is_marked: bool = False
 
 
-@since_level(TRANSACTIONS)
-class AddToTransaction(Base, frozen=True, tag=41):
+@since_level(TRANSACTIONS_LEVEL)
+class AddToTransaction(CommandBase, frozen=True, tag=41):
     """A command that adds partitions and groups to a transaction, and starts the transaction if none is open.
 
     Deleted partitions are ignored.
@@ -64,8 +64,8 @@ class AddToTransaction(Base, frozen=True, tag=41):
     is_marked: bool = False
 
 
-@since_level(TRANSACTIONS)
-class EndTransaction(Base, frozen=True, tag=42):
+@since_level(TRANSACTIONS_LEVEL)
+class EndTransaction(CommandBase, frozen=True, tag=42):
     """A command that commits or aborts a transaction. It also publishes or discards the transaction's staged offsets.
 
     If `next_producer_id` is set, the producer id has no epochs left. It is replaced by that id when all markers are
@@ -78,15 +78,15 @@ class EndTransaction(Base, frozen=True, tag=42):
     producer_epoch: ProducerEpoch
     """The epoch of the transaction markers and of the producer from now on."""
     time_ms: TimeMs
-    last_producer_id: ProducerId = NO_PRODUCER
-    last_epoch: ProducerEpoch = NO_PRODUCER
-    next_producer_id: ProducerId = NO_PRODUCER
+    last_producer_id: ProducerId = NO_PRODUCER_ID
+    last_epoch: ProducerEpoch = NO_PRODUCER_ID
+    next_producer_id: ProducerId = NO_PRODUCER_ID
     coordinator_epoch: Epoch = NO_EPOCH
     is_marked: bool = False
 
 
-@since_level(TRANSACTIONS)
-class CompleteTransaction(Base, frozen=True, tag=43):
+@since_level(TRANSACTIONS_LEVEL)
+class CompleteTransaction(CommandBase, frozen=True, tag=43):
     """A command that completes a decided transaction after all its markers have been written."""
 
     transactional_id: TransactionalId
@@ -95,8 +95,8 @@ class CompleteTransaction(Base, frozen=True, tag=43):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
-@since_level(TRANSACTIONS)
-class ExpireTransaction(Base, frozen=True, tag=44):
+@since_level(TRANSACTIONS_LEVEL)
+class ExpireTransaction(CommandBase, frozen=True, tag=44):
     """A command that deletes a transactional id that has not been used for the expiration time."""
 
     transactional_id: TransactionalId
@@ -104,8 +104,8 @@ class ExpireTransaction(Base, frozen=True, tag=44):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
-@since_level(TRANSACTIONS)
-class StageOffsets(Base, frozen=True, tag=45):
+@since_level(TRANSACTIONS_LEVEL)
+class StageOffsets(CommandBase, frozen=True, tag=45):
     """A command that stores a group's offsets until their transaction ends; each offset succeeds or fails separately.
 
     The group coordinator proposes it and names the index at which it saw the transaction start (`began_index`).
@@ -119,16 +119,16 @@ class StageOffsets(Base, frozen=True, tag=45):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
-@since_level(GROWTH)
-class HoldCommits(Base, frozen=True, tag=64):
+@since_level(DYNAMIC_MEMBERSHIP_LEVEL)
+class HoldCommits(CommandBase, frozen=True, tag=64):
     """A command that blocks transaction commits until ReleaseCommits, while a backup records the log end offsets.
 
     The result's `value` identifies the hold. It replaces a hold that is already active.
     """
 
 
-@since_level(GROWTH)
-class ReleaseCommits(Base, frozen=True, tag=65):
+@since_level(DYNAMIC_MEMBERSHIP_LEVEL)
+class ReleaseCommits(CommandBase, frozen=True, tag=65):
     """A command that ends a hold on transaction commits.
 
     The result's `value` is 1 if the hold was still active, else 0.

@@ -4,14 +4,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from chronik.metadata.commands.base import Base, Part
-from chronik.metadata.levels import SECURITY, since_level
+from chronik.metadata.commands.base import CommandBase, CommandPart
+from chronik.metadata.levels import SECURITY_LEVEL, since_level
 
 ScramMechanismNumber = Annotated[int, Meta(ge=1, le=2)]
 """Kafka's mechanism number: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
 
 
-class ScramKeys(Part, frozen=True):
+class ScramKeys(CommandPart, frozen=True):
     """The salted keys derived from a password for one SCRAM mechanism (RFC 5802)."""
 
     mechanism: ScramMechanismNumber
@@ -24,8 +24,8 @@ class ScramKeys(Part, frozen=True):
         return f"ScramKeys(mechanism={self.mechanism}, …)"
 
 
-@since_level(SECURITY)
-class AlterScramUser(Base, frozen=True, tag=70):
+@since_level(SECURITY_LEVEL)
+class AlterScramUser(CommandBase, frozen=True, tag=70):
     """A command that atomically updates a user's SCRAM credentials. Removing the last credential deletes the user."""
 
     name: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from chronik.metadata.commands.base import Base
-from chronik.metadata.records import Result
+from chronik.metadata.commands.base import CommandBase
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.writer import ImageWriter
 
-Handlers = dict[type[Base], Callable[[ImageWriter, Any, int], Result]]
+CommandHandlers = dict[type[CommandBase], Callable[[ImageWriter, Any, int], ApplyResult]]
 """Handlers by command class. The last argument is the command's log index."""

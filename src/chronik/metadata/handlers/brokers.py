@@ -16,34 +16,34 @@ from chronik.metadata.commands.brokers import (
     UpdateBrokerConfig,
     UpdateBrokerStatus,
 )
-from chronik.metadata.handlers import Handlers
-from chronik.metadata.handlers.configs import changed_configs
+from chronik.metadata.errors import CommandRejectedError
+from chronik.metadata.handlers import CommandHandlers
+from chronik.metadata.handlers.configs import apply_config_changes
 from chronik.metadata.image import Image
-from chronik.metadata.levels import FEATURE, GROWTH, level_of, why_not_registered
-from chronik.metadata.records import Broker, Partition, Result
-from chronik.metadata.rejection import Rejected
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FEATURE_NAME, cluster_level, find_registration_obstacle
+from chronik.metadata.records import ApplyResult, Broker, Partition
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
-Reaction = Callable[[Partition, int, Mapping[int, Broker]], Partition]
+PartitionReaction = Callable[[Partition, int, Mapping[int, Broker]], Partition]
 """A function that adapts a partition to a change of a broker's status."""
 
 BROKERS_MAX: Final = 1000
 """The maximum number of registered brokers, a safeguard against clients that register without end."""
 
 
-def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) -> Result:
+def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) -> ApplyResult:
     """Register a broker incarnation and re-elect the leaders of its partitions."""
     known = writer.image.brokers.get(command.broker_id)
     if known is not None and known.incarnation == command.incarnation:
-        return Result(value=known.epoch)
+        return ApplyResult(value=known.epoch)
     _check_registration(writer, command)
     broker = Broker(
         id=command.broker_id,
         host=command.host,
         port=command.port,
         rack=command.rack,
-        status=status_of_present(writer.image, command.broker_id),
+        status=running_broker_status(writer.image, command.broker_id),
         epoch=index,
         incarnation=command.incarnation,
         directory_id=command.directory_id,
@@ -58,7 +58,7 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
     else:
         restarted = elections.after_durable_restart if command.is_durable else elections.after_restart
         _update_partitions(writer, command.broker_id, restarted)
-    return Result(value=index)
+    return ApplyResult(value=index)
 
 
 def _first_registered_ms(known: Broker | None, command: RegisterBroker) -> int:
@@ -68,56 +68,61 @@ def _first_registered_ms(known: Broker | None, command: RegisterBroker) -> int:
 def _check_registration(writer: ImageWriter, command: RegisterBroker) -> None:
     image = writer.image
     # Brokers register before the cluster is bootstrapped; its initial level depends on what they support.
-    if image.cluster_id or FEATURE in image.features:
-        fault = why_not_registered(image.features, command.broker_id, command.levels)
+    if image.cluster_id or FEATURE_NAME in image.features:
+        fault = find_registration_obstacle(image.features, command.broker_id, command.levels)
         if fault is not None:
-            raise Rejected(ErrorCode.UNSUPPORTED_VERSION, fault)
+            raise CommandRejectedError(ErrorCode.UNSUPPORTED_VERSION, fault)
     for other in image.brokers.values():
         if other.directory_id == command.directory_id and other.id != command.broker_id:
             message = f"the data folder of broker {command.broker_id} belongs to broker {other.id}"
-            raise Rejected(ErrorCode.INVALID_REGISTRATION, message)
-    if image.cluster_id and image.nodes and level_of(image.features) >= GROWTH and command.broker_id not in image.nodes:
+            raise CommandRejectedError(ErrorCode.INVALID_REGISTRATION, message)
+    if (
+        image.cluster_id
+        and image.nodes
+        and cluster_level(image.features) >= DYNAMIC_MEMBERSHIP_LEVEL
+        and command.broker_id not in image.nodes
+    ):
         message = f"node {command.broker_id} does not belong to this cluster: chronik cluster add-node lets it in"
-        raise Rejected(ErrorCode.INVALID_REGISTRATION, message)
+        raise CommandRejectedError(ErrorCode.INVALID_REGISTRATION, message)
     if command.broker_id not in image.brokers and len(image.brokers) >= BROKERS_MAX:
-        raise Rejected(ErrorCode.INVALID_REGISTRATION, f"there are {BROKERS_MAX} brokers already")
+        raise CommandRejectedError(ErrorCode.INVALID_REGISTRATION, f"there are {BROKERS_MAX} brokers already")
 
 
-_REACTIONS: Final[dict[BrokerStatus, Reaction]] = {
+_REACTIONS: Final[dict[BrokerStatus, PartitionReaction]] = {
     BrokerStatus.OFFLINE: elections.after_fencing,
     BrokerStatus.ONLINE: elections.after_return,
-    BrokerStatus.MAINTENANCE: elections.after_maintenance_began,
+    BrokerStatus.MAINTENANCE: elections.after_maintenance_start,
 }
 
 
-def update_broker_status(writer: ImageWriter, command: UpdateBrokerStatus, index: int) -> Result:
+def update_broker_status(writer: ImageWriter, command: UpdateBrokerStatus, index: int) -> ApplyResult:
     """Change a broker's status and adapt its partitions."""
-    broker = registered(writer, command.broker_id, command.broker_epoch)
+    broker = require_registered_broker(writer, command.broker_id, command.broker_epoch)
     is_back = command.status is BrokerStatus.ONLINE
-    change_status(writer, broker, status_of_present(writer.image, broker.id) if is_back else command.status)
-    return Result()
+    set_broker_status(writer, broker, running_broker_status(writer.image, broker.id) if is_back else command.status)
+    return ApplyResult()
 
 
-def status_of_present(image: Image, broker_id: int) -> BrokerStatus:
+def running_broker_status(image: Image, broker_id: int) -> BrokerStatus:
     """Return the status of a running broker: MAINTENANCE if its node is drained, else ONLINE."""
     node = image.nodes.get(broker_id)
     return BrokerStatus.MAINTENANCE if node is not None and node.draining else BrokerStatus.ONLINE
 
 
-def change_status(writer: ImageWriter, broker: Broker, status: BrokerStatus) -> None:
+def set_broker_status(writer: ImageWriter, broker: Broker, status: BrokerStatus) -> None:
     """Set a broker's status and adapt its partitions."""
     if broker.status is not status:
         writer.put_broker(replace(broker, status=status))
         _update_partitions(writer, broker.id, _REACTIONS[status])
 
 
-def remove_broker(writer: ImageWriter, command: RemoveBroker, index: int) -> Result:
+def remove_broker(writer: ImageWriter, command: RemoveBroker, index: int) -> ApplyResult:
     """Unregister a broker."""
-    forget_broker(writer, registered(writer, command.broker_id, command.broker_epoch).id)
-    return Result()
+    unregister_broker(writer, require_registered_broker(writer, command.broker_id, command.broker_epoch).id)
+    return ApplyResult()
 
 
-def forget_broker(writer: ImageWriter, broker_id: int) -> None:
+def unregister_broker(writer: ImageWriter, broker_id: int) -> None:
     """Remove a broker's registration and configs, and fence it in all partitions."""
     writer.remove_broker(broker_id)
     _update_partitions(writer, broker_id, elections.after_fencing)
@@ -125,16 +130,16 @@ def forget_broker(writer: ImageWriter, broker_id: int) -> None:
         writer.set_broker_configs(broker_id, {})
 
 
-def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index: int) -> Result:
+def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index: int) -> ApplyResult:
     """Change a broker's dynamic configs. The broker need not be registered yet."""
     old = writer.image.broker_configs.get(command.broker_id, {})
-    new = changed_configs(old, command.set, command.delete, replace=command.replace)
+    new = apply_config_changes(old, command.set, command.delete, replace=command.replace)
     if new != old:
         writer.set_broker_configs(command.broker_id, new)
-    return Result()
+    return ApplyResult()
 
 
-def registered(writer: ImageWriter, broker_id: int, epoch: int) -> Broker:
+def require_registered_broker(writer: ImageWriter, broker_id: int, epoch: int) -> Broker:
     """Return a registered broker.
 
     Raises:
@@ -142,16 +147,16 @@ def registered(writer: ImageWriter, broker_id: int, epoch: int) -> Broker:
     """
     broker = writer.image.brokers.get(broker_id)
     if broker is None:
-        raise Rejected(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+        raise CommandRejectedError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
     if epoch not in (NO_EPOCH, broker.epoch):
         message = f"broker {broker_id} is in epoch {broker.epoch}, the command is for epoch {epoch}"
-        raise Rejected(ErrorCode.STALE_BROKER_EPOCH, message)
+        raise CommandRejectedError(ErrorCode.STALE_BROKER_EPOCH, message)
     return broker
 
 
-def _update_partitions(writer: ImageWriter, broker_id: int, react: Reaction) -> None:
+def _update_partitions(writer: ImageWriter, broker_id: int, react: PartitionReaction) -> None:
     brokers = writer.image.brokers
-    for topic in writer.image.topics_on(broker_id):  # only partitions with a replica on the broker can change
+    for topic in writer.image.topics_on_broker(broker_id):  # only partitions with a replica on the broker can change
         changes: dict[int, Partition] = {}
         for number, partition in enumerate(topic.partitions):
             changed = react(partition, broker_id, brokers)
@@ -161,7 +166,7 @@ def _update_partitions(writer: ImageWriter, broker_id: int, react: Reaction) -> 
             writer.set_partitions(topic, changes)
 
 
-HANDLERS: Handlers = {
+HANDLERS: CommandHandlers = {
     RegisterBroker: register_broker,
     UpdateBrokerStatus: update_broker_status,
     RemoveBroker: remove_broker,

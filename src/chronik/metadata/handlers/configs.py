@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from chronik.metadata.errors import CommandRejectedError
 from chronik.metadata.records import NO_CONFIGS
-from chronik.metadata.rejection import Rejected
 from chronik.protocol.errors import ErrorCode
 
 CONFIG_KEYS_MAX: Final = 1000
@@ -16,7 +16,7 @@ CONFIG_CHARACTERS_MAX: Final = 64 * 1024
 """The maximum size of a topic's or broker's configs, which are part of every snapshot and DescribeConfigs response."""
 
 
-def changed_configs(
+def apply_config_changes(
     old: Mapping[str, str], set_: Mapping[str, str], delete: Sequence[str], *, replace: bool
 ) -> dict[str, str]:
     """Return the configs after a change, sorted by key so that they are equal on every node."""
@@ -24,17 +24,17 @@ def changed_configs(
     for key in delete:
         new.pop(key, None)
     new.update(set_)
-    return checked_configs(new)
+    return validate_configs(new)
 
 
-def checked_configs(configs: Mapping[str, str]) -> dict[str, str]:
+def validate_configs(configs: Mapping[str, str]) -> dict[str, str]:
     """Return the configs sorted by key.
 
     Raises:
         CommandRejectedError: The configs are too many or too large.
     """
     if len(configs) > CONFIG_KEYS_MAX:
-        raise Rejected(ErrorCode.INVALID_CONFIG, f"more than {CONFIG_KEYS_MAX} configs")
+        raise CommandRejectedError(ErrorCode.INVALID_CONFIG, f"more than {CONFIG_KEYS_MAX} configs")
     if sum(len(key) + len(value) for key, value in configs.items()) > CONFIG_CHARACTERS_MAX:
-        raise Rejected(ErrorCode.INVALID_CONFIG, f"configs of more than {CONFIG_CHARACTERS_MAX} characters")
+        raise CommandRejectedError(ErrorCode.INVALID_CONFIG, f"configs of more than {CONFIG_CHARACTERS_MAX} characters")
     return dict(sorted(configs.items())) if configs else NO_CONFIGS

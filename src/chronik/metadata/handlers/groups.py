@@ -19,16 +19,16 @@ from chronik.metadata.commands.groups import (
     UpdateConsumerGroup,
     UpdateGroupConfig,
 )
-from chronik.metadata.handlers import Handlers
-from chronik.metadata.handlers.configs import changed_configs
+from chronik.metadata.errors import CommandRejectedError
+from chronik.metadata.handlers import CommandHandlers
+from chronik.metadata.handlers.configs import apply_config_changes
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC
-from chronik.metadata.records import CommittedOffset, Failure, Group, Result
-from chronik.metadata.rejection import Rejected
+from chronik.metadata.records import ApplyResult, CommittedOffset, Group, ItemFailure
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
-EMPTY: Final = "Empty"
+EMPTY_STATE: Final = "Empty"
 """Kafka's name of the state of a group without members."""
 
 GROUPS_WITH_CONFIGS_MAX: Final = 1000
@@ -38,22 +38,22 @@ A group need not exist to have configs and its name may have 32 kB: without a li
 """
 
 
-def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, index: int) -> Result:
+def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, index: int) -> ApplyResult:
     """Create an empty group."""
-    refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
+    check_coordinator_epoch(writer.image, command.group_id, command.coordinator_epoch)
     if command.group_id in writer.image.groups:
-        raise Rejected(ErrorCode.DUPLICATE_RESOURCE, f"group {command.group_id} exists already")
-    writer.put_group(empty_group(command.group_id, command.protocol_type, command.time_ms))
-    return Result()
+        raise CommandRejectedError(ErrorCode.DUPLICATE_RESOURCE, f"group {command.group_id} exists already")
+    writer.put_group(create_empty_group(command.group_id, command.protocol_type, command.time_ms))
+    return ApplyResult()
 
 
-def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, index: int) -> Result:
+def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, index: int) -> ApplyResult:
     """Replace a group's state with that of its coordinator."""
-    refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
+    check_coordinator_epoch(writer.image, command.group_id, command.coordinator_epoch)
     known = writer.image.groups.get(command.group_id)
     if known is not None and command.generation < known.generation:
         message = f"group {command.group_id} is in generation {known.generation} already"
-        raise Rejected(ErrorCode.ILLEGAL_GENERATION, message)
+        raise CommandRejectedError(ErrorCode.ILLEGAL_GENERATION, message)
     writer.put_group(
         Group(
             group_id=command.group_id if known is None else known.group_id,
@@ -66,52 +66,58 @@ def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, ind
             time_ms=command.time_ms,
         )
     )
-    return Result()
+    return ApplyResult()
 
 
-def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, index: int) -> Result:
+def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, index: int) -> ApplyResult:
     """Delete a group without members, with its committed offsets."""
     image = writer.image
-    refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     group = image.groups.get(command.group_id)
     if group is None:
-        raise Rejected(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
+        raise CommandRejectedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
     if group.members:
-        raise Rejected(ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has {len(group.members)} members")
-    if image.staged(command.group_id):
-        raise Rejected(ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has offsets in open transactions")
+        raise CommandRejectedError(
+            ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has {len(group.members)} members"
+        )
+    if image.staged_offsets(command.group_id):
+        raise CommandRejectedError(
+            ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has offsets in open transactions"
+        )
     writer.remove_offsets_of_group(command.group_id)
     writer.remove_group(command.group_id)
-    return Result()
+    return ApplyResult()
 
 
-def update_group_config(writer: ImageWriter, command: UpdateGroupConfig, index: int) -> Result:
+def update_group_config(writer: ImageWriter, command: UpdateGroupConfig, index: int) -> ApplyResult:
     """Change a group's configs."""
     known = writer.image.group_configs
     old = known.get(command.group_id, {})
-    new = changed_configs(old, command.set, command.delete, replace=command.replace)
+    new = apply_config_changes(old, command.set, command.delete, replace=command.replace)
     if new and not old and len(known) >= GROUPS_WITH_CONFIGS_MAX:
-        raise Rejected(ErrorCode.INVALID_CONFIG, f"{GROUPS_WITH_CONFIGS_MAX} groups have configs already")
+        raise CommandRejectedError(ErrorCode.INVALID_CONFIG, f"{GROUPS_WITH_CONFIGS_MAX} groups have configs already")
     if new != old:
         writer.set_group_configs(command.group_id, new)
-    return Result()
+    return ApplyResult()
 
 
-def commit_offset(writer: ImageWriter, command: CommitOffset, index: int) -> Result:
+def commit_offset(writer: ImageWriter, command: CommitOffset, index: int) -> ApplyResult:
     """Commit offsets of one group."""
-    failures = [Failure(item, code, message) for item, code, message in _commit(writer, command, index)]
-    return Result(failures=tuple(failures))
+    failures = [ItemFailure(item, code, message) for item, code, message in _commit(writer, command, index)]
+    return ApplyResult(failures=tuple(failures))
 
 
-def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: int) -> Result:
+def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: int) -> ApplyResult:
     """Commit offsets of several groups."""
-    failures: list[Failure] = []
+    failures: list[ItemFailure] = []
     for item, commit in enumerate(command.commits):
         try:
-            failures += [Failure(item, code, message, part) for part, code, message in _commit(writer, commit, index)]
-        except Rejected as rejected:
-            failures.append(Failure(item, rejected.code, rejected.message))
-    return Result(failures=tuple(failures))
+            failures += [
+                ItemFailure(item, code, message, part) for part, code, message in _commit(writer, commit, index)
+            ]
+        except CommandRejectedError as rejected:
+            failures.append(ItemFailure(item, rejected.code, rejected.message))
+    return ApplyResult(failures=tuple(failures))
 
 
 def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tuple[int, ErrorCode, str]]:
@@ -119,9 +125,9 @@ def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tupl
     image = writer.image
     group = image.groups.get(command.group_id)
     group_id = command.group_id if group is None else group.group_id  # share one copy of the id between all tables
-    refuse_stale_coordinator(image, group_id, command.coordinator_epoch)
+    check_coordinator_epoch(image, group_id, command.coordinator_epoch)
     rejected_offsets: list[tuple[int, ErrorCode, str]] = []
-    has_staged = bool(image.staged(group_id))
+    has_staged = bool(image.staged_offsets(group_id))
     for position, offset in enumerate(command.offsets):
         if not partition_exists(image, offset):
             message = f"there is no partition {offset.topic}-{offset.partition}"
@@ -134,7 +140,7 @@ def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tupl
         if has_staged:
             writer.drop_staged_before(group_id, offset.topic, offset.partition, index)
     if group is None and len(rejected_offsets) < len(command.offsets):
-        writer.put_group(empty_group(group_id, "", command.commit_time_ms))
+        writer.put_group(create_empty_group(group_id, "", command.commit_time_ms))
     return rejected_offsets
 
 
@@ -147,22 +153,22 @@ def partition_exists(image: Image, offset: OffsetToCommit) -> bool:
     return topic is not None and topic.has_partition(offset.partition)
 
 
-def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> Result:
+def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> ApplyResult:
     """Delete committed offsets."""
     image = writer.image
-    refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     if command.group_id not in image.groups:
-        raise Rejected(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
+        raise CommandRejectedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
     for key in command.keys:
         if image.offset(command.group_id, key.topic, key.partition) is not None:
             writer.remove_offset(command.group_id, key.topic, key.partition)
-    return Result()
+    return ApplyResult()
 
 
-def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> Result:
+def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> ApplyResult:
     """Delete offsets that were not committed again since the coordinator found them expired."""
     image = writer.image
-    refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     expired = 0
     for seen in command.offsets:
         committed = image.offset(command.group_id, seen.topic, seen.partition)
@@ -171,12 +177,12 @@ def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> R
             expired += 1
     group = image.groups.get(command.group_id)
     unchanged = group is not None and not group.members and 0 <= command.group_time_ms == group.time_ms
-    if unchanged and not image.offsets(command.group_id) and not image.staged(command.group_id):
+    if unchanged and not image.offsets(command.group_id) and not image.staged_offsets(command.group_id):
         writer.remove_group(command.group_id)
-    return Result(value=expired)
+    return ApplyResult(value=expired)
 
 
-def refuse_stale_coordinator(image: Image, group_id: str, epoch: int) -> None:
+def check_coordinator_epoch(image: Image, group_id: str, epoch: int) -> None:
     """Check that `epoch` is the current epoch of the group's coordinator.
 
     Raises:
@@ -184,12 +190,12 @@ def refuse_stale_coordinator(image: Image, group_id: str, epoch: int) -> None:
     """
     if epoch == NO_EPOCH:
         return
-    partition = image.coordinating_partition(OFFSETS_TOPIC, group_id)
+    partition = image.find_coordinator_partition(OFFSETS_TOPIC, group_id)
     if partition is None or partition.leader_epoch != epoch:
-        raise Rejected(ErrorCode.NOT_COORDINATOR, f"group {group_id} has another coordinator by now")
+        raise CommandRejectedError(ErrorCode.NOT_COORDINATOR, f"group {group_id} has another coordinator by now")
 
 
-def empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:
+def create_empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:
     """Return a new group without members."""
     return Group(
         group_id=group_id,
@@ -197,13 +203,13 @@ def empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:
         generation=0,
         protocol_name=None,
         leader=None,
-        state=EMPTY,
+        state=EMPTY_STATE,
         members=(),
         time_ms=time_ms,
     )
 
 
-HANDLERS: Handlers = {
+HANDLERS: CommandHandlers = {
     CreateConsumerGroup: create_consumer_group,
     UpdateConsumerGroup: update_consumer_group,
     DeleteConsumerGroup: delete_consumer_group,

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from chronik.limits import CLUSTER_MEMBERS_MAX
 from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.commands.cluster import AddNode, RemoveNode, UpdateNode
-from chronik.metadata.handlers import Handlers
-from chronik.metadata.handlers.brokers import change_status, forget_broker, status_of_present
+from chronik.metadata.errors import CommandRejectedError
+from chronik.metadata.handlers import CommandHandlers
+from chronik.metadata.handlers.brokers import running_broker_status, set_broker_status, unregister_broker
 from chronik.metadata.image import Image
-from chronik.metadata.levels import GROWTH, level_of
-from chronik.metadata.records import Node, Result
-from chronik.metadata.rejection import Rejected
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, cluster_level
+from chronik.metadata.records import ApplyResult, Node
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
@@ -26,22 +26,22 @@ NODES_MAX: Final = 1000
 """The maximum number of nodes below level 3. From level 3 on, the membership limit of the metadata log applies."""
 
 
-def add_node(writer: ImageWriter, command: AddNode, index: int) -> Result:
+def add_node(writer: ImageWriter, command: AddNode, index: int) -> ApplyResult:
     """Add a node, or change the address of a known node."""
     nodes, has_dynamic_membership = writer.image.nodes, _has_dynamic_membership(writer.image)
     known = nodes.get(command.node_id)
     nodes_max = CLUSTER_MEMBERS_MAX if has_dynamic_membership else NODES_MAX
     if known is None and len(nodes) >= nodes_max:
-        raise Rejected(ErrorCode.INVALID_REQUEST, f"there are {nodes_max} nodes already")
+        raise CommandRejectedError(ErrorCode.INVALID_REQUEST, f"there are {nodes_max} nodes already")
     node = Node(command.node_id, command.host, command.port, command.voter, known is not None and known.draining)
     if has_dynamic_membership:
         _check_address_is_unique(writer.image, node)
         _check_voters_remain(writer.image, node)
     _put(writer, node)
-    return Result()
+    return ApplyResult()
 
 
-def update_node(writer: ImageWriter, command: UpdateNode, index: int) -> Result:
+def update_node(writer: ImageWriter, command: UpdateNode, index: int) -> ApplyResult:
     """Change fields of a node."""
     node = _require_node(writer.image, command.node_id)
     changes = {name: getattr(command, name) for name in ("host", "port", "voter", "draining")}
@@ -49,10 +49,10 @@ def update_node(writer: ImageWriter, command: UpdateNode, index: int) -> Result:
     _check_address_is_unique(writer.image, node)
     _check_voters_remain(writer.image, node)
     _put(writer, node)
-    return Result()
+    return ApplyResult()
 
 
-def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> Result:
+def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> ApplyResult:
     """Remove a node."""
     image = writer.image
     node = _require_node(image, command.node_id)
@@ -61,21 +61,21 @@ def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> Result:
         held = image.replica_count(node.id)
         if held:
             message = f"node {node.id} holds replicas of {held} partitions: move them to other nodes first"
-            raise Rejected(ErrorCode.POLICY_VIOLATION, message)
+            raise CommandRejectedError(ErrorCode.POLICY_VIOLATION, message)
         if node.id in image.brokers:
-            forget_broker(writer, node.id)
+            unregister_broker(writer, node.id)
     writer.remove_node(node.id)
-    return Result()
+    return ApplyResult()
 
 
 def _has_dynamic_membership(image: Image) -> bool:
-    return level_of(image.features) >= GROWTH
+    return cluster_level(image.features) >= DYNAMIC_MEMBERSHIP_LEVEL
 
 
 def _require_node(image: Image, node_id: int) -> Node:
     node = image.nodes.get(node_id)
     if node is None:
-        raise Rejected(ErrorCode.VOTER_NOT_FOUND, f"there is no node {node_id}")
+        raise CommandRejectedError(ErrorCode.VOTER_NOT_FOUND, f"there is no node {node_id}")
     return node
 
 
@@ -83,14 +83,14 @@ def _check_address_is_unique(image: Image, node: Node) -> None:
     for other in image.nodes.values():
         if other.id != node.id and (other.host, other.port) == (node.host, node.port):
             message = f"{node.host}:{node.port} is the address of node {other.id}"
-            raise Rejected(ErrorCode.INVALID_REQUEST, message)
+            raise CommandRejectedError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _check_voters_remain(image: Image, node: Node) -> None:
     """Reject a change that would leave the cluster without voters. During bootstrap, voters are added one by one."""
     others_vote = any(other.voter for other in image.nodes.values() if other.id != node.id)
     if image.cluster_id and not node.voter and not others_vote:
-        raise Rejected(ErrorCode.POLICY_VIOLATION, f"without node {node.id} nobody would be meant to vote")
+        raise CommandRejectedError(ErrorCode.POLICY_VIOLATION, f"without node {node.id} nobody would be meant to vote")
 
 
 def _put(writer: ImageWriter, node: Node) -> None:
@@ -100,7 +100,7 @@ def _put(writer: ImageWriter, node: Node) -> None:
     writer.put_node(node)
     broker = writer.image.brokers.get(node.id)
     if broker is not None and broker.status is not BrokerStatus.OFFLINE:
-        change_status(writer, broker, status_of_present(writer.image, node.id))
+        set_broker_status(writer, broker, running_broker_status(writer.image, node.id))
 
 
-HANDLERS: Handlers = {AddNode: add_node, UpdateNode: update_node, RemoveNode: remove_node}
+HANDLERS: CommandHandlers = {AddNode: add_node, UpdateNode: update_node, RemoveNode: remove_node}

@@ -21,30 +21,34 @@ from chronik.metadata.commands.partitions import (
     UpdatePartitionOffset,
 )
 from chronik.metadata.commands.topics import NO_LEADER
-from chronik.metadata.handlers import Handlers
-from chronik.metadata.handlers.brokers import registered
-from chronik.metadata.handlers.partition_changes import PartitionChanges
-from chronik.metadata.handlers.reassignments import cancelled, completed, reassigned
-from chronik.metadata.handlers.topics import can_serve, known_partition, refuse_replicas
-from chronik.metadata.records import Partition, Result
-from chronik.metadata.rejection import Rejected
+from chronik.metadata.errors import CommandRejectedError
+from chronik.metadata.handlers import CommandHandlers
+from chronik.metadata.handlers.brokers import require_registered_broker
+from chronik.metadata.handlers.partition_changes import PartitionChangeBatch
+from chronik.metadata.handlers.reassignments import cancel_reassignment, complete_reassignment, start_reassignment
+from chronik.metadata.handlers.topics import check_replicas, is_broker_alive, require_partition
+from chronik.metadata.records import ApplyResult, Partition
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 
-def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) -> Result:
+def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) -> ApplyResult:
     """Replace a partition's replicas."""
     image = writer.image
-    topic, partition = known_partition(image, command.topic_id, command.partition)
+    topic, partition = require_partition(image, command.topic_id, command.partition)
     if command.partition_epoch not in (NO_EPOCH, partition.partition_epoch):
-        raise Rejected(ErrorCode.INVALID_UPDATE_VERSION, f"partition epoch is {partition.partition_epoch} by now")
+        raise CommandRejectedError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"partition epoch is {partition.partition_epoch} by now"
+        )
     if partition.is_reassigning:
-        raise Rejected(ErrorCode.REASSIGNMENT_IN_PROGRESS, "the partition is on its way to other replicas already")
-    refuse_replicas(image, command.partition, command.replicas)
+        raise CommandRejectedError(
+            ErrorCode.REASSIGNMENT_IN_PROGRESS, "the partition is on its way to other replicas already"
+        )
+    check_replicas(image, command.partition, command.replicas)
     isr = tuple(member for member in partition.isr if member in command.replicas)
     if partition.isr and not isr:
         message = "none of the new replicas is in sync: grow the replicas first, shrink them when the new ones are"
-        raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     moved = replace(partition, replicas=command.replicas)
     has_left = not set(partition.replicas) <= set(command.replicas)
     if partition.leader == NO_LEADER or (partition.leader in isr and not has_left):
@@ -53,43 +57,45 @@ def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) 
         leader = partition.leader if partition.leader in isr else elections.elect(moved, isr, image.brokers)
         changed = elections.with_leader(moved, isr, leader)
     writer.set_partitions(topic, {command.partition: changed})
-    return Result()
+    return ApplyResult()
 
 
-def set_partition_leader(writer: ImageWriter, command: SetPartitionLeader, index: int) -> Result:
+def set_partition_leader(writer: ImageWriter, command: SetPartitionLeader, index: int) -> ApplyResult:
     """Make a replica the leader."""
     image = writer.image
-    topic, partition = known_partition(image, command.topic_id, command.partition)
+    topic, partition = require_partition(image, command.topic_id, command.partition)
     leader = command.leader
     if command.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
-        raise Rejected(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {partition.leader_epoch} by now")
+        raise CommandRejectedError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {partition.leader_epoch} by now")
     if leader == partition.leader:
-        raise Rejected(ErrorCode.ELECTION_NOT_NEEDED, f"broker {leader} leads the partition already")
+        raise CommandRejectedError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {leader} leads the partition already")
     isr = partition.isr
     if leader != NO_LEADER:
         if leader not in partition.replicas:
-            raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {leader} is no replica of the partition")
-        if not can_serve(image, leader):
-            raise Rejected(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {leader} is away")
+            raise CommandRejectedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {leader} is no replica of the partition"
+            )
+        if not is_broker_alive(image, leader):
+            raise CommandRejectedError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {leader} is away")
         if leader not in isr:
             if not command.unclean:
-                raise Rejected(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"broker {leader} is not in sync")
+                raise CommandRejectedError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"broker {leader} is not in sync")
             isr = (leader,)
-    led = completed(elections.with_leader(partition, isr, leader), image.brokers)
+    led = complete_reassignment(elections.with_leader(partition, isr, leader), image.brokers)
     writer.set_partitions(topic, {command.partition: led})
-    return Result()
+    return ApplyResult()
 
 
-def reassign_partitions(writer: ImageWriter, command: ReassignPartitions, index: int) -> Result:
+def reassign_partitions(writer: ImageWriter, command: ReassignPartitions, index: int) -> ApplyResult:
     """Start or cancel reassignments."""
-    changes = PartitionChanges(writer)
+    changes = PartitionChangeBatch(writer)
     _check_partition_count(len(command.changes))
     for item, change in enumerate(command.changes):
-        with changes.item(item):
+        with changes.collect_failures(item):
             partition = changes.partition(change.topic_id, change.partition)
             moved = _apply_reassignment(writer, partition, change, command.allow_replication_factor_change)
             changes.put(change.topic_id, change.partition, moved)
-    return changes.written()
+    return changes.write()
 
 
 def _apply_reassignment(
@@ -97,91 +103,99 @@ def _apply_reassignment(
 ) -> Partition:
     brokers = writer.image.brokers
     if change.replicas is None:
-        return cancelled(partition, brokers)
-    refuse_replicas(writer.image, change.partition, change.replicas)
+        return cancel_reassignment(partition, brokers)
+    check_replicas(writer.image, change.partition, change.replicas)
     for replica in change.replicas:
         if replica not in brokers:  # a node that has never registered may never get in sync
-            raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {replica} is not registered")
-    if not allow_replication_factor_change and len(change.replicas) != len(partition.target):
-        message = f"the replication factor would change from {len(partition.target)} to {len(change.replicas)}"
-        raise Rejected(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    return reassigned(partition, change.replicas, brokers)
+            raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {replica} is not registered")
+    if not allow_replication_factor_change and len(change.replicas) != len(partition.target_replicas):
+        message = f"the replication factor would change from {len(partition.target_replicas)} to {len(change.replicas)}"
+        raise CommandRejectedError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    return start_reassignment(partition, change.replicas, brokers)
 
 
-def elect_leaders(writer: ImageWriter, command: ElectLeaders, index: int) -> Result:
+def elect_leaders(writer: ImageWriter, command: ElectLeaders, index: int) -> ApplyResult:
     """Elect preferred leaders, or any online replica in an unclean election."""
-    changes = PartitionChanges(writer)
+    changes = PartitionChangeBatch(writer)
     _check_partition_count(len(command.partitions))
     for item, (topic_id, number) in enumerate((key.topic_id, key.partition) for key in command.partitions):
-        with changes.item(item):
+        with changes.collect_failures(item):
             partition = changes.partition(topic_id, number)
             elected = _elect_unclean if command.unclean else _elect_preferred
             changes.put(topic_id, number, elected(partition, writer.image.brokers))
-    return changes.written()
+    return changes.write()
 
 
 def _check_partition_count(count: int) -> None:
     if count > PARTITIONS_PER_COMMAND_MAX:
-        raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_PER_COMMAND_MAX} partitions in one command")
+        raise CommandRejectedError(
+            ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_PER_COMMAND_MAX} partitions in one command"
+        )
 
 
 def _elect_preferred(partition: Partition, brokers: elections.Brokers) -> Partition:
     preferred = partition.replicas[0]
     if partition.leader == preferred:
-        raise Rejected(ErrorCode.ELECTION_NOT_NEEDED, f"the preferred leader {preferred} leads the partition already")
+        raise CommandRejectedError(
+            ErrorCode.ELECTION_NOT_NEEDED, f"the preferred leader {preferred} leads the partition already"
+        )
     broker = brokers.get(preferred)
     if preferred not in partition.isr or broker is None or broker.status is not BrokerStatus.ONLINE:
         message = f"the preferred leader {preferred} is not in sync, or not online"
-        raise Rejected(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
+        raise CommandRejectedError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
     return elections.with_leader(partition, partition.isr, preferred)
 
 
 def _elect_unclean(partition: Partition, brokers: elections.Brokers) -> Partition:
     if partition.leader != NO_LEADER:
-        raise Rejected(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads the partition")
+        raise CommandRejectedError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads the partition")
     leader = elections.elect(partition, partition.isr, brokers)
     if leader != NO_LEADER:
         return elections.with_leader(partition, partition.isr, leader)
-    leader = elections.elect_uncleanly(partition, brokers)
+    leader = elections.elect_unclean_leader(partition, brokers)
     if leader == NO_LEADER:
-        raise Rejected(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is online")
-    return completed(elections.with_leader(partition, (leader,), leader), brokers)
+        raise CommandRejectedError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is online")
+    return complete_reassignment(elections.with_leader(partition, (leader,), leader), brokers)
 
 
-def report_lost_records(writer: ImageWriter, command: ReportLostRecords, index: int) -> Result:
+def report_lost_records(writer: ImageWriter, command: ReportLostRecords, index: int) -> ApplyResult:
     """Remove a broker from the ISRs of partitions whose records it has lost."""
-    registered(writer, command.broker_id, command.broker_epoch)
-    changes = PartitionChanges(writer)
+    require_registered_broker(writer, command.broker_id, command.broker_epoch)
+    changes = PartitionChangeBatch(writer)
     _check_partition_count(len(command.partitions))
     for item, (topic_id, number) in enumerate((key.topic_id, key.partition) for key in command.partitions):
-        with changes.item(item):
+        with changes.collect_failures(item):
             partition = changes.partition(topic_id, number)
             left = elections.after_disk_loss(partition, command.broker_id, writer.image.brokers)
-            changes.put(topic_id, number, completed(left, writer.image.brokers))
-    return changes.written()
+            changes.put(topic_id, number, complete_reassignment(left, writer.image.brokers))
+    return changes.write()
 
 
-def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> Result:
+def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> ApplyResult:
     """Apply ISR changes like Kafka's AlterPartition: only from the leader, and only in the epochs that it saw."""
-    registered(writer, command.broker_id, command.broker_epoch)
-    changes = PartitionChanges(writer)
+    require_registered_broker(writer, command.broker_id, command.broker_epoch)
+    changes = PartitionChangeBatch(writer)
     for item, change in enumerate(command.changes):
-        with changes.item(item):
+        with changes.collect_failures(item):
             partition = changes.partition(change.topic_id, change.partition)
             changed = _with_changed_isr(writer, partition, command.broker_id, change)
-            changes.put(change.topic_id, change.partition, completed(changed, writer.image.brokers))
-    return changes.written()
+            changes.put(change.topic_id, change.partition, complete_reassignment(changed, writer.image.brokers))
+    return changes.write()
 
 
 def _with_changed_isr(writer: ImageWriter, partition: Partition, broker_id: int, change: IsrChange) -> Partition:
     if change.leader_epoch != partition.leader_epoch or broker_id != partition.leader:
         message = f"broker {partition.leader} leads in epoch {partition.leader_epoch}"
-        raise Rejected(ErrorCode.FENCED_LEADER_EPOCH, message)
+        raise CommandRejectedError(ErrorCode.FENCED_LEADER_EPOCH, message)
     if change.partition_epoch != partition.partition_epoch:
-        raise Rejected(ErrorCode.INVALID_UPDATE_VERSION, f"partition epoch is {partition.partition_epoch} by now")
+        raise CommandRejectedError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"partition epoch is {partition.partition_epoch} by now"
+        )
     members = tuple(member.broker_id for member in change.isr)
     if broker_id not in members or any(member not in partition.replicas for member in members):
-        raise Rejected(ErrorCode.INVALID_REQUEST, "the ISR needs its leader and may hold nothing but replicas")
+        raise CommandRejectedError(
+            ErrorCode.INVALID_REQUEST, "the ISR needs its leader and may hold nothing but replicas"
+        )
     for member in change.isr:
         _refuse_member(writer, member.broker_id, member.broker_epoch)
     # The ISR is stored in replica order.
@@ -194,29 +208,29 @@ def _refuse_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> No
     After a restart, the broker may have lost the end of its log.
     """
     broker = writer.image.brokers.get(broker_id)
-    if broker is None or broker.fenced or broker_epoch not in (NO_EPOCH, broker.epoch):
-        raise Rejected(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} is away or has restarted")
+    if broker is None or broker.is_fenced or broker_epoch not in (NO_EPOCH, broker.epoch):
+        raise CommandRejectedError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} is away or has restarted")
 
 
-def update_partition_offset(writer: ImageWriter, command: UpdatePartitionOffset, index: int) -> Result:
+def update_partition_offset(writer: ImageWriter, command: UpdatePartitionOffset, index: int) -> ApplyResult:
     """Checkpoint high watermarks and log start offsets."""
-    changes = PartitionChanges(writer, checkpoint=True)
+    changes = PartitionChangeBatch(writer, checkpoint=True)
     for item, checkpoint in enumerate(command.checkpoints):
-        with changes.item(item):
+        with changes.collect_failures(item):
             partition = changes.partition(checkpoint.topic_id, checkpoint.partition)
             changes.put(checkpoint.topic_id, checkpoint.partition, _apply_checkpoint(partition, checkpoint))
-    return changes.written()
+    return changes.write()
 
 
 def _apply_checkpoint(partition: Partition, checkpoint: OffsetCheckpoint) -> Partition:
     if checkpoint.leader_epoch != partition.leader_epoch:
-        raise Rejected(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {partition.leader_epoch} by now")
+        raise CommandRejectedError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {partition.leader_epoch} by now")
     if checkpoint.log_start_offset > checkpoint.high_watermark:
-        raise Rejected(ErrorCode.INVALID_REQUEST, "the log cannot start above its high watermark")
+        raise CommandRejectedError(ErrorCode.INVALID_REQUEST, "the log cannot start above its high watermark")
     return replace(partition, high_watermark=checkpoint.high_watermark, log_start_offset=checkpoint.log_start_offset)
 
 
-HANDLERS: Handlers = {
+HANDLERS: CommandHandlers = {
     AssignPartition: assign_partition,
     SetPartitionLeader: set_partition_leader,
     UpdateISR: update_isr,

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.elections import Brokers, elect
+from chronik.metadata.errors import CommandRejectedError
 from chronik.metadata.records import Partition
-from chronik.metadata.rejection import Rejected
 from chronik.protocol.errors import ErrorCode
 
 
-def reassigned(partition: Partition, target: tuple[int, ...], brokers: Brokers) -> Partition:
+def start_reassignment(partition: Partition, target: tuple[int, ...], brokers: Brokers) -> Partition:
     """Return the partition with a reassignment to `target`.
 
     A running reassignment is replaced: replicas that only it had added are removed, and cancelling still returns to the
@@ -25,31 +25,33 @@ def reassigned(partition: Partition, target: tuple[int, ...], brokers: Brokers) 
     Raises:
         CommandRejectedError: No remaining replica would be in sync.
     """
-    original = partition.original
+    original = partition.original_replicas
     adding = tuple(replica for replica in target if replica not in original)
     removing = tuple(replica for replica in original if replica not in target)
     changed: Partition = replace(partition, replicas=(*target, *removing), adding=adding, removing=removing)
     return _adapt_isr(partition, changed, brokers)
 
 
-def cancelled(partition: Partition, brokers: Brokers) -> Partition:
+def cancel_reassignment(partition: Partition, brokers: Brokers) -> Partition:
     """Return the partition with its reassignment cancelled.
 
     Raises:
         CommandRejectedError: There is no reassignment, or no remaining replica would be in sync.
     """
     if not partition.is_reassigning:
-        raise Rejected(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of the partition is under way")
-    changed: Partition = replace(partition, replicas=partition.original, adding=(), removing=())
+        raise CommandRejectedError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of the partition is under way"
+        )
+    changed: Partition = replace(partition, replicas=partition.original_replicas, adding=(), removing=())
     return _adapt_isr(partition, changed, brokers)
 
 
-def completed(partition: Partition, brokers: Brokers) -> Partition:
+def complete_reassignment(partition: Partition, brokers: Brokers) -> Partition:
     """Return the partition with its reassignment completed, if all target replicas are in sync.
 
     Completion is part of the ISR change that caused it, so the partition epoch is not incremented again.
     """
-    target = partition.target
+    target = partition.target_replicas
     if not partition.is_reassigning or not set(target) <= set(partition.isr):
         return partition
     return _led(partition, replace(partition, replicas=target, isr=target, adding=(), removing=()), brokers)
@@ -60,12 +62,12 @@ def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Parti
     isr = tuple(replica for replica in changed.replicas if replica in before.isr)
     if before.isr and not isr:
         message = "no replica that would be left is in sync: it would take an unclean election, and records be lost"
-        raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     changed = replace(changed, isr=isr)
     if changed == before:
         return before
     changed = replace(changed, partition_epoch=before.partition_epoch + 1)
-    return completed(_led(before, changed, brokers), brokers)
+    return complete_reassignment(_led(before, changed, brokers), brokers)
 
 
 def _led(before: Partition, after: Partition, brokers: Brokers) -> Partition:

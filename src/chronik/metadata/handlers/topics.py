@@ -18,21 +18,21 @@ from chronik.metadata.commands.topics import (
     PartitionAssignment,
     UpdateTopicConfig,
 )
-from chronik.metadata.handlers import Handlers
-from chronik.metadata.handlers.configs import changed_configs, checked_configs
+from chronik.metadata.errors import CommandRejectedError
+from chronik.metadata.handlers import CommandHandlers
+from chronik.metadata.handlers.configs import apply_config_changes, validate_configs
 from chronik.metadata.image import Image
-from chronik.metadata.names import metric_name, name_fault
-from chronik.metadata.records import Failure, Partition, Result, Topic
-from chronik.metadata.rejection import Rejected
+from chronik.metadata.names import find_name_error, topic_metric_name
+from chronik.metadata.records import ApplyResult, ItemFailure, Partition, Topic
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 
-def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> Result:
+def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> ApplyResult:
     """Create a topic with all its partitions."""
-    refuse_name(writer.image, command)
-    partitions = assigned(writer.image, command.partitions, existing=0)
-    configs = checked_configs(command.configs)
+    check_topic_name(writer.image, command)
+    partitions = build_partitions(writer.image, command.partitions, existing=0)
+    configs = validate_configs(command.configs)
     writer.add_topic(
         Topic(
             id=command.topic_id,
@@ -43,121 +43,131 @@ def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> Resul
             internal=command.internal,
         )
     )
-    return Result()
+    return ApplyResult()
 
 
-def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> Result:
+def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> ApplyResult:
     """Create topics separately."""
     if len(command.topics) > TOPICS_PER_COMMAND_MAX:
-        raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {TOPICS_PER_COMMAND_MAX} topics in one command")
-    failures: list[Failure] = []
+        raise CommandRejectedError(
+            ErrorCode.INVALID_REQUEST, f"more than {TOPICS_PER_COMMAND_MAX} topics in one command"
+        )
+    failures: list[ItemFailure] = []
     for item, topic in enumerate(command.topics):
         try:
             create_topic(writer, topic, index)
-        except Rejected as rejected:
-            failures.append(Failure(item, rejected.code, rejected.message))
-    return Result(failures=tuple(failures))
+        except CommandRejectedError as rejected:
+            failures.append(ItemFailure(item, rejected.code, rejected.message))
+    return ApplyResult(failures=tuple(failures))
 
 
-def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> Result:
+def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> ApplyResult:
     """Delete a topic, its committed and staged offsets, and its partitions in open transactions."""
-    topic = known_topic(writer.image, command.topic_id)
-    for group_id in writer.image.groups_with_offsets_of(topic.name):
+    topic = require_topic(writer.image, command.topic_id)
+    for group_id in writer.image.groups_with_offsets_of_topic(topic.name):
         writer.remove_offsets_of_topic(group_id, topic.name)
-    writer.drop_staged_of(topic.name)
-    for transaction in writer.image.transactions_with(topic.id):
+    writer.drop_staged_of_topic(topic.name)
+    for transaction in writer.image.transactions_with_topic(topic.id):
         left = tuple(each for each in transaction.partitions if each.topic_id != topic.id)
         writer.put_transaction(replace(transaction, partitions=left))
     writer.remove_topic(topic)
-    return Result()
+    return ApplyResult()
 
 
-def update_topic_config(writer: ImageWriter, command: UpdateTopicConfig, index: int) -> Result:
+def update_topic_config(writer: ImageWriter, command: UpdateTopicConfig, index: int) -> ApplyResult:
     """Change a topic's configs."""
-    topic = known_topic(writer.image, command.topic_id)
-    configs = changed_configs(topic.configs, command.set, command.delete, replace=command.replace)
+    topic = require_topic(writer.image, command.topic_id)
+    configs = apply_config_changes(topic.configs, command.set, command.delete, replace=command.replace)
     if configs != topic.configs:
         writer.set_topic_configs(topic, configs, _changed_ms(topic, command.time_ms))
-    return Result()
+    return ApplyResult()
 
 
-def create_partitions(writer: ImageWriter, command: CreatePartitions, index: int) -> Result:
+def create_partitions(writer: ImageWriter, command: CreatePartitions, index: int) -> ApplyResult:
     """Add partitions to a topic."""
-    topic = known_topic(writer.image, command.topic_id)
+    topic = require_topic(writer.image, command.topic_id)
     count = len(topic.partitions)
     if command.partition_count != count:
         message = f"topic {topic.name} has {count} partitions, not {command.partition_count} as when this was asked for"
-        raise Rejected(ErrorCode.INVALID_PARTITIONS, message)
+        raise CommandRejectedError(ErrorCode.INVALID_PARTITIONS, message)
     if any(partition.is_reassigning for partition in topic.partitions):
-        raise Rejected(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of topic {topic.name} are being reassigned")
-    partitions = assigned(writer.image, command.partitions, existing=count)
+        raise CommandRejectedError(
+            ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of topic {topic.name} are being reassigned"
+        )
+    partitions = build_partitions(writer.image, command.partitions, existing=count)
     if len(partitions[0].replicas) != topic.replication_factor:
         message = f"the replication factor of topic {topic.name} is {topic.replication_factor}"
-        raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     writer.add_partitions(topic, partitions, _changed_ms(topic, command.time_ms))
-    return Result()
+    return ApplyResult()
 
 
 def _changed_ms(topic: Topic, time_ms: int) -> int:
     return topic.changed_ms if time_ms < 0 else time_ms
 
 
-def known_topic(image: Image, topic_id: bytes) -> Topic:
+def require_topic(image: Image, topic_id: bytes) -> Topic:
     """Return the topic with this id.
 
     Raises:
         CommandRejectedError: The topic does not exist.
     """
-    topic = image.held_topics.get(topic_id)
+    topic = image.all_topics_by_id.get(topic_id)
     if topic is None:
-        raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {format_id(topic_id)}")
+        raise CommandRejectedError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {format_id(topic_id)}")
     return topic
 
 
-def known_partition(image: Image, topic_id: bytes, number: int) -> tuple[Topic, Partition]:
+def require_partition(image: Image, topic_id: bytes, number: int) -> tuple[Topic, Partition]:
     """Return a topic and one of its partitions.
 
     Raises:
         CommandRejectedError: The topic or the partition does not exist.
     """
-    topic = known_topic(image, topic_id)
+    topic = require_topic(image, topic_id)
     if number >= len(topic.partitions):
-        raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} has no partition {number}")
+        raise CommandRejectedError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} has no partition {number}"
+        )
     return topic, topic.partitions[number]
 
 
-def refuse_name(image: Image, command: CreateTopic) -> None:
+def check_topic_name(image: Image, command: CreateTopic) -> None:
     """Check that a new topic's name and id are valid and unused.
 
     Raises:
         CommandRejectedError: They are not.
     """
     name = command.name
-    fault = name_fault(name)
+    fault = find_name_error(name)
     if fault is not None:
-        raise Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+        raise CommandRejectedError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
     if name in image.topics:
-        raise Rejected(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
-    if name in image.importing:
-        raise Rejected(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being imported")
-    other = image.name_with_metric(metric_name(name))
+        raise CommandRejectedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    if name in image.importing_topics:
+        raise CommandRejectedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being imported")
+    other = image.topic_with_metric_name(topic_metric_name(name))
     if other is not None:
         message = f"topic {name} collides with {other}: '.' and '_' are the same in the names of metrics"
-        raise Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-    if command.topic_id == ZERO_ID or command.topic_id in image.held_topics:
-        raise Rejected(ErrorCode.INVALID_REQUEST, f"topic id {format_id(command.topic_id)} cannot be used")
+        raise CommandRejectedError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    if command.topic_id == ZERO_ID or command.topic_id in image.all_topics_by_id:
+        raise CommandRejectedError(ErrorCode.INVALID_REQUEST, f"topic id {format_id(command.topic_id)} cannot be used")
 
 
-def assigned(image: Image, assignments: Sequence[PartitionAssignment], *, existing: int) -> tuple[Partition, ...]:
+def build_partitions(
+    image: Image, assignments: Sequence[PartitionAssignment], *, existing: int
+) -> tuple[Partition, ...]:
     """Return new partitions with the given assignments.
 
     Raises:
         CommandRejectedError: An assignment is invalid.
     """
     if not assignments:
-        raise Rejected(ErrorCode.INVALID_PARTITIONS, "no partitions")
+        raise CommandRejectedError(ErrorCode.INVALID_PARTITIONS, "no partitions")
     if existing + len(assignments) > TOPIC_PARTITIONS_MAX:
-        raise Rejected(ErrorCode.INVALID_PARTITIONS, f"more than {TOPIC_PARTITIONS_MAX} partitions in one topic")
+        raise CommandRejectedError(
+            ErrorCode.INVALID_PARTITIONS, f"more than {TOPIC_PARTITIONS_MAX} partitions in one topic"
+        )
     factor = len(assignments[0].replicas)
     # Equal assignments are checked once: a large topic has many, and checking 10,000 would block the event loop.
     partitions: dict[PartitionAssignment, Partition] = {}
@@ -166,8 +176,8 @@ def assigned(image: Image, assignments: Sequence[PartitionAssignment], *, existi
             continue
         if len(assignment.replicas) != factor:
             message = f"partition {number} has {len(assignment.replicas)} replicas, others have {factor}"
-            raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        refuse_replicas(image, number, assignment.replicas)
+            raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        check_replicas(image, number, assignment.replicas)
         _check_leadership(image, number, assignment)
         # The ISR usually equals the replicas: share one tuple.
         isr = assignment.replicas if assignment.isr == assignment.replicas else assignment.isr
@@ -175,18 +185,22 @@ def assigned(image: Image, assignments: Sequence[PartitionAssignment], *, existi
     return tuple(partitions[assignment] for assignment in assignments)
 
 
-def refuse_replicas(image: Image, number: int, replicas: tuple[int, ...]) -> None:
+def check_replicas(image: Image, number: int, replicas: tuple[int, ...]) -> None:
     """Check the replicas of a partition.
 
     A replica may be a node that has not registered as a broker yet: the creation of system topics does not wait for it.
     """
     if not replicas:
-        raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} has no replicas")
+        raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} has no replicas")
     for position, replica in enumerate(replicas):
         if replica in replicas[:position]:
-            raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} names broker {replica} twice")
+            raise CommandRejectedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} names broker {replica} twice"
+            )
         if replica not in image.brokers and replica not in image.nodes:
-            raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} names unknown broker {replica}")
+            raise CommandRejectedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} names unknown broker {replica}"
+            )
 
 
 def _check_leadership(image: Image, number: int, assignment: PartitionAssignment) -> None:
@@ -194,22 +208,28 @@ def _check_leadership(image: Image, number: int, assignment: PartitionAssignment
     isr, leader = assignment.isr, assignment.leader
     for position, member in enumerate(isr):
         if member not in assignment.replicas or member in isr[:position]:
-            raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"ISR of partition {number} is not of its replicas")
-        if not can_serve(image, member):
-            raise Rejected(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {member} in the ISR of partition {number} is away")
+            raise CommandRejectedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"ISR of partition {number} is not of its replicas"
+            )
+        if not is_broker_alive(image, member):
+            raise CommandRejectedError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"broker {member} in the ISR of partition {number} is away"
+            )
     if leader == NO_LEADER and isr:
-        raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} has an ISR and no leader")
+        raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} has an ISR and no leader")
     if leader != NO_LEADER and leader not in isr:
-        raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"leader of partition {number} is not in its ISR")
+        raise CommandRejectedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"leader of partition {number} is not in its ISR"
+        )
 
 
-def can_serve(image: Image, broker_id: int) -> bool:
+def is_broker_alive(image: Image, broker_id: int) -> bool:
     """Return whether the broker is registered and not fenced."""
     broker = image.brokers.get(broker_id)
-    return broker is not None and not broker.fenced
+    return broker is not None and not broker.is_fenced
 
 
-HANDLERS: Handlers = {
+HANDLERS: CommandHandlers = {
     CreateTopic: create_topic,
     CreateTopics: create_topics,
     DeleteTopic: delete_topic,

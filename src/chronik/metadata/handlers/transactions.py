@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.commands.transactions import (
-    NO_PRODUCER,
-    NOT_SEEN,
+    NO_PRODUCER_ID,
+    NO_RECORD_INDEX,
     AddToTransaction,
     CompleteTransaction,
     EndTransaction,
@@ -24,20 +24,20 @@ from chronik.metadata.commands.transactions import (
     ReleaseCommits,
     StageOffsets,
 )
-from chronik.metadata.handlers import Handlers
-from chronik.metadata.handlers.groups import empty_group, partition_exists, refuse_stale_coordinator
+from chronik.metadata.errors import CommandRejectedError
+from chronik.metadata.handlers import CommandHandlers
+from chronik.metadata.handlers.groups import check_coordinator_epoch, create_empty_group, partition_exists
 from chronik.metadata.image import Image
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.metadata.records import (
+    ApplyResult,
     CommittedOffset,
-    Failure,
-    Result,
+    ItemFailure,
     StagedOffset,
     Transaction,
     TransactionPartition,
     TransactionState,
 )
-from chronik.metadata.rejection import Rejected
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
@@ -47,12 +47,12 @@ T = TypeVar("T")
 FromCoordinator = InitTransaction | AddToTransaction | EndTransaction | CompleteTransaction | ExpireTransaction
 
 
-def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) -> Result:
+def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) -> ApplyResult:
     """Assign a producer id and epoch to a transactional id."""
     known = _check(writer.image, command)
     if known is not None:
         known = _complete_if_marked(known, command)
-        _check_state(known.state.is_at_rest, known)
+        _check_state(known.state.is_idle, known)
     _check_producer_id_is_free(writer.image, command.producer_id, command.transactional_id)
     writer.put_transaction(
         Transaction(
@@ -67,10 +67,10 @@ def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) 
             last_epoch=command.last_epoch,
         )
     )
-    return Result()
+    return ApplyResult()
 
 
-def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: int) -> Result:
+def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: int) -> ApplyResult:
     """Add partitions and groups to a transaction, starting it if necessary."""
     known = _complete_if_marked(_require_record(writer.image, command), command)
     _check_state(not known.state.is_prepared, known)
@@ -84,16 +84,18 @@ def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: in
         groups=(*known.groups, *_new_among(command.groups, known.groups)),
     )
     writer.put_transaction(new)
-    return Result()
+    return ApplyResult()
 
 
-def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> Result:
+def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> ApplyResult:
     """Commit or abort a transaction."""
     known = _complete_if_marked(_require_record(writer.image, command), command)
     _check_state(not known.state.is_prepared, known)
-    if command.commit and writer.image.commits_hold:
-        raise Rejected(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "commits are held back, while a backup notes its ends")
-    if command.next_producer_id != NO_PRODUCER:
+    if command.commit and writer.image.commit_hold_index:
+        raise CommandRejectedError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "commits are held back, while a backup notes its ends"
+        )
+    if command.next_producer_id != NO_PRODUCER_ID:
         _check_producer_id_is_free(writer.image, command.next_producer_id, command.transactional_id)
     for group_id in known.groups:
         _settle_offsets(writer, group_id, known.producer_id, commit=command.commit)
@@ -108,43 +110,45 @@ def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) ->
         time_ms=command.time_ms,
         groups=(),
     )
-    writer.put_transaction(prepared if prepared.partitions else prepared.completed())
-    return Result()
+    writer.put_transaction(prepared if prepared.partitions else prepared.with_markers_written())
+    return ApplyResult()
 
 
-def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> Result:
+def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> ApplyResult:
     """Complete a transaction whose markers are written."""
     known = _require_record(writer.image, command)
     _check_state(known.state.is_prepared, known)
-    writer.put_transaction(replace(known.completed(), index=index, time_ms=command.time_ms))
-    return Result()
+    writer.put_transaction(replace(known.with_markers_written(), index=index, time_ms=command.time_ms))
+    return ApplyResult()
 
 
-def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: int) -> Result:
+def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: int) -> ApplyResult:
     """Delete an unused transactional id."""
     known = _require_record(writer.image, command)
-    _check_state(known.state.is_at_rest, known)
+    _check_state(known.state.is_idle, known)
     writer.remove_transaction(command.transactional_id)
-    return Result()
+    return ApplyResult()
 
 
-def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> Result:
+def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> ApplyResult:
     """Store a group's offsets until the transaction ends."""
     image = writer.image
-    refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     known = image.transactions.get(command.transactional_id)
     is_open = known is not None and known.state is TransactionState.ONGOING
     if known is None or not is_open or known.began_index != command.began_index or command.group_id not in known.groups:
-        raise Rejected(ErrorCode.INVALID_TXN_STATE, f"the transaction of {command.transactional_id} is over")
+        raise CommandRejectedError(
+            ErrorCode.INVALID_TXN_STATE, f"the transaction of {command.transactional_id} is over"
+        )
     failures = []
     for item, offset in enumerate(command.offsets):
         if not partition_exists(image, offset):
             message = f"there is no partition {offset.topic}-{offset.partition}"
-            failures.append(Failure(item, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
+            failures.append(ItemFailure(item, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
             continue
         staged = StagedOffset(offset.offset, offset.leader_epoch, offset.metadata, command.time_ms, index)
         writer.put_staged(command.group_id, known.producer_id, offset.topic, offset.partition, staged)
-    return Result(failures=tuple(failures))
+    return ApplyResult(failures=tuple(failures))
 
 
 def _check(image: Image, command: FromCoordinator) -> Transaction | None:
@@ -155,12 +159,14 @@ def _check(image: Image, command: FromCoordinator) -> Transaction | None:
     """
     key = command.transactional_id
     if command.coordinator_epoch != NO_EPOCH:
-        partition = image.coordinating_partition(TRANSACTIONS_TOPIC, key)
+        partition = image.find_coordinator_partition(TRANSACTIONS_TOPIC, key)
         if partition is None or partition.leader_epoch != command.coordinator_epoch:
-            raise Rejected(ErrorCode.NOT_COORDINATOR, f"transactional id {key} has another coordinator by now")
+            raise CommandRejectedError(
+                ErrorCode.NOT_COORDINATOR, f"transactional id {key} has another coordinator by now"
+            )
     known = image.transactions.get(key)
-    if command.seen != (NOT_SEEN if known is None else known.index):
-        raise Rejected(ErrorCode.CONCURRENT_TRANSACTIONS, f"transactional id {key} has changed meanwhile")
+    if command.seen != (NO_RECORD_INDEX if known is None else known.index):
+        raise CommandRejectedError(ErrorCode.CONCURRENT_TRANSACTIONS, f"transactional id {key} has changed meanwhile")
     return known
 
 
@@ -168,7 +174,7 @@ def _require_record(image: Image, command: FromCoordinator) -> Transaction:
     """Return the existing record of the transactional id, checked like `_check`."""
     known = _check(image, command)
     if known is None:
-        raise Rejected(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no {command.transactional_id}")
+        raise CommandRejectedError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no {command.transactional_id}")
     return known
 
 
@@ -176,18 +182,20 @@ def _complete_if_marked(
     known: Transaction, command: InitTransaction | AddToTransaction | EndTransaction
 ) -> Transaction:
     """Return the record as completed if the command says that the markers of its transaction are written."""
-    return known.completed() if command.is_marked and known.state.is_prepared else known
+    return known.with_markers_written() if command.is_marked and known.state.is_prepared else known
 
 
 def _check_state(is_allowed: bool, known: Transaction) -> None:
     if not is_allowed:
-        raise Rejected(ErrorCode.INVALID_TXN_STATE, f"{known.transactional_id} is in state {known.state.label}")
+        raise CommandRejectedError(
+            ErrorCode.INVALID_TXN_STATE, f"{known.transactional_id} is in state {known.state.kafka_name}"
+        )
 
 
 def _check_producer_id_is_free(image: Image, producer_id: int, transactional_id: str) -> None:
-    owner = image.transaction_of(producer_id)
+    owner = image.transaction_by_producer(producer_id)
     if owner is not None and owner.transactional_id != transactional_id:
-        raise Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"producer id {producer_id} is another's")
+        raise CommandRejectedError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"producer id {producer_id} is another's")
 
 
 def _partition_exists(image: Image, partition: TransactionPartition) -> bool:
@@ -198,7 +206,7 @@ def _partition_exists(image: Image, partition: TransactionPartition) -> bool:
 def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, commit: bool) -> None:
     """Commit or discard the offsets staged in a transaction."""
     image = writer.image
-    staged = dict(image.staged(group_id).get(producer_id, {}))
+    staged = dict(image.staged_offsets(group_id).get(producer_id, {}))
     for (topic, partition), each in staged.items():
         writer.remove_staged(group_id, producer_id, topic, partition)
         if commit:
@@ -206,7 +214,7 @@ def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, com
             writer.put_offset(group_id, topic, partition, committed)
             writer.drop_staged_before(group_id, topic, partition, each.index)
     if commit and staged and group_id not in image.groups:
-        writer.put_group(empty_group(group_id, "", max(each.time_ms for each in staged.values())))
+        writer.put_group(create_empty_group(group_id, "", max(each.time_ms for each in staged.values())))
 
 
 def _new_among(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
@@ -214,21 +222,21 @@ def _new_among(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
     return [each for each in dict.fromkeys(wanted) if each not in seen]
 
 
-def hold_commits(writer: ImageWriter, command: HoldCommits, index: int) -> Result:
+def hold_commits(writer: ImageWriter, command: HoldCommits, index: int) -> ApplyResult:
     """Block transaction commits."""
     writer.set_commits_hold(index)
-    return Result(value=index)
+    return ApplyResult(value=index)
 
 
-def release_commits(writer: ImageWriter, command: ReleaseCommits, index: int) -> Result:
+def release_commits(writer: ImageWriter, command: ReleaseCommits, index: int) -> ApplyResult:
     """End a hold on transaction commits if it is still active."""
-    is_in_force = writer.image.commits_hold == command.hold
+    is_in_force = writer.image.commit_hold_index == command.hold
     if is_in_force:
         writer.set_commits_hold(0)
-    return Result(value=int(is_in_force))
+    return ApplyResult(value=int(is_in_force))
 
 
-HANDLERS: Handlers = {
+HANDLERS: CommandHandlers = {
     InitTransaction: init_transaction,
     AddToTransaction: add_to_transaction,
     EndTransaction: end_transaction,

@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from chronik.errors import DataDamaged
+from chronik.errors import DamagedDataError
 from chronik.files import FileSystem
+from chronik.histogram import Histogram
 from chronik.metadata.apply import apply
 from chronik.metadata.commands.envelope import decode_command
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
-from chronik.meters import Histogram
-from chronik.wal.log import Entry, WriteAheadLog
-from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots
+from chronik.wal.log import WalEntry, WriteAheadLog
+from chronik.wal.snapshots import WalSnapshotWriter, find_newest_snapshot, read_snapshot, remove_older_snapshots
 
-FOLDER: Final = "__meta"
+METADATA_DIRECTORY: Final = "__meta"
 """The directory of the metadata log in the data directory."""
 
 
-class Journal:
+class MetadataJournal:
     """The write-ahead log and snapshots of a standalone node's metadata. `recover` must be called first."""
 
-    def __init__(self, files: FileSystem, directory: str = FOLDER) -> None:
+    def __init__(self, files: FileSystem, directory: str = METADATA_DIRECTORY) -> None:
         self._files = files
         self._directory = directory
         self._log: WriteAheadLog | None = None
@@ -66,13 +66,13 @@ class Journal:
             self.append(commands)
         self._opened.sync()
 
-    def begin_snapshot(self) -> SnapshotWriter:
+    def begin_snapshot(self) -> WalSnapshotWriter:
         """Return a writer for a snapshot of the image as of the last written command, which must be applied."""
         self._opened.roll()
         self.entries_since_snapshot = 0
-        return SnapshotWriter(self._files, self._directory, self._opened.last_index)
+        return WalSnapshotWriter(self._files, self._directory, self._opened.last_index)
 
-    def forget_through(self, index: int) -> None:
+    def truncate_through(self, index: int) -> None:
         """Remove the log up to `index`, which a durable snapshot covers."""
         self._opened.drop_through(index)
 
@@ -87,15 +87,17 @@ class Journal:
         return self._log
 
     def _read_snapshot(self) -> tuple[Image, int]:
-        index = newest_snapshot(self._files, self._directory)
+        index = find_newest_snapshot(self._files, self._directory)
         if index is None:
             return Image(), 0
         image = decode_snapshot(read_snapshot(self._files, self._directory, index))
         if image.applied_index != index:
-            raise DataDamaged(f"the snapshot file for index {index} contains the state at index {image.applied_index}")
+            raise DamagedDataError(
+                f"the snapshot file for index {index} contains the state at index {image.applied_index}"
+            )
         return image, index
 
 
-def _replay(image: Image, entries: Sequence[Entry]) -> None:
+def _replay(image: Image, entries: Sequence[WalEntry]) -> None:
     for entry in entries:
         apply(image, decode_command(entry.payload), entry.index)

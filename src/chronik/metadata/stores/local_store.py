@@ -17,8 +17,9 @@ from itertools import takewhile
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from chronik.clock import Clock, SystemClock
-from chronik.errors import StorageFailed, invariant, unexpected
+from chronik.errors import StorageError, check_invariant, exc_info_if_unexpected
 from chronik.files import FileSystem
+from chronik.histogram import Histogram
 from chronik.ids import format_id, new_id
 from chronik.limits import MIB
 from chronik.metadata import levels
@@ -28,21 +29,20 @@ from chronik.metadata.commands.envelope import (
     COMMAND_BYTES_MAX,
     Command,
     Envelope,
-    UnknownCommand,
+    UnknownCommandError,
     decode_command,
     encode_command,
 )
-from chronik.metadata.delta import Delta, difference
+from chronik.metadata.delta import Delta, diff_images
 from chronik.metadata.image import FrozenImage, Image
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.metadata.stores.early_answers import never_early
-from chronik.metadata.stores.journal import Journal
-from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
-from chronik.meters import Histogram
-from chronik.news import News
+from chronik.metadata.stores.early_acks import never_ack_early
+from chronik.metadata.stores.journal import MetadataJournal
+from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, DeltaSubscriber, StoreClosedError
+from chronik.notifier import Notifier
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.wal.snapshots import SnapshotWriter
+from chronik.wal.snapshots import WalSnapshotWriter
 
 SNAPSHOT_ENTRIES: Final = 100_000
 SNAPSHOT_BYTES: Final = 64 * MIB
@@ -67,23 +67,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Pending(NamedTuple):
+class PendingCommand(NamedTuple):
     """A proposed command that is not acknowledged yet."""
 
     data: bytes
     envelope: Envelope
-    answer: asyncio.Future[Result]
+    answer: asyncio.Future[ApplyResult]
 
 
-def one_thread() -> Executor:
+def create_single_thread_executor() -> Executor:
     """Return an executor with a single thread."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
 
 
-def report_fatal(error: BaseException) -> None:
+def log_fatal_error(error: BaseException) -> None:
     """Log that the store has stopped because of an error."""
     log.critical(
-        "metadata store stopped: %s; restart the node to recover from the log", error, exc_info=unexpected(error)
+        "metadata store stopped: %s; restart the node to recover from the log",
+        error,
+        exc_info=exc_info_if_unexpected(error),
     )
 
 
@@ -99,13 +101,13 @@ class LocalStore:
         *,
         node_id: int = 1,
         clock: Clock | None = None,
-        on_fatal: Callable[[BaseException], None] = report_fatal,
-        answers_early: Callable[[Command], bool] = never_early,
+        on_fatal: Callable[[BaseException], None] = log_fatal_error,
+        answers_early: Callable[[Command], bool] = never_ack_early,
         snapshot_entries: int = SNAPSHOT_ENTRIES,
         snapshot_bytes: int = SNAPSHOT_BYTES,
-        make_executor: Callable[[], Executor] = one_thread,
+        make_executor: Callable[[], Executor] = create_single_thread_executor,
     ) -> None:
-        self._journal = Journal(files)
+        self._journal = MetadataJournal(files)
         self._node_id = node_id
         self._clock = clock or SystemClock()
         self._on_fatal = on_fatal
@@ -116,12 +118,12 @@ class LocalStore:
         self._image = Image()
         self._incarnation = new_id()
         self._sequence = 0
-        self._subscribers: list[Subscriber] = []
-        self._pending: deque[Pending] = deque()
+        self._subscribers: list[DeltaSubscriber] = []
+        self._pending: deque[PendingCommand] = deque()
         self._pending_bytes = 0
-        self._group: list[Pending] = []
+        self._group: list[PendingCommand] = []
         self._durable_index = 0
-        self._syncs = News()
+        self._syncs = Notifier()
         self._wake = asyncio.Event()
         self._started = False
         self._closing = False
@@ -152,13 +154,13 @@ class LocalStore:
         self._durable_index = self._image.applied_index
         self._writer = asyncio.create_task(self._write_forever(), name="metadata writer")
         if not self._image.cluster_id:
-            if levels.level_of(self._image.features) < levels.HIGHEST:
-                await self.propose(SetFeatureLevel(levels.FEATURE, levels.HIGHEST))
+            if levels.cluster_level(self._image.features) < levels.HIGHEST:
+                await self.propose(SetFeatureLevel(levels.FEATURE_NAME, levels.HIGHEST))
             created = CreateCluster(cluster_id=format_id(new_id()), time_ms=self._clock.now_ms())
             result = await self.propose(created)
             log.info("cluster created: id=%s index=%d", created.cluster_id, result.index)
         self._started = True
-        self._publish(difference(Image(), self._image))
+        self._publish(diff_images(Image(), self._image))
 
     async def close(self) -> None:
         """Complete the pending commands, then close the files."""
@@ -176,10 +178,10 @@ class LocalStore:
             self._snapshot_thread.shutdown()
             self._log_thread = self._snapshot_thread = None
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: DeltaSubscriber) -> None:
         self._subscribers.append(subscriber)
         if self._started:
-            subscriber(difference(Image(), self._image))
+            subscriber(diff_images(Image(), self._image))
 
     is_shared: Final = False
 
@@ -195,13 +197,13 @@ class LocalStore:
         deadline = loop.time() + seconds
         while not self.is_durable(index):
             if self._failure is not None:
-                raise StoreClosed(f"the metadata store has stopped: {self._failure}")
-            if not await self._syncs.since(self._syncs.count, deadline - loop.time()):
+                raise StoreClosedError(f"the metadata store has stopped: {self._failure}")
+            if not await self._syncs.wait(self._syncs.generation, deadline - loop.time()):
                 raise KafkaError(
                     ErrorCode.REQUEST_TIMED_OUT, f"The metadata command at index {index} was not synced in time"
                 )
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         """Write, apply and acknowledge a command. `acks` is ignored: a single disk has nothing to gain from it."""
         self._check_can_propose()
         pending = self._encode_proposal(command)
@@ -214,29 +216,29 @@ class LocalStore:
         return result
 
     def _check_can_propose(self) -> None:
-        invariant(self._writer is not None, "propose() before start()")
+        check_invariant(self._writer is not None, "propose() before start()")
         if self._failure is not None:
-            raise StorageFailed(f"the metadata store has stopped: {self._failure}")
+            raise StorageError(f"the metadata store has stopped: {self._failure}")
         if self._closing:
-            raise StoreClosed("the metadata store is closing")
+            raise StoreClosedError("the metadata store is closing")
         if len(self._pending) >= PENDING_COMMANDS_MAX or self._pending_bytes >= PENDING_BYTES_MAX:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata commands are pending")
 
-    def _encode_proposal(self, command: Command) -> Pending:
+    def _encode_proposal(self, command: Command) -> PendingCommand:
         """Encode a command with its envelope. The decoded bytes are applied, never the original object."""
-        levels.refuse_above(command, levels.level_of(self.image.features))
+        levels.check_command_level(command, levels.cluster_level(self.image.features))
         sequence = self._sequence + 1
         answered = (sequence - 1) // RESULTS_KEPT * RESULTS_KEPT
         try:
             data = encode_command(Envelope(self._node_id, self._incarnation, sequence, answered, command))
             envelope = decode_command(data)
-        except (UnknownCommand, TypeError, ValueError, OverflowError) as error:
+        except (UnknownCommandError, TypeError, ValueError, OverflowError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{type(command).__name__}: {error}") from error
         if len(data) > COMMAND_BYTES_MAX:
             message = f"{type(command).__name__} is larger than {COMMAND_BYTES_MAX} bytes"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         self._sequence = sequence
-        return Pending(data, envelope, asyncio.get_running_loop().create_future())
+        return PendingCommand(data, envelope, asyncio.get_running_loop().create_future())
 
     # --- writing and applying ---
 
@@ -284,9 +286,9 @@ class LocalStore:
         assert self._log_thread is not None
         await self._in_thread(self._log_thread, self._journal.write, [pending.data for pending in self._group])
         self._durable_index = self._image.applied_index + len(self._group)
-        self._syncs.tell()
+        self._syncs.notify()
 
-    async def _apply(self, written: Sequence[Pending]) -> None:
+    async def _apply(self, written: Sequence[PendingCommand]) -> None:
         loop = asyncio.get_running_loop()
         slice_ends = loop.time() + APPLY_SLICE_SECONDS
         for pending in written:
@@ -309,10 +311,10 @@ class LocalStore:
             return
         self._failure = error
         self._wake.set()
-        self._syncs.tell()
+        self._syncs.notify()
         for pending in (*self._group, *self._pending):
             if not pending.answer.done():
-                pending.answer.set_exception(StorageFailed(f"the metadata store has stopped: {error}"))
+                pending.answer.set_exception(StorageError(f"the metadata store has stopped: {error}"))
         self._group = []
         self._pending.clear()
         self._on_fatal(error)
@@ -335,14 +337,14 @@ class LocalStore:
         frozen = self._image.freeze()
         self._snapshot = asyncio.create_task(self._write_snapshot(frozen, writer), name="metadata snapshot")
 
-    async def _write_snapshot(self, frozen: FrozenImage, writer: SnapshotWriter) -> None:
+    async def _write_snapshot(self, frozen: FrozenImage, writer: WalSnapshotWriter) -> None:
         assert self._log_thread is not None
         assert self._snapshot_thread is not None
         try:
             for chunk in encode_snapshot(frozen):
                 await self._in_thread(self._snapshot_thread, writer.write, chunk)
             size = await self._in_thread(self._snapshot_thread, writer.commit)
-            await self._in_thread(self._log_thread, self._journal.forget_through, frozen.applied_index)
+            await self._in_thread(self._log_thread, self._journal.truncate_through, frozen.applied_index)
             log.info("metadata snapshot written: index=%d bytes=%d", frozen.applied_index, size)
         except asyncio.CancelledError:
             await asyncio.shield(self._in_thread(self._snapshot_thread, writer.abandon))

@@ -19,30 +19,30 @@ from chronik.metadata.commands.envelope import (
     COMMAND_BYTES_MAX,
     Command,
     Envelope,
-    UnknownCommand,
+    UnknownCommandError,
     decode_command,
     encode_command,
 )
-from chronik.metadata.delta import Delta, difference
+from chronik.metadata.delta import Delta, diff_images
 from chronik.metadata.image import Image
-from chronik.metadata.image_machine import ImageMachine
-from chronik.metadata.records import Result
-from chronik.metadata.sessions import LIFE_ENDED, RESULTS_KEPT_MAX, is_over
-from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
-from chronik.news import News
+from chronik.metadata.image_state_machine import ImageStateMachine
+from chronik.metadata.records import ApplyResult
+from chronik.metadata.sessions import INCARNATION_ENDED, RESULTS_KEPT_MAX, has_incarnation_ended
+from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, DeltaSubscriber, StoreClosedError
+from chronik.notifier import Notifier
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver
-from chronik.quorum.forwarding import Forwarder
+from chronik.quorum.forwarder import ProposalForwarder
 from chronik.quorum.outcomes import (
+    CompletionPoint,
     DriverStopped,
     NotLeader,
     OutcomeUnknown,
     ProposalLost,
-    ProposalRefused,
+    ProposalRejected,
     ReadTimedOut,
-    Until,
 )
-from chronik.raft.membership import NOBODY
+from chronik.raft.membership import NO_NODE
 
 logger = logging.getLogger("chronik.metadata")
 
@@ -58,7 +58,7 @@ LEADERLESS_SECONDS: Final = 0.1
 LEADERLESS_SECONDS_MAX: Final = 1.5
 """How long a read waits for an election: the maximum election timeout. After that there is no majority."""
 
-COMMANDS_UNDER_WAY_MAX: Final = RESULTS_KEPT_MAX - 64
+PENDING_PROPOSALS_MAX: Final = RESULTS_KEPT_MAX - 64
 """The limit of pending commands.
 
 The image keeps only so many results per node; more commands could be applied twice.
@@ -68,17 +68,17 @@ The image keeps only so many results per node; more commands could be applied tw
 class _Pending(msgspec.Struct):
     """A proposed command that is not acknowledged yet."""
 
-    answer: asyncio.Future[Result]
+    answer: asyncio.Future[ApplyResult]
     limit: asyncio.Timeout
     may_be_done: bool = False
-    news: News = msgspec.field(default_factory=News)
+    news: Notifier = msgspec.field(default_factory=Notifier)
     """Notifies the proposer of a new leader or of the result."""
 
-    def end(self, result: Result) -> None:
+    def end(self, result: ApplyResult) -> None:
         """Complete the proposal with a result."""
         if not self.answer.done():
             self.answer.set_result(result)
-            self.news.tell()
+            self.news.notify()
 
 
 class RaftStore:
@@ -92,15 +92,15 @@ class RaftStore:
     def __init__(self, node_id: int, incarnation: bytes | None = None) -> None:
         self._node_id = node_id
         self._start_incarnation(incarnation or new_id())
-        self._subscribers: list[Subscriber] = []
+        self._subscribers: list[DeltaSubscriber] = []
         self._driver: RaftDriver
-        self._forwarder: Forwarder
-        self._leader_news = News()
+        self._forwarder: ProposalForwarder
+        self._leader_news = Notifier()
         self._leaderless_since: float | None = None
         self._started = False
         self._closing = False
         self._deadline = float("inf")
-        self.machine: Final = ImageMachine(self._publish, self._applied, self._restored)
+        self.machine: Final = ImageStateMachine(self._publish, self._applied, self._restored)
 
     def _start_incarnation(self, incarnation: bytes) -> None:
         """Start a new incarnation with an empty session."""
@@ -113,7 +113,7 @@ class RaftStore:
     def attach(self, driver: RaftDriver) -> None:
         """Set the Raft driver."""
         self._driver = driver
-        self._forwarder = Forwarder(driver)
+        self._forwarder = ProposalForwarder(driver)
 
     @property
     def image(self) -> Image:
@@ -124,9 +124,9 @@ class RaftStore:
         self._leaderless_since = asyncio.get_running_loop().time()
         await self._driver.start()
         self._started = True
-        self._publish(difference(Image(), self.image))
+        self._publish(diff_images(Image(), self.image))
 
-    def stop_waiting(self, seconds: float) -> None:
+    def limit_proposals(self, seconds: float) -> None:
         """Limit all proposals, including later ones, to a deadline `seconds` from now: the node is stopping."""
         self._deadline = asyncio.get_running_loop().time() + seconds
         for pending in self._pending.values():
@@ -138,20 +138,20 @@ class RaftStore:
         self._closing = True
         await self._driver.stop()
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: DeltaSubscriber) -> None:
         self._subscribers.append(subscriber)
         if self._started:
-            subscriber(difference(Image(), self.image))
+            subscriber(diff_images(Image(), self.image))
 
-    def leader_changed(self) -> None:
+    def notify_leader_change(self) -> None:
         """Wake the proposals and reads that wait for a leader."""
-        if self._driver.leader != NOBODY:
+        if self._driver.leader != NO_NODE:
             self._leaderless_since = None
         elif self._leaderless_since is None:
             self._leaderless_since = asyncio.get_running_loop().time()
-        self._leader_news.tell()
+        self._leader_news.notify()
         for pending in self._pending.values():
-            pending.news.tell()
+            pending.news.notify()
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
         """Wait until the local image contains everything that was acknowledged before the call (ReadIndex).
@@ -162,18 +162,18 @@ class RaftStore:
         loop = asyncio.get_running_loop()
         deadline = min(loop.time() + seconds, self._deadline)
         while True:
-            leader_changes = self._leader_news.count
+            leader_changes = self._leader_news.generation
             try:
                 index = await self._driver.read_index(max(0.0, deadline - loop.time()))
                 return await self._driver.wait_applied(index, max(0.0, deadline - loop.time()))
-            except (NotLeader, ReadTimedOut, OutcomeUnknown, ProposalRefused) as error:
+            except (NotLeader, ReadTimedOut, OutcomeUnknown, ProposalRejected) as error:
                 if not isinstance(error, NotLeader) or loop.time() >= min(deadline, self._leaderless_until()):
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"No majority confirmed the read: {error}") from error
             except DriverStopped as error:
-                raise StoreClosed(str(error)) from error
-            await self._leader_news.since(leader_changes, min(LEADERLESS_SECONDS, deadline - loop.time()))
+                raise StoreClosedError(str(error)) from error
+            await self._leader_news.wait(leader_changes, min(LEADERLESS_SECONDS, deadline - loop.time()))
 
-    def position(self, index: int) -> str:
+    def format_position(self, index: int) -> str:
         """Format the log position of a committed entry for a log line: the term and index of the entry."""
         term = self._driver.term_at(index)
         return f"term={'compacted' if term is None else term} index={index}"
@@ -191,7 +191,7 @@ class RaftStore:
                 ErrorCode.REQUEST_TIMED_OUT, f"The metadata command at index {index} was not applied in time: {error}"
             ) from error
         except DriverStopped as error:
-            raise StoreClosed(str(error)) from error
+            raise StoreClosedError(str(error)) from error
 
     def _leaderless_until(self) -> float:
         """Return the time until which it is worth waiting for a leader."""
@@ -201,16 +201,16 @@ class RaftStore:
     # --- proposals ---
 
     async def propose(
-        self, command: Command, timeout: float = PROPOSE_SECONDS, *, acks: Acks = Acks.ALL, only_here: bool = False
-    ) -> Result:
+        self, command: Command, timeout: float = PROPOSE_SECONDS, *, acks: Acks = Acks.ALL, local_only: bool = False
+    ) -> ApplyResult:
         """Propose a command and wait for its result (see `MetadataStore`).
 
         With `only_here`, the command is not forwarded to another leader: a controller's decision is valid only while it
         leads.
         """
         if self._closing:
-            raise StoreClosed("the metadata store is closing")
-        if len(self._pending) >= COMMANDS_UNDER_WAY_MAX:
+            raise StoreClosedError("the metadata store is closing")
+        if len(self._pending) >= PENDING_PROPOSALS_MAX:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata commands are pending")
         sequence, data = self._encode_proposal(command)
         under_way = self._pending  # another incarnation has its own dict
@@ -220,38 +220,38 @@ class RaftStore:
         try:
             async with limit:
                 under_way[sequence] = pending
-                result = await self._propose_until_done(pending, data, acks, only_here)
+                result = await self._propose_until_done(pending, data, acks, local_only)
         except TimeoutError:
             raise self._timeout_error(pending) from None
         except DriverStopped as error:
-            raise StoreClosed(str(error)) from error
+            raise StoreClosedError(str(error)) from error
         finally:
             under_way.pop(sequence, None)
         if result.code is not ErrorCode.NONE:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def _propose_until_done(self, pending: _Pending, data: bytes, acks: Acks, only_here: bool) -> Result:
+    async def _propose_until_done(self, pending: _Pending, data: bytes, acks: Acks, only_here: bool) -> ApplyResult:
         """Propose the command repeatedly until its outcome is known."""
-        until = Until.APPLIED if acks is Acks.ALL else Until.ON_LEADERS_DISK
+        until = CompletionPoint.APPLIED if acks is Acks.ALL else CompletionPoint.WRITTEN_BY_LEADER
         while not pending.answer.done():
-            leader_changes = pending.news.count  # a leader may be elected during the attempt
+            leader_changes = pending.news.generation  # a leader may be elected during the attempt
             before, pending.may_be_done = pending.may_be_done, True  # the outcome is unknown during an attempt
             try:
                 attempt = self._driver.propose if only_here else self._forwarder.propose
                 await attempt(data, ATTEMPT_SECONDS, until)
-                if until is Until.ON_LEADERS_DISK:
-                    return pending.answer.result() if pending.answer.done() else Result()
+                if until is CompletionPoint.WRITTEN_BY_LEADER:
+                    return pending.answer.result() if pending.answer.done() else ApplyResult()
                 # The command is applied on this node, so its result is set unless the image has dropped it.
                 return await pending.answer
             except OutcomeUnknown:
                 continue
-            except (NotLeader, ProposalLost, ProposalRefused) as error:
+            except (NotLeader, ProposalLost, ProposalRejected) as error:
                 logger.debug("command not accepted: %s; retrying", error)
                 pending.may_be_done = before
                 if only_here:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
-                await pending.news.since(leader_changes, LEADERLESS_SECONDS)
+                await pending.news.wait(leader_changes, LEADERLESS_SECONDS)
         return pending.answer.result()
 
     def _timeout_error(self, pending: _Pending) -> KafkaError:
@@ -261,7 +261,7 @@ class RaftStore:
         return KafkaError(ErrorCode.NOT_CONTROLLER, "Nothing was changed: no controller is reachable")
 
     def _encode_proposal(self, command: Command) -> tuple[int, bytes]:
-        levels.refuse_above(command, levels.level_of(self.image.features))
+        levels.check_command_level(command, levels.cluster_level(self.image.features))
         sequence = self._sequence + 1
         # Abandoned commands count as completed: they are not retried.
         while self._answered < self._sequence and self._answered + 1 not in self._pending:
@@ -269,7 +269,7 @@ class RaftStore:
         try:
             data = encode_command(Envelope(self._node_id, self.incarnation, sequence, self._answered, command))
             decode_command(data)
-        except (UnknownCommand, TypeError, ValueError, OverflowError) as error:
+        except (UnknownCommandError, TypeError, ValueError, OverflowError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{type(command).__name__}: {error}") from error
         if len(data) > COMMAND_BYTES_MAX:
             message = f"{type(command).__name__} is larger than {COMMAND_BYTES_MAX} bytes"
@@ -284,7 +284,7 @@ class RaftStore:
             for subscriber in self._subscribers:
                 subscriber(delta)
 
-    def _applied(self, envelope: Envelope, result: Result) -> None:
+    def _applied(self, envelope: Envelope, result: ApplyResult) -> None:
         if envelope.node_id != self._node_id or envelope.incarnation != self.incarnation:
             return
         if self._is_over:
@@ -305,7 +305,7 @@ class RaftStore:
     @property
     def _is_over(self) -> bool:
         """Return whether another incarnation has ended this one."""
-        return is_over(self.image.session(self._node_id), self.incarnation)
+        return has_incarnation_ended(self.image.session(self._node_id), self.incarnation)
 
     def _restart_incarnation(self) -> None:
         """Start another incarnation after a delayed command of an earlier one has ended this one (see `sessions`).
@@ -319,9 +319,9 @@ class RaftStore:
         ended = self._pending
         self._start_incarnation(new_id())
         for pending in ended.values():
-            pending.end(LIFE_ENDED)
+            pending.end(INCARNATION_ENDED)
 
-    def _answer(self, sequence: int, result: Result) -> None:
+    def _answer(self, sequence: int, result: ApplyResult) -> None:
         pending = self._pending.get(sequence)
         if pending is not None:
             pending.end(result)

@@ -10,9 +10,9 @@ from chronik.errors import ChronikError
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result
+from chronik.metadata.records import ApplyResult
 
-Subscriber = Callable[[Delta], None]
+DeltaSubscriber = Callable[[Delta], None]
 """A callback for deltas."""
 
 BARRIER_SECONDS: Final = 10.0
@@ -30,7 +30,7 @@ class Acks(Enum):
     """Acknowledged immediately."""
 
 
-class StoreClosed(ChronikError):
+class StoreClosedError(ChronikError):
     """The node is shutting down and did not accept the command."""
 
 
@@ -41,7 +41,7 @@ class MetadataStore(Protocol):
     def image(self) -> Image:
         """Return the local image. Read this property each time: a store may replace the whole image."""
 
-    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         """Propose a command and return its result once it is durable and applied here, or as early as `acks` allows.
 
         A batch may have `failures` in its result. With less than `Acks.ALL` the result is empty. Cancelling the caller
@@ -53,7 +53,7 @@ class MetadataStore(Protocol):
             StoreClosedError: The store is closing and did not accept the command.
         """
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: DeltaSubscriber) -> None:
         """Call `subscriber` with each delta when it is applied, before the proposer gets the result.
 
         The first delta contains the whole image. It is delivered when the store starts, or immediately if it has

@@ -14,27 +14,27 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from chronik.config import Address, NodeConfig
-from chronik.errors import unexpected
+from chronik.errors import exc_info_if_unexpected
 
 if TYPE_CHECKING:
-    from chronik.node.http.side import HttpSide
+    from chronik.node.http.server import NodeHttpServer
 
 logger = logging.getLogger("chronik.node")
 
-WAITING_MAX: Final = 100
+ACCEPT_BACKLOG: Final = 100
 """Length of the accept queue."""
 
-SHOWS: Final = "node %d serves its console on %s"
+SERVES_CONSOLE: Final = "node %d serves its console on %s"
 
 
-class HttpPort:
+class LazyHttpPort:
     """The HTTP port of a node, with lazy loading of the server."""
 
-    def __init__(self, config: NodeConfig, make: Callable[[], HttpSide]) -> None:
+    def __init__(self, config: NodeConfig, make: Callable[[], NodeHttpServer]) -> None:
         """`make` imports and creates the server."""
         self._config = config
         self._make = make
-        self._side: HttpSide | None = None
+        self._side: NodeHttpServer | None = None
         self._socket: socket.socket | None = None
         self._loading_task: asyncio.Task[None] | None = None
         self.url: str | None = None
@@ -50,13 +50,13 @@ class HttpPort:
             return []
         self._side = self._make()
         self.url = await self._side.serve(address)
-        logger.info(SHOWS, self._config.node_id, self.url)
-        return self._side.jobs()
+        logger.info(SERVES_CONSOLE, self._config.node_id, self.url)
+        return self._side.background_jobs()
 
     def _listen(self, address: Address) -> None:
         loop = asyncio.get_running_loop()
         try:
-            self._socket = socket.create_server(address, backlog=WAITING_MAX)
+            self._socket = socket.create_server(address, backlog=ACCEPT_BACKLOG)
             self._socket.setblocking(False)
             loop.add_reader(self._socket, self._on_first_connection)
         except (OSError, NotImplementedError) as error:  # the second on Windows
@@ -66,7 +66,7 @@ class HttpPort:
             self._close_socket()
             return
         self.url = f"http://{Address(address.host, self._socket.getsockname()[1])}"
-        logger.info(SHOWS, self._config.node_id, self.url)
+        logger.info(SERVES_CONSOLE, self._config.node_id, self.url)
 
     def _on_first_connection(self) -> None:
         assert self._socket is not None
@@ -79,7 +79,9 @@ class HttpPort:
             self._side = await asyncio.to_thread(self._make)
             await self._side.serve(self._config.http or Address("127.0.0.1", 0), listening)
         except Exception as error:
-            logger.error("console not loaded: %s; HTTP requests are not answered", error, exc_info=unexpected(error))
+            logger.error(
+                "console not loaded: %s; HTTP requests are not answered", error, exc_info=exc_info_if_unexpected(error)
+            )
 
     async def stop(self) -> None:
         """Stop the server. Does nothing if it is stopped already."""

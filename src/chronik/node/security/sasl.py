@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from chronik.api.routing.gate import Gate
+from chronik.api.routing.authentication_gate import AuthenticationGate
 from chronik.api.shared.context import Services
 from chronik.configs.resolver import ConfigResolver
 from chronik.errors import ConfigError
-from chronik.exchange import Dispatch
+from chronik.request_reply import Dispatch
 from chronik.security.sasl.authenticator import Authenticator
-from chronik.security.sasl.jwks import KeySource, reader_of
+from chronik.security.sasl.jwks import JwksCache, key_reader
 from chronik.security.sasl.outcomes import MECHANISMS, OAUTHBEARER
 from chronik.security.sasl.tokens import JwtValidator, TokenSettings
-from chronik.security.sasl.users import KnownUsers
+from chronik.security.sasl.users import ScramUsers
 from chronik.wording import install_hint
 
-ENABLED: Final = "sasl.enabled.mechanisms"
-REAUTHENTICATION: Final = "connections.max.reauth.ms"
-JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
+ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
+MAX_REAUTHENTICATION: Final = "connections.max.reauth.ms"
+JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
-def gate_of(services: Services, dispatch: Dispatch, names: Sequence[str]) -> Gate:
+def create_sasl_gate(services: Services, dispatch: Dispatch, names: Sequence[str]) -> AuthenticationGate:
     """Return the authentication gate of the named listeners.
 
     Raises:
@@ -36,32 +36,32 @@ def gate_of(services: Services, dispatch: Dispatch, names: Sequence[str]) -> Gat
             _lifetime_ms_max(configs, static, name, mechanism)
     has_tokens = any(OAUTHBEARER in mechanisms() for mechanisms in enabled.values())
     authenticator = services.authenticator = Authenticator(
-        KnownUsers(lambda: services.store.image),
+        ScramUsers(lambda: services.store.image),
         services.clock,
         partial(configs.broker_int, "connection.failed.authentication.delay.ms"),
         _validator(services) if has_tokens else None,
     )
     sessions = {
-        name: partial(authenticator.session, enabled[name], partial(_lifetime_ms_max, configs, static, name))
+        name: partial(authenticator.new_session, enabled[name], partial(_lifetime_ms_max, configs, static, name))
         for name in names
     }
-    return Gate(dispatch, authenticator, sessions)
+    return AuthenticationGate(dispatch, authenticator, sessions)
 
 
 def _validator(services: Services) -> JwtValidator:
     text: Callable[[str], str | None] = services.configs.broker_text
     number = services.configs.broker_int
-    url = text(JWKS)
+    url = text(JWKS_URL)
     if not url:
         raise ConfigError(
-            f"broker: {JWKS}: expected the URL of the token keys (JWKS), because {OAUTHBEARER} is enabled"
+            f"broker: {JWKS_URL}: expected the URL of the token keys (JWKS), because {OAUTHBEARER} is enabled"
         )
     try:
         import joserfc  # noqa: F401 - only checks that it is installed; it is used with the first token
     except ImportError:
         raise ConfigError(f"{OAUTHBEARER} requires joserfc: {install_hint('oauth')}") from None
-    keys = KeySource(
-        reader_of(url),
+    keys = JwksCache(
+        key_reader(url),
         number("sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000,
         number("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms") / 1000,
     )
@@ -77,11 +77,11 @@ def _validator(services: Services) -> JwtValidator:
 
 def _mechanisms(configs: ConfigResolver, static: Mapping[str, str], listener: str) -> tuple[str, ...]:
     """Return the enabled mechanisms of a listener; raise ConfigError if one is unknown or there are none."""
-    listener_key = _listener_key(listener, ENABLED)
+    listener_key = _listener_key(listener, ENABLED_MECHANISMS)
     value = static.get(listener_key)
-    mechanisms_named = tuple(_split(configs.broker(ENABLED) if value is None else value))
+    mechanisms_named = tuple(_split(configs.broker_value(ENABLED_MECHANISMS) if value is None else value))
     if not mechanisms_named or not set(mechanisms_named) <= set(MECHANISMS):
-        key = ENABLED if value is None else listener_key
+        key = ENABLED_MECHANISMS if value is None else listener_key
         raise ConfigError(
             f"broker: {key} = {','.join(mechanisms_named)!r}: expected one or more of {', '.join(MECHANISMS)}"
         )
@@ -90,7 +90,7 @@ def _mechanisms(configs: ConfigResolver, static: Mapping[str, str], listener: st
 
 def _lifetime_ms_max(configs: ConfigResolver, static: Mapping[str, str], listener: str, mechanism: str) -> int:
     """Return the maximum session lifetime of a listener's mechanism; raise ConfigError if the config is invalid."""
-    for name in (f"{mechanism.lower()}.{REAUTHENTICATION}", REAUTHENTICATION):
+    for name in (f"{mechanism.lower()}.{MAX_REAUTHENTICATION}", MAX_REAUTHENTICATION):
         listener_key = _listener_key(listener, name)
         value = static.get(listener_key, "")
         if value.isdecimal():
@@ -99,7 +99,7 @@ def _lifetime_ms_max(configs: ConfigResolver, static: Mapping[str, str], listene
             raise ConfigError(
                 f"broker: {listener_key} = {value!r}: expected a whole number of milliseconds, 0 for no limit"
             )
-    return configs.broker_int(REAUTHENTICATION)
+    return configs.broker_int(MAX_REAUTHENTICATION)
 
 
 def _listener_key(listener: str, key: str) -> str:

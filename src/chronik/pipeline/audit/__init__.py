@@ -9,8 +9,8 @@
 `metadata_state` and `group_offsets` check the metadata, and `runner` runs all checks.
 """
 
-from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.report import Report
-from chronik.pipeline.audit.run import CannotLook, audit
+from chronik.pipeline.audit.findings import Finding, FindingKind
+from chronik.pipeline.audit.report import AuditReport
+from chronik.pipeline.audit.runner import AuditInputError, audit
 
-__all__ = ["CannotLook", "Finding", "Kind", "Report", "audit"]
+__all__ = ["AuditInputError", "AuditReport", "Finding", "FindingKind", "audit"]

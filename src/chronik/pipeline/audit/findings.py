@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """The kind of a problem. The values appear in `--json` output and keep their meaning between releases."""
 
     CHECKSUM = "checksum"
@@ -40,7 +40,7 @@ class Kind(StrEnum):
     """The nodes' metadata differs or is damaged."""
 
 
-def first_line(error: Exception) -> str:
+def first_error_line(error: Exception) -> str:
     """Return the first line of an error message, without the stack trace that libraries append."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
@@ -49,7 +49,7 @@ def first_line(error: Exception) -> str:
 class Finding:
     """A problem found by an audit, with its location."""
 
-    kind: Kind
+    kind: FindingKind
     says: str
     """The problem in one sentence."""
     topic: str | None = None
@@ -63,7 +63,7 @@ class Finding:
     """Byte position in the file."""
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Topic, partition, node and offset as text, as far as they are known."""
         parts = []
         if self.topic is not None:
@@ -75,7 +75,7 @@ class Finding:
         return ", ".join(parts)
 
     @property
-    def source(self) -> str | None:
+    def file_position(self) -> str | None:
         """File path and byte position as text, or None if no file is affected."""
         return self.file if self.position is None else f"{self.file}, byte {self.position}"
 
@@ -86,12 +86,12 @@ class Finding:
         return self.offset is not None and self.offset <= offset < (self.end_offset or self.offset + 1)
 
 
-class Place(NamedTuple):
+class ReplicaId(NamedTuple):
     """A partition replica, identified by topic, partition and node."""
 
     topic: str
     partition: int
     node: int
 
-    def finding(self, kind: Kind, says: str, **location: int | str | None) -> Finding:
+    def make_finding(self, kind: FindingKind, says: str, **location: int | str | None) -> Finding:
         return Finding(kind, says, self.topic, self.partition, self.node, **location)  # type: ignore[arg-type]

@@ -7,20 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from chronik.limits import MIB
-from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.wording import counted
+from chronik.pipeline.audit.findings import Finding, FindingKind
+from chronik.wording import pluralize
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_INCOMPLETE = 0, 1, 2
 
-BATCH_KINDS: Final = (Kind.CHECKSUM, Kind.HEADER)
-ORDER_KINDS: Final = (Kind.MISSING_RECORDS, Kind.DUPLICATE_BATCH, Kind.EPOCH)
-REPLICA_KINDS: Final = (Kind.SHORT_LOG, Kind.DIVERGED)
-GROUP_KINDS: Final = (Kind.COMMITTED_OFFSET,)
-TABLE_KINDS: Final = (Kind.LOST_ROW, Kind.DUPLICATE_ROW, Kind.FOREIGN_ROW, Kind.DIFFERENT_ROW, Kind.TABLE_FILE)
+BATCH_KINDS: Final = (FindingKind.CHECKSUM, FindingKind.HEADER)
+ORDER_KINDS: Final = (FindingKind.MISSING_RECORDS, FindingKind.DUPLICATE_BATCH, FindingKind.EPOCH)
+REPLICA_KINDS: Final = (FindingKind.SHORT_LOG, FindingKind.DIVERGED)
+GROUP_KINDS: Final = (FindingKind.COMMITTED_OFFSET,)
+TABLE_KINDS: Final = (
+    FindingKind.LOST_ROW,
+    FindingKind.DUPLICATE_ROW,
+    FindingKind.FOREIGN_ROW,
+    FindingKind.DIFFERENT_ROW,
+    FindingKind.TABLE_FILE,
+)
 
 
 @dataclass(slots=True)
-class Report:
+class AuditReport:
     """The result of an audit: what was read, the findings, and what could not be checked."""
 
     nodes: tuple[int, ...] = ()
@@ -35,7 +41,7 @@ class Report:
     """Number of tables compared, or None if no table root was given."""
     rows: int = 0
     groups: int = 0
-    state_index: int | None = None
+    metadata_index: int | None = None
     """Index of the metadata log at which the nodes' metadata was compared."""
     seconds: float = 0.0
     """Duration of the whole audit."""
@@ -44,7 +50,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Observations that are not problems."""
-    unseen: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
     """Descriptions of what could not be checked."""
 
     @property
@@ -52,7 +58,7 @@ class Report:
         """Process exit code; findings take precedence over unchecked parts."""
         if self.findings:
             return EXIT_FINDINGS
-        return EXIT_INCOMPLETE if self.unseen else EXIT_CLEAN
+        return EXIT_INCOMPLETE if self.unchecked else EXIT_CLEAN
 
     @property
     def is_clean(self) -> bool:
@@ -71,24 +77,24 @@ class Report:
             "tables": self.tables,
             "rows": self.rows,
             "groups": self.groups,
-            "state_index": self.state_index,
+            "state_index": self.metadata_index,
             "seconds": round(self.seconds, 3),
             "log_seconds": round(self.log_seconds, 3),
             "findings": [finding.to_json() for finding in self.findings],
             "notes": self.notes,
-            "unseen": self.unseen,
+            "unseen": self.unchecked,
         }
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         lines = [self._format_totals(), "", *self._format_checks()]
         if self.findings:
             lines.append("")
             for number, finding in enumerate(self.findings, 1):
-                where = f"{finding.where}: " if finding.where else ""
+                where = f"{finding.location}: " if finding.location else ""
                 lines.append(f"{number}. {where}{finding.says}")
-                if finding.source is not None:
-                    lines.append(f"   {finding.source}")
-        for title, entries in (("Not checked", self.unseen), ("Notes", self.notes)):
+                if finding.file_position is not None:
+                    lines.append(f"   {finding.file_position}")
+        for title, entries in (("Not checked", self.unchecked), ("Notes", self.notes)):
             if entries:
                 lines += ["", f"{title}:", *(f"- {each}" for each in entries)]
         return "\n".join([*lines, "", self._format_conclusion()])
@@ -96,8 +102,8 @@ class Report:
     def _format_totals(self) -> str:
         rate = self.size_bytes / MIB / self.log_seconds if self.log_seconds > 0 else 0.0
         counts = ((self.topics, "topic"), (self.partitions, "partition"), (self.replicas, "replica"))
-        sources = f"{', '.join(counted(*each) for each in counts)} on {counted(len(self.nodes), 'node')}"
-        amount = f"{counted(self.records, 'record')}, {self.size_bytes / MIB:,.0f} MiB"
+        sources = f"{', '.join(pluralize(*each) for each in counts)} on {pluralize(len(self.nodes), 'node')}"
+        amount = f"{pluralize(self.records, 'record')}, {self.size_bytes / MIB:,.0f} MiB"
         return f"Read {sources}: {amount} ({rate:,.0f} MiB/s). Total time: {self.seconds:.1f} s."
 
     def _format_checks(self) -> list[str]:
@@ -106,27 +112,29 @@ class Report:
             ("the checksum of every batch is correct", BATCH_KINDS),
             ("offsets and leader epochs are consecutive, without missing or duplicate records", ORDER_KINDS),
             ("replicas are identical up to the high watermark", REPLICA_KINDS),
-            (f"committed offsets of {counted(self.groups, 'group')} are within their partitions", GROUP_KINDS),
+            (f"committed offsets of {pluralize(self.groups, 'group')} are within their partitions", GROUP_KINDS),
         ]
         if self.tables:
             checks.append(
-                (f"{counted(self.rows, 'row')} of {counted(self.tables, 'table')} match their records", TABLE_KINDS)
+                (f"{pluralize(self.rows, 'row')} of {pluralize(self.tables, 'table')} match their records", TABLE_KINDS)
             )
-        if self.state_index is not None:
-            checks.append((f"the metadata is the same on all nodes at index {self.state_index}", (Kind.STATE,)))
-        elif counts[Kind.STATE]:
-            checks.append(("the metadata is the same on all nodes", (Kind.STATE,)))
+        if self.metadata_index is not None:
+            checks.append(
+                (f"the metadata is the same on all nodes at index {self.metadata_index}", (FindingKind.STATE,))
+            )
+        elif counts[FindingKind.STATE]:
+            checks.append(("the metadata is the same on all nodes", (FindingKind.STATE,)))
         lines = []
         for statement, kinds in checks:
             finding_count = sum(counts[kind] for kind in kinds)
             lines.append(
-                f"FAILED {statement}: {counted(finding_count, 'finding')}" if finding_count else f"ok     {statement}"
+                f"FAILED {statement}: {pluralize(finding_count, 'finding')}" if finding_count else f"ok     {statement}"
             )
         return lines
 
     def _format_conclusion(self) -> str:
         if self.findings:
-            return f"{counted(len(self.findings), 'finding')}."
-        if self.unseen:
+            return f"{pluralize(len(self.findings), 'finding')}."
+        if self.unchecked:
             return "No problems found, but some data could not be checked."
         return "No problems found."

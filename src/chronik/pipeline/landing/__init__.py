@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chronik.pipeline.landing.driver import Summary
-    from chronik.pipeline.landing.running import run
+    from chronik.pipeline.landing.driver import LandingSummary
+    from chronik.pipeline.landing.runner import run
 
-__all__ = ["Summary", "run"]
+__all__ = ["LandingSummary", "run"]
 
-_LAZY_NAMES = ("chronik.pipeline.landing.driver.Summary", "chronik.pipeline.landing.running.run")
+_LAZY_NAMES = ("chronik.pipeline.landing.driver.LandingSummary", "chronik.pipeline.landing.runner.run")
 
 
 def __getattr__(name: str) -> object:

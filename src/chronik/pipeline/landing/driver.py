@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
-from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
-from chronik.pipeline.landing.plan import RecordsGone
+from chronik.pipeline.journal.reports import LandingState, ProgressReporter, TopicReport
+from chronik.pipeline.landing.landing_task import LandingTask, run_landing_task
+from chronik.pipeline.landing.round_plan import RecordsDeletedError
 from chronik.pipeline.landing.settings import LandingSettings
-from chronik.pipeline.landing.task import Task, run_task
-from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
-from chronik.pipeline.landing.topics import enabled_topics
-from chronik.pipeline.reading.ranges import Offsets
-from chronik.pipeline.spark.tasks import SparkJobs, TaskFailed
-from chronik.pipeline.tables.showing import columns_of
-from chronik.pipeline.tables.topic_table import TableDiffers
+from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding
+from chronik.pipeline.landing.topic_lookup import list_enabled_topics
+from chronik.pipeline.source.offset_ranges import Offsets
+from chronik.pipeline.spark.tasks import SparkTaskRunner, TaskFailedError
+from chronik.pipeline.tables.formatting import describe_columns
+from chronik.pipeline.tables.topic_table import TableMismatchError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
@@ -35,16 +35,16 @@ RETRY_DELAY_SECONDS_MIN, RETRY_DELAY_DOUBLINGS_MAX = 0.5, 7
 ONCE_FAILURES_MAX = 4
 """Consecutive failures after which a topic is abandoned in a `once` run."""
 
-PERMANENT_ERRORS = (ConfigError, RecordsGone, TableDiffers)
+PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError)
 """Errors that a retry cannot fix, because they need a change by an operator."""
 
 
-class LandingFailed(ChronikError):
+class LandingFailedError(ChronikError):
     """Some topics did not land. The message names them and their errors."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class LandingSummary:
     """The result of a landing run: the rows and dead-letter records added."""
 
     rows: dict[str, int]
@@ -75,20 +75,20 @@ class _TopicRound:
 
     topic: _TopicState
     started: float
-    round: Round | None = None
-    done: RoundDone | None = None
+    round: LandingRound | None = None
+    done: RoundResult | None = None
     error: Exception | None = None
 
 
-class Driver:
+class LandingDriver:
     """A driver that lands topics in the calling thread. Setting `stop` ends it after the current round."""
 
     def __init__(
         self,
         settings: LandingSettings,
-        cluster: Cluster,
-        jobs: SparkJobs,
-        reporter: Reporter,
+        cluster: ClusterClient,
+        jobs: SparkTaskRunner,
+        reporter: ProgressReporter,
         stop: threading.Event,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -103,7 +103,7 @@ class Driver:
 
     # The two modes
 
-    def run(self) -> Summary:
+    def run(self) -> LandingSummary:
         """Land topics until `stop` is set.
 
         Raises:
@@ -120,7 +120,7 @@ class Driver:
         finally:
             self._report_stopped()
 
-    def run_once(self) -> Summary:
+    def run_once(self) -> LandingSummary:
         """Land the records that exist now.
 
         Raises:
@@ -131,14 +131,14 @@ class Driver:
         """
         try:
             names = self._settings.topics
-            for name in enabled_topics(self._cluster) if names is None else names:
+            for name in list_enabled_topics(self._cluster) if names is None else names:
                 self._add_topic(name)
             while not self._stop.is_set() and (unfinished_topics := self._unfinished_topics()):
                 if not self._run_round(unfinished_topics, once=True) and self._unfinished_topics():
                     self._wait_for_next_round(self._monotonic() + RETRY_DELAY_SECONDS_MIN)
             abandoned = [topic for topic in self._topics.values() if topic.abandoned]
             if abandoned:
-                raise LandingFailed("; ".join(f"{each.landing.topic}: {each.last_error}" for each in abandoned))
+                raise LandingFailedError("; ".join(f"{each.landing.topic}: {each.last_error}" for each in abandoned))
             return self._summary()
         finally:
             self._report_stopped()
@@ -157,14 +157,14 @@ class Driver:
         names = self._settings.topics
         if names is None:
             try:
-                names = tuple(enabled_topics(self._cluster))
+                names = tuple(list_enabled_topics(self._cluster))
             except (ClientError, KafkaError) as error:
                 logger.warning("cannot list the topics to land: %s; keeping the current topics", error)
                 return
         for name in names:
             self._add_topic(name)
         for name in self._topics.keys() - set(names):
-            self._report(self._topics.pop(name), State.STOPPED)
+            self._report(self._topics.pop(name), LandingState.STOPPED)
 
     def _add_topic(self, name: str) -> None:
         if name not in self._topics:
@@ -177,9 +177,9 @@ class Driver:
         topic_rounds = []
         parallelism = self._jobs.parallelism()
         for topic in topics:
-            if self._reporter.paused(topic.landing.topic):
+            if self._reporter.is_paused(topic.landing.topic):
                 topic.done = True  # a `once` run does not wait until the topic is resumed
-                self._report(topic, State.PAUSED)
+                self._report(topic, LandingState.PAUSED)
             elif topic.retry_at <= self._monotonic():
                 topic_rounds.append(self._plan_topic(topic, parallelism, once))
         self._run_tasks([topic_round for topic_round in topic_rounds if topic_round.round is not None])
@@ -192,8 +192,8 @@ class Driver:
         topic_round = _TopicRound(topic, self._monotonic())
         with _capture_error(topic_round):
             if once and topic.end_offsets is None:
-                topic.end_offsets = topic.landing.latest()
-            topic_round.round = topic.landing.plan(parallelism, topic.end_offsets)
+                topic.end_offsets = topic.landing.fetch_end_offsets()
+            topic_round.round = topic.landing.plan_next_round(parallelism, topic.end_offsets)
         return topic_round
 
     def _run_tasks(self, topic_rounds: list[_TopicRound]) -> None:
@@ -208,9 +208,9 @@ class Driver:
     def _run_job(self, topic_rounds: list[_TopicRound]) -> bool:
         try:
             outcomes = iter(
-                self._jobs.run(run_task, [task for topic_round in topic_rounds for task in _tasks(topic_round)])
+                self._jobs.run(run_landing_task, [task for topic_round in topic_rounds for task in _tasks(topic_round)])
             )
-        except TaskFailed as error:
+        except TaskFailedError as error:
             if len(topic_rounds) == 1:
                 topic_rounds[0].error = error
             return False
@@ -218,7 +218,7 @@ class Driver:
             results = [next(outcomes) for _ in _tasks(topic_round)]
             assert topic_round.round is not None
             with _capture_error(topic_round):
-                topic_round.round.take(results)
+                topic_round.round.add_results(results)
         return True
 
     def _commit(self, topic_round: _TopicRound) -> None:
@@ -235,9 +235,9 @@ class Driver:
         topic.failures = 0
         topic.rows += done.rows
         topic.dead_letters += done.dead_letters
-        has_more = done.superseded or not topic_round.round.complete
+        has_more = done.is_superseded or not topic_round.round.is_complete
         topic.done = not has_more
-        self._report(topic, State.LANDING if has_more else State.WAITING, done, seconds)
+        self._report(topic, LandingState.LANDING if has_more else LandingState.WAITING, done, seconds)
         return has_more
 
     def _record_failure(self, topic: _TopicState, error: Exception | None, once: bool) -> None:
@@ -247,11 +247,13 @@ class Driver:
         topic.done = topic.abandoned
         doublings = min(topic.failures - 1, RETRY_DELAY_DOUBLINGS_MAX)
         topic.retry_at = self._monotonic() + RETRY_DELAY_SECONDS_MIN * 2**doublings
-        self._report(topic, State.FAILING)
+        self._report(topic, LandingState.FAILING)
 
     # Reporting
 
-    def _report(self, topic: _TopicState, state: State, done: RoundDone | None = None, seconds: float = 0.0) -> None:
+    def _report(
+        self, topic: _TopicState, state: LandingState, done: RoundResult | None = None, seconds: float = 0.0
+    ) -> None:
         landing = topic.landing
         self._reporter.report(
             TopicReport(
@@ -260,27 +262,27 @@ class Driver:
                 table=landing.table,
                 state=state,
                 next_offsets=dict(landing.next_offsets),
-                high_watermarks={each.partition: end for each, end in landing.ends.items()},
+                high_watermarks={each.partition: end for each, end in landing.end_offsets.items()},
                 round_rows=0 if done is None else done.rows + done.dead_letters,
                 round_dead_letters=0 if done is None else done.dead_letters,
-                round_bytes=0 if done is None else done.bytes,
+                round_bytes=0 if done is None else done.size_bytes,
                 round_seconds=seconds,
                 total_rows=topic.rows,
                 total_dead_letters=topic.dead_letters,
                 last_error=topic.last_error,
                 warnings=() if done is None else done.warnings,
-                columns=() if landing.schema is None else columns_of(landing.schema),
+                columns=() if landing.schema is None else describe_columns(landing.schema),
                 at_ms=int(time.time() * 1000),
             )
         )
 
     def _report_stopped(self) -> None:
         for topic in self._topics.values():
-            self._report(topic, State.STOPPED)
+            self._report(topic, LandingState.STOPPED)
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> LandingSummary:
         topics = self._topics.values()
-        return Summary(
+        return LandingSummary(
             rows={topic.landing.topic: topic.rows for topic in topics},
             dead_letters={topic.landing.topic: topic.dead_letters for topic in topics},
             seconds=self._monotonic() - self._started,
@@ -307,5 +309,5 @@ def _is_permanent(error: Exception | None) -> bool:
     return isinstance(error, PERMANENT_ERRORS)
 
 
-def _tasks(topic_round: _TopicRound) -> list[Task]:
+def _tasks(topic_round: _TopicRound) -> list[LandingTask]:
     return [] if topic_round.round is None else topic_round.round.tasks

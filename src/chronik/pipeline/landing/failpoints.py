@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from chronik.errors import ConfigError
 
-VARIABLE = "CHRONIK_FAIL_POINT"
+ENVIRONMENT_VARIABLE = "CHRONIK_FAIL_POINT"
 EXIT_CODE = 77
 
 BEFORE_FILES = "before_files"
@@ -31,11 +31,11 @@ DATA_COMMIT = "data_commit"
 GROUP_COMMIT = "group_commit"
 """In the driver, after all commits, before the round is reported."""
 
-IN_TASKS = (BEFORE_FILES, AFTER_FILES)
-IN_DRIVERS = (SCHEMA_CHANGE, SPARK_COMMIT, DEAD_LETTER_COMMIT, DATA_COMMIT, GROUP_COMMIT)
+TASK_FAILPOINTS = (BEFORE_FILES, AFTER_FILES)
+DRIVER_FAILPOINTS = (SCHEMA_CHANGE, SPARK_COMMIT, DEAD_LETTER_COMMIT, DATA_COMMIT, GROUP_COMMIT)
 
 
-def parse(text: str) -> dict[str, int]:
+def parse_failpoints(text: str) -> dict[str, int]:
     """Parse failpoints and return, by name, how often each is reached until the process exits.
 
     Raises:
@@ -44,29 +44,31 @@ def parse(text: str) -> dict[str, int]:
     points: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, nth = part.partition(":")
-        if name not in (*IN_TASKS, *IN_DRIVERS) or not (nth or "1").isdecimal():
-            known = ", ".join((*IN_TASKS, *IN_DRIVERS))
-            raise ConfigError(f"invalid {VARIABLE} = {text!r}: expected NAME or NAME:NTH, with NAME one of {known}")
+        if name not in (*TASK_FAILPOINTS, *DRIVER_FAILPOINTS) or not (nth or "1").isdecimal():
+            known = ", ".join((*TASK_FAILPOINTS, *DRIVER_FAILPOINTS))
+            raise ConfigError(
+                f"invalid {ENVIRONMENT_VARIABLE} = {text!r}: expected NAME or NAME:NTH, with NAME one of {known}"
+            )
         points[name] = int(nth or "1")
     return points
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, int]:
-    text = environment.get(VARIABLE)
-    return parse(text) if text else {}
+    text = environment.get(ENVIRONMENT_VARIABLE)
+    return parse_failpoints(text) if text else {}
 
 
 _points = _read_environment(os.environ)
 
 
-def reached(name: str) -> None:
+def hit_failpoint(name: str) -> None:
     """Exit the process if this failpoint is armed and is reached for the configured number of times."""
     if _points:
         _count_down(name)
 
 
 def _count_down(name: str) -> None:
-    if name not in _points or (name in IN_TASKS and _task_attempt() > 0):
+    if name not in _points or (name in TASK_FAILPOINTS and _task_attempt() > 0):
         return
     _points[name] -= 1
     if _points[name] == 0:

@@ -14,9 +14,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from chronik.client.access.settings import Bootstrap
-from chronik.pipeline.query.raw_fields import FieldOfRaw, field_of_raw
-from chronik.pipeline.query.tokens import Token, lexemes
-from chronik.pipeline.query.views import Prepared, tell_only_landed, views_for, views_to_list
+from chronik.pipeline.query.lexer import TokenKind, tokenize_sql
+from chronik.pipeline.query.raw_field_errors import RawFieldError, explain_raw_field
+from chronik.pipeline.query.views import PreparedViews, create_all_views, prepare_views, warn_table_only
 
 if TYPE_CHECKING:
     from pyspark.errors import AnalysisException
@@ -45,12 +45,12 @@ def query(
     from pyspark.errors import AnalysisException
 
     if _is_view_listing(statement):
-        views_to_list(spark, bootstrap, table_root)
+        create_all_views(spark, bootstrap, table_root)
         return spark.sql(statement)
     if prune and not _is_script(statement):
         # Errors are reported with all columns in the views, so that Spark's message is right.
         with contextlib.suppress(AnalysisException):
-            prepared = views_for(spark, statement, bootstrap, table_root, prune=True)
+            prepared = prepare_views(spark, statement, bootstrap, table_root, prune=True)
             return _analyse(spark, statement, prepared)
     return _run_with_missing_views(spark, statement, bootstrap, table_root)
 
@@ -64,21 +64,21 @@ def _run_with_missing_views(spark: SparkSession, statement: str, bootstrap: Boot
 
     missing_names: list[str] = []
     while True:
-        prepared = views_for(spark, statement, bootstrap, table_root, also=missing_names)
+        prepared = prepare_views(spark, statement, bootstrap, table_root, also=missing_names)
         try:
             return _analyse(spark, statement, prepared)
         except AnalysisException as error:
             name = _missing_view_name(error)
             # A script may already have had effects, so it is not repeated.
-            if name is None or name in missing_names or _is_script(statement) or prepared.names.find(name) is None:
+            if name is None or name in missing_names or _is_script(statement) or prepared.names.resolve(name) is None:
                 raise _explain_raw_field(error, prepared) or error from None
             missing_names.append(name)
 
 
-def _analyse(spark: SparkSession, statement: str, prepared: Prepared) -> DataFrame:
+def _analyse(spark: SparkSession, statement: str, prepared: PreparedViews) -> DataFrame:
     from pyspark.errors import AnalysisException
 
-    for name, error_of_view in prepared.refused.items():
+    for name, error_of_view in prepared.rejected.items():
         if spark.catalog.tableExists(f"`{name}`"):
             raise error_of_view  # Spark would use a table of its own instead of the topic
     try:
@@ -86,11 +86,11 @@ def _analyse(spark: SparkSession, statement: str, prepared: Prepared) -> DataFra
         _ = frame.schema  # Spark Connect analyses the statement only when the schema is read
     except AnalysisException as error:
         missing = _missing_view_name(error)
-        for name, error_of_view in prepared.refused.items():
+        for name, error_of_view in prepared.rejected.items():
             if missing is not None and name.casefold() == missing.casefold():
                 raise error_of_view from None
         raise
-    tell_only_landed(prepared.only_landed)
+    warn_table_only(prepared.table_only_topics)
     return frame
 
 
@@ -98,21 +98,25 @@ def _missing_view_name(error: AnalysisException) -> str | None:
     """Return the name of the missing view in Spark's error, or None if the error is another one."""
     if error.getCondition() != NO_SUCH_VIEW:
         return None
-    parts = [each.text for each in lexemes((error.getMessageParameters() or {}).get("relationName", ""))]
+    parts = [each.text for each in tokenize_sql((error.getMessageParameters() or {}).get("relationName", ""))]
     return parts[0] if len(parts) == 1 else None
 
 
-def _explain_raw_field(error: AnalysisException, prepared: Prepared) -> FieldOfRaw | None:
+def _explain_raw_field(error: AnalysisException, prepared: PreparedViews) -> RawFieldError | None:
     parameters = error.getMessageParameters() or {}
     name = parameters.get("objectName") or parameters.get("base") or ""
-    parts = [each.text.strip('"') for each in lexemes(name) if each.token in (Token.WORD, Token.QUOTED, Token.STRING)]
-    return field_of_raw(error.getCondition() or "", parts, prepared.raw)
+    parts = [
+        each.text.strip('"')
+        for each in tokenize_sql(name)
+        if each.kind in (TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING)
+    ]
+    return explain_raw_field(error.getCondition() or "", parts, prepared.raw_topics)
 
 
 def _is_script(statement: str) -> bool:
-    return any(first.is_word("BEGIN") for first in islice(lexemes(statement), 1))
+    return any(first.is_word("BEGIN") for first in islice(tokenize_sql(statement), 1))
 
 
 def _is_view_listing(statement: str) -> bool:
-    words = [lexeme.text.upper() for lexeme in islice(lexemes(statement), 2)]
+    words = [lexeme.text.upper() for lexeme in islice(tokenize_sql(statement), 2)]
     return words in (["SHOW", "TABLES"], ["SHOW", "VIEWS"])

@@ -22,15 +22,22 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from chronik.client.access.settings import Bootstrap
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
 from chronik.pipeline import CLIENT_ID
-from chronik.pipeline.query.frames import files_listed_by_the_driver, frame
-from chronik.pipeline.query.names import AmbiguousName, Half, Names, View, columns_named, plain
-from chronik.pipeline.query.raw_fields import RawTopic
-from chronik.pipeline.query.snapshots import Snapshots, TopicSnapshot, Unreadable
-from chronik.pipeline.reading.options import IsolationLevel, ReadSettings
-from chronik.pipeline.tables.layout import Kind
+from chronik.pipeline.query.dataframes import build_dataframe, list_files_on_driver
+from chronik.pipeline.query.name_resolution import (
+    AmbiguousNameError,
+    TopicHalf,
+    TopicNames,
+    TopicView,
+    referenced_columns,
+    unquoted_name,
+)
+from chronik.pipeline.query.raw_field_errors import RawTopic
+from chronik.pipeline.query.topic_snapshots import SnapshotReader, TopicSnapshot, UnreadableTopicError
+from chronik.pipeline.source.options import IsolationLevel, ReadSettings
+from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import absolute_root
 
 if TYPE_CHECKING:
@@ -43,34 +50,36 @@ _SESSION_VIEWS: Final[WeakKeyDictionary[SparkSession, dict[str, bool]]] = WeakKe
 """By session, the lower-case names of its views and whether each is only for the current statement."""
 
 
-class NoSuchTopic(ChronikError):
+class UnknownTopicError(ChronikError):
     """No topic and no table has this name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
+class CreatedViews:
     """The result of creating views."""
 
     names: tuple[str, ...]
     """Names of the created views."""
-    refused: dict[str, str]
+    rejected: dict[str, str]
     """Views that could not be created, and why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedViews:
     """The views that were created for a statement."""
 
-    names: Names
-    refused: dict[str, ChronikError]
+    names: TopicNames
+    rejected: dict[str, ChronikError]
     """Views that could not be created, and why. It is an error only if the statement uses the name as a view."""
-    only_landed: tuple[str, ...]
+    table_only_topics: tuple[str, ...]
     """Topics in the statement that are unknown to the brokers, so that the live tail is missing."""
-    raw: dict[str, RawTopic]
+    raw_topics: dict[str, RawTopic]
     """Topics with undecoded values, by the names of their views."""
 
 
-def views(spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None = None) -> Views:
+def views(
+    spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None = None
+) -> CreatedViews:
     """Create views of these topics, or of all topics and tables, from one snapshot.
 
     Without `topics`, the result lists the views that could not be created.
@@ -84,7 +93,7 @@ def views(spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: It
     return _create_views(spark, bootstrap, table_root, topics, is_temporary=False)
 
 
-def views_to_list(spark: SparkSession, bootstrap: Bootstrap, table_root: str) -> None:
+def create_all_views(spark: SparkSession, bootstrap: Bootstrap, table_root: str) -> None:
     """Create all possible views, for a statement that lists them.
 
     Raises:
@@ -96,31 +105,31 @@ def views_to_list(spark: SparkSession, bootstrap: Bootstrap, table_root: str) ->
 
 def _create_views(
     spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None, *, is_temporary: bool
-) -> Views:
+) -> CreatedViews:
     settings = _settings(bootstrap)
-    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
-        snapshots = Snapshots(cluster, absolute_root(table_root))
-        known = snapshots.topics()
+    with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
+        snapshots = SnapshotReader(cluster, absolute_root(table_root))
+        known = snapshots.list_topics()
         requested = list(dict.fromkeys(topics)) if topics is not None else [each for each in known if each[:2] != "__"]
         if missing := sorted(set(requested) - set(known)):
-            raise NoSuchTopic(f"no topic or table is named {', '.join(missing)}")
-        topic_snapshots = snapshots.take(requested)
+            raise UnknownTopicError(f"no topic or table is named {', '.join(missing)}")
+        topic_snapshots = snapshots.take_snapshots(requested)
     created, refused = [], {}
-    for view in _all_views(requested, Names(known)):
+    for view in _all_views(requested, TopicNames(known)):
         try:
             _create_view(spark, view, topic_snapshots[view.topic], settings, is_temporary=is_temporary)
             created.append(view.name)
-        except Unreadable as error:
+        except UnreadableTopicError as error:
             if topics is not None:
                 raise
             refused[view.name] = str(error)
             _drop_view(spark, view.name)
     if not is_temporary:
-        tell_only_landed(each.topic for each in topic_snapshots.values() if each.is_only_a_table)
-    return Views(tuple(created), refused)
+        warn_table_only(each.topic for each in topic_snapshots.values() if each.is_table_only)
+    return CreatedViews(tuple(created), refused)
 
 
-def views_for(
+def prepare_views(
     spark: SparkSession,
     statement: str,
     bootstrap: Bootstrap,
@@ -128,7 +137,7 @@ def views_for(
     *,
     also: Iterable[str] = (),
     prune: bool = False,
-) -> Prepared:
+) -> PreparedViews:
     """Create the views that a statement names, and those in `also`, from one snapshot.
 
     With `prune`, the views have only the columns that the statement names. Views of earlier statements are dropped,
@@ -139,32 +148,32 @@ def views_for(
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
     """
-    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
-        snapshots = Snapshots(cluster, absolute_root(table_root))
-        names = Names(snapshots.topics())
-        named = names.named_in(statement, also)
+    with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
+        snapshots = SnapshotReader(cluster, absolute_root(table_root))
+        names = TopicNames(snapshots.list_topics())
+        named = names.resolve_statement(statement, also)
         _drop_earlier_views(spark, {view.name.casefold() for view in named.views})
-        topic_snapshots = snapshots.take(dict.fromkeys(view.topic for view in named.views))
+        topic_snapshots = snapshots.take_snapshots(dict.fromkeys(view.topic for view in named.views))
     refused: dict[str, ChronikError] = dict(named.ambiguous)
     only_landed: dict[str, None] = {}
     raw: dict[str, RawTopic] = {}
     for view in named.views:
         snapshot = topic_snapshots[view.topic]
-        columns = columns_named(statement, snapshot.schema.names) if prune else None
+        columns = referenced_columns(statement, snapshot.schema.names) if prune else None
         try:
             _create_view(spark, view, snapshot, _settings(bootstrap), columns, is_temporary=True)
-        except Unreadable as error:
+        except UnreadableTopicError as error:
             refused[view.name] = error
-        if snapshot.is_only_a_table and view.half is not Half.COLD:
+        if snapshot.is_table_only and view.half is not TopicHalf.COLD:
             only_landed[view.topic] = None
-        if snapshot.kind is Kind.RAW:
-            raw[view.name] = RawTopic(view.topic, snapshot.landed is not None)
+        if snapshot.kind is TableKind.RAW:
+            raw[view.name] = RawTopic(view.topic, snapshot.table_snapshot is not None)
     for name in refused:
         _drop_view(spark, name)
-    return Prepared(names, refused, tuple(only_landed), raw)
+    return PreparedViews(names, refused, tuple(only_landed), raw)
 
 
-def tell_only_landed(topics: Iterable[str]) -> None:
+def warn_table_only(topics: Iterable[str]) -> None:
     """Log a warning for topics that are unknown to the brokers."""
     for topic in topics:
         logger.warning("topic %s does not exist on the cluster; querying landed rows only", topic)
@@ -182,14 +191,14 @@ def _drop_view(spark: SparkSession, name: str) -> None:
     spark.catalog.dropTempView(name)
 
 
-def _all_views(topics: Iterable[str], names: Names) -> list[View]:
+def _all_views(topics: Iterable[str], names: TopicNames) -> list[TopicView]:
     """Return the views of topics under all names that refer to exactly that topic and half."""
-    found: dict[str, View] = {}
+    found: dict[str, TopicView] = {}
     for topic in topics:
-        for half in Half:
-            for name in dict.fromkeys((topic + half, plain(topic) + half)):
-                with contextlib.suppress(AmbiguousName):
-                    view = names.find(name)
+        for half in TopicHalf:
+            for name in dict.fromkeys((topic + half, unquoted_name(topic) + half)):
+                with contextlib.suppress(AmbiguousNameError):
+                    view = names.resolve(name)
                     if view is not None and (view.topic, view.half) == (topic, half):
                         found.setdefault(name.casefold(), view)
     return list(found.values())
@@ -197,15 +206,15 @@ def _all_views(topics: Iterable[str], names: Names) -> list[View]:
 
 def _create_view(
     spark: SparkSession,
-    view: View,
+    view: TopicView,
     snapshot: TopicSnapshot,
     settings: ReadSettings,
     columns: list[str] | None = None,
     *,
     is_temporary: bool,
 ) -> None:
-    with files_listed_by_the_driver(spark, snapshot):
-        rows = frame(spark, snapshot, view.half, settings, columns)
+    with list_files_on_driver(spark, snapshot):
+        rows = build_dataframe(spark, snapshot, view.half, settings, columns)
         rows.createOrReplaceTempView(f"`{view.name}`")
     created = _SESSION_VIEWS.setdefault(spark, {})
     # Views created by `views` are kept, even if later statements name them.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.daemon import manager
 
-import chronik.pipeline.query.tail  # noqa: F401
+import chronik.pipeline.query.live_tail  # noqa: F401
 
 if __name__ == "__main__":
     manager()

@@ -29,14 +29,14 @@ class StoredBatch(NamedTuple):
     """None for a message of magic 0 or 1, which may wrap other messages."""
 
 
-class Aborted(NamedTuple):
+class AbortedProducerRange(NamedTuple):
     """An aborted transaction: a producer's records from `first_offset` to its next abort marker."""
 
     first_offset: int
     producer_id: int
 
 
-def stored_batches(buffer: Bytes) -> Iterator[StoredBatch]:
+def iter_batches(buffer: Bytes) -> Iterator[StoredBatch]:
     """Yield all complete batches of a buffer without verifying checksums.
 
     Raises:
@@ -58,8 +58,8 @@ def stored_batches(buffer: Bytes) -> Iterator[StoredBatch]:
         position += size
 
 
-def visible_batches(
-    buffer: Bytes, batches: Iterable[StoredBatch], aborted: Iterable[Aborted] = ()
+def filter_visible_batches(
+    buffer: Bytes, batches: Iterable[StoredBatch], aborted: Iterable[AbortedProducerRange] = ()
 ) -> Iterator[StoredBatch]:
     """Yield the batches that a consumer may read: no control batches, and no records of aborted transactions.
 
@@ -80,16 +80,16 @@ def visible_batches(
         while pending_aborted and pending_aborted[0].first_offset <= batch.last_offset:
             aborted_producers.add(heappop(pending_aborted).producer_id)
         if header.is_control:
-            if header.producer_id in aborted_producers and is_abort(buffer, batch):
+            if header.producer_id in aborted_producers and is_abort_marker(buffer, batch):
                 aborted_producers.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in aborted_producers):
             yield batch
 
 
-def is_abort(buffer: Bytes, batch: StoredBatch) -> bool:
+def is_abort_marker(buffer: Bytes, batch: StoredBatch) -> bool:
     """Return whether a control batch is an abort marker; compaction may have removed its record."""
     for record in decode_batch(buffer, batch.position):
         marker = parse_marker(record)
         if marker is not None:
-            return not marker.committed
+            return not marker.is_commit
     return False

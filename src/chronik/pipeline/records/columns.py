@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from chronik.pipeline.records.batches import StoredBatch
 from chronik.protocol.batch import MAGIC_POSITION, BatchHeader, Bytes, TimestampType
-from chronik.protocol.message_set import iter_messages
-from chronik.protocol.records import Record, walk
+from chronik.protocol.message_set import iter_message_set
+from chronik.protocol.records import Record, iter_decompressed
 
 HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE: Final = pa.list_(pa.field("element", HEADER_TYPE))  # Spark's own name of the field
@@ -22,7 +22,7 @@ _APPEND_TIME_BIT: Final = 0x08
 _ATTRIBUTES_POSITION: Final = MAGIC_POSITION + 1
 
 
-class Wanted(NamedTuple):
+class ColumnSelection(NamedTuple):
     """The optional columns to decode; the other ones are None in the result."""
 
     key: bool = True
@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
     headers: bool = True
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """The Arrow columns of a sequence of records."""
 
     offset: pa.Int64Array
@@ -46,18 +46,18 @@ class Columns(NamedTuple):
         return len(self.offset)
 
 
-class TypedRecord(NamedTuple):
+class RecordWithTimestampType(NamedTuple):
     """A record with the timestamp type of its batch."""
 
     record: Record
     timestamp_type: int
 
 
-def columns_of(typed: Iterable[TypedRecord], wanted: Wanted) -> Columns:
+def build_columns(typed: Iterable[RecordWithTimestampType], wanted: ColumnSelection) -> RecordColumns:
     """Convert records to Arrow columns, one record at a time."""
     rows = list(typed)
     records = [row.record for row in rows]
-    return Columns(
+    return RecordColumns(
         offset=pa.array([each.offset for each in records], pa.int64()),
         timestamp_ms=pa.array([each.timestamp for each in records], pa.int64()),
         timestamp_type=pa.array([row.timestamp_type for row in rows], pa.int32()),
@@ -67,18 +67,18 @@ def columns_of(typed: Iterable[TypedRecord], wanted: Wanted) -> Columns:
     )
 
 
-def iter_records_of_batches(opened: Sequence[tuple[BatchHeader, Any]]) -> Iterator[TypedRecord]:
+def iter_records_of_batches(opened: Sequence[tuple[BatchHeader, Any]]) -> Iterator[RecordWithTimestampType]:
     """Yield the records of decompressed batches.
 
     Raises:
         CorruptRecords: A record cannot be decoded.
     """
     for header, body in opened:
-        for record, _ in walk(header, bytes(body)):
-            yield TypedRecord(record, header.timestamp_type)
+        for record, _ in iter_decompressed(header, bytes(body)):
+            yield RecordWithTimestampType(record, header.timestamp_type)
 
 
-def messages_of(buffer: Bytes, message: StoredBatch) -> Iterator[TypedRecord]:
+def iter_legacy_messages(buffer: Bytes, message: StoredBatch) -> Iterator[RecordWithTimestampType]:
     """Yield the message of magic 0 or 1, or the messages that it wraps.
 
     Raises:
@@ -92,8 +92,8 @@ def messages_of(buffer: Bytes, message: StoredBatch) -> Iterator[TypedRecord]:
         timestamp_type = TimestampType.LOG_APPEND_TIME
     else:
         timestamp_type = TimestampType.CREATE_TIME
-    for record in iter_messages(data):
-        yield TypedRecord(record, timestamp_type)
+    for record in iter_message_set(data):
+        yield RecordWithTimestampType(record, timestamp_type)
 
 
 def _headers(records: Sequence[Record]) -> pa.ListArray:

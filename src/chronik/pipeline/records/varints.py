@@ -29,7 +29,7 @@ _LAST_BYTE_MAX: Final = {BYTES_MAX_32: 0x0F, BYTES_MAX_64: 0x01}
 _ONE_BYTE: Final = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x100)], np.int64)
 
 
-class Unreadable(Exception):
+class VectorizedDecodeError(Exception):
     """Input that the vectorised decoder does not support; the record-by-record decoder then reports the error."""
 
 
@@ -79,7 +79,7 @@ def _read_multi_byte(data: ByteArray, at: IntArray, first: ByteArray, bytes_max:
             return (raw >> np.uint64(1)).view(np.int64) ^ -signs, after
         rest = continued if isinstance(rest, slice) else rest[continued]
         after[rest] += 1
-    raise Unreadable(f"a varint exceeds {bytes_max} bytes")
+    raise VectorizedDecodeError(f"a varint exceeds {bytes_max} bytes")
 
 
 def encode_varints(values: IntArray) -> pa.BinaryArray:

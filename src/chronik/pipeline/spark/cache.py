@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the user's cache directory for Chronik, or one under the temporary directory without a writable home."""
     cache_home = environment.get("XDG_CACHE_HOME")
     try:
@@ -27,7 +27,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return directory
 
 
-def made_once(directory: Path, make: Callable[[Path], None]) -> Path:
+def create_once(directory: Path, make: Callable[[Path], None]) -> Path:
     """Return `directory`, created atomically by `make` if it does not exist; concurrent callers are safe."""
     if directory.exists():
         return directory

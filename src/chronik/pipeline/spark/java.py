@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chronik.errors import ChronikError
-from chronik.pipeline.spark.cache import cache_folder, made_once
+from chronik.pipeline.spark.cache import cache_directory, create_once
 from chronik.wording import install_hint
 
 JAVA_VERSION_MIN = 17
@@ -51,12 +51,12 @@ exec '{java}' "$@"
 LAUNCHER_HEAD = "\n".join(LAUNCHER.splitlines()[:2]).encode()
 
 
-class JavaMissing(ChronikError):
+class JavaNotFoundError(ChronikError):
     """No Java installation that Spark supports was found. The message lists what was found, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Java:
+class JavaInstallation:
     """A Java installation, and how it was found."""
 
     home: Path
@@ -64,7 +64,7 @@ class Java:
     found_by: str
 
 
-def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+def find_java(environment: Mapping[str, str] = os.environ) -> JavaInstallation:
     """Return the first supported Java from JAVA_HOME, PATH, the usual directories and PyPI, in this order.
 
     Raises:
@@ -74,12 +74,12 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     for found_by, home in _candidates(environment):
         version = java_version(home)
         if version is not None and version >= JAVA_VERSION_MIN:
-            return Java(home, version, found_by)
+            return JavaInstallation(home, version, found_by)
         if version is not None:
             too_old.append(f"Java {version} from {found_by} ({home})")
     found_only = f"found only {', '.join(too_old)}; " if too_old else ""
     advice = f"install Java, set JAVA_HOME, or {install_hint('java')}"
-    raise JavaMissing(f"{found_only}Spark needs Java {JAVA_VERSION_MIN} or newer: {advice}")
+    raise JavaNotFoundError(f"{found_only}Spark needs Java {JAVA_VERSION_MIN} or newer: {advice}")
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -131,7 +131,7 @@ def _feature_version(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def spark_java_home(java: Java, cache: Path | None = None) -> Path:
+def spark_java_home(java: JavaInstallation, cache: Path | None = None) -> Path:
     """Return a JAVA_HOME whose `java` accepts the arguments that Spark passes."""
     if _starts_with(java.home / "bin" / "java", LAUNCHER_HEAD):
         return java.home  # JAVA_HOME is already a launcher, inherited from a process that Chronik started
@@ -146,7 +146,7 @@ def spark_java_home(java: Java, cache: Path | None = None) -> Path:
         if (java.home / "release").is_file():
             (directory / "release").symlink_to(java.home / "release")
 
-    return made_once((cache or cache_folder()) / f"java-{java.version}-{key}", make)
+    return create_once((cache or cache_directory()) / f"java-{java.version}-{key}", make)
 
 
 def _starts_with(path: Path, head: bytes) -> bool:

@@ -9,7 +9,7 @@ LOCAL_MASTER = "local[*]"
 LOOPBACK = "127.0.0.1"
 
 
-def chosen_master(given: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+def resolve_master(given: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the given master, or else CHRONIK_SPARK_MASTER, or None if neither is set."""
     return given or environment.get("CHRONIK_SPARK_MASTER") or None
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from chronik.pipeline.spark.cache import cache_folder, made_once
+from chronik.pipeline.spark.cache import cache_directory, create_once
 
 LAUNCHER = """#!/bin/sh
 # Spark starts its Python workers with this file; {start} explains why.
@@ -32,5 +32,5 @@ def worker_python(cache: Path | None = None) -> str:
         launcher.write_text(text, encoding="utf-8")
         launcher.chmod(0o755)
 
-    launcher = made_once((cache or cache_folder()) / f"python-{key}", make) / "python"
+    launcher = create_once((cache or cache_directory()) / f"python-{key}", make) / "python"
     return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # the cache may be mounted with noexec

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from chronik.pipeline.spark.home import private_spark_home, pyspark_folder
 from chronik.pipeline.spark.java import find_java, spark_java_home
-from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, chosen_master, is_connect, is_local
+from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_connect, is_local, resolve_master
 from chronik.pipeline.spark.python import worker_python
+from chronik.pipeline.spark.spark_home import private_spark_home, pyspark_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ COMMON_SETTINGS = {
 }
 
 
-def environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.environ) -> dict[str, str]:
+def spark_environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables to start Spark with; variables that the user set for a cluster are kept.
 
     Raises:
@@ -36,7 +36,7 @@ def environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.enviro
     """
     variables = {"JAVA_HOME": str(spark_java_home(find_java(given)))}
     if not given.get("SPARK_HOME"):
-        variables["SPARK_HOME"] = str(private_spark_home(pyspark_folder()))
+        variables["SPARK_HOME"] = str(private_spark_home(pyspark_directory()))
     # By default workers run the `python3` on PATH. In local mode they must run this Python; on a cluster only the user
     # knows its path. The launcher exists only on this machine.
     launcher = worker_python()
@@ -78,8 +78,8 @@ def session(master: str | None = None, **conf: str) -> SparkSession:
     """
     if master is not None and is_connect(master):
         return _remote_session(master, conf)
-    master = chosen_master(master) or LOCAL_MASTER
-    os.environ.update(environment(master))
+    master = resolve_master(master) or LOCAL_MASTER
+    os.environ.update(spark_environment(master))
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(APPLICATION_NAME)

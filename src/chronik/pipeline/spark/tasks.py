@@ -31,15 +31,15 @@ SPARK_OUTCOME_SCHEMA = "item BIGINT, result BINARY, error STRING"
 _EXCEPTION_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 
 
-class TaskFailed(ChronikError):
+class TaskFailedError(ChronikError):
     """A task that failed in all of Spark's attempts. The message gives the reason."""
 
 
-class SparkGone(ChronikError):
+class SparkUnavailableError(ChronikError):
     """A Spark application that has ended or cannot be reached."""
 
 
-class Tasks(Protocol):
+class TaskRunner(Protocol):
     """A function that runs tasks and returns their results in the order of the items.
 
     Functions and items must be picklable. Raises TaskFailedError.
@@ -48,12 +48,12 @@ class Tasks(Protocol):
     def __call__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]: ...
 
 
-def in_this_process(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+def run_locally(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Run the tasks in this process, without Spark: for small amounts of work and for tests."""
     return [function(item) for item in items]
 
 
-def on_spark(spark: SparkSession) -> Tasks:
+def spark_task_runner(spark: SparkSession) -> TaskRunner:
     """Return a task runner that uses the session."""
 
     def run(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -62,7 +62,7 @@ def on_spark(spark: SparkSession) -> Tasks:
     return run
 
 
-class SparkOnDemand:
+class LazySparkTaskRunner:
     """A task runner that starts a Spark session for its first task, and stops it on exit.
 
     with LazySparkTaskRunner("spark://head:7077") as tasks:
@@ -73,7 +73,7 @@ class SparkOnDemand:
         self._master = master
         self._spark: SparkSession | None = None
 
-    def __enter__(self) -> SparkOnDemand:
+    def __enter__(self) -> LazySparkTaskRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,7 +96,7 @@ class SparkOnDemand:
         return _run(self._spark, function, items)
 
 
-class SparkJobs:
+class SparkTaskRunner:
     """A task runner for long-running jobs, which distinguishes a failed task from an unavailable Spark."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -117,7 +117,7 @@ class SparkJobs:
                 self._parallelism = self._probed_parallelism()
             return self._parallelism
         except Exception as error:  # Spark, Py4J and gRPC raise various errors when Spark does not respond
-            raise SparkGone(f"Spark does not respond: {str(error).splitlines()[0]}") from error
+            raise SparkUnavailableError(f"Spark does not respond: {str(error).splitlines()[0]}") from error
 
     def _probed_parallelism(self) -> int:
         from pyspark.sql.functions import spark_partition_id
@@ -134,10 +134,10 @@ class SparkJobs:
         """
         try:
             return _run(self._spark, function, items)
-        except (TaskFailed, OSError) as error:
+        except (TaskFailedError, OSError) as error:
             self._parallelism = None
             self.parallelism()  # raises if Spark does not respond
-            raise TaskFailed(str(error)) from error
+            raise TaskFailedError(str(error)) from error
 
 
 def _context(spark: SparkSession) -> Any:
@@ -168,10 +168,10 @@ def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequenc
     try:
         rows = frame.collect()
     except (PySparkException, Py4JError) as error:
-        raise TaskFailed(_reason(str(error))) from error
+        raise TaskFailedError(_reason(str(error))) from error
     failed = [row["error"] for row in rows if row["error"] is not None]
     if failed:
-        raise TaskFailed(failed[0])
+        raise TaskFailedError(failed[0])
     results: dict[int, Any] = {row["item"]: pickle.loads(row["result"]) for row in rows}
     return [results[item_index] for item_index in range(len(items))]
 

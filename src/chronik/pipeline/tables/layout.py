@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
+from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
 
 PARTITION, OFFSET = "_partition", "_offset"
 TIMESTAMP, TIMESTAMP_MS = "_timestamp", "_timestamp_ms"
@@ -19,7 +19,7 @@ KEY, VALUE, HEADERS, VALUE_CRC32C = "_key", "_value", "_headers", "_value_crc32c
 RESCUED, ERROR = "_rescued", "_error"
 DATE, HOUR = "_date", "_hour"
 
-RESERVED = frozenset(
+RESERVED_NAMES = frozenset(
     {
         PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS, VALUE_CRC32C, RESCUED, ERROR, DATE, HOUR,
         "_metadata",  # reserved by Spark for every file
@@ -41,7 +41,7 @@ MS_OF_YEAR_10000 = 253_402_300_800_000
 from 1970 to 9999."""
 
 
-class Kind(StrEnum):
+class TableKind(StrEnum):
     """The kind of rows in a table: raw, decoded, or dead-letter records."""
 
     RAW = "raw"
@@ -64,7 +64,7 @@ class Partitioning(StrEnum):
         return {"date": (DATE,), "hour": (DATE, HOUR), "none": ()}[self.value]
 
 
-def schema_of(kind: Kind, partitioning: Partitioning = Partitioning.DATE) -> pa.Schema:
+def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DATE) -> pa.Schema:
     """Return the schema of a new table."""
     fields = [
         pa.field(PARTITION, pa.int32()),
@@ -79,14 +79,14 @@ def schema_of(kind: Kind, partitioning: Partitioning = Partitioning.DATE) -> pa.
     if partitioning is Partitioning.HOUR:
         fields.append(pa.field(HOUR, pa.int32()))
     fields += {
-        Kind.RAW: [pa.field(VALUE, pa.binary())],
-        Kind.DECODED: [pa.field(RESCUED, pa.string())],
-        Kind.DEAD_LETTERS: [pa.field(VALUE, pa.binary()), pa.field(ERROR, pa.string())],
+        TableKind.RAW: [pa.field(VALUE, pa.binary())],
+        TableKind.DECODED: [pa.field(RESCUED, pa.string())],
+        TableKind.DEAD_LETTERS: [pa.field(VALUE, pa.binary()), pa.field(ERROR, pa.string())],
     }[kind]
     return pa.schema(fields)
 
 
-def own_columns(partition: int, records: Columns, names: Container[str] | None = None) -> dict[str, pa.Array]:
+def system_columns(partition: int, records: RecordColumns, names: Container[str] | None = None) -> dict[str, pa.Array]:
     """Return the system columns of records, including `_value` and `_hour`; with `names`, only these columns.
 
     The records must have been decoded with the columns that `names` require.
@@ -102,7 +102,7 @@ def own_columns(partition: int, records: Columns, names: Container[str] | None =
         TIMESTAMP_MS: lambda: pc.if_else(valid, pa.scalar(None, pa.int64()), timestamps_ms),
         KEY: lambda: records.key,
         HEADERS: lambda: records.headers,
-        VALUE_CRC32C: lambda: value_crcs(records.value),
+        VALUE_CRC32C: lambda: value_checksums(records.value),
         DATE: lambda: pc.divide(ms, MS_PER_DAY).cast(pa.int32()).cast(pa.date32()),
         HOUR: lambda: _hour_of_day(ms),
         VALUE: lambda: records.value,
@@ -110,7 +110,7 @@ def own_columns(partition: int, records: Columns, names: Container[str] | None =
     return {name: make() for name, make in builders.items() if names is None or name in names}
 
 
-def timestamps_ms_of(table: pa.Table) -> pa.ChunkedArray:
+def restore_timestamps_ms(table: pa.Table) -> pa.ChunkedArray:
     """Return the records' original timestamps, from `_timestamp` and `_timestamp_ms`."""
     ms = pc.divide(table[TIMESTAMP].cast(pa.int64()), 1000)
     return pc.coalesce(table[TIMESTAMP_MS], ms)
@@ -121,7 +121,7 @@ def _hour_of_day(ms: pa.Array) -> pa.Array:
     return pc.subtract(hours, pc.multiply(pc.divide(hours, 24), 24)).cast(pa.int32())
 
 
-def value_crcs(values: pa.Array) -> pa.Array:
+def value_checksums(values: pa.Array) -> pa.Array:
     """Return the CRC-32C of each value, or null for null; an audit compares rows and the log by it."""
     if len(values) == 0:
         return pa.array([], pa.int64())
@@ -135,7 +135,7 @@ def value_crcs(values: pa.Array) -> pa.Array:
     return pa.array(crcs, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
-def batch_of(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+def build_table_batch(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     """Return a record batch in the schema's column order; missing columns, added since the decoding, are null."""
     rows = len(columns[OFFSET])
     arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from chronik.pipeline.tables.files import TableFiles
 from chronik.pipeline.tables.layout import OFFSET, PARTITION
+from chronik.pipeline.tables.table_files import TableFiles
 
 OffsetSets = dict[int, npt.NDArray[np.int64]]
 """Ascending offsets by partition."""
 
 
-def offsets_in(batches: Iterable[pa.RecordBatch]) -> OffsetSets:
+def collect_offsets(batches: Iterable[pa.RecordBatch]) -> OffsetSets:
     """Return the distinct offsets of all rows."""
     found: dict[int, list[npt.NDArray[np.int64]]] = {}
     for batch in batches:
@@ -25,7 +25,7 @@ def offsets_in(batches: Iterable[pa.RecordBatch]) -> OffsetSets:
     return {partition: np.unique(np.concatenate(parts)) for partition, parts in found.items()}
 
 
-def joined(all_sets: Sequence[OffsetSets]) -> OffsetSets:
+def union_offsets(all_sets: Sequence[OffsetSets]) -> OffsetSets:
     """Return the union of several offset sets."""
     partitions = sorted({partition for each in all_sets for partition in each})
     return {
@@ -34,7 +34,7 @@ def joined(all_sets: Sequence[OffsetSets]) -> OffsetSets:
     }
 
 
-def without(sets: OffsetSets, others: OffsetSets) -> OffsetSets:
+def subtract_offsets(sets: OffsetSets, others: OffsetSets) -> OffsetSets:
     """Return the offsets of `sets` that are not in `others`, without empty partitions."""
     empty = np.empty(0, np.int64)
     remaining = {
@@ -44,12 +44,12 @@ def without(sets: OffsetSets, others: OffsetSets) -> OffsetSets:
     return {partition: offsets for partition, offsets in remaining.items() if len(offsets)}
 
 
-def count_of(sets: OffsetSets) -> int:
+def count_offsets(sets: OffsetSets) -> int:
     """Return the number of offsets in the sets."""
     return sum(map(len, sets.values()))
 
 
-def are_among(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
+def offsets_mask(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows whose offsets are in the sets."""
     partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
     found = np.zeros(batch.num_rows, np.bool_)
@@ -61,13 +61,13 @@ def are_among(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
     return found
 
 
-def files_with_any(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
+def files_containing_offsets(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
     """Return, one by one, the files whose statistics allow that they contain one of the offsets."""
     return [
         table.with_files(file)
         for file in table.files
         if any(
-            len(offsets) and file.may_hold(partition, int(offsets[0]), int(offsets[-1]) + 1)
+            len(offsets) and file.may_contain(partition, int(offsets[0]), int(offsets[-1]) + 1)
             for partition, offsets in sets.items()
         )
     ]

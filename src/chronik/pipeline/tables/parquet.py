@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from chronik.limits import MIB
+from chronik.pipeline.tables.commit_plan import WrittenFile
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE, VALUE_CRC32C
-from chronik.pipeline.tables.spans import WrittenFile
-from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.storage import TableStorage
 
 FILE_BYTES_TARGET = 128 * MIB
 """Size at which a file is closed. It keeps the number of files low and lets several tasks share a day."""
@@ -36,7 +36,7 @@ CODEC_LEVELS = {"zstd": 1}
 STATS_COLUMNS_MAX = 32
 """Maximum number of columns with statistics: Delta's default (`delta.dataSkippingNumIndexedCols`)."""
 
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+NULL_PARTITION_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 
 Values = tuple[str | None, ...]
 
@@ -55,7 +55,7 @@ class _OpenFile:
     buffered_bytes: int = 0
 
 
-class PartitionedWriter:
+class PartitionedParquetWriter:
     """A writer of batches as data files of a table. The files belong to the table only after a commit adds them.
 
     with PartitionedParquetWriter(storage, schema, ("_date",)) as writer:
@@ -65,7 +65,7 @@ class PartitionedWriter:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: TableStorage,
         schema: pa.Schema,
         partition_by: tuple[str, ...],
         *,
@@ -78,7 +78,7 @@ class PartitionedWriter:
         self._partition_by = partition_by
         self._file_schema = pa.schema([each for each in schema if each.name not in partition_by])
         self._codec = codec
-        self._stats_columns = stats_columns(self._file_schema)
+        self._stats_columns = columns_with_stats(self._file_schema)
         self._file_bytes = file_bytes
         self._buffered_bytes_max = buffered_bytes_max
         self._open_files_max = open_files_max
@@ -91,14 +91,14 @@ class PartitionedWriter:
     def files(self) -> tuple[WrittenFile, ...]:
         return tuple(self._files)
 
-    def __enter__(self) -> PartitionedWriter:
+    def __enter__(self) -> PartitionedParquetWriter:
         return self
 
     def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         if exception_type is None:
             self.close()
         else:
-            self.abandon()
+            self.abort()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch, and write row groups when too many bytes are buffered."""
@@ -116,7 +116,7 @@ class PartitionedWriter:
         for file in list(self._open.values()):
             self._finish(file)
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Delete all written files as far as possible; a vacuum removes the rest."""
         for file in self._open.values():
             file.buffered.clear()
@@ -139,7 +139,8 @@ class PartitionedWriter:
 
     def _create(self, values: Values) -> _OpenFile:
         directories = [
-            f"{name}={NULL_FOLDER if value is None else value}/" for name, value in self._named_values(values)
+            f"{name}={NULL_PARTITION_DIRECTORY if value is None else value}/"
+            for name, value in self._named_values(values)
         ]
         path = f"{''.join(directories)}part-{uuid.uuid4()}.{self._codec}.parquet"
         stream = self._storage.create(path)
@@ -182,7 +183,7 @@ class PartitionedWriter:
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
-        self._storage.make_durable(file.path)
+        self._storage.sync_file(file.path)
         del self._open[file.values]
         self._files.append(
             WrittenFile(
@@ -190,7 +191,7 @@ class PartitionedWriter:
                 size_bytes=size,
                 rows=file.rows,
                 partition_values=dict(self._named_values(file.values)),
-                stats=stats_json(file.metadata[0], self._stats_columns),
+                stats=delta_stats_json(file.metadata[0], self._stats_columns),
                 modified_ms=int(time.time() * 1000),
             )
         )
@@ -230,7 +231,7 @@ def _values(keys: pa.Table, row: int) -> Values:
 # Statistics
 
 
-def stats_columns(schema: pa.Schema) -> list[str]:
+def columns_with_stats(schema: pa.Schema) -> list[str]:
     """Return the columns with statistics: integers, dates and timestamps.
 
     Floats are excluded because their minimum ignores NaN, which Spark sorts above all numbers, so readers would skip
@@ -246,7 +247,7 @@ def _has_stats(field: pa.Field) -> bool:
     )
 
 
-def stats_json(metadata: Any, columns: list[str]) -> str:
+def delta_stats_json(metadata: Any, columns: list[str]) -> str:
     """Return Delta statistics as JSON, from the Parquet metadata; readers skip files by them."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}

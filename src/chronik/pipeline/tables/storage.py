@@ -34,7 +34,7 @@ def absolute_root(root: str) -> str:
     return os.path.abspath(root) if "://" not in root else root
 
 
-def local_folder(uri: str) -> Path | None:
+def local_directory(uri: str) -> Path | None:
     """Return the directory of a local table, or None for an object store."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
@@ -42,13 +42,13 @@ def local_folder(uri: str) -> Path | None:
     return None if "://" in uri else Path(uri)
 
 
-def check_place(uri: str) -> None:
+def check_table_uri(uri: str) -> None:
     """Check that delta-rs, which decodes directory names twice, resolves the URI to the same directory.
 
     Raises:
         ConfigError: The directory name contains a percent-encoded character, or the URL is ambiguous.
     """
-    directory = local_folder(uri)
+    directory = local_directory(uri)
     if directory is None:
         return
     if "://" in uri and ("?" in uri or "#" in uri):
@@ -59,11 +59,11 @@ def check_place(uri: str) -> None:
         raise ConfigError(f"{directory}: {problem}: choose another name")
 
 
-class Storage:
+class TableStorage:
     """The files of one table."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
-        self._directory = local_folder(uri)
+        self._directory = local_directory(uri)
         if self._directory is not None:
             self.filesystem: Any = fs.LocalFileSystem()
         else:
@@ -79,16 +79,16 @@ class Storage:
         """Create a file for writing, and return an object with `write`, `tell` and `close`."""
         if self._directory is None:
             return self.filesystem.open_output_stream(path)
-        make_folder(self._directory / Path(path).parent)
+        make_directory_durably(self._directory / Path(path).parent)
         return self.filesystem.open_output_stream(self.full_path(path))
 
-    def make_durable(self, path: str) -> None:
+    def sync_file(self, path: str) -> None:
         """Sync a closed local file, because a commit must not add a file that a power failure can lose."""
         if self._directory is not None:
-            sync(self._directory / path)
-            sync((self._directory / path).parent)
+            fsync_path(self._directory / path)
+            fsync_path((self._directory / path).parent)
 
-    def modified_s(self, paths: Sequence[str]) -> dict[str, float]:
+    def modification_times(self, paths: Sequence[str]) -> dict[str, float]:
         """Return the modification time of each file that exists, in seconds since the epoch."""
         found = self.filesystem.get_file_info([self.full_path(path) for path in paths])
         return {
@@ -112,15 +112,15 @@ class Storage:
                 self.remove(path)
 
 
-def make_folder(directory: Path) -> None:
+def make_directory_durably(directory: Path) -> None:
     """Create a directory and its parents, each of them durably."""
     if not directory.exists():
-        make_folder(directory.parent)
+        make_directory_durably(directory.parent)
         directory.mkdir(exist_ok=True)
-        sync(directory.parent)
+        fsync_path(directory.parent)
 
 
-def sync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Call fsync on a file or directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

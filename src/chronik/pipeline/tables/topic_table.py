@@ -13,34 +13,34 @@ from typing import Protocol
 import pyarrow as pa
 
 from chronik.errors import ChronikError
-from chronik.pipeline.tables.files import FrozenTable, LiveFile, TableFiles
-from chronik.pipeline.tables.layout import Kind, Partitioning
-from chronik.pipeline.tables.spans import Landed, WrittenFile
-from chronik.pipeline.tables.storage import Storage
-from chronik.pipeline.tables.values.growth import Evolved
+from chronik.pipeline.tables.commit_plan import TaskOutput, WrittenFile
+from chronik.pipeline.tables.layout import Partitioning, TableKind
+from chronik.pipeline.tables.storage import TableStorage
+from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles
+from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema
 
 
 class TableError(ChronikError):
     """A table that cannot be used. The message gives the reason."""
 
 
-class TableMissing(TableError):
+class TableMissingError(TableError):
     """There is no table at the given URI."""
 
 
-class TableDiffers(TableError):
+class TableMismatchError(TableError):
     """An existing table that has another topic or another kind."""
 
 
-class TableTorn(TableError):
+class TornLogError(TableError):
     """A truncated entry of a table's transaction log, left by a power failure. Rows would silently be missing."""
 
 
-class CommitFailed(TableError):
+class TableCommitError(TableError):
     """A commit that did not succeed within its attempts. It is safe to write the rows again."""
 
 
-class Superseded(TableError):
+class SequenceConflictError(TableError):
     """A sequence number that another writer has committed. Read the table again before you append."""
 
 
@@ -52,12 +52,12 @@ class TableSpec:
     topic_id: str
     """Topic id, from `format_id`. A topic that is deleted and created again starts at offset 0 and needs another table,
     since its offsets would otherwise be ambiguous."""
-    kind: Kind = Kind.RAW
+    kind: TableKind = TableKind.RAW
     partitioning: Partitioning = Partitioning.DATE
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """One version of a table: its files contain exactly the records below its next offsets."""
 
     version: int
@@ -65,23 +65,23 @@ class Snapshot:
     next_offsets: dict[int, int]
     """Next offset by partition, without partitions that have no rows yet."""
     file_uris: tuple[str, ...]
-    frozen: FrozenTable
+    descriptor: TableDescriptor
 
     @property
     def uri(self) -> str:
-        return self.frozen.uri
+        return self.descriptor.uri
 
     @property
     def schema(self) -> pa.Schema:
-        return self.frozen.schema
+        return self.descriptor.schema
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        return self.frozen.partition_by
+        return self.descriptor.partition_by
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitResult:
     """The result of a commit."""
 
     version: int
@@ -90,7 +90,7 @@ class Committed:
     """Next offsets of the committed partitions."""
     rows: int
     """Rows that this call added; 0 if all were committed already."""
-    present: tuple[Landed, ...]
+    committed_outputs: tuple[TaskOutput, ...]
     """Outputs that were skipped because their records were committed already."""
 
 
@@ -105,7 +105,7 @@ class TopicTable(Protocol):
     def uri(self) -> str: ...
 
     @property
-    def storage(self) -> Storage: ...
+    def storage(self) -> TableStorage: ...
 
     @property
     def spec(self) -> TableSpec:
@@ -113,12 +113,12 @@ class TopicTable(Protocol):
 
     # Reading
 
-    def snapshot(self) -> Snapshot: ...
+    def snapshot(self) -> TableSnapshot: ...
 
     def next_offsets(self) -> dict[int, int]:
         """Return the next offset of each partition, without listing the files."""
 
-    def frozen(self) -> FrozenTable:
+    def descriptor(self) -> TableDescriptor:
         """Return the table's location and current schema: what a task needs to write files."""
 
     def files(self) -> TableFiles:
@@ -130,7 +130,7 @@ class TopicTable(Protocol):
 
     # Appending
 
-    def commit(self, landed: Sequence[Landed]) -> Committed:
+    def commit(self, landed: Sequence[TaskOutput]) -> CommitResult:
         """Commit all files and next offsets atomically.
 
         Raises:
@@ -138,7 +138,7 @@ class TopicTable(Protocol):
             TableCommitError: The commit did not succeed within its attempts.
         """
 
-    def append_numbered(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
+    def append_in_sequence(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
         """Append files independently of the offsets, as element `number` (from 0) of a sequence.
 
         Raises:
@@ -146,10 +146,10 @@ class TopicTable(Protocol):
             CommitRejectedError, TableCommitError: The files are lost, or the commit failed.
         """
 
-    def next_number(self, sequence: str) -> int:
+    def next_sequence_number(self, sequence: str) -> int:
         """Return the number that `append_in_sequence` expects next."""
 
-    def add_columns(self, fields: Sequence[pa.Field]) -> Evolved:
+    def add_columns(self, fields: Sequence[pa.Field]) -> EvolvedSchema:
         """Add the columns that can be added, and return the new schema to decode against.
 
         Raises:
@@ -158,7 +158,7 @@ class TopicTable(Protocol):
 
     # Maintenance
 
-    def replace(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, rows_change: bool) -> bool:
+    def replace_files(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, data_change: bool) -> bool:
         """Replace files atomically, and return whether the table now has the new files.
 
         It returns False if another commit removed an old file or a vacuum deleted a new one; the new files are then
@@ -168,6 +168,6 @@ class TopicTable(Protocol):
             TableCommitError: The commit did not succeed within its attempts.
         """
 
-    def remove_unused(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
+    def vacuum_files(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
         """Delete files that no version of the last `hours` contains, with `orphans` also uncommitted ones, and return
         their paths."""

@@ -6,7 +6,18 @@ and can verify only that they contain the partitions. Version 5 adds TRANSACTION
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, int64, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    mirror_request_field,
+    string,
+)
 
 
 class AddPartitionsToTxnTopic(Struct):
@@ -31,28 +42,30 @@ class AddPartitionsToTxnRequest(Request):
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
-    partition_index: int = mirror("partitions", int32("0+"))
+    partition_index: int = mirror_request_field("partitions", int32("0+"))
     error_code: int = int16("0+")
 
 
 class AddPartitionsToTxnTopicResult(Struct):
-    name: str = mirror("name", string("0+"))
-    results_by_partition: list[AddPartitionsToTxnPartitionResult] = mirror(
+    name: str = mirror_request_field("name", string("0+"))
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = mirror_request_field(
         "partitions", array(AddPartitionsToTxnPartitionResult, "0+")
     )
 
 
 class AddPartitionsToTxnResult(Struct):
-    transactional_id: str = mirror("transactional_id", string("4+"))
-    topic_results: list[AddPartitionsToTxnTopicResult] = mirror("topics", array(AddPartitionsToTxnTopicResult, "4+"))
+    transactional_id: str = mirror_request_field("transactional_id", string("4+"))
+    topic_results: list[AddPartitionsToTxnTopicResult] = mirror_request_field(
+        "topics", array(AddPartitionsToTxnTopicResult, "4+")
+    )
 
 
 class AddPartitionsToTxnResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("4+")
-    results_by_transaction: list[AddPartitionsToTxnResult] = mirror(
+    results_by_transaction: list[AddPartitionsToTxnResult] = mirror_request_field(
         "transactions", array(AddPartitionsToTxnResult, "4+")
     )
-    results_by_topic: list[AddPartitionsToTxnTopicResult] = mirror(
+    results_by_topic: list[AddPartitionsToTxnTopicResult] = mirror_request_field(
         "topics", array(AddPartitionsToTxnTopicResult, "0-3")
     )

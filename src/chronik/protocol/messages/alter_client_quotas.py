@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, float64, int16, int32, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    float64,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+)
 
 
 class AlteredEntity(Struct):
@@ -26,17 +37,17 @@ class AlterClientQuotasRequest(Request):
     validate_only: bool = boolean("0+")
 
 
-class AnsweredEntity(Struct):
-    entity_type: str = mirror("entity_type", string("0+"))
-    entity_name: str | None = mirror("entity_name", string("0+", nullable="0+"))
+class QuotaAlterationEntity(Struct):
+    entity_type: str = mirror_request_field("entity_type", string("0+"))
+    entity_name: str | None = mirror_request_field("entity_name", string("0+", nullable="0+"))
 
 
 class QuotaAlterationResult(Struct):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    entity: list[AnsweredEntity] = mirror("entity", array(AnsweredEntity, "0+"))
+    entity: list[QuotaAlterationEntity] = mirror_request_field("entity", array(QuotaAlterationEntity, "0+"))
 
 
 class AlterClientQuotasResponse(Response):
     throttle_time_ms: int = int32("0+")
-    entries: list[QuotaAlterationResult] = mirror("entries", array(QuotaAlterationResult, "0+"))
+    entries: list[QuotaAlterationResult] = mirror_request_field("entries", array(QuotaAlterationResult, "0+"))

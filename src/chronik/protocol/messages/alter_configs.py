@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+)
 
 
 class AlterableConfig(Struct):
@@ -24,10 +35,12 @@ class AlterConfigsRequest(Request):
 class AlterConfigsResourceResponse(Struct):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    resource_type: int = mirror("resource_type", int8("0+"))
-    resource_name: str = mirror("resource_name", string("0+"))
+    resource_type: int = mirror_request_field("resource_type", int8("0+"))
+    resource_name: str = mirror_request_field("resource_name", string("0+"))
 
 
 class AlterConfigsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    responses: list[AlterConfigsResourceResponse] = mirror("resources", array(AlterConfigsResourceResponse, "0+"))
+    responses: list[AlterConfigsResourceResponse] = mirror_request_field(
+        "resources", array(AlterConfigsResourceResponse, "0+")
+    )

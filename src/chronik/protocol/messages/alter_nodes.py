@@ -5,7 +5,18 @@ An API of Chronik. The response is sent once the change is committed; DescribeNo
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+)
 
 
 class NodeToAlter(Struct):
@@ -25,7 +36,7 @@ class AlterNodesRequest(Request):
 
 
 class AlteredNode(Struct):
-    node_id: int = mirror("node_id", int32("0+"))
+    node_id: int = mirror_request_field("node_id", int32("0+"))
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
 
@@ -34,4 +45,4 @@ class AlterNodesResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
-    results: list[AlteredNode] = mirror("changes", array(AlteredNode, "0+"))
+    results: list[AlteredNode] = mirror_request_field("changes", array(AlteredNode, "0+"))

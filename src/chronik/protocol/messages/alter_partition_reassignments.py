@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+)
 
 
 class ReassignablePartition(Struct):
@@ -22,14 +32,16 @@ class AlterPartitionReassignmentsRequest(Request):
 
 
 class ReassignablePartitionResponse(Struct):
-    partition_index: int = mirror("partition_index", int32("0+"))
+    partition_index: int = mirror_request_field("partition_index", int32("0+"))
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
 
 
 class ReassignableTopicResponse(Struct):
-    name: str = mirror("name", string("0+"))
-    partitions: list[ReassignablePartitionResponse] = mirror("partitions", array(ReassignablePartitionResponse, "0+"))
+    name: str = mirror_request_field("name", string("0+"))
+    partitions: list[ReassignablePartitionResponse] = mirror_request_field(
+        "partitions", array(ReassignablePartitionResponse, "0+")
+    )
 
 
 class AlterPartitionReassignmentsResponse(Response):
@@ -37,4 +49,4 @@ class AlterPartitionReassignmentsResponse(Response):
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=True)
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
-    responses: list[ReassignableTopicResponse] = mirror("topics", array(ReassignableTopicResponse, "0+"))
+    responses: list[ReassignableTopicResponse] = mirror_request_field("topics", array(ReassignableTopicResponse, "0+"))

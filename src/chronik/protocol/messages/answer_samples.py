@@ -8,7 +8,7 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, Struct, array, binary, int16, int32, string, uuid
 
 
-class SampleAnswer(Struct):
+class SampleResponseEntry(Struct):
     id: bytes = uuid("0+")
     sample: bytes = binary("0+")
 
@@ -16,10 +16,10 @@ class SampleAnswer(Struct):
 class AnswerSamplesRequest(Request):
     pipeline: str = string("0+")
     max_wait_ms: int = int32("0+")
-    answers: list[SampleAnswer] = array(SampleAnswer, "0+")
+    answers: list[SampleResponseEntry] = array(SampleResponseEntry, "0+")
 
 
-class SampleAsked(Struct):
+class SampleRequestEntry(Struct):
     id: bytes = uuid("0+")
     topic: str = string("0+")
     rows: int = int32("0+")
@@ -29,4 +29,4 @@ class AnswerSamplesResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
-    asked: list[SampleAsked] = array(SampleAsked, "0+")
+    asked: list[SampleRequestEntry] = array(SampleRequestEntry, "0+")

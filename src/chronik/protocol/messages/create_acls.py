@@ -6,7 +6,7 @@ Version 1 adds pattern types, version 3 the user resource type.
 from __future__ import annotations
 
 from chronik.protocol.messages.describe_acls import LITERAL
-from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror, string
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror_request_field, string
 
 
 class AclCreation(Struct):
@@ -30,4 +30,4 @@ class AclCreationResult(Struct):
 
 class CreateAclsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    results: list[AclCreationResult] = mirror("creations", array(AclCreationResult, "0+"))
+    results: list[AclCreationResult] = mirror_request_field("creations", array(AclCreationResult, "0+"))

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+)
 
 
 class CreatePartitionsAssignment(Struct):
@@ -22,11 +32,13 @@ class CreatePartitionsRequest(Request):
 
 
 class CreatePartitionsTopicResult(Struct):
-    name: str = mirror("name", string("0+"))
+    name: str = mirror_request_field("name", string("0+"))
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
 
 
 class CreatePartitionsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    results: list[CreatePartitionsTopicResult] = mirror("topics", array(CreatePartitionsTopicResult, "0+"))
+    results: list[CreatePartitionsTopicResult] = mirror_request_field(
+        "topics", array(CreatePartitionsTopicResult, "0+")
+    )

@@ -6,7 +6,19 @@ in the response, 7 topic ids. Java's admin client fails on null `configs` in the
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string, uuid
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+    uuid,
+)
 
 
 class CreatableReplicaAssignment(Struct):
@@ -42,7 +54,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    name: str = mirror("name", string("0+"))
+    name: str = mirror_request_field("name", string("0+"))
     topic_id: bytes = uuid("7+")
     error_code: int = int16("0+")
     error_message: str | None = string("1+", nullable="1+")
@@ -54,4 +66,4 @@ class CreatableTopicResult(Struct):
 
 class CreateTopicsResponse(Response):
     throttle_time_ms: int = int32("2+")
-    topics: list[CreatableTopicResult] = mirror("topics", array(CreatableTopicResult, "0+"))
+    topics: list[CreatableTopicResult] = mirror_request_field("topics", array(CreatableTopicResult, "0+"))

@@ -6,7 +6,7 @@ Version 1 adds pattern types, version 3 the user resource type.
 from __future__ import annotations
 
 from chronik.protocol.messages.describe_acls import LITERAL
-from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror, string
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror_request_field, string
 
 
 class DeleteAclsFilter(Struct):
@@ -43,4 +43,4 @@ class DeleteAclsFilterResult(Struct):
 
 class DeleteAclsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    filter_results: list[DeleteAclsFilterResult] = mirror("filters", array(DeleteAclsFilterResult, "0+"))
+    filter_results: list[DeleteAclsFilterResult] = mirror_request_field("filters", array(DeleteAclsFilterResult, "0+"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, mirror, string
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, mirror_request_field, string
 
 
 class DeleteGroupsRequest(Request):
@@ -10,10 +10,10 @@ class DeleteGroupsRequest(Request):
 
 
 class DeletableGroupResult(Struct):
-    group_id: str = mirror("groups_names", string("0+"))
+    group_id: str = mirror_request_field("groups_names", string("0+"))
     error_code: int = int16("0+")
 
 
 class DeleteGroupsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    results: list[DeletableGroupResult] = mirror("groups_names", array(DeletableGroupResult, "0+"))
+    results: list[DeletableGroupResult] = mirror_request_field("groups_names", array(DeletableGroupResult, "0+"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror_request_field, string
 
 
 class DeleteRecordsPartition(Struct):
@@ -21,16 +21,18 @@ class DeleteRecordsRequest(Request):
 
 
 class DeleteRecordsPartitionResult(Struct):
-    partition_index: int = mirror("partition_index", int32("0+"))
+    partition_index: int = mirror_request_field("partition_index", int32("0+"))
     low_watermark: int = int64("0+", default=-1)
     error_code: int = int16("0+")
 
 
 class DeleteRecordsTopicResult(Struct):
-    name: str = mirror("name", string("0+"))
-    partitions: list[DeleteRecordsPartitionResult] = mirror("partitions", array(DeleteRecordsPartitionResult, "0+"))
+    name: str = mirror_request_field("name", string("0+"))
+    partitions: list[DeleteRecordsPartitionResult] = mirror_request_field(
+        "partitions", array(DeleteRecordsPartitionResult, "0+")
+    )
 
 
 class DeleteRecordsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    topics: list[DeleteRecordsTopicResult] = mirror("topics", array(DeleteRecordsTopicResult, "0+"))
+    topics: list[DeleteRecordsTopicResult] = mirror_request_field("topics", array(DeleteRecordsTopicResult, "0+"))

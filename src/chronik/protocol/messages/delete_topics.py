@@ -5,7 +5,7 @@ Version 5 adds error messages.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, mirror, string, uuid
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, mirror_request_field, string, uuid
 
 
 class DeleteTopicState(Struct):
@@ -20,12 +20,12 @@ class DeleteTopicsRequest(Request):
 
 
 class DeletableTopicResult(Struct):
-    name: str | None = mirror("name", string("0+", nullable="6+"))
-    topic_id: bytes = mirror("topic_id", uuid("6+"))
+    name: str | None = mirror_request_field("name", string("0+", nullable="6+"))
+    topic_id: bytes = mirror_request_field("topic_id", uuid("6+"))
     error_code: int = int16("0+")
     error_message: str | None = string("5+", nullable="5+", default=None)
 
 
 class DeleteTopicsResponse(Response):
     throttle_time_ms: int = int32("1+")
-    responses: list[DeletableTopicResult] = mirror("topics", array(DeletableTopicResult, "0+"))
+    responses: list[DeletableTopicResult] = mirror_request_field("topics", array(DeletableTopicResult, "0+"))

@@ -16,7 +16,7 @@ class DescribeClientQuotasRequest(Request):
     strict: bool = boolean("0+")
 
 
-class QuotaEntity(Struct):
+class DescribedQuotaEntity(Struct):
     entity_type: str = string("0+")
     entity_name: str | None = string("0+", nullable="0+")
 
@@ -26,8 +26,8 @@ class QuotaValue(Struct):
     value: float = float64("0+")
 
 
-class QuotaEntry(Struct):
-    entity: list[QuotaEntity] = array(QuotaEntity, "0+")
+class DescribedQuotaEntry(Struct):
+    entity: list[DescribedQuotaEntity] = array(DescribedQuotaEntity, "0+")
     values: list[QuotaValue] = array(QuotaValue, "0+")
 
 
@@ -35,4 +35,4 @@ class DescribeClientQuotasResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    entries: list[QuotaEntry] | None = array(QuotaEntry, "0+", nullable="0+", default=None)
+    entries: list[DescribedQuotaEntry] | None = array(DescribedQuotaEntry, "0+", nullable="0+", default=None)

@@ -5,7 +5,18 @@ Version 1 can describe controllers, version 2 fenced brokers.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+)
 
 
 class DescribeClusterRequest(Request):
@@ -26,7 +37,7 @@ class DescribeClusterResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
-    endpoint_type: int = mirror("endpoint_type", int8("1+", default=1))
+    endpoint_type: int = mirror_request_field("endpoint_type", int8("1+", default=1))
     cluster_id: str = string("0+")
     controller_id: int = int32("0+", default=-1)
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker, "0+")

@@ -5,7 +5,18 @@ Version 0 has a default flag, version 1 adds sources and synonyms, version 3 typ
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+)
 
 
 class DescribeConfigsResource(Struct):
@@ -41,11 +52,11 @@ class DescribeConfigsResourceResult(Struct):
 class DescribeConfigsResult(Struct):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    resource_type: int = mirror("resource_type", int8("0+"))
-    resource_name: str = mirror("resource_name", string("0+"))
+    resource_type: int = mirror_request_field("resource_type", int8("0+"))
+    resource_name: str = mirror_request_field("resource_name", string("0+"))
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult, "0+")
 
 
 class DescribeConfigsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    results: list[DescribeConfigsResult] = mirror("resources", array(DescribeConfigsResult, "0+"))
+    results: list[DescribeConfigsResult] = mirror_request_field("resources", array(DescribeConfigsResult, "0+"))

@@ -5,7 +5,18 @@ Version 3 adds authorized operations, 4 static members, 6 error messages and GRO
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, binary, boolean, int16, int32, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    binary,
+    boolean,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+)
 
 
 class DescribeGroupsRequest(Request):
@@ -22,10 +33,10 @@ class DescribedGroupMember(Struct):
     member_assignment: bytes = binary("0+")
 
 
-class DescribedGroup(Struct):
+class DescribeGroupsGroup(Struct):
     error_code: int = int16("0+")
     error_message: str | None = string("6+", nullable="6+", default=None)
-    group_id: str = mirror("groups", string("0+"))
+    group_id: str = mirror_request_field("groups", string("0+"))
     group_state: str = string("0+")
     protocol_type: str = string("0+")
     protocol_data: str = string("0+")
@@ -35,4 +46,4 @@ class DescribedGroup(Struct):
 
 class DescribeGroupsResponse(Response):
     throttle_time_ms: int = int32("1+")
-    groups: list[DescribedGroup] = mirror("groups", array(DescribedGroup, "0+"))
+    groups: list[DescribeGroupsGroup] = mirror_request_field("groups", array(DescribeGroupsGroup, "0+"))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror_request_field, string
 
 
-class TopicRequest(Struct):
+class DescribeProducersTopic(Struct):
     name: str = string("0+")
     partition_indexes: list[int] = array(int32, "0+")
 
 
 class DescribeProducersRequest(Request):
-    topics: list[TopicRequest] = array(TopicRequest, "0+")
+    topics: list[DescribeProducersTopic] = array(DescribeProducersTopic, "0+")
 
 
 class ProducerState(Struct):
@@ -24,17 +24,17 @@ class ProducerState(Struct):
 
 
 class PartitionResponse(Struct):
-    partition_index: int = mirror("partition_indexes", int32("0+"))
+    partition_index: int = mirror_request_field("partition_indexes", int32("0+"))
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
     active_producers: list[ProducerState] = array(ProducerState, "0+")
 
 
 class TopicResponse(Struct):
-    name: str = mirror("name", string("0+"))
-    partitions: list[PartitionResponse] = mirror("partition_indexes", array(PartitionResponse, "0+"))
+    name: str = mirror_request_field("name", string("0+"))
+    partitions: list[PartitionResponse] = mirror_request_field("partition_indexes", array(PartitionResponse, "0+"))
 
 
 class DescribeProducersResponse(Response):
     throttle_time_ms: int = int32("0+")
-    topics: list[TopicResponse] = mirror("topics", array(TopicResponse, "0+"))
+    topics: list[TopicResponse] = mirror_request_field("topics", array(TopicResponse, "0+"))

@@ -21,7 +21,7 @@ class DescribeQuorumRequest(Request):
     topics: list[DescribeQuorumTopic] = array(DescribeQuorumTopic, "0+")
 
 
-class ReplicaState(Struct):
+class QuorumReplicaState(Struct):
     replica_id: int = int32("0+")
     replica_directory_id: bytes = uuid("2+")
     log_end_offset: int = int64("0+")
@@ -36,8 +36,8 @@ class QuorumPartitionData(Struct):
     leader_id: int = int32("0+")
     leader_epoch: int = int32("0+")
     high_watermark: int = int64("0+")
-    current_voters: list[ReplicaState] = array(ReplicaState, "0+")
-    observers: list[ReplicaState] = array(ReplicaState, "0+")
+    current_voters: list[QuorumReplicaState] = array(QuorumReplicaState, "0+")
+    observers: list[QuorumReplicaState] = array(QuorumReplicaState, "0+")
 
 
 class QuorumTopicData(Struct):

@@ -13,14 +13,14 @@ from chronik.protocol.schema import (
     boolean,
     int16,
     int32,
-    mirror,
+    mirror_request_field,
     nullable_struct,
     string,
     uuid,
 )
 
 
-class TopicRequest(Struct):
+class DescribeTopicPartitionsTopic(Struct):
     name: str = string("0+")
 
 
@@ -30,7 +30,7 @@ class Cursor(Struct):
 
 
 class DescribeTopicPartitionsRequest(Request):
-    topics: list[TopicRequest] = array(TopicRequest, "0+")
+    topics: list[DescribeTopicPartitionsTopic] = array(DescribeTopicPartitionsTopic, "0+")
     response_partition_limit: int = int32("0+", default=2000)
     cursor: Cursor | None = nullable_struct(Cursor, "0+")
 
@@ -49,7 +49,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 class DescribeTopicPartitionsResponseTopic(Struct):
     error_code: int = int16("0+")
-    name: str | None = mirror("name", string("0+", nullable="0+"))
+    name: str | None = mirror_request_field("name", string("0+", nullable="0+"))
     topic_id: bytes = uuid("0+")
     is_internal: bool = boolean("0+")
     partitions: list[DescribeTopicPartitionsResponsePartition] = array(DescribeTopicPartitionsResponsePartition, "0+")
@@ -58,7 +58,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 class DescribeTopicPartitionsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    topics: list[DescribeTopicPartitionsResponseTopic] = mirror(
+    topics: list[DescribeTopicPartitionsResponseTopic] = mirror_request_field(
         "topics", array(DescribeTopicPartitionsResponseTopic, "0+")
     )
     next_cursor: Cursor | None = nullable_struct(Cursor, "0+")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror_request_field, string
 
 
 class DescribeTransactionsRequest(Request):
@@ -16,7 +16,7 @@ class DescribedTransactionTopic(Struct):
 
 class DescribedTransaction(Struct):
     error_code: int = int16("0+")
-    transactional_id: str = mirror("transactional_ids", string("0+"))
+    transactional_id: str = mirror_request_field("transactional_ids", string("0+"))
     transaction_state: str = string("0+")
     transaction_timeout_ms: int = int32("0+")
     transaction_start_time_ms: int = int64("0+")
@@ -27,4 +27,6 @@ class DescribedTransaction(Struct):
 
 class DescribeTransactionsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    transaction_states: list[DescribedTransaction] = mirror("transactional_ids", array(DescribedTransaction, "0+"))
+    transaction_states: list[DescribedTransaction] = mirror_request_field(
+        "transactional_ids", array(DescribedTransaction, "0+")
+    )

@@ -13,7 +13,7 @@ class DescribeUserScramCredentialsRequest(Request):
     users: list[ScramUser] | None = array(ScramUser, "0+", nullable="0+")
 
 
-class ScramCredential(Struct):
+class DescribedScramCredential(Struct):
     mechanism: int = int8("0+")
     iterations: int = int32("0+")
 
@@ -22,7 +22,7 @@ class DescribedScramUser(Struct):
     user: str = string("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    credential_infos: list[ScramCredential] = array(ScramCredential, "0+")
+    credential_infos: list[DescribedScramCredential] = array(DescribedScramCredential, "0+")
 
 
 class DescribeUserScramCredentialsResponse(Response):

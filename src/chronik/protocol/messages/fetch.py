@@ -17,7 +17,7 @@ from chronik.protocol.schema import (
     int16,
     int32,
     int64,
-    mirror,
+    mirror_request_field,
     records,
     string,
     struct,
@@ -25,7 +25,7 @@ from chronik.protocol.schema import (
 )
 
 
-class ReplicaState(Struct, frozen=True):
+class FetchReplicaState(Struct, frozen=True):
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
 
@@ -56,7 +56,7 @@ class ForgottenTopic(Struct):
 class FetchRequest(Request):
     cluster_id: str | None = string("12+", nullable="12+", default=None, tag=0, ignorable=True)
     replica_id: int = int32("0-14", default=-1)
-    replica_state: ReplicaState = struct(ReplicaState, "15+", tag=1)
+    replica_state: FetchReplicaState = struct(FetchReplicaState, "15+", tag=1)
     max_wait_ms: int = int32("0+")
     min_bytes: int = int32("0+")
     max_bytes: int = int32("3+", default=0x7FFF_FFFF, ignorable=True)
@@ -68,12 +68,12 @@ class FetchRequest(Request):
     rack_id: str = string("11+", ignorable=True)
 
 
-class EpochEndOffset(Struct, frozen=True):
+class FetchEpochEndOffset(Struct, frozen=True):
     epoch: int = int32("12+", default=-1)
     end_offset: int = int64("12+", default=-1)
 
 
-class LeaderIdAndEpoch(Struct, frozen=True):
+class FetchLeaderIdAndEpoch(Struct, frozen=True):
     leader_id: int = int32("12+", default=-1)
     leader_epoch: int = int32("12+", default=-1)
 
@@ -83,32 +83,32 @@ class SnapshotId(Struct, frozen=True):
     epoch: int = int32("0+", default=-1)
 
 
-class AbortedTransaction(Struct):
+class FetchAbortedTransaction(Struct):
     producer_id: int = int64("4+")
     first_offset: int = int64("4+")
 
 
 class PartitionData(Struct):
-    partition_index: int = mirror("partition", int32("0+"))
+    partition_index: int = mirror_request_field("partition", int32("0+"))
     error_code: int = int16("0+")
     high_watermark: int = int64("0+", default=-1)
     last_stable_offset: int = int64("4+", default=-1)
     log_start_offset: int = int64("5+", default=-1)
-    diverging_epoch: EpochEndOffset = struct(EpochEndOffset, "12+", tag=0)
-    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "12+", tag=1)
+    diverging_epoch: FetchEpochEndOffset = struct(FetchEpochEndOffset, "12+", tag=0)
+    current_leader: FetchLeaderIdAndEpoch = struct(FetchLeaderIdAndEpoch, "12+", tag=1)
     snapshot_id: SnapshotId = struct(SnapshotId, "12+", tag=2)
-    aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, "4+", nullable="4+")
+    aborted_transactions: list[FetchAbortedTransaction] | None = array(FetchAbortedTransaction, "4+", nullable="4+")
     preferred_read_replica: int = int32("11+", default=-1)
     records: Records | None = records("0+", nullable="0+")
 
 
 class FetchableTopicResponse(Struct):
-    topic: str = mirror("topic", string("0-12"))
-    topic_id: bytes = mirror("topic_id", uuid("13+"))
-    partitions: list[PartitionData] = mirror("partitions", array(PartitionData, "0+"))
+    topic: str = mirror_request_field("topic", string("0-12"))
+    topic_id: bytes = mirror_request_field("topic_id", uuid("13+"))
+    partitions: list[PartitionData] = mirror_request_field("partitions", array(PartitionData, "0+"))
 
 
-class NodeEndpoint(Struct):
+class FetchNodeEndpoint(Struct):
     node_id: int = int32("16+")
     host: str = string("16+")
     port: int = int32("16+")
@@ -119,5 +119,5 @@ class FetchResponse(Response):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("7+")
     session_id: int = int32("7+")
-    responses: list[FetchableTopicResponse] = mirror("topics", array(FetchableTopicResponse, "0+"))
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tag=0)
+    responses: list[FetchableTopicResponse] = mirror_request_field("topics", array(FetchableTopicResponse, "0+"))
+    node_endpoints: list[FetchNodeEndpoint] = array(FetchNodeEndpoint, "16+", tag=0)

@@ -5,7 +5,19 @@ An API of Chronik, which ApiVersions does not list.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, records, string, uuid
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    int16,
+    int32,
+    int64,
+    mirror_request_field,
+    records,
+    string,
+    uuid,
+)
 
 
 class FetchImportedPartition(Struct):
@@ -21,8 +33,8 @@ class FetchImportedRequest(Request):
 
 
 class FetchImportedResult(Struct):
-    topic_id: bytes = mirror("topic_id", uuid("0+"))
-    partition: int = mirror("partition", int32("0+"))
+    topic_id: bytes = mirror_request_field("topic_id", uuid("0+"))
+    partition: int = mirror_request_field("partition", int32("0+"))
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
     log_start_offset: int = int64("0+", default=-1)
@@ -33,4 +45,4 @@ class FetchImportedResult(Struct):
 
 class FetchImportedResponse(Response):
     throttle_time_ms: int = int32("0+")
-    partitions: list[FetchImportedResult] = mirror("partitions", array(FetchImportedResult, "0+"))
+    partitions: list[FetchImportedResult] = mirror_request_field("partitions", array(FetchImportedResult, "0+"))

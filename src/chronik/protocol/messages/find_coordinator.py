@@ -5,7 +5,7 @@ Version 1 adds the key type, version 4 several keys per request.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror, string
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror_request_field, string
 
 
 class FindCoordinatorRequest(Request):
@@ -14,8 +14,8 @@ class FindCoordinatorRequest(Request):
     coordinator_keys: list[str] = array(string, "4+")
 
 
-class Coordinator(Struct):
-    key: str = mirror("coordinator_keys", string("4+"))
+class FoundCoordinator(Struct):
+    key: str = mirror_request_field("coordinator_keys", string("4+"))
     node_id: int = int32("4+", default=-1)
     host: str = string("4+")
     port: int = int32("4+", default=-1)
@@ -30,4 +30,4 @@ class FindCoordinatorResponse(Response):
     node_id: int = int32("0-3", default=-1)
     host: str = string("0-3")
     port: int = int32("0-3", default=-1)
-    coordinators: list[Coordinator] = mirror("coordinator_keys", array(Coordinator, "4+"))
+    coordinators: list[FoundCoordinator] = mirror_request_field("coordinator_keys", array(FoundCoordinator, "4+"))

@@ -6,7 +6,7 @@ still active.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, boolean, int16, int32, int64, mirror, string
+from chronik.protocol.schema import Request, Response, boolean, int16, int32, int64, mirror_request_field, string
 
 
 class HoldCommitsRequest(Request):
@@ -17,5 +17,5 @@ class HoldCommitsResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
-    hold: int = mirror("hold", int64("0+"))
+    hold: int = mirror_request_field("hold", int64("0+"))
     was_in_force: bool = boolean("0+")

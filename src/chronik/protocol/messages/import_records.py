@@ -7,7 +7,19 @@ all replicas start at `log_start_offset`.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, records, string, uuid
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    int16,
+    int32,
+    int64,
+    mirror_request_field,
+    records,
+    string,
+    uuid,
+)
 
 
 class ImportedPartition(Struct):
@@ -25,8 +37,8 @@ class ImportRecordsRequest(Request):
 
 
 class ImportedPartitionResult(Struct):
-    topic_id: bytes = mirror("topic_id", uuid("0+"))
-    partition: int = mirror("partition", int32("0+"))
+    topic_id: bytes = mirror_request_field("topic_id", uuid("0+"))
+    partition: int = mirror_request_field("partition", int32("0+"))
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
     log_start_offset: int = int64("0+", default=-1)
@@ -36,4 +48,4 @@ class ImportedPartitionResult(Struct):
 
 class ImportRecordsResponse(Response):
     throttle_time_ms: int = int32("0+")
-    partitions: list[ImportedPartitionResult] = mirror("partitions", array(ImportedPartitionResult, "0+"))
+    partitions: list[ImportedPartitionResult] = mirror_request_field("partitions", array(ImportedPartitionResult, "0+"))

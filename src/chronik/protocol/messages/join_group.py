@@ -6,7 +6,18 @@ reasons, 9 lets the leader skip the assignment.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, binary, boolean, int16, int32, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    binary,
+    boolean,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+)
 
 
 class JoinGroupRequestProtocol(Struct):
@@ -39,5 +50,5 @@ class JoinGroupResponse(Response):
     protocol_name: str | None = string("0+", nullable="7+")
     leader: str = string("0+")
     skip_assignment: bool = boolean("9+")
-    member_id: str = mirror("member_id", string("0+"))
+    member_id: str = mirror_request_field("member_id", string("0+"))
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember, "0+")

@@ -13,7 +13,7 @@ class ListGroupsRequest(Request):
     types_filter: list[str] = array(string, "5+")
 
 
-class ListedGroup(Struct):
+class ListGroupsGroup(Struct):
     group_id: str = string("0+")
     protocol_type: str = string("0+")
     group_state: str = string("4+")
@@ -23,4 +23,4 @@ class ListedGroup(Struct):
 class ListGroupsResponse(Response):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0+")
-    groups: list[ListedGroup] = array(ListedGroup, "0+")
+    groups: list[ListGroupsGroup] = array(ListGroupsGroup, "0+")

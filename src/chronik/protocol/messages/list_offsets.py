@@ -6,7 +6,18 @@ epochs, 10 a timeout. Versions 7 to 11 add further negative timestamps.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, int64, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    mirror_request_field,
+    string,
+)
 
 
 class ListOffsetsPartition(Struct):
@@ -29,7 +40,7 @@ class ListOffsetsRequest(Request):
 
 
 class ListOffsetsPartitionResponse(Struct):
-    partition_index: int = mirror("partition_index", int32("0+"))
+    partition_index: int = mirror_request_field("partition_index", int32("0+"))
     error_code: int = int16("0+")
     old_style_offsets: list[int] = array(int64, "0")
     timestamp: int = int64("1+", default=-1)
@@ -38,10 +49,12 @@ class ListOffsetsPartitionResponse(Struct):
 
 
 class ListOffsetsTopicResponse(Struct):
-    name: str = mirror("name", string("0+"))
-    partitions: list[ListOffsetsPartitionResponse] = mirror("partitions", array(ListOffsetsPartitionResponse, "0+"))
+    name: str = mirror_request_field("name", string("0+"))
+    partitions: list[ListOffsetsPartitionResponse] = mirror_request_field(
+        "partitions", array(ListOffsetsPartitionResponse, "0+")
+    )
 
 
 class ListOffsetsResponse(Response):
     throttle_time_ms: int = int32("2+")
-    topics: list[ListOffsetsTopicResponse] = mirror("topics", array(ListOffsetsTopicResponse, "0+"))
+    topics: list[ListOffsetsTopicResponse] = mirror_request_field("topics", array(ListOffsetsTopicResponse, "0+"))

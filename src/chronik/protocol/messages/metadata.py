@@ -7,7 +7,18 @@ error.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, mirror, string, uuid
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    mirror_request_field,
+    string,
+    uuid,
+)
 
 
 class MetadataRequestTopic(Struct):
@@ -41,8 +52,8 @@ class MetadataResponsePartition(Struct):
 
 class MetadataResponseTopic(Struct):
     error_code: int = int16("0+")
-    name: str | None = mirror("name", string("0+", nullable="12+"))
-    topic_id: bytes = mirror("topic_id", uuid("10+"))
+    name: str | None = mirror_request_field("name", string("0+", nullable="12+"))
+    topic_id: bytes = mirror_request_field("topic_id", uuid("10+"))
     is_internal: bool = boolean("1+")
     partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition, "0+")
     topic_authorized_operations: int = int32("8+", default=-0x8000_0000)
@@ -53,6 +64,6 @@ class MetadataResponse(Response):
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker, "0+")
     cluster_id: str | None = string("2+", nullable="2+", default=None)
     controller_id: int = int32("1+", default=-1)
-    topics: list[MetadataResponseTopic] = mirror("topics", array(MetadataResponseTopic, "0+"))
+    topics: list[MetadataResponseTopic] = mirror_request_field("topics", array(MetadataResponseTopic, "0+"))
     cluster_authorized_operations: int = int32("8-10", default=-0x8000_0000)
     error_code: int = int16("13+")

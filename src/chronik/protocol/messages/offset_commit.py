@@ -6,7 +6,18 @@ the new group protocol, 10 topic ids.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string, uuid
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    int16,
+    int32,
+    int64,
+    mirror_request_field,
+    string,
+    uuid,
+)
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -33,16 +44,18 @@ class OffsetCommitRequest(Request):
 
 
 class OffsetCommitResponsePartition(Struct):
-    partition_index: int = mirror("partition_index", int32("0+"))
+    partition_index: int = mirror_request_field("partition_index", int32("0+"))
     error_code: int = int16("0+")
 
 
 class OffsetCommitResponseTopic(Struct):
-    name: str = mirror("name", string("0-9"))
-    topic_id: bytes = mirror("topic_id", uuid("10+"))
-    partitions: list[OffsetCommitResponsePartition] = mirror("partitions", array(OffsetCommitResponsePartition, "0+"))
+    name: str = mirror_request_field("name", string("0-9"))
+    topic_id: bytes = mirror_request_field("topic_id", uuid("10+"))
+    partitions: list[OffsetCommitResponsePartition] = mirror_request_field(
+        "partitions", array(OffsetCommitResponsePartition, "0+")
+    )
 
 
 class OffsetCommitResponse(Response):
     throttle_time_ms: int = int32("3+")
-    topics: list[OffsetCommitResponseTopic] = mirror("topics", array(OffsetCommitResponseTopic, "0+"))
+    topics: list[OffsetCommitResponseTopic] = mirror_request_field("topics", array(OffsetCommitResponseTopic, "0+"))

@@ -6,7 +6,19 @@ groups per request, 9 member epochs of the new group protocol, 10 topic ids.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, int64, mirror, string, uuid
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    mirror_request_field,
+    string,
+    uuid,
+)
 
 
 class OffsetFetchRequestTopic(Struct):
@@ -30,7 +42,7 @@ class OffsetFetchRequest(Request):
 
 
 class OffsetFetchResponsePartition(Struct):
-    partition_index: int = mirror("partition_indexes", int32("0+"))
+    partition_index: int = mirror_request_field("partition_indexes", int32("0+"))
     committed_offset: int = int64("0+", default=-1)
     committed_leader_epoch: int = int32("5+", default=-1)
     metadata: str | None = string("0+", nullable="0+")
@@ -38,21 +50,21 @@ class OffsetFetchResponsePartition(Struct):
 
 
 class OffsetFetchResponseTopic(Struct):
-    name: str = mirror("name", string("0-9"))
+    name: str = mirror_request_field("name", string("0-9"))
     topic_id: bytes = uuid("10+")
-    partitions: list[OffsetFetchResponsePartition] = mirror(
+    partitions: list[OffsetFetchResponsePartition] = mirror_request_field(
         "partition_indexes", array(OffsetFetchResponsePartition, "0+")
     )
 
 
 class OffsetFetchResponseGroup(Struct):
-    group_id: str = mirror("group_id", string("8+"))
+    group_id: str = mirror_request_field("group_id", string("8+"))
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "8+")
     error_code: int = int16("8+")
 
 
 class OffsetFetchResponse(Response):
     throttle_time_ms: int = int32("3+")
-    topics: list[OffsetFetchResponseTopic] = mirror("topics", array(OffsetFetchResponseTopic, "0-7"))
+    topics: list[OffsetFetchResponseTopic] = mirror_request_field("topics", array(OffsetFetchResponseTopic, "0-7"))
     error_code: int = int16("2-7")
-    groups: list[OffsetFetchResponseGroup] = mirror("groups", array(OffsetFetchResponseGroup, "8+"))
+    groups: list[OffsetFetchResponseGroup] = mirror_request_field("groups", array(OffsetFetchResponseGroup, "8+"))

@@ -5,7 +5,7 @@ Version 1 returns the epoch, 2 adds fencing by the current leader epoch, 3 the r
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror_request_field, string
 
 
 class OffsetForLeaderPartition(Struct):
@@ -26,16 +26,16 @@ class OffsetForLeaderEpochRequest(Request):
 
 class EpochEndOffset(Struct):
     error_code: int = int16("0+")
-    partition: int = mirror("partition", int32("0+"))
+    partition: int = mirror_request_field("partition", int32("0+"))
     leader_epoch: int = int32("1+", default=-1)
     end_offset: int = int64("0+", default=-1)
 
 
 class OffsetForLeaderTopicResult(Struct):
-    topic: str = mirror("topic", string("0+"))
-    partitions: list[EpochEndOffset] = mirror("partitions", array(EpochEndOffset, "0+"))
+    topic: str = mirror_request_field("topic", string("0+"))
+    partitions: list[EpochEndOffset] = mirror_request_field("partitions", array(EpochEndOffset, "0+"))
 
 
 class OffsetForLeaderEpochResponse(Response):
     throttle_time_ms: int = int32("2+")
-    topics: list[OffsetForLeaderTopicResult] = mirror("topics", array(OffsetForLeaderTopicResult, "0+"))
+    topics: list[OffsetForLeaderTopicResult] = mirror_request_field("topics", array(OffsetForLeaderTopicResult, "0+"))

@@ -14,7 +14,7 @@ from chronik.protocol.schema import (
     int16,
     int32,
     int64,
-    mirror,
+    mirror_request_field,
     records,
     string,
     struct,
@@ -45,31 +45,31 @@ class BatchIndexAndErrorMessage(Struct):
     batch_index_error_message: str | None = string("8+", nullable="8+", default=None)
 
 
-class LeaderIdAndEpoch(Struct, frozen=True):
+class ProduceLeaderIdAndEpoch(Struct, frozen=True):
     leader_id: int = int32("10+", default=-1)
     leader_epoch: int = int32("10+", default=-1)
 
 
 class PartitionProduceResponse(Struct):
-    index: int = mirror("index", int32("0+"))
+    index: int = mirror_request_field("index", int32("0+"))
     error_code: int = int16("0+")
     base_offset: int = int64("0+", default=-1)
     log_append_time_ms: int = int64("2+", default=-1)
     log_start_offset: int = int64("5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+")
     error_message: str | None = string("8+", nullable="8+", default=None)
-    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "10+", tag=0)
+    current_leader: ProduceLeaderIdAndEpoch = struct(ProduceLeaderIdAndEpoch, "10+", tag=0)
 
 
 class TopicProduceResponse(Struct):
-    name: str = mirror("name", string("0-12"))
-    topic_id: bytes = mirror("topic_id", uuid("13+"))
-    partition_responses: list[PartitionProduceResponse] = mirror(
+    name: str = mirror_request_field("name", string("0-12"))
+    topic_id: bytes = mirror_request_field("topic_id", uuid("13+"))
+    partition_responses: list[PartitionProduceResponse] = mirror_request_field(
         "partition_data", array(PartitionProduceResponse, "0+")
     )
 
 
-class NodeEndpoint(Struct):
+class ProduceNodeEndpoint(Struct):
     node_id: int = int32("10+")
     host: str = string("10+")
     port: int = int32("10+")
@@ -77,6 +77,6 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Response):
-    responses: list[TopicProduceResponse] = mirror("topic_data", array(TopicProduceResponse, "0+"))
+    responses: list[TopicProduceResponse] = mirror_request_field("topic_data", array(TopicProduceResponse, "0+"))
     throttle_time_ms: int = int32("1+")
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)
+    node_endpoints: list[ProduceNodeEndpoint] = array(ProduceNodeEndpoint, "10+", tag=0)

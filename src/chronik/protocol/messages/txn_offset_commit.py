@@ -6,7 +6,7 @@ the group to the transaction.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror_request_field, string
 
 
 class TxnOffsetCommitRequestPartition(Struct):
@@ -33,17 +33,19 @@ class TxnOffsetCommitRequest(Request):
 
 
 class TxnOffsetCommitResponsePartition(Struct):
-    partition_index: int = mirror("partition_index", int32("0+"))
+    partition_index: int = mirror_request_field("partition_index", int32("0+"))
     error_code: int = int16("0+")
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    name: str = mirror("name", string("0+"))
-    partitions: list[TxnOffsetCommitResponsePartition] = mirror(
+    name: str = mirror_request_field("name", string("0+"))
+    partitions: list[TxnOffsetCommitResponsePartition] = mirror_request_field(
         "partitions", array(TxnOffsetCommitResponsePartition, "0+")
     )
 
 
 class TxnOffsetCommitResponse(Response):
     throttle_time_ms: int = int32("0+")
-    topics: list[TxnOffsetCommitResponseTopic] = mirror("topics", array(TxnOffsetCommitResponseTopic, "0+"))
+    topics: list[TxnOffsetCommitResponseTopic] = mirror_request_field(
+        "topics", array(TxnOffsetCommitResponseTopic, "0+")
+    )

@@ -5,7 +5,19 @@ In Kafka, coordinators and the tool that aborts hanging transactions send it. Ve
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, int64, mirror, string
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    mirror_request_field,
+    string,
+)
 
 
 class WritableTxnMarkerTopic(Struct):
@@ -27,21 +39,23 @@ class WriteTxnMarkersRequest(Request):
 
 
 class WritableTxnMarkerPartitionResult(Struct):
-    partition_index: int = mirror("partition_indexes", int32("0+"))
+    partition_index: int = mirror_request_field("partition_indexes", int32("0+"))
     error_code: int = int16("0+")
 
 
 class WritableTxnMarkerTopicResult(Struct):
-    name: str = mirror("name", string("0+"))
-    partitions: list[WritableTxnMarkerPartitionResult] = mirror(
+    name: str = mirror_request_field("name", string("0+"))
+    partitions: list[WritableTxnMarkerPartitionResult] = mirror_request_field(
         "partition_indexes", array(WritableTxnMarkerPartitionResult, "0+")
     )
 
 
 class WritableTxnMarkerResult(Struct):
-    producer_id: int = mirror("producer_id", int64("0+", default=-1))
-    topics: list[WritableTxnMarkerTopicResult] = mirror("topics", array(WritableTxnMarkerTopicResult, "0+"))
+    producer_id: int = mirror_request_field("producer_id", int64("0+", default=-1))
+    topics: list[WritableTxnMarkerTopicResult] = mirror_request_field(
+        "topics", array(WritableTxnMarkerTopicResult, "0+")
+    )
 
 
 class WriteTxnMarkersResponse(Response):
-    markers: list[WritableTxnMarkerResult] = mirror("markers", array(WritableTxnMarkerResult, "0+"))
+    markers: list[WritableTxnMarkerResult] = mirror_request_field("markers", array(WritableTxnMarkerResult, "0+"))

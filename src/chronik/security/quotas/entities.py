@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX
-from chronik.metadata.security.quotas import ADDRESS, CLIENT_ID, DEFAULT, USER, Entity, entity_of
+from chronik.metadata.security.quotas import ADDRESS, CLIENT_ID, DEFAULT_ENTITY, USER, Entity, normalize_entity
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
@@ -26,17 +26,17 @@ _INTEGER_LIMITS: Final = {
 }
 CLIENT_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 ADDRESS_KEYS: Final = (CONNECTION_CREATION_RATE,)
-KINDS: Final = (USER, CLIENT_ID, ADDRESS)
+ENTITY_TYPES: Final = (USER, CLIENT_ID, ADDRESS)
 
 
-class Change(NamedTuple):
+class QuotaValueChange(NamedTuple):
     """A change of one quota: a value of None removes it."""
 
     key: str
     value: float | None
 
 
-def checked_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
+def validate_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
     """Return the quota entity that the pairs of type and name define, where None is the default entity.
 
     Raises:
@@ -46,24 +46,24 @@ def checked_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
     for kind, name in pairs:
         if kind in seen:
             raise _invalid(f"Invalid client quota entity, duplicate entity entry {kind}")
-        if kind not in KINDS:
+        if kind not in ENTITY_TYPES:
             raise _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
             raise _invalid(f"Empty {kind} not supported")
         if name is not None and len(name) > QUOTA_NAME_CHARACTERS_MAX:
             raise _invalid(f"{kind} has more than {QUOTA_NAME_CHARACTERS_MAX} characters")
-        seen[kind] = DEFAULT if name is None else name
+        seen[kind] = DEFAULT_ENTITY if name is None else name
     if not seen:
         raise _invalid("Invalid empty client quota entity")
     if ADDRESS in seen:
         if len(seen) > 1:
             raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
-        if seen[ADDRESS] and plain_address(seen[ADDRESS]) is None:
+        if seen[ADDRESS] and canonical_address(seen[ADDRESS]) is None:
             raise _invalid(f"{seen[ADDRESS]} is not a valid IP: host names are not resolved")
-    return entity_of(seen.items())
+    return normalize_entity(seen.items())
 
 
-def checked_changes(entity: Entity, changes: Iterable[Change]) -> Mapping[str, float | None]:
+def validate_changes(entity: Entity, changes: Iterable[QuotaValueChange]) -> Mapping[str, float | None]:
     """Return the changes by quota key.
 
     Raises:
@@ -93,7 +93,7 @@ def _check_value(key: str, value: float) -> None:
             raise _invalid(f"{key} cannot be a fractional value.")
 
 
-def plain_address(text: str) -> str | None:
+def canonical_address(text: str) -> str | None:
     """Return an IP address in canonical form (IPv4-mapped IPv6 as IPv4), or None if the text is not an address."""
     from ipaddress import IPv6Address, ip_address  # imported on use: a node without such quotas starts faster
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from chronik.limits import QUOTA_BUCKETS_MAX
-from chronik.metadata.security.quotas import ADDRESS, CLIENT_ID, DEFAULT, USER, Entity, Values
-from chronik.security.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, plain_address
+from chronik.limits import TRACKED_QUOTA_ENTITIES_MAX
+from chronik.metadata.security.quotas import ADDRESS, CLIENT_ID, DEFAULT_ENTITY, USER, Entity, QuotaValues
+from chronik.security.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, canonical_address
 
 
-class Quota(NamedTuple):
+class RateQuota(NamedTuple):
     """A rate limit and the entity that shares it: a user, a client id, or a client id of a user."""
 
     rate: float
@@ -18,30 +18,30 @@ class Quota(NamedTuple):
     client_id: str | None
 
     @property
-    def shared_by(self) -> tuple[str | None, str | None]:
+    def bucket_key(self) -> tuple[str | None, str | None]:
         return self.user, self.client_id
 
 
-class Quotas(NamedTuple):
+class ClientQuotas(NamedTuple):
     """The quotas that apply to one client; None where there is none."""
 
-    produce: Quota | None
-    fetch: Quota | None
-    request: Quota | None
-    mutation: Quota | None
+    produce: RateQuota | None
+    fetch: RateQuota | None
+    request: RateQuota | None
+    mutation: RateQuota | None
 
 
-NONE: Final = Quotas(None, None, None, None)
+NO_QUOTAS: Final = ClientQuotas(None, None, None, None)
 
 
-class Policy:
+class QuotaPolicy:
     """The configured quotas, with a cache of the quotas per client."""
 
-    def __init__(self, quotas: Mapping[Entity, Values]) -> None:
-        self._by_entity: dict[str | None, dict[str | None, Values]] = {}
+    def __init__(self, quotas: Mapping[Entity, QuotaValues]) -> None:
+        self._by_entity: dict[str | None, dict[str | None, QuotaValues]] = {}
         self._addresses: dict[str, float] = {}
         self._default_address: float | None = None
-        self._cache: dict[tuple[str, str], Quotas] = {}
+        self._cache: dict[tuple[str, str], ClientQuotas] = {}
         for entity, values in quotas.items():
             named = dict(entity)
             if ADDRESS in named:
@@ -50,39 +50,41 @@ class Policy:
                 self._by_entity.setdefault(named.get(USER), {})[named.get(CLIENT_ID)] = values
         self.limits_clients = bool(self._by_entity)
 
-    def _add_address(self, name: str, values: Values) -> None:
+    def _add_address(self, name: str, values: QuotaValues) -> None:
         rate = values.get(CONNECTION_CREATION_RATE)
         if rate is None:
             return
-        if name == DEFAULT:
+        if name == DEFAULT_ENTITY:
             self._default_address = rate
         else:
-            self._addresses[plain_address(name) or name] = rate
+            self._addresses[canonical_address(name) or name] = rate
 
-    def of(self, user: str, client_id: str) -> Quotas:
+    def client_quotas(self, user: str, client_id: str) -> ClientQuotas:
         """Return the quotas that apply to a client."""
         known = self._cache.get((user, client_id))
         if known is None:
-            if len(self._cache) >= QUOTA_BUCKETS_MAX:  # client ids are chosen by clients
+            if len(self._cache) >= TRACKED_QUOTA_ENTITIES_MAX:  # client ids are chosen by clients
                 self._cache.clear()
-            known = self._cache[user, client_id] = Quotas(*(self._look_up(key, user, client_id) for key in CLIENT_KEYS))
+            known = self._cache[user, client_id] = ClientQuotas(
+                *(self._look_up(key, user, client_id) for key in CLIENT_KEYS)
+            )
         return known
 
     def connection_rate(self, address: str) -> float | None:
         """Return the limit on new connections per second of an IP address, or None."""
         return self._addresses.get(address, self._default_address)
 
-    def _look_up(self, key: str, user: str, client_id: str) -> Quota | None:
+    def _look_up(self, key: str, user: str, client_id: str) -> RateQuota | None:
         """Return the quota of one key in Kafka's order of precedence (eight levels)."""
-        for user_level in (user, DEFAULT):
-            for client_level in (client_id, DEFAULT, None):
+        for user_level in (user, DEFAULT_ENTITY):
+            for client_level in (client_id, DEFAULT_ENTITY, None):
                 rate = self._rate(key, user_level, client_level)
                 if rate is not None:
-                    return Quota(rate, user, None if client_level is None else client_id)
-        for client_level in (client_id, DEFAULT):
+                    return RateQuota(rate, user, None if client_level is None else client_id)
+        for client_level in (client_id, DEFAULT_ENTITY):
             rate = self._rate(key, None, client_level)
             if rate is not None:
-                return Quota(rate, None, client_id)
+                return RateQuota(rate, None, client_id)
         return None
 
     def _rate(self, key: str, user: str | None, client_id: str | None) -> float | None:

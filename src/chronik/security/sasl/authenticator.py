@@ -10,30 +10,30 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
-from chronik.addresses import network_of
 from chronik.clock import Clock
-from chronik.exchange import Peer
-from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysAwaited, KeysUnavailable
+from chronik.ip_addresses import client_network
+from chronik.request_reply import ConnectedClient
+from chronik.security.sasl.fair_pool import FairThreadPool
+from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysLoading, KeysUnavailable
 from chronik.security.sasl.login_history import LoginHistory
 from chronik.security.sasl.oauthbearer import OAuthBearerServer
 from chronik.security.sasl.outcomes import (
     OAUTHBEARER,
     PLAIN,
-    Derive,
-    Failure,
-    Outcome,
-    Success,
-    TokenRefused,
-    Validate,
+    HashPassword,
+    InvalidToken,
+    SaslFailure,
+    SaslOutcome,
+    SaslSuccess,
+    ValidateToken,
     ValidToken,
 )
 from chronik.security.sasl.plain import PlainServer
 from chronik.security.sasl.scram import ScramServer
-from chronik.security.sasl.scram_keys import BY_NAME, salted
-from chronik.security.sasl.session import Answer, ServerMachine, Session
+from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, salt_password
+from chronik.security.sasl.session import MechanismServer, SaslResponse, SaslSession
 from chronik.security.sasl.tokens import TokenValidator
-from chronik.security.sasl.users import KnownUsers
-from chronik.security.sasl.work import Work
+from chronik.security.sasl.users import ScramUsers
 
 logger = logging.getLogger("chronik.security")
 
@@ -45,7 +45,7 @@ class Authenticator:
 
     def __init__(
         self,
-        users: KnownUsers,
+        users: ScramUsers,
         clock: Clock,
         failure_delay_ms: Callable[[], int],
         validator: TokenValidator | None = None,
@@ -54,30 +54,32 @@ class Authenticator:
         self._clock = clock
         self._failure_delay_ms = failure_delay_ms
         self._validator = validator
-        self._work = Work()
+        self._work = FairThreadPool()
         self._history = LoginHistory(clock.monotonic)
-        self._token_work = Work()  # separate: a JWKS server that does not respond must not delay passwords
+        self._token_work = FairThreadPool()  # separate: a JWKS server that does not respond must not delay passwords
 
     def close(self) -> None:
         self._work.close()
         self._token_work.close()
 
-    def session(self, mechanisms: Callable[[], Sequence[str]], lifetime_ms_max: Callable[[str], int]) -> Session:
+    def new_session(
+        self, mechanisms: Callable[[], Sequence[str]], lifetime_ms_max: Callable[[str], int]
+    ) -> SaslSession:
         """Return the SASL session of a new connection."""
-        return Session(mechanisms, self._machine, lifetime_ms_max)
+        return SaslSession(mechanisms, self._machine, lifetime_ms_max)
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
-    def _machine(self, mechanism: str) -> ServerMachine:
+    def _machine(self, mechanism: str) -> MechanismServer:
         if mechanism == PLAIN:
-            return PlainServer(self._users.any_keys)
+            return PlainServer(self._users.keys_of_any_mechanism)
         if mechanism == OAUTHBEARER:
             return OAuthBearerServer()
-        scram = BY_NAME[mechanism]
+        scram = MECHANISMS_BY_NAME[mechanism]
         return ScramServer(scram, partial(self._users.keys, scram), secrets.token_urlsafe(NONCE_BYTES))
 
-    async def answer(self, session: Session, peer: Peer, data: bytes) -> Answer:
+    async def respond(self, session: SaslSession, peer: ConnectedClient, data: bytes) -> SaslResponse:
         """Return the response to a client's SASL message.
 
         An error is returned after a fixed delay, so the time to detect it reveals nothing.
@@ -85,74 +87,82 @@ class Authenticator:
         Raises:
             Disconnect: Too many authentications are queued.
         """
-        answer = self.answer_at_once_or_later(session, peer, data)
-        return answer if isinstance(answer, Answer) else await answer
+        answer = self.respond_or_await(session, peer, data)
+        return answer if isinstance(answer, SaslResponse) else await answer
 
-    def answer_at_once_or_later(self, session: Session, peer: Peer, data: bytes) -> Answer | Awaitable[Answer]:
+    def respond_or_await(
+        self, session: SaslSession, peer: ConnectedClient, data: bytes
+    ) -> SaslResponse | Awaitable[SaslResponse]:
         """Return the response to a client's SASL message, or an awaitable if it needs a thread or a delay.
 
         SCRAM messages need no thread. A password-guessing client sends too many of them for one task each.
         """
         began = self._clock.monotonic()
         outcome = session.step(data)
-        if isinstance(outcome, Derive | Validate):
+        if isinstance(outcome, HashPassword | ValidateToken):
             return self._answer_in_thread(session, peer, outcome, began)
         answer = self._settle(session, outcome)
-        return self._delay_rejection(answer, peer, began) if answer.is_refusal else answer
+        return self._delay_rejection(answer, peer, began) if answer.is_rejection else answer
 
-    async def _answer_in_thread(self, session: Session, peer: Peer, asked: Derive | Validate, began: float) -> Answer:
-        outcome: Outcome = asked
-        while isinstance(outcome, Derive | Validate):
+    async def _answer_in_thread(
+        self, session: SaslSession, peer: ConnectedClient, asked: HashPassword | ValidateToken, began: float
+    ) -> SaslResponse:
+        outcome: SaslOutcome = asked
+        while isinstance(outcome, HashPassword | ValidateToken):
             outcome = await self._run_in_thread(session.machine, outcome, peer.host)
         answer = self._settle(session, outcome)
-        return await self._delay_rejection(answer, peer, began) if answer.is_refusal else answer
+        return await self._delay_rejection(answer, peer, began) if answer.is_rejection else answer
 
-    def _settle(self, session: Session, outcome: Outcome) -> Answer:
-        return session.settle(outcome, self._clock.monotonic(), self._clock.now_ms())
+    def _settle(self, session: SaslSession, outcome: SaslOutcome) -> SaslResponse:
+        return session.conclude(outcome, self._clock.monotonic(), self._clock.now_ms())
 
-    async def _delay_rejection(self, answer: Answer, peer: Peer, began: float) -> Answer:
+    async def _delay_rejection(self, answer: SaslResponse, peer: ConnectedClient, began: float) -> SaslResponse:
         """Delay a rejection, and log it if it does not close the connection."""
         if answer.error is None:
-            logger.info("client %s:%d: %s", peer.host, peer.port, answer.why)
-        await self.delay(began)
+            logger.info("client %s:%d: %s", peer.host, peer.port, answer.rejection_reason)
+        await self.delay_failure(began)
         return answer
 
-    async def delay(self, began: float) -> None:
+    async def delay_failure(self, began: float) -> None:
         """Wait until the response to a failed authentication may be sent."""
         await asyncio.sleep(self._failure_delay_ms() / 1000 - (self._clock.monotonic() - began))
 
-    async def _run_in_thread(self, machine: ServerMachine | None, asked: Derive | Validate, host: str) -> Outcome:
-        if isinstance(asked, Derive):
+    async def _run_in_thread(
+        self, machine: MechanismServer | None, asked: HashPassword | ValidateToken, host: str
+    ) -> SaslOutcome:
+        if isinstance(asked, HashPassword):
             assert isinstance(machine, PlainServer)
-            return await self._check_password(machine, asked, network_of(host))
+            return await self._check_password(machine, asked, client_network(host))
         assert isinstance(machine, OAuthBearerServer)
         if self._validator is None:
-            return Failure("no JWKS endpoint is configured for tokens")
-        return machine.validated(await self._validate_token(host, partial(_validate, self._validator, asked.token)))
+            return SaslFailure("no JWKS endpoint is configured for tokens")
+        return machine.continue_with_token(
+            await self._validate_token(host, partial(_validate, self._validator, asked.token))
+        )
 
-    async def _check_password(self, machine: PlainServer, asked: Derive, network: str) -> Outcome:
+    async def _check_password(self, machine: PlainServer, asked: HashPassword, network: str) -> SaslOutcome:
         """Hash and verify a password with the priority of its network and user, and record the result."""
-        hash_password = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
+        hash_password = partial(salt_password, asked.password, asked.salt, asked.iterations, asked.digest)
         priority = self._history.priority(network, machine.user)
-        outcome = machine.derived(await self._work.do(network, hash_password, priority))
-        if isinstance(outcome, Success):
+        outcome = machine.continue_with_hash(await self._work.run(network, hash_password, priority))
+        if isinstance(outcome, SaslSuccess):
             self._history.record_success(network, machine.user)
         else:
             self._history.record_failure(network, machine.user)
         return outcome
 
     async def _validate_token(
-        self, host: str, validate: Callable[[], ValidToken | TokenRefused]
-    ) -> ValidToken | TokenRefused:
+        self, host: str, validate: Callable[[], ValidToken | InvalidToken]
+    ) -> ValidToken | InvalidToken:
         """Validate a token, waiting for a key reload outside of the thread pool so that other clients are served."""
         try:
-            return await self._token_work.do(network_of(host), validate)
-        except KeysAwaited as awaited:
-            await _wait_for_keys(awaited.reading)
+            return await self._token_work.run(client_network(host), validate)
+        except KeysLoading as awaited:
+            await _wait_for_keys(awaited.loaded)
         try:
-            return await self._token_work.do(network_of(host), validate)
-        except KeysAwaited as awaited:
-            return TokenRefused(str(awaited))
+            return await self._token_work.run(client_network(host), validate)
+        except KeysLoading as awaited:
+            return InvalidToken(str(awaited))
 
 
 async def _wait_for_keys(reading: Future[None]) -> None:
@@ -164,11 +174,11 @@ async def _wait_for_keys(reading: Future[None]) -> None:
         waiting.cancel()
 
 
-def _validate(validator: TokenValidator, token: str) -> ValidToken | TokenRefused:
+def _validate(validator: TokenValidator, token: str) -> ValidToken | InvalidToken:
     """Validate a token; raise KeysAwaited if its key has to be loaded first."""
     try:
         return validator(token)
-    except TokenRefused as refused:
+    except InvalidToken as refused:
         return refused
     except KeysUnavailable as error:
-        return TokenRefused(str(error))
+        return InvalidToken(str(error))

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from chronik.errors import ChronikError, ConfigError
 from chronik.limits import JWKS_BYTES_MAX
-from chronik.security.sasl.fetching import bounded, fetched
+from chronik.security.sasl.http_download import download, read_bounded
 
 logger = logging.getLogger("chronik.security")
 
@@ -29,25 +29,25 @@ READ_SECONDS_MAX: Final = 10.0
 UNKNOWN_KEY_SECONDS: Final = 10.0
 """Minimum seconds between reloads triggered by unknown key ids, which any client can send."""
 
-Read = Callable[[], bytes]
+KeyReader = Callable[[], bytes]
 
 
-UNREADABLE: Final = "the JWKS of token keys cannot be loaded"
+KEYS_UNAVAILABLE_MESSAGE: Final = "the JWKS of token keys cannot be loaded"
 
 
 class KeysUnavailable(ChronikError):
     """No keys are available: they could not be loaded even once."""
 
 
-class KeysAwaited(ChronikError):
+class KeysLoading(ChronikError):
     """The keys are being loaded: retry when `reading` is done."""
 
     def __init__(self, reading: Future[None]) -> None:
-        super().__init__(UNREADABLE)
-        self.reading = reading
+        super().__init__(KEYS_UNAVAILABLE_MESSAGE)
+        self.loaded = reading
 
 
-def reader_of(url: str) -> Read:
+def key_reader(url: str) -> KeyReader:
     """Return a function that loads the key set from a file://, http:// or https:// URL.
 
     Raises:
@@ -56,21 +56,21 @@ def reader_of(url: str) -> Read:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         path = Path(urllib.request.url2pathname(parts.path))
-        return lambda: bounded(path.open("rb"), JWKS_BYTES_MAX)
+        return lambda: read_bounded(path.open("rb"), JWKS_BYTES_MAX)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(
             f"sasl.oauthbearer.jwks.endpoint.url = {url!r}: expected a URL that starts with file://, http:// or "
             "https://"
         )
-    return lambda: fetched(url, READ_SECONDS_MAX, JWKS_BYTES_MAX)
+    return lambda: download(url, READ_SECONDS_MAX, JWKS_BYTES_MAX)
 
 
-class KeySource:
+class JwksCache:
     """A thread-safe cache of the key set. It reloads in a thread of its own, so callers never block in the pool."""
 
     def __init__(
         self,
-        read: Read,
+        read: KeyReader,
         refresh_seconds: float,
         retry_seconds: float,
         monotonic: Callable[[], float] = time.monotonic,
@@ -84,7 +84,7 @@ class KeySource:
         self._keys: dict[str | None, Any] | None = None
         self._loaded_at = float("-inf")
 
-    def key(self, kid: str | None) -> Any:
+    def find_key(self, kid: str | None) -> Any:
         """Return the key with that id, or the only key if the token names none; None if there is no such key.
 
         Raises:
@@ -97,9 +97,9 @@ class KeySource:
         else:
             reading = self._reload_if_older(max(self._retry_seconds, 0.0 if keys is None else UNKNOWN_KEY_SECONDS))
             if reading is not None:
-                raise KeysAwaited(reading)
+                raise KeysLoading(reading)
         if self._keys is None:
-            raise KeysUnavailable(UNREADABLE)
+            raise KeysUnavailable(KEYS_UNAVAILABLE_MESSAGE)
         return _find_key(self._keys, kid)
 
     def _reload_if_older(self, seconds: float) -> Future[None] | None:
@@ -117,7 +117,7 @@ class KeySource:
         try:
             self._keys = parse_keys(self._read())
         except Exception as error:  # any error: keep the previous keys
-            logger.warning("%s: %s; keeping the previous keys", UNREADABLE, error)
+            logger.warning("%s: %s; keeping the previous keys", KEYS_UNAVAILABLE_MESSAGE, error)
         with self._lock:
             self._loaded_at = self._monotonic()
             self._reading = None

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from chronik.security.sasl.work import Priority
+from chronik.security.sasl.fair_pool import Priority
 
 K = TypeVar("K")
 

@@ -6,7 +6,15 @@ import json
 import re
 from typing import Final
 
-from chronik.security.sasl.outcomes import Challenge, Failure, Outcome, Success, TokenRefused, Validate, ValidToken
+from chronik.security.sasl.outcomes import (
+    InvalidToken,
+    SaslChallenge,
+    SaslFailure,
+    SaslOutcome,
+    SaslSuccess,
+    ValidateToken,
+    ValidToken,
+)
 
 _SEPARATOR: Final = b"\x01"
 _NAME: Final = rb"(?:[^=,\x00\x01]|=2C|=3D)+"
@@ -16,7 +24,7 @@ _FIRST: Final = re.compile(
 )
 _BEARER: Final = re.compile(rb"bearer +([-_.A-Za-z0-9]+)", re.IGNORECASE)
 
-REFUSED: Final = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
+INVALID_TOKEN_RESPONSE: Final = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
 """Response to any invalid token, whatever the reason."""
 
 
@@ -28,38 +36,38 @@ class OAuthBearerServer:
         self._has_token = False
         self._rejection = ""
 
-    def step(self, data: bytes) -> Outcome:
+    def step(self, data: bytes) -> SaslOutcome:
         """Handle a message of the client."""
         if self._rejection:
             # The client has acknowledged the rejection, as the RFC requires.
-            return Failure(self._rejection, REFUSED)
+            return SaslFailure(self._rejection, INVALID_TOKEN_RESPONSE)
         found = _FIRST.fullmatch(data)
         if found is None or self._has_token:
-            return Failure("malformed OAUTHBEARER message")
+            return SaslFailure("malformed OAUTHBEARER message")
         try:
             self._authorization_id = (found[1] or b"").replace(b"=2C", b",").replace(b"=3D", b"=").decode()
         except UnicodeDecodeError:
-            return Failure("the authorization id is not valid UTF-8")
+            return SaslFailure("the authorization id is not valid UTF-8")
         pairs = [pair.partition(b"=") for pair in found[2].split(_SEPARATOR) if pair]
         tokens = [value for key, _, value in pairs if key == b"auth"]
         bearer = _BEARER.fullmatch(tokens[0]) if len(tokens) == 1 else None
         if bearer is None:
-            return Failure("the message contains no bearer token")
+            return SaslFailure("the message contains no bearer token")
         self._has_token = True
-        return Validate(bearer[1].decode())
+        return ValidateToken(bearer[1].decode())
 
-    def validated(self, token: ValidToken | TokenRefused) -> Outcome:
+    def continue_with_token(self, token: ValidToken | InvalidToken) -> SaslOutcome:
         """Continue with the result of a `Validate` outcome."""
-        if isinstance(token, TokenRefused):
+        if isinstance(token, InvalidToken):
             self._rejection = f"token rejected: {token}"
-            return Challenge(REFUSED.encode(), self._rejection)
+            return SaslChallenge(INVALID_TOKEN_RESPONSE.encode(), self._rejection)
         if self._authorization_id not in ("", token.user):
             message = (
                 f"Authentication failed: Client requested an authorization id ({self._authorization_id}) that is "
                 f"different from the token's principal name ({token.user})"
             )
-            return Failure("the authorization id differs from the token's user", message, token.user)
-        return Success(token.user, expires_ms=token.expires_ms)
+            return SaslFailure("the authorization id differs from the token's user", message, token.user)
+        return SaslSuccess(token.user, expires_ms=token.expires_ms)
 
 
 class OAuthBearerClient:
@@ -68,10 +76,10 @@ class OAuthBearerClient:
     def __init__(self, token: str) -> None:
         self._token = token
 
-    def first(self) -> bytes:
+    def initial_message(self) -> bytes:
         """Return the initial message."""
         return b"n,,\x01auth=Bearer %b\x01\x01" % self._token.encode()
 
-    def step(self, data: bytes) -> Outcome:
+    def step(self, data: bytes) -> SaslOutcome:
         """Handle a message of the server: a non-empty one is a rejection, which must be acknowledged."""
-        return Challenge(_SEPARATOR) if data else Success("")
+        return SaslChallenge(_SEPARATOR) if data else SaslSuccess("")

@@ -13,11 +13,11 @@ OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
 
-class Challenge(msgspec.Struct, frozen=True):
+class SaslChallenge(msgspec.Struct, frozen=True):
     """A message to send to the other side, which responds to it."""
 
     data: bytes
-    refusal: str = ""
+    rejection_reason: str = ""
     """Why the message rejects the client's credentials, for the log; empty if it does not. RFC 7628 rejects a token
     with a challenge, which the client may never acknowledge."""
 
@@ -25,7 +25,7 @@ class Challenge(msgspec.Struct, frozen=True):
         return f"Challenge({len(self.data)} bytes)"
 
 
-class Derive(msgspec.Struct, frozen=True):
+class HashPassword(msgspec.Struct, frozen=True):
     """A request to hash the password (PBKDF2, which takes milliseconds) and pass the result to `derived`."""
 
     password: bytes
@@ -37,7 +37,7 @@ class Derive(msgspec.Struct, frozen=True):
         return "Derive(…)"
 
 
-class Validate(msgspec.Struct, frozen=True):
+class ValidateToken(msgspec.Struct, frozen=True):
     """A request to validate the token and pass the result to `validated`."""
 
     token: str
@@ -46,7 +46,7 @@ class Validate(msgspec.Struct, frozen=True):
         return "Validate(…)"
 
 
-class Success(msgspec.Struct, frozen=True):
+class SaslSuccess(msgspec.Struct, frozen=True):
     """Successful authentication as `user`; `data` is the last message to send."""
 
     user: str
@@ -55,12 +55,12 @@ class Success(msgspec.Struct, frozen=True):
     """Expiry of the credentials in milliseconds since the epoch; None if they do not expire."""
 
 
-class Failure(msgspec.Struct, frozen=True):
+class SaslFailure(msgspec.Struct, frozen=True):
     """Failed authentication: wrong credentials or a malformed message."""
 
-    why: str
+    reason: str
     """Reason for the log. Apart from the user name it contains nothing that the client sent."""
-    told: str | None = None
+    client_message: str | None = None
     """Error message for the client; None for a generic message about invalid credentials."""
     user: str = ""
 
@@ -73,8 +73,8 @@ class ValidToken(msgspec.Struct, frozen=True):
     scopes: frozenset[str] = frozenset()
 
 
-class TokenRefused(Exception):
+class InvalidToken(Exception):
     """The token is invalid; the message is the reason, for the log."""
 
 
-Outcome = Challenge | Derive | Validate | Success | Failure
+SaslOutcome = SaslChallenge | HashPassword | ValidateToken | SaslSuccess | SaslFailure

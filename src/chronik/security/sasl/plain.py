@@ -6,55 +6,57 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
-from chronik.security.sasl.outcomes import Derive, Failure, Outcome, Success
-from chronik.security.sasl.scram import OTHER_USER
-from chronik.security.sasl.scram_keys import Keys, Scram, keys_of
+from chronik.security.sasl.outcomes import HashPassword, SaslFailure, SaslOutcome, SaslSuccess
+from chronik.security.sasl.scram import DIFFERENT_AUTHORIZATION_ID
+from chronik.security.sasl.scram_keys import ScramKeySet, ScramMechanism, derive_keys
 
-WRONG: Final = "Authentication failed: Invalid username or password"
+WRONG_PASSWORD: Final = "Authentication failed: Invalid username or password"
 
-Lookup = Callable[[str], tuple[Scram, Keys, bool]]
+PlainKeyLookup = Callable[[str], tuple[ScramMechanism, ScramKeySet, bool]]
 """Function that returns a user's SCRAM keys and whether the user exists. Checking an unknown user takes as long."""
 
 
 class PlainServer:
     """The server's state machine of PLAIN."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: PlainKeyLookup) -> None:
         self._lookup = lookup
         self._user = ""
-        self._known: tuple[Scram, Keys, bool] | None = None
+        self._known: tuple[ScramMechanism, ScramKeySet, bool] | None = None
 
     @property
     def user(self) -> str:
         """The user whose password is being checked."""
         return self._user
 
-    def step(self, data: bytes) -> Outcome:
+    def step(self, data: bytes) -> SaslOutcome:
         """Handle the client's message."""
         parts = data.split(b"\0")
         if self._known is not None or len(parts) != 3:
-            return Failure(f"malformed PLAIN message: {len(parts)} fields instead of 3")
+            return SaslFailure(f"malformed PLAIN message: {len(parts)} fields instead of 3")
         try:
             authorization_id, self._user = parts[0].decode(), parts[1].decode()
         except UnicodeDecodeError:
-            return Failure("the user name is not valid UTF-8")
+            return SaslFailure("the user name is not valid UTF-8")
         if not self._user:
-            return Failure("no user name", "Authentication failed: username not specified")
+            return SaslFailure("no user name", "Authentication failed: username not specified")
         if not parts[2]:
-            return Failure("no password", "Authentication failed: password not specified", self._user)
+            return SaslFailure("no password", "Authentication failed: password not specified", self._user)
         if authorization_id not in ("", self._user):
-            return Failure("the authorization id differs from the user name", OTHER_USER, self._user)
+            return SaslFailure(
+                "the authorization id differs from the user name", DIFFERENT_AUTHORIZATION_ID, self._user
+            )
         self._known = scram, keys, _ = self._lookup(self._user)
-        return Derive(parts[2], keys.salt, keys.iterations, scram.digest)
+        return HashPassword(parts[2], keys.salt, keys.iterations, scram.digest)
 
-    def derived(self, salted_password: bytes) -> Outcome:
+    def continue_with_hash(self, salted_password: bytes) -> SaslOutcome:
         """Verify the hashed password."""
         assert self._known is not None
         scram, keys, exists = self._known
-        derived_keys = keys_of(scram, salted_password, keys.salt, keys.iterations)
+        derived_keys = derive_keys(scram, salted_password, keys.salt, keys.iterations)
         if not (hmac.compare_digest(derived_keys.stored_key, keys.stored_key) and exists):
-            return Failure("wrong password or unknown user", WRONG, self._user)
-        return Success(self._user)
+            return SaslFailure("wrong password or unknown user", WRONG_PASSWORD, self._user)
+        return SaslSuccess(self._user)
 
 
 class PlainClient:
@@ -64,10 +66,10 @@ class PlainClient:
         self._user = user
         self._password = password
 
-    def first(self) -> bytes:
+    def initial_message(self) -> bytes:
         """Return the initial message."""
         return b"\0".join([b"", self._user.encode(), self._password.encode()])
 
-    def step(self, data: bytes) -> Outcome:
+    def step(self, data: bytes) -> SaslOutcome:
         """Handle the server's message, which must be empty."""
-        return Failure("unexpected message of the server in PLAIN") if data else Success(self._user)
+        return SaslFailure("unexpected message of the server in PLAIN") if data else SaslSuccess(self._user)

@@ -11,14 +11,14 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Final
 
-from chronik.security.sasl.outcomes import Challenge, Derive, Failure, Outcome, Success
+from chronik.security.sasl.outcomes import HashPassword, SaslChallenge, SaslFailure, SaslOutcome, SaslSuccess
 from chronik.security.sasl.scram_keys import (
     ITERATIONS_MIN,
-    Keys,
-    Scram,
+    ScramKeySet,
+    ScramMechanism,
     client_proof,
-    from_base64,
-    is_proof,
+    decode_base64,
+    is_valid_proof,
     server_signature,
 )
 
@@ -34,71 +34,75 @@ _TOKEN_EXTENSION: Final = b",tokenauth="
 CLIENT_ITERATIONS_MAX: Final = 1_000_000
 """Iterations that a client accepts from a server (about a second), which may be an impostor."""
 
-OTHER_USER: Final = "Authentication failed: Client requested an authorization id that is different from username"
+DIFFERENT_AUTHORIZATION_ID: Final = (
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
 
-Lookup = Callable[[str], tuple[Keys, bool]]
+ScramKeyLookup = Callable[[str], tuple[ScramKeySet, bool]]
 """Function that returns a user's keys and whether the user exists. Unknown users get keys that match no password."""
 
 
 class ScramServer:
     """The server's state machine of SCRAM: two client messages. The random nonce is passed in."""
 
-    def __init__(self, scram: Scram, lookup: Lookup, nonce: str) -> None:
+    def __init__(self, scram: ScramMechanism, lookup: ScramKeyLookup, nonce: str) -> None:
         self._scram = scram
         self._lookup = lookup
         self._nonce = nonce.encode()
         self._user = ""
         self._exists = False
-        self._keys: Keys | None = None
+        self._keys: ScramKeySet | None = None
         self._header = self._bare = self._first = b""
 
-    def step(self, data: bytes) -> Outcome:
+    def step(self, data: bytes) -> SaslOutcome:
         """Handle a message of the client."""
         return self._answer_first(data) if self._keys is None else self._answer_final(data, self._keys)
 
-    def _answer_first(self, data: bytes) -> Outcome:
+    def _answer_first(self, data: bytes) -> SaslOutcome:
         found = _CLIENT_FIRST.fullmatch(data)
         if found is None:
-            return Failure("malformed first SCRAM message, or it requires channel binding")
+            return SaslFailure("malformed first SCRAM message, or it requires channel binding")
         self._header, authzid, self._bare, name, nonce, more = found.groups()
         try:
             self._user = _unescape_name(name)
             authorization_id = _unescape_name(authzid or b"")
         except UnicodeDecodeError:
-            return Failure("the user name is not valid UTF-8")
+            return SaslFailure("the user name is not valid UTF-8")
         if authorization_id not in ("", self._user):
-            return Failure("the authorization id differs from the user name", OTHER_USER, self._user)
+            return SaslFailure(
+                "the authorization id differs from the user name", DIFFERENT_AUTHORIZATION_ID, self._user
+            )
         if _TOKEN_EXTENSION in more:
-            return Failure("delegation tokens are not supported", user=self._user)
+            return SaslFailure("delegation tokens are not supported", user=self._user)
         self._keys, self._exists = self._lookup(self._user)
         salt = b64encode(self._keys.salt)
         self._first = b"r=%b%b,s=%b,i=%d" % (nonce, self._nonce, salt, self._keys.iterations)
         self._nonce = nonce + self._nonce
-        return Challenge(self._first)
+        return SaslChallenge(self._first)
 
-    def _answer_final(self, data: bytes, keys: Keys) -> Outcome:
+    def _answer_final(self, data: bytes, keys: ScramKeySet) -> SaslOutcome:
         found = _CLIENT_FINAL.fullmatch(data)
         if found is None:
-            return Failure("malformed final SCRAM message", user=self._user)
+            return SaslFailure("malformed final SCRAM message", user=self._user)
         without_proof, channel, nonce, _, proof = found.groups()
         try:
-            bound, client_proof_bytes = from_base64(channel), from_base64(proof)
+            bound, client_proof_bytes = decode_base64(channel), decode_base64(proof)
         except ValueError:
-            return Failure("malformed final SCRAM message", user=self._user)
+            return SaslFailure("malformed final SCRAM message", user=self._user)
         if bound != self._header or not hmac.compare_digest(nonce, self._nonce):
-            return Failure("the final SCRAM message does not match the first one", user=self._user)
+            return SaslFailure("the final SCRAM message does not match the first one", user=self._user)
         auth_message = b",".join([self._bare, self._first, without_proof])
-        is_right = is_proof(self._scram, keys.stored_key, auth_message, client_proof_bytes)
+        is_right = is_valid_proof(self._scram, keys.stored_key, auth_message, client_proof_bytes)
         if not (is_right and self._exists):
-            return Failure("wrong password or unknown user", user=self._user)
+            return SaslFailure("wrong password or unknown user", user=self._user)
         signature = server_signature(self._scram, keys.server_key, auth_message)
-        return Success(self._user, b"v=" + b64encode(signature))
+        return SaslSuccess(self._user, b"v=" + b64encode(signature))
 
 
 class ScramClient:
     """The client's state machine of SCRAM; `first` returns the initial message."""
 
-    def __init__(self, scram: Scram, user: str, password: str, nonce: str) -> None:
+    def __init__(self, scram: ScramMechanism, user: str, password: str, nonce: str) -> None:
         self._scram = scram
         self._user = user
         self._password = password.encode()
@@ -107,52 +111,58 @@ class ScramClient:
         self._first = self._without_proof = b""
         self._salted_password = b""
 
-    def first(self) -> bytes:
+    def initial_message(self) -> bytes:
         """Return the initial message."""
         return b"n,," + self._bare
 
-    def step(self, data: bytes) -> Outcome:
+    def step(self, data: bytes) -> SaslOutcome:
         """Handle a message of the server."""
         return self._check_server_final(data) if self._salted_password else self._answer_server_first(data)
 
-    def _answer_server_first(self, data: bytes) -> Outcome:
+    def _answer_server_first(self, data: bytes) -> SaslOutcome:
         found = _SERVER_FIRST.fullmatch(data)
         if found is None:
-            return Failure("malformed first SCRAM message of the server")
+            return SaslFailure("malformed first SCRAM message of the server")
         nonce, salt, count, _ = found.groups()
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            return Failure("the server's nonce does not extend the client's nonce")
+            return SaslFailure("the server's nonce does not extend the client's nonce")
         iterations = int(count)
         if not ITERATIONS_MIN <= iterations <= CLIENT_ITERATIONS_MAX:
-            return Failure(f"the server requires {iterations} iterations ({ITERATIONS_MIN} to {CLIENT_ITERATIONS_MAX})")
+            return SaslFailure(
+                f"the server requires {iterations} iterations ({ITERATIONS_MIN} to {CLIENT_ITERATIONS_MAX})"
+            )
         try:
-            known_salt = from_base64(salt)
+            known_salt = decode_base64(salt)
         except ValueError:
-            return Failure("malformed first SCRAM message of the server")
+            return SaslFailure("malformed first SCRAM message of the server")
         self._first = data
         self._without_proof = b"c=biws,r=" + nonce
-        return Derive(self._password, known_salt, iterations, self._scram.digest)
+        return HashPassword(self._password, known_salt, iterations, self._scram.digest)
 
-    def derived(self, salted_password: bytes) -> Outcome:
+    def continue_with_hash(self, salted_password: bytes) -> SaslOutcome:
         """Continue with the hashed password: return the final message with the proof."""
         self._salted_password = salted_password
         proof = client_proof(self._scram, salted_password, self._auth_message())
-        return Challenge(self._without_proof + b",p=" + b64encode(proof))
+        return SaslChallenge(self._without_proof + b",p=" + b64encode(proof))
 
-    def _check_server_final(self, data: bytes) -> Outcome:
+    def _check_server_final(self, data: bytes) -> SaslOutcome:
         found = _SERVER_FINAL.fullmatch(data)
         if found is None:
-            return Failure("malformed final SCRAM message of the server")
+            return SaslFailure("malformed final SCRAM message of the server")
         if found[1] is not None:
-            return Failure(f"the server rejected the authentication: {found[1].decode(errors='replace')}")
+            return SaslFailure(f"the server rejected the authentication: {found[1].decode(errors='replace')}")
         expected = server_signature(
             self._scram, self._scram.hmac(self._salted_password, b"Server Key"), self._auth_message()
         )
         try:
-            is_right = hmac.compare_digest(from_base64(found[2]), expected)
+            is_right = hmac.compare_digest(decode_base64(found[2]), expected)
         except ValueError:
             is_right = False
-        return Success(self._user) if is_right else Failure("the server's signature is wrong: it lacks the user's keys")
+        return (
+            SaslSuccess(self._user)
+            if is_right
+            else SaslFailure("the server's signature is wrong: it lacks the user's keys")
+        )
 
     def _auth_message(self) -> bytes:
         return b",".join([self._bare, self._first, self._without_proof])

@@ -19,7 +19,7 @@ SALT_BYTES: Final = 26
 """Length of a salt with the alphabet of SALT_CHARACTERS, as in Kafka's tools: 130 bits."""
 
 
-class Scram(NamedTuple):
+class ScramMechanism(NamedTuple):
     """A SCRAM mechanism with its hash function."""
 
     name: str
@@ -37,13 +37,14 @@ class Scram(NamedTuple):
         return hashlib.new(self.digest, data).digest()
 
 
-BY_NAME: Final = {
-    each.name: each for each in (Scram(SCRAM_SHA_256, 1, "sha256", 32), Scram(SCRAM_SHA_512, 2, "sha512", 64))
+MECHANISMS_BY_NAME: Final = {
+    each.name: each
+    for each in (ScramMechanism(SCRAM_SHA_256, 1, "sha256", 32), ScramMechanism(SCRAM_SHA_512, 2, "sha512", 64))
 }
-BY_NUMBER: Final = {each.number: each for each in BY_NAME.values()}
+MECHANISMS_BY_NUMBER: Final = {each.number: each for each in MECHANISMS_BY_NAME.values()}
 
 
-class Keys(NamedTuple):
+class ScramKeySet(NamedTuple):
     """The SCRAM credential of a user: what is stored instead of the password."""
 
     salt: bytes
@@ -55,33 +56,33 @@ class Keys(NamedTuple):
         return "Keys(…)"
 
 
-def salted(password: bytes, salt: bytes, iterations: int, digest: str) -> bytes:
+def salt_password(password: bytes, salt: bytes, iterations: int, digest: str) -> bytes:
     """Return the PBKDF2 hash of a password. It takes about 1 ms per 4096 iterations and releases the GIL."""
     return hashlib.pbkdf2_hmac(digest, password, salt, iterations)
 
 
-def keys_of(scram: Scram, salted_password: bytes, salt: bytes, iterations: int) -> Keys:
+def derive_keys(scram: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int) -> ScramKeySet:
     """Return the stored keys for a hashed password."""
     stored_key = scram.hash(scram.hmac(salted_password, b"Client Key"))
-    return Keys(salt, iterations, stored_key, scram.hmac(salted_password, b"Server Key"))
+    return ScramKeySet(salt, iterations, stored_key, scram.hmac(salted_password, b"Server Key"))
 
 
-def client_proof(scram: Scram, salted_password: bytes, auth_message: bytes) -> bytes:
+def client_proof(scram: ScramMechanism, salted_password: bytes, auth_message: bytes) -> bytes:
     """Return the client's proof that it knows the password."""
     client_key = scram.hmac(salted_password, b"Client Key")
-    return xor(client_key, scram.hmac(scram.hash(client_key), auth_message))
+    return xor_bytes(client_key, scram.hmac(scram.hash(client_key), auth_message))
 
 
-def server_signature(scram: Scram, server_key: bytes, auth_message: bytes) -> bytes:
+def server_signature(scram: ScramMechanism, server_key: bytes, auth_message: bytes) -> bytes:
     """Return the server's proof that it knows the stored keys."""
     return scram.hmac(server_key, auth_message)
 
 
-def is_proof(scram: Scram, stored_key: bytes, auth_message: bytes, proof: bytes) -> bool:
+def is_valid_proof(scram: ScramMechanism, stored_key: bytes, auth_message: bytes, proof: bytes) -> bool:
     """Return whether the client's proof is correct."""
     if len(proof) != scram.size:
         return False
-    client_key = xor(proof, scram.hmac(stored_key, auth_message))
+    client_key = xor_bytes(proof, scram.hmac(stored_key, auth_message))
     return hmac.compare_digest(scram.hash(client_key), stored_key)
 
 
@@ -90,13 +91,13 @@ def new_salt(choose: Callable[[bytes], int]) -> bytes:
     return bytes(choose(SALT_CHARACTERS) for _ in range(SALT_BYTES))
 
 
-def derived_position(secret: bytes, mechanism: str, user: str) -> float:
+def fake_position(secret: bytes, mechanism: str, user: str) -> float:
     """Return a number in [0, 1) that is keyed by the user name and uniform over user names."""
     seed = b"\0".join([b"shape", mechanism.encode(), user.encode(errors="surrogatepass")])
     return int.from_bytes(hmac.digest(secret, seed, "sha256")[:6], "big") / 2**48
 
 
-def derived_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lower_alphanumeric: bool) -> bytes:
+def fake_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lower_alphanumeric: bool) -> bytes:
     """Return the salt of a nonexistent user: always the same one, and indistinguishable from a real one."""
     stream = hashlib.shake_256(b"\0".join([secret, mechanism.encode(), user.encode(errors="surrogatepass")]))
     if not is_lower_alphanumeric:
@@ -109,11 +110,11 @@ def derived_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lowe
     return bytes(found)
 
 
-def xor(one: bytes, other: bytes) -> bytes:
+def xor_bytes(one: bytes, other: bytes) -> bytes:
     """Return the bytewise XOR of two strings of equal length."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
-def from_base64(text: bytes) -> bytes:
+def decode_base64(text: bytes) -> bytes:
     """Decode base64; raise ValueError if the text is invalid."""
     return b64decode(text, validate=True)

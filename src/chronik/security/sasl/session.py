@@ -12,56 +12,56 @@ from typing import Final, Protocol
 
 import msgspec
 
-from chronik.limits import LOGIN_BYTES_MAX, UNAUTHENTICATED_FRAME_BYTES_MAX
+from chronik.escaping import truncate_text
+from chronik.limits import SASL_MESSAGE_BYTES_MAX, UNAUTHENTICATED_FRAME_BYTES_MAX
 from chronik.principals import USER, Principal
-from chronik.security.sasl.outcomes import OAUTHBEARER, Challenge, Failure, Outcome, Success
-from chronik.shown import shortened
+from chronik.security.sasl.outcomes import OAUTHBEARER, SaslChallenge, SaslFailure, SaslOutcome, SaslSuccess
 
 REAUTHENTICATION_SECONDS_MIN: Final = 1.0
 """Minimum seconds between re-authentications of a connection, as in Kafka."""
 
-USER_CHARACTERS_SHOWN_MAX: Final = 100
+LOGGED_USER_CHARACTERS_MAX: Final = 100
 
 
-class ServerMachine(Protocol):
+class MechanismServer(Protocol):
     """The server's state machine of a SASL mechanism."""
 
-    def step(self, data: bytes) -> Outcome: ...
+    def step(self, data: bytes) -> SaslOutcome: ...
 
 
-class Handshake(Enum):
+class HandshakeResult(Enum):
     """The result of a SaslHandshake request."""
 
-    TAKEN = auto()
+    ACCEPTED = auto()
     UNSUPPORTED = auto()
     """The mechanism is not enabled: the connection is closed."""
-    OUT_OF_PLACE = auto()
+    UNEXPECTED = auto()
     """The handshake is not allowed now: nothing changes."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SaslResponse(msgspec.Struct, frozen=True):
     """The response to a SASL message."""
 
     data: bytes = b""
     error: str | None = None
     """Error message for the client; the connection is closed."""
     lifetime_ms: int = 0
-    why: str = ""
+    rejection_reason: str = ""
     """Why the credentials were rejected, for the log; empty if they were not."""
 
     @property
-    def is_refusal(self) -> bool:
+    def is_rejection(self) -> bool:
         """Return whether the client's credentials are rejected, with an error or a challenge."""
-        return self.error is not None or bool(self.why)
+        return self.error is not None or bool(self.rejection_reason)
 
 
-class Session:
+class SaslSession:
     """The SASL state of one connection."""
 
     def __init__(
         self,
         mechanisms: Callable[[], Sequence[str]],
-        begin: Callable[[str], ServerMachine],
+        begin: Callable[[str], MechanismServer],
         lifetime_ms_max: Callable[[str], int],
     ) -> None:
         """Create a session.
@@ -74,13 +74,13 @@ class Session:
         self._mechanisms = mechanisms
         self._begin = begin
         self._lifetime_ms_max = lifetime_ms_max
-        self._machine: ServerMachine | None = None
+        self._machine: MechanismServer | None = None
         self._mechanism = ""
         self._other_mechanism = ""  # a different mechanism that the client requested for re-authentication
         self._reauthenticated_at: float | None = None
         self.principal: Principal | None = None
         self.expires_at: float | None = None
-        self.expects_tokens = False
+        self.expects_bare_messages = False
         """Whether bare SASL messages follow, without Kafka headers, as after a version 0 handshake."""
 
     @property
@@ -94,7 +94,7 @@ class Session:
         return self._mechanism
 
     @property
-    def is_let_in(self) -> bool:
+    def is_authenticated(self) -> bool:
         """Return whether the client has authenticated."""
         return self.principal is not None
 
@@ -102,80 +102,85 @@ class Session:
         """Return whether the session has expired."""
         return self.expires_at is not None and now > self.expires_at
 
-    def handshake(self, mechanism: str, version: int, now: float) -> Handshake:
+    def handshake(self, mechanism: str, version: int, now: float) -> HandshakeResult:
         """Handle a SaslHandshake request."""
-        if self._machine is not None or (self.is_let_in and not self._may_reauthenticate(now)):
-            return Handshake.OUT_OF_PLACE
+        if self._machine is not None or (self.is_authenticated and not self._may_reauthenticate(now)):
+            return HandshakeResult.UNEXPECTED
         if mechanism not in self._mechanisms():
-            return Handshake.UNSUPPORTED
-        if self.is_let_in:
+            return HandshakeResult.UNSUPPORTED
+        if self.is_authenticated:
             self._reauthenticated_at = now
             self._other_mechanism = mechanism if mechanism != self._mechanism else ""
         self._mechanism = self._mechanism or mechanism
         self._machine = self._begin(mechanism)
-        self.expects_tokens = version == 0
-        return Handshake.TAKEN
+        self.expects_bare_messages = version == 0
+        return HandshakeResult.ACCEPTED
 
     def _may_reauthenticate(self, now: float) -> bool:
         before = self._reauthenticated_at
         return self.expires_at is not None and (before is None or now - before >= REAUTHENTICATION_SECONDS_MIN)
 
     @property
-    def machine(self) -> ServerMachine | None:
+    def machine(self) -> MechanismServer | None:
         """Return the state machine for the next message, or None if no message is expected."""
         return self._machine
 
-    def step(self, data: bytes) -> Outcome:
+    def step(self, data: bytes) -> SaslOutcome:
         """Pass a message to the state machine and return its outcome."""
         if self._machine is None:
-            return Failure("unexpected message", "SaslAuthenticate request received after successful authentication")
+            return SaslFailure(
+                "unexpected message", "SaslAuthenticate request received after successful authentication"
+            )
         if self._other_mechanism:
             message = (
                 f"SASL mechanism '{self._other_mechanism}' requested by client is not supported for re-authentication "
                 f"of mechanism '{self._mechanism}'"
             )
-            return Failure("re-authentication with a different mechanism", message)
-        if len(data) > (UNAUTHENTICATED_FRAME_BYTES_MAX if self._mechanism == OAUTHBEARER else LOGIN_BYTES_MAX):
-            return Failure(f"message too large: {len(data)} bytes")  # applies to re-authentication, too
+            return SaslFailure("re-authentication with a different mechanism", message)
+        if len(data) > (UNAUTHENTICATED_FRAME_BYTES_MAX if self._mechanism == OAUTHBEARER else SASL_MESSAGE_BYTES_MAX):
+            return SaslFailure(f"message too large: {len(data)} bytes")  # applies to re-authentication, too
         return self._machine.step(data)
 
-    def settle(self, outcome: Outcome, now: float, now_ms: int) -> Answer:
+    def conclude(self, outcome: SaslOutcome, now: float, now_ms: int) -> SaslResponse:
         """Turn the final outcome of a message into a response, given the monotonic and the wall-clock time."""
-        if isinstance(outcome, Challenge):
-            return Answer(outcome.data, why=self._describe_failure(outcome.refusal) if outcome.refusal else "")
-        if isinstance(outcome, Success):
+        if isinstance(outcome, SaslChallenge):
+            return SaslResponse(
+                outcome.data,
+                rejection_reason=self._describe_failure(outcome.rejection_reason) if outcome.rejection_reason else "",
+            )
+        if isinstance(outcome, SaslSuccess):
             return self._accept(outcome, now, now_ms)
-        assert isinstance(outcome, Failure)
+        assert isinstance(outcome, SaslFailure)
         return self._reject(outcome)
 
-    def _accept(self, success: Success, now: float, now_ms: int) -> Answer:
+    def _accept(self, success: SaslSuccess, now: float, now_ms: int) -> SaslResponse:
         principal = Principal(USER, success.user)
         if self.principal not in (None, principal):
             was = self.principal
             message = "Cannot change principals during re-authentication from {}.{}: {}.{}".format(*was, *principal)
-            return self._reject(Failure("re-authentication as a different user", message, success.user))
+            return self._reject(SaslFailure("re-authentication as a different user", message, success.user))
         if success.expires_ms is not None and success.expires_ms <= now_ms:
-            return self._reject(Failure("the credentials have expired", user=success.user))
+            return self._reject(SaslFailure("the credentials have expired", user=success.user))
         lifetimes = [] if success.expires_ms is None else [success.expires_ms - now_ms]
         longest = self._lifetime_ms_max(self._mechanism)
         lifetime_ms = min([*lifetimes, longest] if longest > 0 else lifetimes, default=0)
         self.principal = principal
         self.expires_at = now + lifetime_ms / 1000 if lifetime_ms else None
         self._machine = None
-        self.expects_tokens = False
-        return Answer(success.data, lifetime_ms=lifetime_ms)
+        self.expects_bare_messages = False
+        return SaslResponse(success.data, lifetime_ms=lifetime_ms)
 
-    def _reject(self, failure: Failure) -> Answer:
-        message = failure.told or (
+    def _reject(self, failure: SaslFailure) -> SaslResponse:
+        message = failure.client_message or (
             f"Authentication failed during {self._phase} due to invalid credentials "
             f"with SASL mechanism {self._mechanism}"
         )
-        return Answer(error=message, why=self._describe_failure(failure.why, failure.user))
+        return SaslResponse(error=message, rejection_reason=self._describe_failure(failure.reason, failure.user))
 
     @property
     def _phase(self) -> str:
-        return "re-authentication" if self.is_let_in else "authentication"
+        return "re-authentication" if self.is_authenticated else "authentication"
 
     def _describe_failure(self, why: str, user: str = "") -> str:
-        who = f" as {shortened(repr(user), USER_CHARACTERS_SHOWN_MAX)}" if user else ""
+        who = f" as {truncate_text(repr(user), LOGGED_USER_CHARACTERS_MAX)}" if user else ""
         return f"{self._phase} with {self._mechanism or 'SASL'}{who} failed: {why}"

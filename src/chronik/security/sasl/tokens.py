@@ -11,15 +11,15 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from chronik.security.sasl.jwks import KeySource
-from chronik.security.sasl.outcomes import TokenRefused, ValidToken
+from chronik.security.sasl.jwks import JwksCache
+from chronik.security.sasl.outcomes import InvalidToken, ValidToken
 
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"
 )  # fmt: skip
 """Asymmetric signature algorithms. With others, the public key would be the signing key, or there is no signature."""
 
-SECONDS_MAX: Final = 2**40
+CLAIM_SECONDS_MAX: Final = 2**40
 """Largest valid time in a claim, in seconds."""
 
 
@@ -50,7 +50,7 @@ class TokenSettings(msgspec.Struct, frozen=True):
 class JwtValidator:
     """A validator of signed JSON Web Tokens."""
 
-    def __init__(self, settings: TokenSettings, keys: KeySource, now_ms: Callable[[], int]) -> None:
+    def __init__(self, settings: TokenSettings, keys: JwksCache, now_ms: Callable[[], int]) -> None:
         self._settings = settings
         self._keys = keys
         self._now_ms = now_ms
@@ -61,12 +61,12 @@ class JwtValidator:
         self._check_times(claims)
         settings = self._settings
         if settings.issuer is not None and claims.get("iss") != settings.issuer:
-            raise TokenRefused("wrong issuer")
+            raise InvalidToken("wrong issuer")
         if settings.audiences and not settings.audiences & _string_set(claims.get("aud")):
-            raise TokenRefused("wrong audience")
+            raise InvalidToken("wrong audience")
         user = claims.get(settings.sub_claim)
         if not isinstance(user, str) or not user.strip() or not _is_encodable(user):
-            raise TokenRefused(f"missing or invalid claim {settings.sub_claim}")
+            raise InvalidToken(f"missing or invalid claim {settings.sub_claim}")
         scopes = claims.get(settings.scope_claim)
         scope_names = frozenset(scopes.split()) if isinstance(scopes, str) else _string_set(scopes)
         return ValidToken(user.strip(), int(claims["exp"] * 1000), scope_names)
@@ -78,32 +78,32 @@ class JwtValidator:
         try:
             kid = jws.extract_compact(token.encode()).headers().get("kid")
             if kid is not None and not isinstance(kid, str):
-                raise TokenRefused("invalid header")
-            key = self._keys.key(kid)
+                raise InvalidToken("invalid header")
+            key = self._keys.find_key(kid)
             if key is None:
-                raise TokenRefused("signed with an unknown key")
+                raise InvalidToken("signed with an unknown key")
             return dict(jwt.decode(token, key, algorithms=list(ALGORITHMS)).claims)
-        except TokenRefused:
+        except InvalidToken:
             raise
         except JoseError as error:
-            raise TokenRefused(type(error).__name__) from None
+            raise InvalidToken(type(error).__name__) from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise TokenRefused(f"malformed token: {type(error).__name__}") from None
+            raise InvalidToken(f"malformed token: {type(error).__name__}") from None
 
     def _check_times(self, claims: dict[str, Any]) -> None:
         now, skew = self._now_ms() / 1000, self._settings.skew_seconds
         if _seconds(claims, "exp") + skew <= now:
-            raise TokenRefused("expired")
+            raise InvalidToken("expired")
         if _seconds(claims, "iat") - skew > now:
-            raise TokenRefused("issued in the future")
+            raise InvalidToken("issued in the future")
         if "nbf" in claims and _seconds(claims, "nbf") - skew > now:
-            raise TokenRefused("not valid yet")
+            raise InvalidToken("not valid yet")
 
 
 def _seconds(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= SECONDS_MAX:
-        raise TokenRefused(f"missing or invalid claim {name}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= CLAIM_SECONDS_MAX:
+        raise InvalidToken(f"missing or invalid claim {name}")
     return value
 
 

@@ -7,28 +7,28 @@ from typing import Final
 
 from chronik.metadata.image import Image
 from chronik.metadata.records import ScramCredential
-from chronik.metadata.security.users import Shape
+from chronik.metadata.security.users import CredentialShape
 from chronik.security.sasl.scram_keys import (
-    BY_NUMBER,
     ITERATIONS_MIN,
+    MECHANISMS_BY_NUMBER,
     SALT_BYTES,
-    Keys,
-    Scram,
-    derived_position,
-    derived_salt,
+    ScramKeySet,
+    ScramMechanism,
+    fake_position,
+    fake_salt,
 )
 
-_DEFAULT_SHAPE: Final = Shape(ITERATIONS_MIN, SALT_BYTES, True)
+_DEFAULT_SHAPE: Final = CredentialShape(ITERATIONS_MIN, SALT_BYTES, True)
 """Credential format that Kafka's tools and Chronik's use by default."""
 
 
-class KnownUsers:
+class ScramUsers:
     """The SCRAM credentials of all users."""
 
     def __init__(self, image: Callable[[], Image]) -> None:
         self._image = image
 
-    def keys(self, scram: Scram, user: str) -> tuple[Keys, bool]:
+    def keys(self, scram: ScramMechanism, user: str) -> tuple[ScramKeySet, bool]:
         """Return the user's keys, and whether the user exists.
 
         The iteration count and salt format of an unknown user follow the distribution among existing users, keyed by
@@ -36,25 +36,23 @@ class KnownUsers:
         they stay the same unless the distribution changes.
         """
         image = self._image()
-        credential = image.users.of(user).get(scram.number)
+        credential = image.users.credentials(user).get(scram.number)
         if credential is not None:
             return _keys_from_credential(credential), True
         # Without a salt secret no user was ever created, and there is nothing to hide.
         secret = image.salt_secret or image.cluster_id.encode()
-        shape = image.users.shape_at(scram.number, derived_position(secret, scram.name, user)) or _DEFAULT_SHAPE
-        salt = derived_salt(
-            secret, scram.name, user, shape.salt_bytes, is_lower_alphanumeric=shape.is_lower_alphanumeric
-        )
+        shape = image.users.shape_at(scram.number, fake_position(secret, scram.name, user)) or _DEFAULT_SHAPE
+        salt = fake_salt(secret, scram.name, user, shape.salt_bytes, is_lower_alphanumeric=shape.is_lower_alphanumeric)
         fake_key = scram.hmac(secret, salt)
-        return Keys(salt, shape.iterations, fake_key, fake_key), False
+        return ScramKeySet(salt, shape.iterations, fake_key, fake_key), False
 
-    def any_keys(self, user: str) -> tuple[Scram, Keys, bool]:
+    def keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
         """Return the keys of any mechanism that the user has: with the password at hand, each can verify it."""
         users = self._image().users
-        number = max(users.of(user), default=users.commonest_mechanism() or min(BY_NUMBER))
-        scram = BY_NUMBER[number]
+        number = max(users.credentials(user), default=users.most_common_mechanism() or min(MECHANISMS_BY_NUMBER))
+        scram = MECHANISMS_BY_NUMBER[number]
         return (scram, *self.keys(scram, user))
 
 
-def _keys_from_credential(credential: ScramCredential) -> Keys:
-    return Keys(credential.salt, credential.iterations, credential.stored_key, credential.server_key)
+def _keys_from_credential(credential: ScramCredential) -> ScramKeySet:
+    return ScramKeySet(credential.salt, credential.iterations, credential.stored_key, credential.server_key)

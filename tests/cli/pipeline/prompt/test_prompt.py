@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chronik.cli.pipeline.prompt.completing import completions, quoted
-from chronik.cli.pipeline.prompt.lines import Lines, history_file
-from chronik.cli.pipeline.prompt.loop import FIRST, HELP, MORE, Loop, taken_from
+from chronik.cli.pipeline.prompt.completion import complete_word, quote_identifier
+from chronik.cli.pipeline.prompt.line_editor import LineEditor, history_file
+from chronik.cli.pipeline.prompt.repl import CONTINUATION_PROMPT, HELP, PROMPT, SqlPrompt, split_input
 from chronik.errors import ChronikError
 
 
@@ -25,7 +25,7 @@ class PromptSession:
         self.failing: dict[str, BaseException] = {}
 
     def run_loop(self) -> PromptSession:
-        Loop(self.read, self.run, self.messages.append, self.remembered.append).run()
+        SqlPrompt(self.read, self.run, self.messages.append, self.remembered.append).run()
         return self
 
     def read(self, prompt: str) -> str:
@@ -46,7 +46,7 @@ class PromptSession:
 def test_statement_ends_with_semicolon() -> None:
     session = PromptSession("SELECT 1;", "SELECT", "  2", ";").run_loop()
     assert session.ran == ["SELECT 1", "SELECT\n  2"]
-    assert session.prompts == [FIRST, FIRST, MORE, MORE, FIRST]
+    assert session.prompts == [PROMPT, PROMPT, CONTINUATION_PROMPT, CONTINUATION_PROMPT, PROMPT]
     assert session.remembered == ["SELECT 1;", "SELECT\n  2\n;"]
 
 
@@ -71,13 +71,13 @@ def test_line_with_several_statements_is_split() -> None:
     ],
 )
 def test_semicolon_in_string_comment_or_block_does_not_end_statement(typed: str) -> None:
-    assert taken_from(f"{typed}\n").whole == []
+    assert split_input(f"{typed}\n").statements == []
 
 
 def test_statement_ends_after_string_or_block_is_closed() -> None:
-    assert taken_from("SELECT 'a ;\n b';\n").whole == ["SELECT 'a ;\n b'"]
-    assert taken_from("BEGIN SELECT 1; SELECT 2; END;\n").whole == ["BEGIN SELECT 1; SELECT 2; END;"]
-    assert taken_from("SELECT 1; -- done\n") == (["SELECT 1"], "-- done\n")
+    assert split_input("SELECT 'a ;\n b';\n").statements == ["SELECT 'a ;\n b'"]
+    assert split_input("BEGIN SELECT 1; SELECT 2; END;\n").statements == ["BEGIN SELECT 1; SELECT 2; END;"]
+    assert split_input("SELECT 1; -- done\n") == (["SELECT 1"], "-- done\n")
 
 
 def test_failed_statement_prints_one_line_and_prompt_continues() -> None:
@@ -94,7 +94,7 @@ def test_ctrl_c_clears_input_or_cancels_query() -> None:
     session.run_loop()
     assert session.ran == ["SELECT 1", "SELECT 2"]
     assert "cancelled" in session.messages
-    assert session.prompts[:3] == [FIRST, MORE, FIRST]
+    assert session.prompts[:3] == [PROMPT, CONTINUATION_PROMPT, PROMPT]
 
 
 @pytest.mark.parametrize("word", ["\\q", "quit", "exit;", "\\q "])
@@ -122,7 +122,7 @@ def complete(before: str, word: str) -> list[str]:
     def columns(table: str) -> Iterable[str]:
         return COLUMNS.get(table, [])
 
-    return completions(before, word, TABLES, columns)
+    return complete_word(before, word, TABLES, columns)
 
 
 def test_tables_are_completed_after_from() -> None:
@@ -138,7 +138,7 @@ def test_columns_of_named_tables_are_completed() -> None:
     assert "customer" not in complete("SELECT ", "cu")
     assert complete("SELECT * FROM orders WHERE ", "") == ["_offset", "customer", "euros"]
     assert complete("SELECT ", "_of") == ["_offset"], "common columns"
-    assert completions("SELECT ", "cu", TABLES, lambda table: COLUMNS.get(table, []), " FROM orders")[0] == "customer"
+    assert complete_word("SELECT ", "cu", TABLES, lambda table: COLUMNS.get(table, []), " FROM orders")[0] == "customer"
     assert complete("SELECT ", "orders.e") == ["orders.euros"]
     assert complete("SELECT ", "nobody.e") == []
 
@@ -150,7 +150,7 @@ def test_completed_keywords_keep_case_of_input() -> None:
 
 
 def test_special_names_are_quoted_with_backticks() -> None:
-    assert [quoted(each) for each in ("orders", "eu.orders", "a`b", "1a")] == [
+    assert [quote_identifier(each) for each in ("orders", "eu.orders", "a`b", "1a")] == [
         "orders",
         "`eu.orders`",
         "`a``b`",
@@ -165,17 +165,17 @@ def test_history_is_saved_in_xdg_state_directory(tmp_path: Path, monkeypatch: py
     readline = pytest.importorskip("readline")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     readline.clear_history()
-    with Lines(str, list, lambda _: ()) as lines:
-        lines.remember("SELECT 1;")
-        lines.remember("SELECT 1;")
-        lines.remember("SELECT\n  2;")
-        lines.remember("SELECT 3 -- why\n;")
+    with LineEditor(str, list, lambda _: ()) as lines:
+        lines.add_to_history("SELECT 1;")
+        lines.add_to_history("SELECT 1;")
+        lines.add_to_history("SELECT\n  2;")
+        lines.add_to_history("SELECT 3 -- why\n;")
     assert history_file() == tmp_path / "chronik" / "sql_history"
     assert history_file().stat().st_mode & 0o077 == 0
     kept = [line for line in history_file().read_text().splitlines() if not line.startswith("_HiStOrY")]
     assert kept == ["SELECT 1;", "SELECT 2;", "SELECT 3 -- why", ";"]
     readline.clear_history()
-    with Lines(str, list, lambda _: ()):
+    with LineEditor(str, list, lambda _: ()):
         assert readline.get_history_item(1) == "SELECT 1;"
     readline.clear_history()
 
@@ -183,5 +183,5 @@ def test_history_is_saved_in_xdg_state_directory(tmp_path: Path, monkeypatch: py
 def test_unwritable_state_directory_only_disables_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with Lines(str, list, lambda _: ()) as lines:
-        lines.remember("SELECT 1;")
+    with LineEditor(str, list, lambda _: ()) as lines:
+        lines.add_to_history("SELECT 1;")

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from chronik.pipeline.audit.logs.walk import Batch
-from chronik.pipeline.records.columns import Columns
+from chronik.pipeline.audit.logs.batch_scanner import CheckedBatch
+from chronik.pipeline.records.columns import RecordColumns
 
 CHUNK_OFFSETS: Final = 16_384
 """Offsets per chunk: few enough to scan again quickly where digests differ, at 16 bytes per chunk to transfer."""
@@ -33,7 +33,7 @@ class BatchDigests:
         self._start = start
         self._hashes: dict[int, Any] = {}
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: CheckedBatch) -> None:
         chunk = max(batch.header.base_offset, self._start) // CHUNK_OFFSETS
         known = self._hashes.get(chunk)
         if known is None:
@@ -50,15 +50,15 @@ class RecordDigests:
     def __init__(self) -> None:
         self._hashes: dict[int, list[Any]] = {}
 
-    def add(self, records: Columns) -> None:
+    def add(self, records: RecordColumns) -> None:
         offsets = records.offset.to_numpy()
         chunks = offsets // CHUNK_OFFSETS
         for chunk in np.unique(chunks):
             first, end = np.searchsorted(chunks, (chunk, chunk + 1))
             within = (None if each is None else each.slice(first, end - first) for each in records)
-            self._add(int(chunk), Columns(*within))
+            self._add(int(chunk), RecordColumns(*within))
 
-    def _add(self, chunk: int, records: Columns) -> None:
+    def _add(self, chunk: int, records: RecordColumns) -> None:
         streams = [stream_part for column in records if column is not None for stream_part in _column_streams(column)]
         hashes = self._hashes.get(chunk)
         if hashes is None:

@@ -6,7 +6,7 @@ import os
 import struct
 
 from chronik.limits import FRAME_BYTES_MAX
-from chronik.pipeline.reading.portions import PORTION_BYTES
+from chronik.pipeline.source.record_chunk import CHUNK_BYTES
 from chronik.protocol.batch import (
     HEADER_BYTES,
     LENGTH_END,
@@ -39,19 +39,19 @@ class SegmentReader:
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
-    def view(self, position: int, size: int) -> memoryview:
+    def read(self, position: int, size: int) -> memoryview:
         """Return up to `size` bytes from a position; fewer at the end of the file."""
         first = position - self._start
         if first < 0 or first + size > len(self._buffer):
-            self._buffer = memoryview(os.pread(self._descriptor, max(size, PORTION_BYTES), position))
+            self._buffer = memoryview(os.pread(self._descriptor, max(size, CHUNK_BYTES), position))
             self._start, first = position, 0
         return self._buffer[first : first + size]
 
-    def header(self, position: int) -> BatchHeader | None:
+    def read_header(self, position: int) -> BatchHeader | None:
         """Return the batch header at a position, or None if no complete batch can be there."""
         first = position - self._start
         if first < 0 or first + HEADER_BYTES > len(self._buffer):
-            self.view(position, HEADER_BYTES)
+            self.read(position, HEADER_BYTES)
             first = 0
             if len(self._buffer) < HEADER_BYTES:
                 return None
@@ -60,21 +60,21 @@ class SegmentReader:
         if magic != MAGIC or not HEADER_BYTES <= size <= self.size - position or size > FRAME_BYTES_MAX:
             return None
         if first + size > len(self._buffer):
-            self.view(position, size)
+            self.read(position, size)
             first = 0
         try:
             return parse_header(self._buffer, first)
         except CorruptRecords:
             return None  # the file was truncated since it was opened
 
-    def is_room(self, position: int) -> bool:
+    def is_unwritten(self, position: int) -> bool:
         """Return whether no batch was written at a position: it has preallocated zeros or is the end of the file."""
-        return not any(self.view(position, LENGTH_END))
+        return not any(self.read(position, LENGTH_END))
 
-    def next_good(self, position: int, min_offset: int) -> int:
+    def find_next_valid_batch(self, position: int, min_offset: int) -> int:
         """Return the position of the next batch with a correct checksum and a plausible offset, or the file's end."""
         while position < self.size:
-            view = bytes(self.view(position, PORTION_BYTES))
+            view = bytes(self.read(position, CHUNK_BYTES))
             found = view.find(MAGIC, MAGIC_POSITION)
             while 0 <= found <= len(view) - HEADER_BYTES + MAGIC_POSITION:
                 at = position + found - MAGIC_POSITION
@@ -87,18 +87,18 @@ class SegmentReader:
         return self.size
 
     def _is_valid_batch(self, position: int, min_offset: int) -> bool:
-        offset = _OFFSET.unpack_from(self.view(position, LENGTH_END))[0]
+        offset = _OFFSET.unpack_from(self.read(position, LENGTH_END))[0]
         if not min_offset <= offset <= min_offset + INT32_MAX:
             return False
-        header = self.header(position)
-        return header is not None and verify_crc(self.view(position, header.size), 0, header.size)
+        header = self.read_header(position)
+        return header is not None and verify_crc(self.read(position, header.size), 0, header.size)
 
-    def offset_at(self, position: int, default: int) -> int:
+    def base_offset_at(self, position: int, default: int) -> int:
         """Return the base offset of the batch at a position, or `default` if there is none."""
-        header = self.header(position)
+        header = self.read_header(position)
         return default if header is None else header.base_offset
 
-    def leads_on(self, next_position: int, header: BatchHeader) -> bool:
+    def has_plausible_successor(self, next_position: int, header: BatchHeader) -> bool:
         """Return whether a damaged batch is followed by the batch that its header implies, or by the end of file."""
-        follower = self.header(next_position)
-        return self.is_room(next_position) if follower is None else follower.base_offset == header.next_offset
+        follower = self.read_header(next_position)
+        return self.is_unwritten(next_position) if follower is None else follower.base_offset == header.next_offset

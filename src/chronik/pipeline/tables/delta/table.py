@@ -16,40 +16,40 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from chronik.pipeline.tables.delta.commit_log import make_entry_durable
-from chronik.pipeline.tables.delta.handle import (
-    ON_THIS_VERSION,
-    Attempts,
+from chronik.pipeline.tables.commit_plan import TaskOutput, WrittenFile, WrittenFilesLostError, plan_commit
+from chronik.pipeline.tables.delta.commit_attempts import (
+    WITHOUT_RETRIES,
+    CommitAttempts,
     Result,
-    as_table_error,
-    committed_durably,
-    live_files,
+    commit_durably,
+    convert_delta_errors,
+    delta_arrow_schema,
+    list_live_files,
     open_delta,
-    schema_of_delta,
 )
-from chronik.pipeline.tables.files import FrozenTable, LiveFile, TableFiles
-from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, lost_files
-from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, Kind, Partitioning, schema_of
-from chronik.pipeline.tables.spans import FilesGone, Landed, WrittenFile, choose
-from chronik.pipeline.tables.storage import Storage, local_folder, make_folder
+from chronik.pipeline.tables.delta.transaction_log import sync_log_entry
+from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, Partitioning, TableKind, initial_schema
+from chronik.pipeline.tables.storage import TableStorage, local_directory, make_directory_durably
+from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles
 from chronik.pipeline.tables.topic_table import (
-    Committed,
-    Snapshot,
-    Superseded,
-    TableDiffers,
-    TableMissing,
+    CommitResult,
+    SequenceConflictError,
+    TableMismatchError,
+    TableMissingError,
+    TableSnapshot,
     TableSpec,
 )
-from chronik.pipeline.tables.values.growth import Evolved, plan_columns
-from chronik.wording import counted
+from chronik.pipeline.tables.uncommitted_files import COMMIT_HOURS_MAX, find_uncommittable_files
+from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema, plan_new_columns
+from chronik.wording import pluralize
 
-CHECKPOINT_COMMITS = "20"
+CHECKPOINT_INTERVAL = "20"
 """Commits between checkpoints. Every commit reads the log from the last checkpoint on; with delta-rs's default of 100,
 that would take most of the commit's time."""
 
 TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
-RULES = "chronik.decoding.rules"
-FORGETS_OFFSETS = "delta.setTransactionRetentionDuration"
+DECODING_RULES_PROPERTY = "chronik.decoding.rules"
+TRANSACTION_EXPIRY_PROPERTY = "delta.setTransactionRetentionDuration"
 """Table property that expires application transactions, and with them the offsets."""
 
 
@@ -64,8 +64,8 @@ class DeltaTopicTable:
         """
         self.uri = uri
         self._storage_options = dict(storage_options) if storage_options else None
-        self.storage = Storage(uri, self._storage_options)
-        with as_table_error(uri):
+        self.storage = TableStorage(uri, self._storage_options)
+        with convert_delta_errors(uri):
             self._configuration = self._open_current().metadata().configuration
 
     @classmethod
@@ -79,11 +79,13 @@ class DeltaTopicTable:
         """
         try:
             found = cls(uri, storage_options)
-        except TableMissing:
+        except TableMissingError:
             _create(uri, spec, storage_options)
             found = cls(uri, storage_options)
         if found.spec != spec:
-            raise TableDiffers(f"{uri} was created for {_describe_spec(found.spec)}, not for {_describe_spec(spec)}")
+            raise TableMismatchError(
+                f"{uri} was created for {_describe_spec(found.spec)}, not for {_describe_spec(spec)}"
+            )
         found._upgrade_rules()
         return found
 
@@ -97,7 +99,9 @@ class DeltaTopicTable:
         def attempt(table: DeltaTable) -> None:
             if self._decoding_rules(table) < DECODING_RULES_VERSION:
                 table.alter.set_table_properties(
-                    {RULES: str(DECODING_RULES_VERSION)}, raise_if_not_exists=False, commit_properties=ON_THIS_VERSION
+                    {DECODING_RULES_PROPERTY: str(DECODING_RULES_VERSION)},
+                    raise_if_not_exists=False,
+                    commit_properties=WITHOUT_RETRIES,
                 )
 
         if self._decoding_rules(self._open_current()) < DECODING_RULES_VERSION:
@@ -105,9 +109,9 @@ class DeltaTopicTable:
 
     def _decoding_rules(self, table: DeltaTable) -> int:
         """Return the version of the table's decoding rules; TableMismatchError if it is newer than this driver's."""
-        rules = int(table.metadata().configuration.get(RULES, 0))
+        rules = int(table.metadata().configuration.get(DECODING_RULES_PROPERTY, 0))
         if rules > DECODING_RULES_VERSION:
-            raise TableDiffers(
+            raise TableMismatchError(
                 f"{self.uri} has decoding rules {rules} of a newer version,"
                 f" this one supports {DECODING_RULES_VERSION}: upgrade"
             )
@@ -116,144 +120,150 @@ class DeltaTopicTable:
     @cached_property
     def spec(self) -> TableSpec:
         found = self._configuration
-        if FORGETS_OFFSETS in found:
-            raise TableDiffers(f"{self.uri} sets {FORGETS_OFFSETS}, which would expire the landed offsets: unset it")
+        if TRANSACTION_EXPIRY_PROPERTY in found:
+            raise TableMismatchError(
+                f"{self.uri} sets {TRANSACTION_EXPIRY_PROPERTY}, which would expire the landed offsets: unset it"
+            )
         if TOPIC_ID not in found:
-            raise TableDiffers(f"{self.uri} is a table, but not of a topic")
-        return TableSpec(found[TOPIC], found[TOPIC_ID], Kind(found[KIND]), Partitioning(found[PARTITIONING]))
+            raise TableMismatchError(f"{self.uri} is a table, but not of a topic")
+        return TableSpec(found[TOPIC], found[TOPIC_ID], TableKind(found[KIND]), Partitioning(found[PARTITIONING]))
 
     # Reading
 
-    def snapshot(self) -> Snapshot:
-        with as_table_error(self.uri):
+    def snapshot(self) -> TableSnapshot:
+        with convert_delta_errors(self.uri):
             table = self._open_current()
-            return Snapshot(
+            return TableSnapshot(
                 version=table.version(),
                 spec=self.spec,
                 next_offsets=self._next_offsets(table),
                 file_uris=tuple(table.file_uris()),
-                frozen=self._describe(table),
+                descriptor=self._describe(table),
             )
 
     def next_offsets(self) -> dict[int, int]:
-        with as_table_error(self.uri):
+        with convert_delta_errors(self.uri):
             return self._next_offsets(self._open_current())
 
-    def frozen(self) -> FrozenTable:
-        with as_table_error(self.uri):
+    def descriptor(self) -> TableDescriptor:
+        with convert_delta_errors(self.uri):
             return self._describe(self._open_current())
 
     def files(self) -> TableFiles:
-        with as_table_error(self.uri):
+        with convert_delta_errors(self.uri):
             table = self._open_current()
-            return self._describe(table).with_files(*live_files(table))
+            return self._describe(table).with_files(*list_live_files(table))
 
-    def _describe(self, table: DeltaTable) -> FrozenTable:
+    def _describe(self, table: DeltaTable) -> TableDescriptor:
         columns = tuple(table.metadata().partition_columns)
-        return FrozenTable(self.uri, schema_of_delta(table), columns, self._storage_options)
+        return TableDescriptor(self.uri, delta_arrow_schema(table), columns, self._storage_options)
 
     # Appending
 
-    def commit(self, landed: Sequence[Landed]) -> Committed:
+    def commit(self, landed: Sequence[TaskOutput]) -> CommitResult:
         # Dead-letter records are rare: without gaps, their table would need a commit for every range without any.
-        gaps = self.spec.kind is Kind.DEAD_LETTERS
-        partitions = {span.partition for each in landed for span in each.spans}
+        gaps = self.spec.kind is TableKind.DEAD_LETTERS
+        partitions = {span.partition for each in landed for span in each.ranges}
 
-        def attempt(table: DeltaTable) -> Committed:
+        def attempt(table: DeltaTable) -> CommitResult:
             self._decoding_rules(table)
             before = self._lookup_offsets(table, partitions)
-            choice = choose(landed, before, gaps=gaps)
-            if choice.fresh:
-                files = [file for each in choice.fresh for file in each.files]
-                self._append(table, files, self._transactions(table, choice.moved))
+            choice = plan_commit(landed, before, allow_gaps=gaps)
+            if choice.new_outputs:
+                files = [file for each in choice.new_outputs for file in each.files]
+                self._append(table, files, self._transactions(table, choice.next_offsets))
                 table.update_incremental()
-            rows = sum(each.rows for each in choice.fresh)
-            return Committed(table.version(), before | choice.moved, rows, choice.present)
+            rows = sum(each.rows for each in choice.new_outputs)
+            return CommitResult(table.version(), before | choice.next_offsets, rows, choice.committed_outputs)
 
         return self._commit_with_retries(attempt)
 
-    def append_numbered(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
+    def append_in_sequence(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
         def attempt(table: DeltaTable) -> None:
             self._decoding_rules(table)
             expected = self._next_number(table, sequence)
             if number != expected:
-                raise Superseded(f"{self.uri}: the next number of sequence {sequence} is {expected}, not {number}")
+                raise SequenceConflictError(
+                    f"{self.uri}: the next number of sequence {sequence} is {expected}, not {number}"
+                )
             self._append(table, files, [Transaction(self._sequence_id(sequence), number)])
 
         self._commit_with_retries(attempt)
 
-    def next_number(self, sequence: str) -> int:
-        with as_table_error(self.uri):
+    def next_sequence_number(self, sequence: str) -> int:
+        with convert_delta_errors(self.uri):
             return self._next_number(self._open_current(), sequence)
 
-    def add_columns(self, fields: Sequence[pa.Field]) -> Evolved:
-        def attempt(table: DeltaTable) -> Evolved:
-            plan = plan_columns(schema_of_delta(table), fields)
+    def add_columns(self, fields: Sequence[pa.Field]) -> EvolvedSchema:
+        def attempt(table: DeltaTable) -> EvolvedSchema:
+            plan = plan_new_columns(delta_arrow_schema(table), fields)
             if plan.added:
                 fields_added = [Field.from_arrow(field) for field in plan.added]
-                table.alter.add_columns(fields_added, commit_properties=ON_THIS_VERSION)
+                table.alter.add_columns(fields_added, commit_properties=WITHOUT_RETRIES)
                 table = self._open_current()
-            return Evolved(schema_of_delta(table), plan.refused)
+            return EvolvedSchema(delta_arrow_schema(table), plan.rejected)
 
         return self._commit_with_retries(attempt)
 
     # Maintenance
 
-    def replace(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, rows_change: bool) -> bool:
-        attempts = Attempts(self.uri)
+    def replace_files(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, data_change: bool) -> bool:
+        attempts = CommitAttempts(self.uri)
 
         def attempt(table: DeltaTable) -> None:
             columns = table.metadata().partition_columns
-            actions = [_add_action(file, rows_change) for file in written]
-            actions += [_remove_action(file, columns, rows_change) for file in removed]
+            actions = [_add_action(file, data_change) for file in written]
+            actions += [_remove_action(file, columns, data_change) for file in removed]
             table.create_write_transaction(
                 actions,
                 mode="append",
                 schema=table.schema(),
                 partition_by=columns,
-                commit_properties=ON_THIS_VERSION,
+                commit_properties=WITHOUT_RETRIES,
             )
 
         while True:
-            with as_table_error(self.uri):
+            with convert_delta_errors(self.uri):
                 table = self._open_current()
-                live = {file.path for file in live_files(table)}
+                live = {file.path for file in list_live_files(table)}
             # A commit adds all of them. If only some are left, another commit has replaced the others since.
             if any(file.path in live for file in written):
                 return True  # by an attempt whose response was lost
             is_replaced = not all(file.path in live for file in removed)
-            if is_replaced or lost_files(self.storage, written):
-                if not attempts.outcome_unknown:  # otherwise earlier versions may contain them: leave them for a vacuum
+            if is_replaced or find_uncommittable_files(self.storage, written):
+                if (
+                    not attempts.is_outcome_unknown
+                ):  # otherwise earlier versions may contain them: leave them for a vacuum
                     self.storage.discard(file.path for file in written)
                 return False
             try:
-                committed_durably(self.uri, table, attempt)
+                commit_durably(self.uri, table, attempt)
                 return True
             except (CommitFailedError, DeltaError, OSError) as error:
-                attempts.after(error)
+                attempts.record_failure(error)
 
-    def remove_unused(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
-        with as_table_error(self.uri):
+    def vacuum_files(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
+        with convert_delta_errors(self.uri):
             table = self._open_current()
             listed = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=orphans)
             # delta-rs also lists removed files that are deleted already, as long as the log contains them.
-            existing = list(self.storage.modified_s(listed))
+            existing = list(self.storage.modification_times(listed))
             if existing and not dry_run:
                 before = table.version()
                 table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=orphans)
                 # The vacuum writes log entries at its start and end.
                 for version in range(before + 1, self._open_current().version() + 1):
-                    make_entry_durable(self.uri, version)
+                    sync_log_entry(self.uri, version)
             return existing
 
     # Transactions
 
     def _append(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: list[Transaction]) -> None:
         """Append files to the table's version; CommitRejectedError if any of them are lost."""
-        lost = lost_files(self.storage, files)
+        lost = find_uncommittable_files(self.storage, files)
         if lost:
-            message = f"{len(lost)} of {counted(len(files), 'file')} deleted or older than {COMMIT_HOURS_MAX} h"
-            raise FilesGone(f"{self.uri}: cannot commit: {message}, for example {lost[0]}")
+            message = f"{len(lost)} of {pluralize(len(files), 'file')} deleted or older than {COMMIT_HOURS_MAX} h"
+            raise WrittenFilesLostError(f"{self.uri}: cannot commit: {message}, for example {lost[0]}")
         table.create_write_transaction(
             [_add_action(file) for file in files],
             mode="append",
@@ -299,25 +309,25 @@ class DeltaTopicTable:
     # Commit attempts
 
     def _commit_with_retries(self, attempt: Callable[[DeltaTable], Result]) -> Result:
-        attempts = Attempts(self.uri)
+        attempts = CommitAttempts(self.uri)
         while True:
             try:
-                return committed_durably(self.uri, self._open_current(), attempt)
+                return commit_durably(self.uri, self._open_current(), attempt)
             except (CommitFailedError, DeltaError, OSError) as error:
-                attempts.after(error)
+                attempts.record_failure(error)
 
     def _open_current(self) -> DeltaTable:
         return open_delta(self.uri, self._storage_options)
 
 
 def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None) -> None:
-    directory = local_folder(uri)
+    directory = local_directory(uri)
     if directory is not None:
-        make_folder(directory)
+        make_directory_durably(directory)
     try:
         DeltaTable.create(
             uri,
-            Schema.from_arrow(schema_of(spec.kind, spec.partitioning)),
+            Schema.from_arrow(initial_schema(spec.kind, spec.partitioning)),
             mode="error",
             partition_by=list(spec.partitioning.columns),
             name=spec.topic,
@@ -326,18 +336,18 @@ def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None
                 TOPIC_ID: spec.topic_id,
                 KIND: spec.kind.value,
                 PARTITIONING: spec.partitioning.value,
-                RULES: str(DECODING_RULES_VERSION),
-                "delta.checkpointInterval": CHECKPOINT_COMMITS,
+                DECODING_RULES_PROPERTY: str(DECODING_RULES_VERSION),
+                "delta.checkpointInterval": CHECKPOINT_INTERVAL,
             },
             storage_options=dict(storage_options) if storage_options else None,
             # A retried creation after a lost race would become version 1 and remove columns that were added since.
-            commit_properties=ON_THIS_VERSION,
+            commit_properties=WITHOUT_RETRIES,
             raise_if_key_not_exists=False,
         )
     except DeltaError:
         # Another process may have created it: then it can be opened.
         open_delta(uri, storage_options)
-    make_entry_durable(uri, 0)
+    sync_log_entry(uri, 0)
 
 
 def _describe_spec(spec: TableSpec) -> str:
@@ -349,5 +359,7 @@ def _add_action(file: WrittenFile, rows_change: bool = True) -> AddAction:
 
 
 def _remove_action(file: LiveFile, columns: Sequence[str], rows_change: bool) -> RemoveAction:
-    values = {name: None if value is None else str(value) for name, value in zip(columns, file.values, strict=True)}
+    values = {
+        name: None if value is None else str(value) for name, value in zip(columns, file.partition_values, strict=True)
+    }
     return RemoveAction(file.path, rows_change, int(time.time() * 1000), file.size_bytes, values)

@@ -42,23 +42,23 @@ OUTLINES = bytes(
 )
 LONG_NUMBER, LOW_EXPONENT = b"0" * (FLOAT_TEXT_SAFE + 1), b"0e-000"
 
-TEXTS_AT_ONCE = 256
+TEXTS_PER_SEARCH = 256
 """Texts examined together; some tens of kilobytes, which fit into the processor's cache."""
 
 BLANKS = b" \t\r\n"
 
 
-def rows_needing_care(texts: Sequence[bytes | None]) -> set[int]:
+def rows_needing_exact_decoding(texts: Sequence[bytes | None]) -> set[int]:
     """Return the rows that need `is_nested_too_deep` and `decode_exact_json` instead of the plain parser.
 
     There may be false positives: a string of digits looks like a long number.
     """
-    deep = {row for row, text in enumerate(texts) if text and len(text) > DEEP_BYTES_MIN and nests_too_deep(text)}
-    starts = range(0, len(texts), TEXTS_AT_ONCE)
-    return deep.union(*(_rows_with_long_numbers(texts[start : start + TEXTS_AT_ONCE], start) for start in starts))
+    deep = {row for row, text in enumerate(texts) if text and len(text) > DEEP_BYTES_MIN and is_nested_too_deep(text)}
+    starts = range(0, len(texts), TEXTS_PER_SEARCH)
+    return deep.union(*(_rows_with_long_numbers(texts[start : start + TEXTS_PER_SEARCH], start) for start in starts))
 
 
-def nests_too_deep(text: bytes) -> bool:
+def is_nested_too_deep(text: bytes) -> bool:
     """Return whether lists and objects are nested deeper than NESTING_MAX."""
     if text.count(b"{") + text.count(b"[") <= NESTING_MAX:
         return False
@@ -82,7 +82,7 @@ def _rows_with_long_numbers(texts: Sequence[bytes | None], first_row: int) -> se
     return rows
 
 
-def decode_exactly(text: bytes) -> Any:
+def decode_exact_json(text: bytes) -> Any:
     """Decode JSON like the parser, but return numbers that are no float64 as `msgspec.Raw`, which is encoded verbatim.
 
     Raises:

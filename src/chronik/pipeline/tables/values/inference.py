@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-Object = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 """A decoded JSON object."""
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -19,7 +19,7 @@ DEPTH_MAX = 16
 """Maximum nesting of inferred types. Deeper objects stay JSON text, since few readers can unnest them."""
 
 
-def infer_fields(objects: Iterable[Object | None]) -> list[pa.Field]:
+def infer_fields(objects: Iterable[JsonObject | None]) -> list[pa.Field]:
     """Return one field for each key with a known type, in order of occurrence.
 
     Where the values of a key conflict, the first type wins and other values are rescued; only integers and floats are

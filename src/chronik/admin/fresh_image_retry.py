@@ -1,0 +1,53 @@
+"""Retrying of requests on a fresh image before they are rejected.
+
+The local image may not contain a change that another node has already acknowledged. A rejection such as "no such topic"
+could then be a stale read. Only requests that would be rejected pay for the read barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+IMAGE_DEPENDENT_ERRORS: Final = frozenset(
+    {
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    }
+)
+"""Error codes that depend on the state of the image."""
+
+
+async def retry_on_fresh_image(store: MetadataStore, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Run `attempt`, and run it again on a fresh image if it fails because of the image's state.
+
+    A failed attempt must not have changed anything.
+    """
+    try:
+        return await attempt()
+    except KafkaError as error:
+        if error.code not in IMAGE_DEPENDENT_ERRORS:
+            raise
+    await refresh_image(store)
+    return await attempt()
+
+
+async def refresh_image(store: MetadataStore) -> None:
+    """Wait until the image contains everything that was acknowledged before (a read barrier).
+
+    Raises:
+        KafkaError: NOT_CONTROLLER if no quorum answers. Nothing was proposed, so the outcome is known.
+    """
+    try:
+        await store.read_barrier()
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"Nothing was changed: {error.message}") from error

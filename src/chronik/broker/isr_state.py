@@ -1,0 +1,206 @@
+"""The leader's view of its followers: their fetch offsets, the high watermark, and the ISR. Does no I/O.
+
+The high watermark is the smallest durable offset of all ISR members, including the leader. While an ISR change is
+pending, it is unknown whether the old or the new ISR applies, so the members of both count. A follower that the cluster
+may consider in sync therefore has every acknowledged record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.partitions import IsrMember
+from chronik.metadata.records import Partition
+
+UNKNOWN: Final = -1
+
+
+class FollowerBroker(Protocol):
+    """One broker epoch of a follower, as its fetches show it."""
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    @property
+    def fetched_at(self) -> float:
+        """The time of the broker's last fetch of any partition."""
+
+
+class Follower:
+    """A follower's fetch offset, and the last time at which it had caught up with the leader.
+
+    Under a steady load a follower never reaches the log end offset. So the leader keeps one mark: its log end offset at
+    the time of a fetch. When the follower has passed the mark, it had caught up at the mark's time, and the fetch that
+    passed it sets the next mark. The mark stays until then: if each fetch moved it, a follower with a constant backlog
+    would never pass it and would leave the ISR.
+
+    Attributes:
+        offset: The offset of the last fetch. Everything below it is durable on the follower. `UNKNOWN` until the
+            follower fetches in this leader epoch.
+    """
+
+    __slots__ = ("_caught_up_at", "_mark_offset", "_mark_time", "broker", "id", "log_start_offset", "offset")
+
+    def __init__(self, broker_id: int, now: float) -> None:
+        self.id = broker_id
+        self.offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
+        self.broker: FollowerBroker | None = None
+        # A new leader counts every follower as caught up, so each has the full lag time for its first fetch.
+        self._caught_up_at = now
+        self._mark_offset = UNKNOWN
+        self._mark_time = now
+
+    def record_fetch(
+        self, offset: int, log_start_offset: int, life: FollowerBroker, leader_end: int, now: float
+    ) -> None:
+        """Record a fetch from `offset` while the leader's log end offset is `leader_end`."""
+        if offset >= leader_end:
+            self._caught_up_at = now
+            self._set_mark(leader_end, now)
+        elif offset >= self._mark_offset:
+            self._caught_up_at = max(self._caught_up_at, self._mark_time)
+            self._set_mark(leader_end, now)
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.broker = life
+
+    def _set_mark(self, leader_end: int, now: float) -> None:
+        self._mark_offset = leader_end
+        self._mark_time = now
+
+    def record_leader_append(self) -> None:
+        """Record that the leader appends to a log that the follower has replicated completely.
+
+        The follower had caught up until its last fetch of any partition.
+        """
+        if self.broker is not None:
+            self._caught_up_at = max(self._caught_up_at, self.broker.fetched_at)
+
+    def caught_up_at(self, leader_end: int) -> float:
+        """Return the last time at which the follower had the leader's complete log.
+
+        A follower that has caught up does not name the partition in later fetches, so any fetch of its broker counts.
+        """
+        if self.broker is not None and self.offset >= leader_end:
+            return max(self._caught_up_at, self.broker.fetched_at)
+        return self._caught_up_at
+
+
+class IsrState:
+    """The leader's replication state of a partition: its followers and its ISR."""
+
+    def __init__(self, node_id: int, partition: Partition, now: float) -> None:
+        self._node_id = node_id
+        self.epoch_start_offset = UNKNOWN
+        """The log end offset when this leader epoch started. Earlier leaders wrote the records below it."""
+        self.followers: dict[int, Follower] = {}
+        self.proposed: tuple[int, ...] | None = None
+        """The proposed ISR, until its outcome is known."""
+        self._apply(partition, now)
+
+    def _apply(self, partition: Partition, now: float) -> None:
+        self.replicas = partition.replicas
+        self.isr = partition.isr
+        self.leader_epoch = partition.leader_epoch
+        self.partition_epoch = partition.partition_epoch
+        others = [replica for replica in partition.replicas if replica != self._node_id]
+        self.followers = {other: self.followers.get(other) or Follower(other, now) for other in others}
+        self._update_counted()
+
+    def _update_counted(self) -> None:
+        members = set(self.isr) | set(self.proposed or ())
+        self._counted = [follower for follower in self.followers.values() if follower.id in members]
+
+    def update(self, partition: Partition, now: float) -> None:
+        """Apply a changed partition with the same leader epoch, which decides a pending ISR change."""
+        if partition.partition_epoch != self.partition_epoch:
+            self.proposed = None
+            self._apply(partition, now)
+
+    # -- watermarks ---------------------------------------------------------------------------------------------------
+
+    def high_watermark(self, own_end: int) -> int:
+        """Return the high watermark, given the durable end offset of the leader's own log."""
+        for follower in self._counted:
+            if follower.offset < own_end:
+                own_end = follower.offset
+        return own_end
+
+    def low_watermark(self, own_start: int, is_alive: Callable[[int], bool]) -> int:
+        """Return the low watermark: the largest log start offset that all live replicas have reached."""
+        starts = [follower.log_start_offset for follower in self.followers.values() if is_alive(follower.id)]
+        return min([own_start, *starts])
+
+    # -- ISR ----------------------------------------------------------------------------------------------------------
+
+    def can_join_isr(self, follower: Follower, high_watermark: int) -> bool:
+        """Return whether the follower has every record that this leader or an earlier one has acknowledged."""
+        return (
+            follower.id not in self.isr
+            and self.epoch_start_offset != UNKNOWN
+            and follower.offset >= max(high_watermark, self.epoch_start_offset)
+        )
+
+    def has_lost_records(self, follower: Follower, high_watermark: int) -> bool:
+        """Return whether an ISR member fetches committed records, because its disk has lost them."""
+        return follower.id in self.isr and UNKNOWN < follower.offset < high_watermark
+
+    def next_isr(
+        self,
+        high_watermark: int,
+        leader_end: int,
+        now: float,
+        lag_seconds_max: float,
+        is_alive: Callable[[int], bool],
+    ) -> tuple[IsrMember, ...] | None:
+        """Return the new ISR, or None if it does not change or another change is pending."""
+        if self.proposed is not None:
+            return None
+        wanted = [
+            replica
+            for replica in self.replicas
+            if self._should_be_in_isr(replica, high_watermark, leader_end, now - lag_seconds_max, is_alive)
+        ]
+        if len(wanted) == len(self.isr) and all(replica in self.isr for replica in wanted):
+            return None
+        return tuple(IsrMember(replica, self._broker_epoch_of(replica)) for replica in wanted)
+
+    def _should_be_in_isr(
+        self,
+        replica: int,
+        high_watermark: int,
+        leader_end: int,
+        caught_up_at_min: float,
+        is_alive: Callable[[int], bool],
+    ) -> bool:
+        """Return whether the replica should be in the ISR.
+
+        A follower that lags for too long does not join either, because it would leave again at the next check. A
+        stopped follower of an idle partition has all records, and would otherwise join and leave until it is fenced.
+        """
+        follower = self.followers.get(replica)
+        if follower is None:
+            return replica == self._node_id
+        if follower.caught_up_at(leader_end) < caught_up_at_min:
+            return False
+        if replica not in self.isr:
+            return self.can_join_isr(follower, high_watermark) and is_alive(replica)
+        return not self.has_lost_records(follower, high_watermark)
+
+    def _broker_epoch_of(self, replica: int) -> int:
+        """Return the broker epoch in which the replica caught up."""
+        life = self.followers[replica].broker if replica in self.followers else None
+        return NO_EPOCH if life is None else life.broker_epoch
+
+    def set_proposed(self, members: tuple[IsrMember, ...]) -> None:
+        """Set the pending ISR. Its members count for the high watermark until the outcome is known."""
+        self.proposed = tuple(member.broker_id for member in members)
+        self._update_counted()
+
+    def drop_proposed(self) -> None:
+        """Drop the pending ISR, which was rejected and cannot take effect later."""
+        self.proposed = None
+        self._update_counted()

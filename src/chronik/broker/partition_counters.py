@@ -1,0 +1,46 @@
+"""Counters of ISR changes and leader elections of this node's partitions.
+
+Only the leader's node counts a change, so the counters of all nodes can be summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chronik.metadata.delta import Delta
+from chronik.metadata.records import Partition
+
+
+class PartitionChangeCounters:
+    """Counters of ISR changes and leader elections of the partitions that this node leads."""
+
+    def __init__(self, node_id: int, is_counting: Callable[[], bool]) -> None:
+        """Create the counters. `is_counting` is False while a starting node replays changes it had applied before."""
+        self._node_id = node_id
+        self._is_counting = is_counting
+        self.isr_shrinks = 0
+        self.isr_expands = 0
+        self.elections = 0
+        """Elections that this node has won. The first leader of a new partition is not counted."""
+        self.unclean_elections = 0
+        """Elections that this node has won without being in the ISR; records may be lost."""
+
+    def apply_delta(self, delta: Delta) -> None:
+        """Count the changes of a metadata delta."""
+        if not delta.topics or not self._is_counting():
+            return
+        for change in delta.topics:
+            if change.old is not None and change.new is not None:
+                for old, new in zip(change.old.partitions, change.new.partitions, strict=False):
+                    if old is not new and new.leader == self._node_id:
+                        self._count(old, new)
+
+    def _count(self, old: Partition, new: Partition) -> None:
+        if old.leader_epoch != new.leader_epoch:
+            self.elections += 1
+            self.unclean_elections += self._node_id not in old.isr
+        if old.isr is new.isr or old.isr == new.isr:
+            return
+        before, after = set(old.isr), set(new.isr)
+        self.isr_shrinks += not before <= after
+        self.isr_expands += not after <= before

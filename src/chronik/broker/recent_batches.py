@@ -1,0 +1,98 @@
+"""In-memory copies of recently appended, uncommitted batches, which followers are about to fetch.
+
+They are already validated. Reading them from the file would copy and validate them again for each follower.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from chronik.files import Buffer
+from chronik.limits import KIB, UNCOMMITTED_BYTES_MAX
+
+RECENT_BYTES_MAX: Final = UNCOMMITTED_BYTES_MAX
+"""Limit for all partitions of a node. Batches beyond it are read from their files."""
+
+ZERO_COPY_BYTES_MIN: Final = 64 * KIB
+"""Smaller batches are copied, because a view of a few bytes would keep a whole request in memory."""
+
+
+class RecentBatchBudget:
+    """The memory budget for recent batches that all partitions of a node share."""
+
+    __slots__ = ("bytes_left",)
+
+    def __init__(self, bytes_max: int = RECENT_BYTES_MAX) -> None:
+        self.bytes_left = bytes_max
+
+
+class RecentBatches:
+    """The recent batches of a partition that this node leads. Their buffers must not be modified."""
+
+    __slots__ = ("_budget", "_by_offset")
+
+    def __init__(self, room: RecentBatchBudget) -> None:
+        self._budget = room
+        # (end offset, batches) by base offset, in order; created with the first batch, since most partitions are idle.
+        self._by_offset: OrderedDict[int, tuple[int, Buffer]] | None = None
+
+    def add(self, base_offset: int, end_offset: int, batches: Buffer) -> None:
+        """Keep the batches if the memory budget allows it."""
+        if len(batches) < ZERO_COPY_BYTES_MIN:
+            batches = bytes(batches)
+        size = _retained_bytes(batches)
+        if size <= self._budget.bytes_left:
+            self._budget.bytes_left -= size
+            if self._by_offset is None:
+                self._by_offset = OrderedDict()
+            self._by_offset[base_offset] = (end_offset, batches)
+
+    def read(self, offset: int, bytes_max: int) -> list[memoryview]:
+        """Return consecutive batches from `offset` on, in chunks. Empty if they are not kept or exceed `bytes_max`."""
+        chunks: list[memoryview] = []
+        kept = self._by_offset
+        if kept is None:
+            return chunks
+        small: list[Buffer] = []
+        found = kept.get(offset)
+        while found is not None:
+            end_offset, batches = found
+            bytes_max -= len(batches)
+            if bytes_max < 0:
+                break
+            if len(batches) < ZERO_COPY_BYTES_MIN:
+                small.append(batches)
+            else:
+                _flush_small(small, chunks)
+                chunks.append(memoryview(batches))
+            found = kept.get(end_offset)
+        _flush_small(small, chunks)
+        return chunks
+
+    def remove_below(self, offset: int) -> None:
+        """Remove batches that end at or below `offset`. A follower that still needs them is far behind."""
+        kept = self._by_offset
+        while kept:
+            base_offset = next(iter(kept))
+            end_offset, batches = kept[base_offset]
+            if end_offset > offset:
+                return
+            del kept[base_offset]
+            self._budget.bytes_left += _retained_bytes(batches)
+
+    def clear(self) -> None:
+        if self._by_offset:  # skip the empty replicas of a node that starts with 10,000 partitions
+            self._budget.bytes_left += sum(_retained_bytes(batches) for _, batches in self._by_offset.values())
+            self._by_offset.clear()
+
+
+def _flush_small(small: list[Buffer], chunks: list[memoryview]) -> None:
+    if small:
+        chunks.append(memoryview(b"".join(small)))
+        small.clear()
+
+
+def _retained_bytes(batches: Buffer) -> int:
+    """Return the size of the whole buffer behind a view, because the view keeps it in memory."""
+    return memoryview(batches.obj).nbytes if isinstance(batches, memoryview) else len(batches)

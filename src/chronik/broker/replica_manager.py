@@ -1,0 +1,425 @@
+"""The replicas of this node, which follow the metadata image: they react to deltas and decide nothing themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from chronik.broker.damage_report import format_missing_records
+from chronik.broker.flusher import Flusher
+from chronik.broker.partition_removals import PartitionRemovals
+from chronik.broker.quarantine import TOPICS_DIRECTORY, Quarantine, is_partition_index
+from chronik.broker.recent_batches import RecentBatchBudget
+from chronik.broker.replica import Replica
+from chronik.broker.requests.produced_records import ProduceRules
+from chronik.broker.topic_configs import resolve_log_config, resolve_produce_rules
+from chronik.broker.uncommitted import NodeUncommittedBytes
+from chronik.clock import Clock
+from chronik.configs.resolver import ConfigResolver
+from chronik.files import FileCache
+from chronik.ids import format_id
+from chronik.log.files.synced_offsets import SyncedOffsets
+from chronik.log.partition_log import PartitionLog
+from chronik.log.producer_state import ProducerLimit
+from chronik.metadata.delta import Delta
+from chronik.metadata.records import Topic
+from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("chronik.broker")
+
+REPLICAS_PER_ITERATION: Final = 250
+"""Replicas that are examined per event-loop iteration: 1 to 5 µs each, and there may be tens of thousands."""
+
+CHANGES_PER_ITERATION: Final = 500
+"""Replicas that apply an image change per event-loop iteration: 5 to 10 µs each, more if a leader epoch changes."""
+
+
+class ReplicaManager:
+    """The replicas of this node (Kafka's `ReplicaManager`)."""
+
+    def __init__(
+        self,
+        node_id: int,
+        store: MetadataStore,
+        configs: ConfigResolver,
+        cache: FileCache,
+        synced_offsets: SyncedOffsets,
+        clock: Clock,
+        flusher: Flusher,
+        *,
+        flush_each_append: bool,
+        on_fatal: Callable[[BaseException], None],
+        find_deleting_cluster: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Create an empty set of replicas; `start` adds them.
+
+        Args:
+            on_fatal: Called with errors of callbacks that no caller awaits; the node must stop.
+            deletions_of: Returns the id of the cluster that has deleted an unknown topic, if that is certain.
+        """
+        self._node_id = node_id
+        self._store = store
+        self._configs = configs
+        self._cache = cache
+        self._synced_offsets = synced_offsets
+        self._clock = clock
+        self._flusher = flusher
+        self._flush_each_append = flush_each_append
+        self._on_fatal = on_fatal
+        self._deletions_of = find_deleting_cluster
+        self._set_aside = Quarantine(cache.files)
+        self._unknown: dict[bytes, str] = {}
+        self._recent_room = RecentBatchBudget()
+        self._uncommitted = NodeUncommittedBytes()
+        self._producer_limit = ProducerLimit()
+        self._by_id: dict[tuple[bytes, int], Replica] = {}
+        self._topic_ids: dict[str, bytes] = {}
+        self.removals: Final = PartitionRemovals(cache, self._set_aside, self._restore_returned)
+        self.registered: Final = asyncio.Event()
+        """Set once this incarnation of the broker is registered. Before that, a node replays changes of its last run:
+        roles that have ended, and partitions that were removed and added again since."""
+        self.listeners: list[Callable[[Replica], None]] = []
+        """Called with each replica that was added, changed its role, or was removed."""
+        self.damage_listeners: list[Callable[[Replica], None]] = []
+        """Called with each replica whose log has lost synced records, when the log is opened."""
+        self._outdated: dict[bytes, Topic] = {}
+        """Topics whose replicas have not applied the image yet, as of the last applied change."""
+        self._is_catching_up = False
+        self.is_stopping = False
+        """Whether the node is stopping, so that fetches no longer wait for records."""
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(list(self._by_id.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def iter_chunks(self) -> Iterator[list[Replica]]:
+        """Yield all replicas in chunks that fit into one event-loop iteration.
+
+        Some of them may be abandoned by then.
+        """
+        replicas = list(self._by_id.values())
+        for first in range(0, len(replicas), REPLICAS_PER_ITERATION):
+            yield replicas[first : first + REPLICAS_PER_ITERATION]
+
+    # Lookup
+
+    def get_leader(self, topic: str, index: int) -> Replica:
+        """Return an open replica that this node leads.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or KAFKA_STORAGE_ERROR if its log is lost.
+        """
+        replica = self.find(topic, index)
+        if replica is None or not replica.is_leader:
+            raise self._not_hosted_error(self._store.image.topics.get(topic), index)
+        replica.open_or_raise()
+        return replica
+
+    def get_hosted(self, topic: str, index: int) -> Replica:
+        """Return an open replica of this node, whatever its role.
+
+        Raises:
+            KafkaError: As `get_leader`.
+        """
+        replica = self.find(topic, index)
+        if replica is None:
+            raise self._not_hosted_error(self._store.image.topics.get(topic), index)
+        replica.open_or_raise()
+        return replica
+
+    def get_leader_by_id(self, topic_id: bytes, index: int, *, include_hidden: bool = False) -> Replica:
+        """Return an open replica that this node leads; with `include_hidden` also one of a topic being imported.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_ID, or as `get_leader`.
+        """
+        if self._outdated:
+            self._catch_up_partition(topic_id, index)
+        replica = self._by_id.get((topic_id, index))
+        if replica is None or not replica.is_leader or (replica.is_hidden and not include_hidden):
+            image = self._store.image
+            topic = (image.all_topics_by_id if include_hidden else image.topics_by_id).get(topic_id)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._not_hosted_error(topic, index)
+        replica.open_or_raise()
+        return replica
+
+    def find_lost(self, topic: str, index: int) -> Replica | None:
+        """Return a replica that this node leads if its disk has lost all records, otherwise None."""
+        replica = self.find(topic, index)
+        if replica is None or not replica.is_leader:
+            return None
+        replica.open()
+        return replica if replica.log.has_lost_all_records else None
+
+    def iter_damaged(self) -> Iterator[tuple[Replica, str]]:
+        """Yield the replicas whose disks have lost records, as far as their logs are open."""
+        return (
+            (replica, damage) for replica in self._by_id.values() if (damage := replica.damage_description) is not None
+        )
+
+    def _not_hosted_error(self, topic: Topic | None, index: int) -> KafkaError:
+        if topic is None or not topic.has_partition(index):
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def find_leader(self, topic_id: bytes, index: int) -> Replica | None:
+        """Return a replica that this node leads, whether its log is open or not."""
+        if self._outdated:
+            self._catch_up_partition(topic_id, index)
+        replica = self._by_id.get((topic_id, index))
+        return replica if replica is not None and replica.is_leader else None
+
+    def find(self, topic: str, index: int) -> Replica | None:
+        """Return a replica of this node by topic name, or None."""
+        topic_id = self._topic_ids.get(topic)
+        if topic_id is None:
+            return None
+        if self._outdated:
+            self._catch_up_partition(topic_id, index)
+        return self._by_id.get((topic_id, index))
+
+    # Metadata changes
+
+    def apply_delta(self, delta: Delta) -> None:
+        """Apply a metadata delta to the replicas."""
+        if not self.registered.is_set():
+            return
+        for change in delta.topics:
+            if change.new is not None:
+                self._schedule_update(change.new, change.old)
+            elif change.old is not None:
+                self._outdated.pop(change.old.id, None)
+                self._delete(change.old)
+        if not self._is_catching_up:
+            self._catch_up()
+        if any(not change.created for change in delta.brokers):  # no request waits for a new broker
+            for replica in self._by_id.values():
+                replica.on_brokers_changed()
+        if delta.broker_configs:
+            for topic in self._store.image.all_topics_by_id.values():
+                self._reconfigure(topic)
+
+    def _schedule_update(self, topic: Topic, old: Topic | None) -> None:
+        if not topic.importing:
+            self._topic_ids[topic.name] = topic.id
+            if old is not None and old.importing:
+                self._make_visible(topic)
+        if topic.id in self._unknown:
+            self._restore_quarantined(topic)
+        if old is None:
+            old = msgspec.structs.replace(topic, partitions=())
+        elif old.configs != topic.configs:
+            self._reconfigure(topic)
+        self._outdated.setdefault(topic.id, old)
+
+    def _make_visible(self, topic: Topic) -> None:
+        """Make the partitions of a topic visible to clients after its import has finished."""
+        for index in range(len(topic.partitions)):
+            if (replica := self._by_id.get((topic.id, index))) is not None:
+                replica.is_hidden = False
+
+    def _catch_up(self) -> None:
+        """Apply the image to some replicas now, and to the others in later event-loop iterations or on their first use.
+
+        When a broker starts or stops, all its partitions change, and there may be thousands.
+        """
+        left = CHANGES_PER_ITERATION
+        while self._outdated and left > 0:
+            left -= self._apply_image(next(iter(self._outdated)), left)
+        self._is_catching_up = bool(self._outdated)
+        if self._outdated:
+            asyncio.get_running_loop().call_soon(self._continue_catching_up)
+
+    def _continue_catching_up(self) -> None:
+        try:
+            self._catch_up()
+        except Exception as error:  # the event loop would only log it, and later replicas would keep their old roles
+            self._on_fatal(error)
+
+    def _apply_image(self, topic_id: bytes, changes_max: int) -> int:
+        """Apply the image to a topic's changed partitions. Return their number, at least 1."""
+        old = self._outdated.pop(topic_id)
+        topic = self._store.image.all_topics_by_id.get(topic_id)
+        if topic is None:
+            return 1
+        changes = 0
+        before, rules, now = (
+            old.partitions,
+            resolve_produce_rules(self._configs, topic.configs),
+            self._clock.monotonic(),
+        )
+        for index, partition in enumerate(topic.partitions):
+            if index < len(before) and before[index] == partition:
+                continue
+            if changes == changes_max:
+                followed = topic.partitions[:index] + before[index:]
+                self._outdated[topic_id] = msgspec.structs.replace(topic, partitions=followed)
+                break
+            changes += 1
+            self._apply_role(topic, index, rules, now)
+        return max(changes, 1)
+
+    def _catch_up_partition(self, topic_id: bytes, index: int) -> None:
+        """Apply the image to a partition that is requested now. It is applied again in its regular order."""
+        topic = self._store.image.all_topics_by_id.get(topic_id)
+        if topic_id in self._outdated and topic is not None and topic.has_partition(index):
+            before = self._outdated[topic_id].partitions
+            if index >= len(before) or before[index] != topic.partitions[index]:
+                self._apply_role(
+                    topic, index, resolve_produce_rules(self._configs, topic.configs), self._clock.monotonic()
+                )
+
+    def start(self) -> None:
+        """Assume the roles of all partitions: this incarnation of the broker is registered."""
+        self.registered.set()
+        self._unknown = self._set_aside.list_topics()
+        for topic in list(self._store.image.all_topics_by_id.values()):
+            self._update_all(topic)
+        self._quarantine_unknown()
+
+    def _update_all(self, topic: Topic) -> None:
+        """Apply the image to all partitions of a topic now."""
+        self._schedule_update(topic, None)
+        self._outdated[topic.id] = msgspec.structs.replace(topic, partitions=())
+        self._apply_image(topic.id, len(topic.partitions))
+        self._reconfigure(topic)
+
+    def _apply_role(self, topic: Topic, index: int, rules: ProduceRules, now: float) -> None:
+        key, partition = (topic.id, index), topic.partitions[index]
+        replica = self._by_id.get(key)
+        if self._node_id in partition.replicas:
+            if key not in self.removals.pending_partitions:
+                replica = replica or self._add(topic, index, rules)
+                replica.assume_role(partition, now)
+                self._notify(replica)
+        elif replica is not None:
+            self._remove(topic, [index], index)
+
+    def _notify(self, replica: Replica) -> None:
+        for listener in self.listeners:
+            listener(replica)
+
+    def _add(self, topic: Topic, index: int, rules: ProduceRules) -> Replica:
+        replica = self._by_id[topic.id, index] = Replica(
+            self._node_id,
+            topic,
+            index,
+            rules,
+            self._open_log,
+            self._synced_offsets,
+            self._flusher,
+            self._recent_room,
+            self._uncommitted,
+            flush_each_append=self._flush_each_append,
+        )
+        return replica
+
+    def _reconfigure(self, topic: Topic) -> None:
+        rules = resolve_produce_rules(self._configs, topic.configs)
+        config = resolve_log_config(self._configs, topic.configs)
+        for index in range(len(topic.partitions)):
+            replica = self._by_id.get((topic.id, index))
+            if replica is not None:
+                replica.produce_rules = rules
+                if replica.log_if_open is not None:
+                    replica.log_if_open.config = config
+
+    def _delete(self, topic: Topic) -> None:
+        if self._topic_ids.get(topic.name) == topic.id:
+            del self._topic_ids[topic.name]
+        self._remove(topic, range(len(topic.partitions)), None)
+
+    def _remove(self, topic: Topic, indexes: Iterable[int], partition: int | None) -> None:
+        """Remove the partitions of a deleted topic, or one partition that moved to other nodes."""
+        abandoned = []
+        for index in indexes:
+            replica = self._by_id.pop((topic.id, index), None)
+            if replica is not None:
+                replica.abandon()
+                self._notify(replica)
+                self._synced_offsets.remove(topic.id, index)
+                abandoned.append(replica)
+        self.removals.add(topic.id, partition, abandoned)
+
+    def _restore_returned(self, topic_id: bytes) -> None:
+        """Add a partition again that returned to this node before its old files were removed."""
+        topic = self._store.image.all_topics_by_id.get(topic_id)
+        if topic is not None and not self.is_stopping:
+            self._update_all(topic)
+
+    # Directories
+
+    def _open_log(self, replica: Replica) -> PartitionLog:
+        topic = self._store.image.all_topics_by_id[replica.topic_id]
+        key = replica.topic_id, replica.index
+        log = PartitionLog.open(
+            self._cache.files,
+            self._cache,
+            f"{TOPICS_DIRECTORY}/{format_id(replica.topic_id)}/{replica.index}",
+            resolve_log_config(self._configs, topic.configs),
+            self._clock,
+            self._synced_offsets.get(*key),
+            lower_recovery_point=lambda offset: self._synced_offsets.lower(*key, offset),
+            producer_limit=self._producer_limit,
+        )
+        if log.missing_start_offset is not None:
+            self._report_damage(replica, log)
+        return log
+
+    def _report_damage(self, replica: Replica, log: PartitionLog) -> None:
+        partition = self._store.image.all_topics_by_id[replica.topic_id].partitions[replica.index]
+        logger.error("%s", format_missing_records(replica, log, self._node_id, partition.replicas))
+        for listener in self.damage_listeners:
+            listener(replica)
+
+    def _quarantine_unknown(self) -> None:
+        """Quarantine directories of unknown topics and partitions, and delete those of deleted topics, at the start."""
+        files = self._cache.files
+        known = {format_id(topic_id): topic_id for topic_id in self._store.image.all_topics_by_id}
+        for name in files.list_directory(TOPICS_DIRECTORY):
+            if name not in known:
+                self._set_aside.quarantine_directory(name, self._deletions_of(), self._clock.now_ms())
+                continue
+            for index in files.list_directory(f"{TOPICS_DIRECTORY}/{name}"):
+                key = (known[name], int(index) if is_partition_index(index) else -1)
+                if is_partition_index(index) and key not in self._by_id and key not in self.removals.pending_partitions:
+                    self._set_aside.quarantine_directory(f"{name}/{index}", self._deletions_of(), self._clock.now_ms())
+                    self._synced_offsets.remove(*key)  # if the partition returns, it starts empty
+        self.delete_expired()
+
+    def delete_expired(self) -> None:
+        """Delete quarantined directories of deleted topics after their retention time. Called periodically."""
+        if (cluster_id := self._deletions_of()) is not None:
+            self._set_aside.delete_expired(cluster_id, self._clock.now_ms())
+        self.removals.check_for_deleted()
+
+    def _restore_quarantined(self, topic: Topic) -> None:
+        """Restore a quarantined topic that is known again, before its logs are opened."""
+        own = [index for index, partition in enumerate(topic.partitions) if self._node_id in partition.replicas]
+        unopened = [index for index in own if (topic.id, index) not in self._by_id]
+        self._set_aside.restore(self._unknown.pop(topic.id), unopened)
+
+    def fail_waiters(self) -> None:
+        """Fail all waiting requests, because this node is fenced."""
+        for replica in self:
+            if replica.is_leader:
+                replica.fail_waiters()
+
+    def wake_fetches(self) -> None:
+        """Complete all waiting fetches, and let later fetches return immediately, because the node is stopping."""
+        self.is_stopping = True
+        for replica in self:
+            replica.wake_fetches()
+
+    def close(self) -> None:
+        """Close all logs. No sync may be in progress."""
+        for replica in self._by_id.values():
+            replica.close()
+        self.removals.close()

@@ -1,0 +1,80 @@
+"""Batch decompression: small batches inline, large batches in a thread, one at a time.
+
+The thread shares the interpreter with the event loop, which leaves enough time for one thread but not for many. A
+request that waits for the thread blocks its connection, so each connection has at most one. Batches of usual size are
+decompressed inline and never wait for a large one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from chronik.protocol.budget import DecompressionBudget
+from chronik.protocol.errors import KafkaError, RecordsTooLarge
+from chronik.scheduler import Steps, run_in_thread
+
+T = TypeVar("T")
+
+
+class BatchDecompressor:
+    """The decompression of batches, inline or in a thread."""
+
+    def __init__(self) -> None:
+        self.offloaded_count = 0
+        """Number of batches that were too large for the event loop, since the start."""
+
+    async def run(
+        self,
+        work: Callable[[DecompressionBudget], T],
+        inline_budget: DecompressionBudget | None,
+        budget: DecompressionBudget,
+    ) -> T:
+        """Run `work` inline if `at_once` allows it, otherwise in the thread.
+
+        `work` must only read its inputs, and may be started twice. Its exceptions are raised here.
+        """
+        if inline_budget is not None:
+            with contextlib.suppress(RecordsTooLarge):
+                return work(inline_budget)
+        return await self.run_in_thread(work, budget)
+
+    async def run_in_thread(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T:
+        """Run `work` in the thread. The partition's leader and configs may have changed afterwards."""
+        self.offloaded_count += 1
+        return _unwrap(await run_in_thread(lambda: _run_work(work, budget)))
+
+    def run_in_thread_as_step(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> Steps[T]:
+        """Run `work` in the thread as a step of a request, and return its result or raise its error."""
+        self.offloaded_count += 1
+        outcome: T | _Failed = yield lambda: _run_work(work, budget)
+        return _unwrap(outcome)
+
+
+class _Failed(NamedTuple):
+    """An error that `work` raised in the thread."""
+
+    error_raised: KafkaError
+
+
+def _unwrap(outcome: T | _Failed) -> T:
+    """Return the result of `work`, or raise its error."""
+    if isinstance(outcome, _Failed):
+        try:
+            raise outcome.error_raised
+        finally:
+            del outcome  # avoids a reference cycle between this frame and the error
+    return outcome
+
+
+def _run_work(work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T | _Failed:
+    """Run `work` and return its result or its error.
+
+    The error has no traceback: the frames of an exception raised across threads would keep the decompressed data in
+    memory until the next garbage collection.
+    """
+    try:
+        return work(budget)
+    except KafkaError as error:
+        return _Failed(error.without_traceback())

@@ -1,0 +1,84 @@
+"""Delayed fetches, which wait until enough bytes are available (Kafka's fetch purgatory)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from chronik.request_reply import EarlyCompletion
+
+
+class FetchablePartition(Protocol):
+    """A partition that notifies delayed fetches of new records."""
+
+    delayed_fetches: dict[DelayedFetch, None]
+
+
+class DelayedFetch:
+    """A fetch that waits for its partitions.
+
+    It is woken when `bytes_missing` more bytes can be read, when a partition is removed, when other requests of the
+    connection wait for it, or when the timeout expires. With `committed_only`, bytes count once their transactions are
+    decided.
+
+    It registers for notifications when it is created. Create it in the same event-loop iteration as the check of the
+    partitions; otherwise an append in between is missed.
+    """
+
+    __slots__ = (
+        "_bytes_missing",
+        "_hurry",
+        "_listens",
+        "_look_again",
+        "_loop",
+        "_replicas",
+        "_timer",
+        "committed_only",
+    )
+
+    def __init__(
+        self,
+        replicas: Iterable[FetchablePartition],
+        bytes_missing: int,
+        timeout_seconds: float,
+        callback: Callable[[], None],
+        hurry: EarlyCompletion,
+        *,
+        committed_only: bool = False,
+    ) -> None:
+        self.committed_only = committed_only
+        self._loop = asyncio.get_running_loop()
+        self._bytes_missing = bytes_missing
+        self._look_again = callback
+        self._replicas = list(replicas)
+        self._hurry = hurry
+        self._listens = True
+        self._timer = self._loop.call_later(timeout_seconds, self.wake)
+        hurry.wake = self.wake
+        for replica in self._replicas:
+            replica.delayed_fetches[self] = None
+
+    def add_bytes(self, count: int) -> None:
+        """Count bytes that became readable, and wake the fetch if they are enough."""
+        self._bytes_missing -= count
+        if self._bytes_missing <= 0:
+            self.wake()
+
+    def on_brokers_changed(self) -> None:
+        """Let the fetch check whether it may still wait."""
+        self._hurry.check()
+
+    def wake(self) -> None:
+        """Stop waiting and schedule the callback in the next event-loop iteration, because the caller is not done."""
+        if self._listens:
+            self.cancel()
+            self._loop.call_soon(self._look_again)
+
+    def cancel(self) -> None:
+        """Stop waiting without calling the callback."""
+        self._listens = False
+        self._timer.cancel()
+        self._hurry.wake = None
+        for replica in self._replicas:
+            replica.delayed_fetches.pop(self, None)

@@ -1,0 +1,126 @@
+"""Recently rejected batches of idempotent producers, which cause the batches sent after them to be rejected too.
+
+Producers send several batches without waiting for responses. If a broker rejects the first one with
+NOT_LEADER_OR_FOLLOWER and becomes the leader before it handles the second one, the second one seems to leave a gap, or
+to be the first of all. Kafka returns OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, and librdkafka then bumps its epoch and
+sends all batches again, including those that an earlier leader had stored without acknowledging them: duplicates. So
+batches that follow a rejected batch are rejected with the same error, and the client retries all of them in order.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from chronik.clock import Clock
+from chronik.log.producer_state import ProducerStateManager
+from chronik.metadata.names import find_name_error
+from chronik.protocol.batch import BatchHeader, Bytes, parse_header
+from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
+from chronik.protocol.varint import INT32_MAX
+
+RETRIABLE_REJECTIONS: Final = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    )
+)
+"""Retriable errors, after which a client sends the same batch again."""
+
+REJECTION_SECONDS: Final = 12.0
+"""How long batches may arrive that were sent before the client received the error. The error response waits for those
+of earlier requests, usually for up to 10 seconds, after which a lagging follower leaves the ISR. A later gap is
+reported as a gap."""
+
+PRODUCERS_MAX: Final = 100_000
+"""Producers that are remembered; the oldest are evicted. With the longest topic names they take about 60 MB."""
+
+TopicKey = str | bytes
+
+
+class _Key(NamedTuple):
+    """A partition and a producer epoch."""
+
+    topic: TopicKey
+    partition: int
+    producer_id: int
+    producer_epoch: int
+
+
+class _Rejected(NamedTuple):
+    """The first rejected batch of a producer, with its error and time."""
+
+    sequence: int
+    code: ErrorCode
+    at: float
+
+
+class RejectedBatches:
+    """The recently rejected batches of idempotent producers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rejected: dict[_Key, _Rejected] = {}
+
+    def __len__(self) -> int:
+        return len(self._rejected)
+
+    def record(self, topic: TopicKey, partition: int, records: Bytes | None, code: ErrorCode) -> None:
+        """Record that the records were rejected with this error."""
+        if code not in RETRIABLE_REJECTIONS or not records or not _is_valid_topic(topic):
+            return
+        try:
+            header = parse_header(records)
+        except CorruptRecords:
+            return
+        self.record_header(topic, partition, header, code)
+
+    def record_header(self, topic: TopicKey, partition: int, header: BatchHeader, code: ErrorCode) -> None:
+        """Record a rejected batch. A stored one counts too: its leader epoch has ended, and it may be truncated."""
+        if code not in RETRIABLE_REJECTIONS or not header.has_producer_id:
+            return
+        key, now = _batch_key(topic, partition, header), self._clock.monotonic()
+        known = self._rejected.pop(key, None)
+        if known is None or _is_expired(known, now) or not _follows(header.base_sequence, known.sequence):
+            known = _Rejected(header.base_sequence, code, now)
+        self._rejected[key] = known
+        self._evict_old(now)
+
+    def _evict_old(self, now: float) -> None:
+        while len(self._rejected) > PRODUCERS_MAX or _is_expired(next(iter(self._rejected.values())), now):
+            del self._rejected[next(iter(self._rejected))]
+
+    def check(self, topic: TopicKey, partition: int, header: BatchHeader, producers: ProducerStateManager) -> None:
+        """Check that a batch was not sent after a rejected one.
+
+        The producer's next batch passes: the rejected one has been stored since, here or by another leader.
+
+        Raises:
+            KafkaError: The error of the rejected batch.
+        """
+        rejected = self._rejected.get(_batch_key(topic, partition, header))
+        if rejected is None:
+            return
+        if _is_expired(rejected, self._clock.monotonic()):
+            del self._rejected[_batch_key(topic, partition, header)]
+        elif _follows(header.base_sequence, rejected.sequence) and not producers.is_stored_or_next(header):
+            raise KafkaError(rejected.code)
+
+
+def _is_valid_topic(topic: TopicKey) -> bool:
+    """Return whether the topic name is valid. Invalid names, of up to 32,000 characters, are not remembered."""
+    return isinstance(topic, bytes) or find_name_error(topic) is None
+
+
+def _batch_key(topic: TopicKey, partition: int, header: BatchHeader) -> _Key:
+    return _Key(topic, partition, header.producer_id, header.producer_epoch)
+
+
+def _follows(sequence: int, rejected: int) -> bool:
+    """Return whether a sequence number is after a rejected one, allowing for wraparound at 2^31."""
+    return 0 < (sequence - rejected) & INT32_MAX <= INT32_MAX // 2
+
+
+def _is_expired(rejected: _Rejected, now: float) -> bool:
+    return now - rejected.at > REJECTION_SECONDS

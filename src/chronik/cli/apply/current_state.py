@@ -1,0 +1,138 @@
+"""The current state of a cluster, as far as a file describes it or completely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from chronik.cli.apply.cluster_spec import (
+    INTERNAL_PREFIX,
+    TRANSIENT_CONFIGS,
+    ClusterSpec,
+    ConfigValues,
+    QuotaEntityKey,
+    TopicSpec,
+    UserSpec,
+)
+from chronik.cli.arguments import InvalidInput
+from chronik.client.admin import list_topics
+from chronik.client.cluster import ClusterClient
+from chronik.client.configs import (
+    BROKER_RESOURCE,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    DYNAMIC_TOPIC_CONFIG,
+    TOPIC_RESOURCE,
+    ConfigTarget,
+    describe_configs,
+)
+from chronik.client.partitions import list_reassignments
+from chronik.client.records import TopicPartition
+from chronik.client.security.acls import AclBinding, AclFilter, list_acls
+from chronik.client.security.quotas import describe_quotas
+from chronik.client.security.users import list_users
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_configs import DescribeConfigsResourceResult
+from chronik.protocol.messages.metadata import MetadataResponseTopic
+
+
+def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> ClusterSpec:
+    """Request the parts of the state that a file describes, so that its user needs no other permissions.
+
+    Raises:
+        InvalidInput: The file has ACLs, but the cluster has no authorizer.
+    """
+    return ClusterSpec(
+        topics=None if wanted.topics is None else _topics(cluster, wanted.topics),
+        broker=None if wanted.broker is None else _broker(cluster),
+        users=None if wanted.users is None else _users(cluster),
+        acls=None if wanted.acls is None else _acls_for(cluster, wanted.acls),
+        quotas=None if wanted.quotas is None else _quotas(cluster),
+    )
+
+
+def load_complete_state(cluster: ClusterClient) -> ClusterSpec:
+    """Request the complete state of a cluster; ACLs are None without an authorizer."""
+    return ClusterSpec(_topics(cluster, None), _broker(cluster), _users(cluster), _acls(cluster), _quotas(cluster))
+
+
+def _topics(cluster: ClusterClient, wanted: Mapping[str, TopicSpec] | None) -> dict[str, TopicSpec]:
+    """Return the topics of the cluster, with configs of the topics in `wanted` (None: of all topics)."""
+    topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal(topic)}
+    resources = [ConfigTarget(TOPIC_RESOURCE, name) for name in topics if wanted is None or name in wanted]
+    configs = describe_configs(cluster, resources, skip_deleted=True) if resources else {}
+    deleted = {each.name for each in resources if each not in configs}
+    topics = {name: topic for name, topic in topics.items() if name not in deleted}
+    factors = _replication_factors(cluster, topics, wanted)
+    return {
+        name: TopicSpec(
+            len(topic.partitions),
+            factors[name],
+            _configs_from(configs.get(ConfigTarget(TOPIC_RESOURCE, name), ()), DYNAMIC_TOPIC_CONFIG),
+        )
+        for name, topic in topics.items()
+    }
+
+
+def _is_internal(topic: MetadataResponseTopic) -> bool:
+    return topic.is_internal or (topic.name or "").startswith(INTERNAL_PREFIX)
+
+
+def _replication_factors(
+    cluster: ClusterClient, topics: Mapping[str, MetadataResponseTopic], wanted: Mapping[str, TopicSpec] | None
+) -> dict[str, int]:
+    """Return the topics' replication factors, without the replicas that ongoing reassignments remove.
+
+    Listing reassignments needs a permission of its own, so they are requested only if a replication factor differs.
+    """
+    found = {name: _replication_factor(topic, {}) for name, topic in topics.items()}
+    if wanted is not None and all(
+        topic.replication_factor in (None, found.get(name, topic.replication_factor)) for name, topic in wanted.items()
+    ):
+        return found
+    leaving = {move.partition: move.removing for move in list_reassignments(cluster)}
+    return {name: _replication_factor(topic, leaving) for name, topic in topics.items()}
+
+
+def _replication_factor(topic: MetadataResponseTopic, leaving: Mapping[TopicPartition, Sequence[int]]) -> int:
+    counts = [0]
+    for each in topic.partitions:
+        removed = leaving.get(TopicPartition(topic.name or "", each.partition_index), ())
+        counts.append(sum(replica not in removed for replica in each.replica_nodes))
+    return max(counts)
+
+
+def _broker(cluster: ClusterClient) -> ConfigValues:
+    resource = ConfigTarget(BROKER_RESOURCE, "")
+    return _configs_from(describe_configs(cluster, [resource])[resource], DYNAMIC_DEFAULT_BROKER_CONFIG)
+
+
+def _configs_from(configs: Iterable[DescribeConfigsResourceResult], source: int) -> dict[str, str]:
+    """Return the configs that are set at a source. Sensitive values are omitted, because brokers do not return them."""
+    return {
+        config.name: config.value
+        for config in configs
+        if config.config_source == source and config.value is not None and config.name not in TRANSIENT_CONFIGS
+    }
+
+
+def _users(cluster: ClusterClient) -> dict[str, UserSpec]:
+    return {name: UserSpec({**mechanisms}) for name, mechanisms in list_users(cluster).items()}
+
+
+def _acls(cluster: ClusterClient) -> frozenset[AclBinding] | None:
+    try:
+        return frozenset(list_acls(cluster, AclFilter()))
+    except KafkaError as error:
+        if error.code == ErrorCode.SECURITY_DISABLED:
+            return None
+        raise
+
+
+def _acls_for(cluster: ClusterClient, wanted: frozenset[AclBinding]) -> frozenset[AclBinding]:
+    found = _acls(cluster)
+    if found is None and wanted:
+        raise InvalidInput("the file has ACLs, but the cluster has no authorizer: set authorizer.class.name first")
+    return found or frozenset()
+
+
+def _quotas(cluster: ClusterClient) -> dict[QuotaEntityKey, dict[str, float]]:
+    return {tuple(sorted(entity.items())): quotas for entity, quotas in describe_quotas(cluster, {})}

@@ -1,0 +1,202 @@
+"""Planning of the steps that change a cluster's current state to the desired state of a file. Free of I/O.
+
+A plan is idempotent: planning again after all steps have been executed gives an empty plan. After an interruption,
+planning again gives the remaining steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from chronik.cli.apply.cluster_spec import ClusterSpec, ConfigValues, QuotaEntityKey, TopicSpec, UserSpec
+from chronik.cli.apply.steps import (
+    AddAclsStep,
+    AddPartitionsStep,
+    AlterConfigsStep,
+    AlterQuotasStep,
+    CreateTopicStep,
+    DeleteCredentialsStep,
+    DeleteTopicStep,
+    PlanStep,
+    RemoveAclsStep,
+    SetPasswordStep,
+    ValueChange,
+)
+from chronik.client.security.acls import AclBinding
+from chronik.planning.views import PlanRejectedError
+from chronik.wording import pluralize
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPlan:
+    """The steps that change a cluster to match a file, in execution order. Deletions are last and optional."""
+
+    steps: tuple[PlanStep, ...] = ()
+    deletions: tuple[PlanStep, ...] = ()
+    """Steps that delete what the cluster has and the file does not list."""
+    notes: tuple[str, ...] = ()
+    """Differences that no step changes."""
+    unchanged: Mapping[str, int] = field(default_factory=dict)
+    """Number of objects that already match the file, by kind."""
+
+    def pending_steps(self, *, prune: bool) -> tuple[PlanStep, ...]:
+        return self.steps + self.deletions if prune else self.steps
+
+
+def plan_changes(wanted: ClusterSpec, current: ClusterSpec, current_user: str = "") -> ApplyPlan:
+    """Plan the changes from the current state to the desired state; the user `current_user` is never deleted.
+
+    ACLs are changed last, because earlier steps may need permissions that are removed.
+
+    Raises:
+        Refused: The desired state cannot be reached; the message has all reasons.
+    """
+    draft = _PlanDraft()
+    if wanted.broker is not None:
+        _plan_broker(draft, wanted.broker, current.broker or {})
+    if wanted.topics is not None:
+        _plan_topics(draft, wanted.topics, current.topics or {})
+    if wanted.users is not None:
+        _plan_users(draft, wanted.users, current.users or {}, current_user)
+    if wanted.quotas is not None:
+        _plan_quotas(draft, wanted.quotas, current.quotas or {})
+    if wanted.acls is not None:
+        _plan_acls(draft, wanted.acls, current.acls or frozenset())
+    if draft.errors:
+        raise PlanRejectedError("; ".join(draft.errors))
+    return ApplyPlan(tuple(draft.steps), tuple(draft.deletions), tuple(draft.notes), draft.left)
+
+
+class _PlanDraft:
+    def __init__(self) -> None:
+        self.steps: list[PlanStep] = []
+        self.deletions: list[PlanStep] = []
+        self.notes: list[str] = []
+        self.errors: list[str] = []
+        self.left: dict[str, int] = {}
+
+    def add(self, kind: str, steps: list[PlanStep]) -> None:
+        """Add the steps for one object of the file; without steps, count the object as unchanged."""
+        self.steps += steps
+        self.count_unchanged(kind, not steps)
+
+    def count_unchanged(self, kind: str, count: int) -> None:
+        if count:
+            self.left[kind] = self.left.get(kind, 0) + count
+
+
+# Topics and configs
+
+
+def _plan_broker(draft: _PlanDraft, wanted: ConfigValues, present: ConfigValues) -> None:
+    if changes := _diff(wanted, present):
+        draft.steps.append(AlterConfigsStep(None, changes))
+    draft.count_unchanged("broker config", len(wanted) - len(changes))
+    if removed := _removals(wanted, present):
+        draft.deletions.append(AlterConfigsStep(None, removed))
+
+
+def _plan_topics(draft: _PlanDraft, wanted: Mapping[str, TopicSpec], present: Mapping[str, TopicSpec]) -> None:
+    draft.deletions += [DeleteTopicStep(name) for name in sorted(present.keys() - wanted.keys())]
+    for name, topic in wanted.items():
+        current = present.get(name)
+        if current is None:
+            draft.add("topic", [CreateTopicStep(name, topic)])
+            continue
+        _compare_layout(draft, name, topic, current)
+        draft.add("topic", list(_alterations(name, topic, current)))
+        if removed := _removals(topic.configs, current.configs):
+            draft.deletions.append(AlterConfigsStep(name, removed))
+
+
+def _compare_layout(draft: _PlanDraft, name: str, wanted: TopicSpec, current: TopicSpec) -> None:
+    if wanted.partitions is not None and wanted.partitions < (current.partitions or 0):
+        draft.errors.append(
+            f"topic {name} has {pluralize(current.partitions or 0, 'partition')}, but the file has {wanted.partitions}:"
+            " the number of partitions cannot be reduced"
+        )
+    if wanted.replication_factor not in (None, current.replication_factor):
+        draft.notes.append(
+            f"topic {name} has replication factor {current.replication_factor}, but the file has"
+            f" {wanted.replication_factor}: it is not changed; use chronik topics reassign to move replicas"
+        )
+
+
+def _alterations(name: str, wanted: TopicSpec, current: TopicSpec) -> Iterator[PlanStep]:
+    before = current.partitions or 0
+    if wanted.partitions is not None and wanted.partitions > before:
+        yield AddPartitionsStep(name, before, wanted.partitions)
+    if changes := _diff(wanted.configs, current.configs):
+        yield AlterConfigsStep(name, changes)
+
+
+# Users, ACLs and quotas
+
+
+def _plan_users(
+    draft: _PlanDraft, wanted: Mapping[str, UserSpec], present: Mapping[str, UserSpec], asking_user: str
+) -> None:
+    for name in sorted(present.keys() - wanted.keys()):
+        if name == asking_user:
+            draft.notes.append(f"user {name} is not in the file, but is kept: it is the user of this command")
+        else:
+            draft.deletions.append(DeleteCredentialsStep(name, tuple(present[name].mechanisms), deletes_user=True))
+    for name, user in wanted.items():
+        current = present[name].mechanisms if name in present else {}
+        missing = {each: count for each, count in user.mechanisms.items() if _needs_password(each, count, current)}
+        if missing and user.password is None:
+            draft.errors.append(
+                f"user {name} needs a password for {', '.join(missing)}: add a password_file or a password_env"
+            )
+        source = user.password
+        draft.add(
+            "user",
+            [SetPasswordStep(name, missing, source, is_new=not current)] if missing and source else [],
+        )
+        removed = tuple(each for each in current if each not in user.mechanisms)
+        if removed and name == asking_user:
+            draft.notes.append(
+                f"user {name} keeps {', '.join(removed)}, which the file does not list: it is the user of this command"
+            )
+        elif removed:
+            draft.deletions.append(DeleteCredentialsStep(name, removed, deletes_user=False))
+
+
+def _needs_password(mechanism: str, iterations: int | None, current: Mapping[str, int | None]) -> bool:
+    return mechanism not in current or iterations not in (None, current[mechanism])
+
+
+def _plan_acls(draft: _PlanDraft, wanted: frozenset[AclBinding], present: frozenset[AclBinding]) -> None:
+    if missing := wanted - present:
+        draft.steps.append(AddAclsStep(tuple(sorted(missing))))
+    draft.count_unchanged("ACL", len(wanted & present))
+    if removed := present - wanted:
+        draft.deletions.append(RemoveAclsStep(tuple(sorted(removed))))
+
+
+def _plan_quotas(
+    draft: _PlanDraft,
+    wanted: Mapping[QuotaEntityKey, Mapping[str, float]],
+    present: Mapping[QuotaEntityKey, Mapping[str, float]],
+) -> None:
+    for entity, quotas in wanted.items():
+        if changes := _diff(quotas, present.get(entity, {})):
+            draft.steps.append(AlterQuotasStep(entity, changes))
+        draft.count_unchanged("quota", len(quotas) - len(changes))
+    for entity, current in present.items():
+        if removed := _removals(wanted.get(entity, {}), current):
+            draft.deletions.append(AlterQuotasStep(entity, removed))
+
+
+def _diff(wanted: Mapping[str, str] | Mapping[str, float], present: Mapping[str, Any]) -> dict[str, ValueChange]:
+    return {
+        key: ValueChange(present.get(key), value)
+        for key, value in wanted.items()
+        if key not in present or present[key] != value
+    }
+
+
+def _removals(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, ValueChange]:
+    return {key: ValueChange(value, None) for key, value in present.items() if key not in wanted}

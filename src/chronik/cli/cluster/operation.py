@@ -1,0 +1,263 @@
+"""Execution of a membership or reassignment plan: show it, ask for confirmation, execute the steps and wait for each.
+
+The cluster commits a step before the command waits for it, and completes the step even if the command is stopped. An
+interrupted command can be run again to execute the remaining steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from chronik.cli.arguments import CLIENT_ID, InvalidInput
+from chronik.cli.output import print_json
+from chronik.client.access.settings import BootstrapAccess
+from chronik.client.cluster import ClusterClient
+from chronik.client.cluster_view import ClusterState, describe_cluster_state
+from chronik.client.errors import ClientError
+from chronik.client.nodes import ONLINE_STATUSES, AlterNodesAction, AlterNodesChange, alter_nodes, describe_nodes
+from chronik.client.partitions import PartitionReassignment as MoveUnderWay
+from chronik.client.partitions import elect_leaders, list_reassignments, reassign_partitions
+from chronik.client.records import TopicPartition
+from chronik.client.throttle import clear_replication_throttle, set_replication_throttle
+from chronik.errors import ChronikError
+from chronik.metadata.names import META_TOPIC
+from chronik.planning.cluster_plans import ClusterPlan
+from chronik.planning.plan_format import describe_plan, plan_to_json
+from chronik.planning.views import ReplicaMove
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_nodes import DescribedNode
+from chronik.wording import pluralize
+
+POLL_SECONDS: Final = 0.2
+REASSIGNMENTS_PER_REQUEST_MAX: Final = 1000
+"""Maximum number of reassignments in one request, which the cluster commits as one command."""
+
+ELECTION_NOT_NEEDED_ERRORS: Final = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+TOPIC_DELETED_ERRORS: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+"""Error codes for a topic that was deleted concurrently."""
+
+
+class OperationTimeout(ChronikError):
+    """The wait timeout has expired; the cluster continues with the steps that were started."""
+
+
+def print_plan(
+    plan: ClusterPlan,
+    arguments: argparse.Namespace,
+    *,
+    steps_before: Iterable[str] = (),
+    steps_after: Iterable[str] = (),
+) -> None:
+    """Print the plan, with local steps before and after those of the cluster."""
+    if arguments.json:
+        print_json(plan_to_json(plan))
+        return
+    for number, step in enumerate([*steps_before, *describe_plan(plan), *steps_after], 1):
+        print(f"  {number}. {step}")
+
+
+def confirm_plan(arguments: argparse.Namespace) -> bool:
+    """Ask for confirmation, unless `--yes` or `--dry-run` is used; raise InvalidInput if stdin is closed."""
+    if arguments.dry_run:
+        if not arguments.json:
+            print("Dry run: no changes were made.")
+        return False
+    if arguments.yes:
+        return True
+    print("Continue? [y/N] ", end="", flush=True)
+    try:
+        answer = input()
+    except EOFError:
+        print()
+        raise InvalidInput(
+            "no confirmation: stdin is closed; use --yes to execute the plan, or --dry-run to show it"
+        ) from None
+    if answer.strip().lower() in ("y", "yes"):
+        return True
+    print("No changes were made.")
+    return False
+
+
+class ClusterOperation:
+    """Executes plan steps on a cluster and waits for them, at most `wait_s` seconds in total."""
+
+    def __init__(self, cluster: ClusterClient, wait_s: float | None, interrupt_hint: str) -> None:
+        """`interrupt_hint` is shown to the user: the effect of stopping the command while it waits."""
+        self.cluster = cluster
+        self._deadline = None if wait_s is None else time.monotonic() + wait_s
+        self.interrupt_hint = interrupt_hint
+        self._hint_printed = False
+
+    def view(self) -> ClusterState:
+        return describe_cluster_state(self.cluster)
+
+    def exclude_broker(self, node_id: int) -> None:
+        """Send further requests to other brokers, because a removed broker no longer knows the cluster's state."""
+        brokers = self.cluster.retry(lambda: self.cluster.metadata([])).brokers
+        others = [f"{broker.host}:{broker.port}" for broker in brokers if broker.node_id != node_id]
+        if others:
+            self.cluster.close()
+            self.cluster = ClusterClient(
+                BootstrapAccess(",".join(others), self.cluster.security),
+                client_id=CLIENT_ID,
+                timeout_s=self.cluster.timeout_s,
+            )
+
+    # Steps
+
+    def add_node(self, node_id: int, host: str, port: int) -> None:
+        alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.ADD, node_id, host, port)])
+        print(f"node {node_id}: added; it joins when it is started", flush=True)
+
+    def wait_until_joined(self, node_id: int, check: Callable[[], None] = lambda: None) -> None:
+        """Wait until the node has joined the cluster; `check` raises an exception if waiting is pointless."""
+
+        def is_done(node: DescribedNode) -> bool:
+            is_in = node.is_member and node.status in ONLINE_STATUSES
+            if not is_in:
+                check()
+            return is_in
+
+        self.wait_for_node(node_id, "joined: it follows the metadata log and can host replicas", is_done)
+
+    def drain(self, node_id: int) -> None:
+        alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.DRAIN, node_id)])
+        print(f"node {node_id}: drained", flush=True)
+
+    def undrain(self, node_id: int) -> None:
+        alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.UNDRAIN, node_id)])
+        print(f"node {node_id}: no longer drained", flush=True)
+
+    def promote(self, node_id: int) -> None:
+        alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.PROMOTE, node_id)])
+        self.wait_for_node(node_id, "promoted to voter", lambda node: node.is_voter)
+
+    def demote(self, node_id: int) -> None:
+        alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.DEMOTE, node_id)])
+        self.wait_for_node(node_id, "demoted to observer", lambda node: not node.is_voter)
+
+    def remove_node(self, node_id: int) -> None:
+        """Remove the node from the cluster and wait until it is removed; a removal in progress is only awaited."""
+        if any(node.node_id == node_id and node.host for node in describe_nodes(self.cluster).nodes):
+            alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.REMOVE, node_id)])
+
+        def missing() -> str | None:
+            left = [node for node in describe_nodes(self.cluster).nodes if node.node_id == node_id]
+            return f"node {node_id} is still a member" if left else None
+
+        self.wait_until(missing)
+        print(f"node {node_id}: removed from the cluster", flush=True)
+
+    def set_throttle(self, moves: Iterable[ReplicaMove], bytes_per_s: int | None) -> None:
+        """Limit the replication rate of these and all ongoing reassignments; None removes the limit."""
+        if bytes_per_s is None:
+            self.clear_throttle()
+            return
+        topics = {move.partition.topic for move in moves}
+        topics |= {move.partition.topic for move in list_reassignments(self.cluster)}
+        set_replication_throttle(self.cluster, topics, bytes_per_s)
+
+    def reassign(self, moves: Sequence[ReplicaMove]) -> None:
+        """Reassign partitions, wait until all have moved, and elect their preferred leaders."""
+        if not moves:
+            return
+        for start in range(0, len(moves), REASSIGNMENTS_PER_REQUEST_MAX):
+            chunk = moves[start : start + REASSIGNMENTS_PER_REQUEST_MAX]
+            _raise_first_error(
+                reassign_partitions(self.cluster, {_topic_partition(move): move.replicas for move in chunk}),
+                TOPIC_DELETED_ERRORS,
+            )
+        keys = {_topic_partition(move) for move in moves}
+        self.wait_for_reassignments(lambda move: move.partition in keys)
+        led = [key for key in sorted(keys) if key.topic != META_TOPIC]
+        errors = {key: error for key, error in elect_leaders(self.cluster, led).items() if error is not None}
+        _raise_first_error(errors, (*TOPIC_DELETED_ERRORS, *ELECTION_NOT_NEEDED_ERRORS))
+
+    def wait_for_reassignments(self, matches: Callable[[MoveUnderWay], bool]) -> None:
+        """Wait for matching reassignments, and print the number of remaining ones when it changes."""
+        last_count = 0
+
+        def missing() -> str | None:
+            nonlocal last_count
+            left = sum(map(matches, list_reassignments(self.cluster)))
+            progress = f"{pluralize(left, 'partition')} being reassigned"
+            if left not in (0, last_count):
+                print(progress, flush=True)
+            last_count = left
+            return progress if left else None
+
+        self.wait_until(missing)
+
+    def clear_throttle(self) -> None:
+        if clear_replication_throttle(self.cluster):
+            print("replication throttle removed", flush=True)
+
+    # Waiting
+
+    def wait_for_node(self, node_id: int, what: str, is_done: Callable[[DescribedNode], bool]) -> None:
+        """Wait until the node's description satisfies a condition; raise OperationTimeout if the deadline expires."""
+
+        def missing() -> str | None:
+            for node in describe_nodes(self.cluster).nodes:
+                if node.node_id == node_id:
+                    state = f"status {node.status}" if node.is_member else "not admitted yet"
+                    return None if is_done(node) else f"node {node_id}: {state}"
+            return f"node {node_id} is not in the cluster"
+
+        self.wait_until(missing)
+        print(f"node {node_id}: {what}", flush=True)
+
+    def wait_until(self, missing: Callable[[], str | None]) -> None:
+        """Poll until nothing is missing. Connection errors and retriable Kafka errors count as missing.
+
+        Args:
+            missing: Returns what is still missing, or None.
+
+        Raises:
+            OperationTimeout: The wait timeout has expired.
+        """
+        why: str | None = "started just now"
+        try:
+            while (why := _poll(missing)) is not None:
+                self._print_hint_once()
+                if self._deadline is not None and time.monotonic() > self._deadline:
+                    raise OperationTimeout(f"timed out: {why}. {self.interrupt_hint}")
+                time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            print(f"\nInterrupted: {why}. {self.interrupt_hint}", file=sys.stderr)
+            raise
+
+    def _print_hint_once(self) -> None:
+        if not self._hint_printed:
+            print(f"(waiting. {self.interrupt_hint})", flush=True)
+        self._hint_printed = True
+
+
+def _poll(missing: Callable[[], str | None]) -> str | None:
+    try:
+        return missing()
+    except ClientError as error:
+        return str(error)
+    except KafkaError as error:
+        if not error.code.retriable:
+            raise
+        return error.message
+
+
+def _topic_partition(move: ReplicaMove) -> TopicPartition:
+    return TopicPartition(move.partition.topic, move.partition.index)
+
+
+def _raise_first_error(
+    errors_by_partition: Mapping[TopicPartition, KafkaError], harmless: Collection[ErrorCode]
+) -> None:
+    """Raise the first error whose code is not harmless, with the number of further errors."""
+    serious = {key: error for key, error in errors_by_partition.items() if error.code not in harmless}
+    if serious:
+        first, error = next(iter(serious.items()))
+        more = f" (and {len(serious) - 1} more)" if len(serious) > 1 else ""
+        raise KafkaError(error.code, f"{first}: {error.message}{more}")

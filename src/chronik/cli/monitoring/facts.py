@@ -1,0 +1,148 @@
+"""Facts about a cluster at one moment. Data only; checks and displays need no other source.
+
+Facts that could not be collected are None or missing, and `unseen` gives the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance")
+WITH_MEMBERS: Final = ("Stable", *REBALANCING)
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    kafka: str = ""
+    http: str | None = None
+    rack: str | None = None
+    status: str = "online"
+    """online, fenced, drained, down (its port does not answer) or not known."""
+    silence: str | None = None
+    """Why the node does not answer over Kafka's protocol; None if it answers or was not queried."""
+    is_unresponsive: bool = False
+    """Whether the node's port accepts connections, but no response arrives."""
+    role: str | None = None
+    """leader, follower, observer or standalone."""
+    is_voter: bool | None = None
+    term: int | None = None
+    applied_index: int | None = None
+    log_end: int | None = None
+    """End of the node's metadata log, as the leader knows it."""
+    state_hash: str | None = None
+    version: str | None = None
+    levels: tuple[int, int] | None = None
+    """Lowest and highest feature level that the node supports."""
+    uptime_s: float | None = None
+    pid: int | None = None
+    clock_ahead_ms: float | None = None
+    """Offset of the node's clock relative to the clock of this machine."""
+    clock_doubt_ms: float = 0.0
+    """Uncertainty of the clock offset: the round-trip time of the request."""
+    damaged: tuple[str, ...] = ()
+    slow_syncs: int | None = None
+    longest_sync_s: float | None = None
+    requests: int | None = None
+    """Requests since the node started; the following fields are counters as well."""
+    failures: int | None = None
+    bytes_in: int | None = None
+    bytes_out: int | None = None
+    connections: int | None = None
+    log_bytes: int | None = None
+    """Total size of the partitions in the node's data directory."""
+    disk_bytes: int | None = None
+    disk_free_bytes: int | None = None
+
+
+class PartitionFacts(msgspec.Struct, frozen=True):
+    topic: str
+    index: int
+    leader: int
+    """Node id of the leader, or -1 without a leader."""
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    min_in_sync: int | None = None
+    is_internal: bool = False
+    end: int | None = None
+    """End offset: the offset after the last record."""
+    bytes: int | None = None
+    """Size of the largest replica."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+class GroupFacts(msgspec.Struct, frozen=True):
+    name: str
+    state: str
+    lag: int | None = None
+    """Lag in records over all partitions with committed offsets."""
+    is_lag_whole: bool = True
+    """Whether the lag includes all partitions with committed offsets."""
+    rebalancing_for_s: float = 0.0
+    """Seconds during which every collection has found the group rebalancing."""
+    members: int | None = None
+
+
+class TransactionFacts(msgspec.Struct, frozen=True):
+    name: str
+    """Transactional id, or the producer id of a transaction without a coordinator."""
+    state: str
+    open_for_s: float
+    timeout_s: float | None = None
+    is_hanging: bool = False
+    """Whether no coordinator knows the transaction, so that it never ends."""
+    partitions: tuple[str, ...] = ()
+    start_offset: int | None = None
+
+
+class CertificateFacts(msgspec.Struct, frozen=True):
+    where: str
+    """Path of the file, or address of the broker that presents the certificate."""
+    subject: str
+    not_after_s: float
+    """Expiry time in seconds since the epoch."""
+
+
+class UncollectedFact(msgspec.Struct, frozen=True):
+    what: str
+    why: str
+
+
+class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
+    asked: str
+    """The bootstrap addresses."""
+    time_ms: int = 0
+    monotonic_s: float = 0.0
+    cluster_id: str | None = None
+    controller: int | None = None
+    term: int | None = None
+    level: int | None = None
+    note: str | None = None
+    """Message of a broker that is isolated from the rest of the cluster, or None."""
+    compared_nodes: int = 0
+    compared_index: int | None = None
+    """Metadata index at which state hashes were compared, or None."""
+    same_state: bool | None = None
+    nodes: tuple[NodeFacts, ...] = ()
+    partitions: tuple[PartitionFacts, ...] = ()
+    groups: tuple[GroupFacts, ...] = ()
+    transactions: tuple[TransactionFacts, ...] = ()
+    moving: tuple[str, ...] = ()
+    """Partitions that are being reassigned."""
+    certificates: tuple[CertificateFacts, ...] = ()
+    unseen: tuple[UncollectedFact, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Return in words whether the nodes have the same state."""
+        if self.same_state is None:
+            return "standalone" if len(self.nodes) == 1 else "not compared"
+        return f"{self.compared_nodes} of {len(self.nodes)} agree" if self.same_state else "DIFFERENT STATES"
+
+
+def facts_to_json(facts: msgspec.Struct | Iterable[msgspec.Struct]) -> Any:
+    return msgspec.to_builtins(facts)

@@ -1,0 +1,100 @@
+"""Validators of config values: each returns a description of the expected value, or None if the value is valid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from chronik.principals import Principal
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+Validator = Callable[[str], str | None]
+"""A validator: returns a description of the expected value, or None if the value is valid."""
+
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")  # int() would also accept 1_000 and non-ASCII digits
+
+
+def integer_in_range(low: int, high: int) -> Validator:
+    """Return a validator of integers in a range."""
+
+    def check(value: str) -> str | None:
+        if not _WHOLE.fullmatch(value):
+            return "a whole number"
+        return None if low <= int(value) <= high else f"a whole number from {low} to {high}"
+
+    return check
+
+
+def integer_or_unlimited(low: int, high: int) -> Validator:
+    """Return a validator of integers in a range, or -1 for no limit."""
+    limited = integer_in_range(low, high)
+    return lambda value: None if value.strip() == "-1" else limited(value) and f"-1, or {limited(value)}"
+
+
+def number_in_range(low: float, high: float) -> Validator:
+    """Return a validator of decimal numbers in a range."""
+    expected = f"a number from {low:g} to {high:g}"
+
+    def check(value: str) -> str | None:
+        try:
+            return None if low <= float(value) <= high else expected
+        except ValueError:
+            return expected
+
+    return check
+
+
+def one_of(*choices: str) -> Validator:
+    """Return a validator that accepts one of the choices."""
+    return lambda value: None if value in choices else "one of " + ", ".join(choices)
+
+
+def one_of_or_empty(*choices: str) -> Validator:
+    """Return a validator that accepts one of the choices or an empty value."""
+    return lambda value: None if value in ("", *choices) else f"one of {', '.join(choices)}, or empty"
+
+
+def list_of(*choices: str) -> Validator:
+    """Return a validator of comma-separated choices. As in Kafka, the list may be empty or contain duplicates."""
+
+    def check(value: str) -> str | None:
+        given = [part.strip() for part in value.split(",")] if value.strip() else []
+        return None if all(part in choices for part in given) else "a list of " + ", ".join(choices)
+
+    return check
+
+
+def validate_throttled_replicas(value: str) -> str | None:
+    """Validate a list of throttled replicas: `*`, or PARTITION:BROKER pairs."""
+    given = [part.strip() for part in value.split(",")]
+    legal = value.strip() == "*" or all(re.fullmatch(r"([0-9]+:[0-9]+)?", part) for part in given)
+    return None if legal else "* or a list of PARTITION:BROKER"
+
+
+def validate_address_counts(value: str) -> str | None:
+    """Validate a list of ADDRESS:COUNT pairs. Host names are not supported."""
+    parts = [part.strip() for part in value.split(",")] if value.strip() else []
+    legal = all(re.fullmatch(r"(\[?[0-9a-fA-F:.]*[.:][0-9a-fA-F:.]*\]?):[0-9]{1,9}", part) for part in parts)
+    return None if legal else "a list of ADDRESS:COUNT"
+
+
+def accept_any_value(value: str) -> str | None:
+    """Accept any value."""
+    return None
+
+
+def validate_boolean(value: str) -> str | None:
+    """Validate a boolean."""
+    return None if value.strip().lower() in ("true", "false") else "true or false"
+
+
+def validate_principals(value: str) -> str | None:
+    """Validate a semicolon-separated list of principals."""
+    try:
+        for each in filter(None, map(str.strip, value.split(";"))):
+            Principal.parse(each)
+    except ValueError as error:
+        return f"{error}; separate several principals with ;"
+    return None

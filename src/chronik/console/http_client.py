@@ -1,0 +1,133 @@
+"""A blocking client for a node's HTTP port, used by CLI commands and tests. Pass an SSL context as `tls` for HTTPS."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from base64 import b64encode
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from chronik.config import Address
+from chronik.console.status_pages import GROUPS_PREFIX
+from chronik.errors import ChronikError
+
+OptionalSslContext = ssl.SSLContext | None
+
+
+class HttpAccess(NamedTuple):
+    """The credentials for a node's HTTP port: a token, and the TLS context for HTTPS."""
+
+    token: str | None = None
+    tls: OptionalSslContext = None
+
+
+class NodeRequestError(ChronikError):
+    """A request to a node's HTTP port failed: no response, or not the response of a Chronik node."""
+
+
+class NodeAuthorizationError(NodeRequestError):
+    """The node rejected the credentials, or requires some."""
+
+
+LoginCredentials = tuple[str, str]
+"""A user name and a password."""
+
+
+def fetch_status(
+    address: Address,
+    timeout_s: float,
+    token: str | None = None,
+    tls: OptionalSslContext = None,
+    login: LoginCredentials | None = None,
+) -> dict[str, Any]:
+    """Return a node's status page.
+
+    Raises:
+        NodeRequestError: The node does not respond, or not with a status page.
+    """
+    status, body = http_get(address, "/status", timeout_s, token, tls, login)
+    return _json_object(address, body) if status == http.client.OK else _raise_unexpected(address, status)
+
+
+def fetch_group(
+    address: Address, group_id: str, timeout_s: float, token: str | None = None, tls: OptionalSslContext = None
+) -> dict[str, Any] | None:
+    """Return a node's view of a consumer group, or None if the node does not know the group.
+
+    Raises:
+        NodeRequestError: The node does not respond, or not with a group.
+    """
+    status, body = http_get(address, GROUPS_PREFIX + quote(group_id, safe=""), timeout_s, token, tls)
+    if status == http.client.NOT_FOUND:
+        return None
+    return _json_object(address, body) if status == http.client.OK else _raise_unexpected(address, status)
+
+
+def fetch_unready_reason(
+    address: Address,
+    timeout_s: float,
+    token: str | None = None,
+    tls: OptionalSslContext = None,
+    login: LoginCredentials | None = None,
+) -> str | None:
+    """Return None if the node is ready, otherwise the reason why it is not.
+
+    Raises:
+        NodeAuthorizationError: The node does not report its readiness without valid credentials.
+        NodeRequestError: The node does not respond.
+    """
+    status, body = http_get(address, "/readyz", timeout_s, token, tls, login)
+    if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+        raise NodeAuthorizationError(f"{address}: HTTP status {status}; the credentials are missing or not accepted")
+    return None if status == http.client.OK else body.decode(errors="replace").strip()
+
+
+def http_get(
+    address: Address,
+    path: str,
+    timeout_s: float,
+    token: str | None = None,
+    tls: OptionalSslContext = None,
+    login: LoginCredentials | None = None,
+) -> tuple[int, bytes]:
+    """Send a GET request and return the status and the body. The token takes precedence over the login.
+
+    Raises:
+        NodeRequestError: The node cannot be reached or does not respond in time.
+    """
+    headers_auth = {} if token is None else {"Authorization": f"Bearer {token}"}
+    if token is None and login is not None:
+        headers_auth = {"Authorization": f"Basic {b64encode(':'.join(login).encode()).decode()}"}
+    connection = _connection(address, timeout_s, tls)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"} | headers_auth)
+        response = connection.getresponse()
+        return response.status, response.read()
+    except TimeoutError as error:
+        raise NodeRequestError(f"{address}: no response within {timeout_s:g} s") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise NodeRequestError(f"{address}: cannot reach a node: {error}") from error
+    finally:
+        connection.close()
+
+
+def _connection(address: Address, timeout_s: float, tls: OptionalSslContext) -> http.client.HTTPConnection:
+    if tls is None:
+        return http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    return http.client.HTTPSConnection(address.host, address.port, timeout=timeout_s, context=tls)
+
+
+def _json_object(address: Address, body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise NodeRequestError(f"{address}: the response is not that of a Chronik node")
+    return value
+
+
+def _raise_unexpected(address: Address, status: int) -> dict[str, Any]:
+    raise NodeRequestError(f"{address}: unexpected HTTP status {status}")

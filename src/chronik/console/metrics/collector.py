@@ -1,0 +1,123 @@
+"""Collects the samples of all metric families from a node's components, over several event-loop iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeVar
+
+from chronik.console.metrics.counters import MetricSources, counter_metrics
+from chronik.console.metrics.families import FAMILIES, HISTOGRAM, single_sample
+from chronik.console.metrics.partition_stats import (
+    CollectionSteps,
+    GroupTopicLag,
+    PartitionStats,
+    PartitionStatsCollector,
+    TopicTotals,
+)
+from chronik.console.metrics.series_limit import HISTOGRAM_SERIES, OTHER, LargestRows, divide_series, is_aggregated
+from chronik.console.metrics.time_slices import TimeSlicer
+from chronik.console.status_source import Metric, Sample
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+SERIES_MAX: Final = "chronik.metrics.series.max"
+
+PARTITION_METRICS: Final[Mapping[str, Callable[[PartitionStats], int]]] = {
+    "chronik_partitions": lambda survey: survey.partitions,
+    "chronik_leader_partitions": lambda survey: survey.leader_partitions,
+    "chronik_under_replicated_partitions": lambda survey: survey.under_replicated,
+    "chronik_under_min_isr_partitions": lambda survey: survey.under_min_isr,
+    "chronik_offline_partitions": lambda survey: survey.offline,
+    "chronik_replica_lag_records_max": lambda survey: survey.replica_lag,
+    "chronik_damaged_partitions": lambda survey: survey.damaged,
+}
+TOPIC_METRICS: Final[Mapping[str, Callable[[TopicTotals], float]]] = {
+    "chronik_topic_log_bytes": lambda sums: sums.log_bytes,
+    "chronik_topic_partitions": lambda sums: sums.partitions,
+    "chronik_topic_produced_bytes_total": lambda sums: sums.produced_bytes,
+}
+LAG_METRICS: Final[Mapping[str, Callable[[GroupTopicLag], float]]] = {
+    "chronik_group_lag_records": lambda lag: lag.records,
+    "chronik_group_lag_seconds": lambda lag: lag.seconds,
+}
+SELF_METRICS: Final = ("chronik_metrics_series", "chronik_metrics_series_left_out", "chronik_metrics_survey_seconds")
+
+
+class MetricsCollector:
+    """The metrics of a node."""
+
+    def __init__(self, parts: MetricSources) -> None:
+        self._parts = parts
+        services = parts.services
+        self._surveyor = PartitionStatsCollector(services.store, services.replicas, services.clock)
+
+    def partition_stats(self) -> CollectionSteps[PartitionStats]:
+        """Return the statistics of partitions and group lags; see `PartitionStatsCollector.collect`."""
+        return self._surveyor.collect()
+
+    def collect(self) -> Iterator[Metric | None]:
+        """Yield all metric families. A None tells the caller to continue in the next event-loop iteration."""
+        series = len(PARTITION_METRICS) + len(SELF_METRICS)
+        for metric in counter_metrics(self._parts):
+            samples = list(metric.samples)
+            series += len(samples) * (HISTOGRAM_SERIES if metric.kind == HISTOGRAM else 1)
+            yield metric._replace(samples=samples)
+        yield None
+        survey = yield from self._surveyor.collect()
+        for name, value in PARTITION_METRICS.items():
+            yield single_sample(name, value(survey))
+        yield from limited_metrics(survey, series, self._parts.services.configs.broker_int(SERIES_MAX))
+
+
+def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Iterator[Metric | None]:
+    """Yield the families with a series per topic or group, and the metrics about the metrics.
+
+    Series beyond `series_max`, including the `series` of all other families, are aggregated. None ends an iteration.
+    """
+    room = divide_series(
+        series_max - series, len(survey.topics), len(TOPIC_METRICS), len(survey.lags), len(LAG_METRICS)
+    )
+    topics = LargestRows(
+        survey.topics, room.topics, lambda sums: sums.log_bytes, _add_topic, TopicTotals(), is_aggregated
+    )
+    lags = LargestRows(
+        survey.lags, room.lags, lambda lag: lag.records, _add_lag, GroupTopicLag(), lambda key: is_aggregated(*key)
+    )
+    pace = TimeSlicer()
+    yield from pace.run(topics.select_steps())
+    yield from pace.run(lags.select_steps())
+    yield None
+    for name, topic_value in TOPIC_METRICS.items():
+        yield FAMILIES[name].with_samples(_samples(topics, OTHER, lambda topic: {"topic": topic}, topic_value))
+    for name, lag_value in LAG_METRICS.items():
+        yield FAMILIES[name].with_samples(_samples(lags, (OTHER, OTHER), _lag_labels, lag_value))
+    rows = (len(topics.selected) + bool(topics.aggregated_count), len(lags.selected) + bool(lags.aggregated_count))
+    left_out = topics.aggregated_count * len(TOPIC_METRICS) + lags.aggregated_count * len(LAG_METRICS)
+    about = (series + rows[0] * len(TOPIC_METRICS) + rows[1] * len(LAG_METRICS), left_out, survey.loop_seconds)
+    for name, number in zip(SELF_METRICS, about, strict=True):
+        yield single_sample(name, number)
+
+
+def _samples(
+    cut: LargestRows[K, V], other: K, labels: Callable[[K], dict[str, str]], value: Callable[[V], float]
+) -> Iterator[Sample]:
+    for key, row in cut.selected:
+        yield Sample(value(row), labels(key))
+    if cut.aggregated_count:
+        yield Sample(value(cut.aggregate), labels(other))
+
+
+def _lag_labels(key: tuple[str, str]) -> dict[str, str]:
+    return {"group": key[0], "topic": key[1]}
+
+
+def _add_topic(rest: TopicTotals, row: TopicTotals) -> None:
+    rest.log_bytes += row.log_bytes
+    rest.partitions += row.partitions
+    rest.produced_bytes += row.produced_bytes
+
+
+def _add_lag(rest: GroupTopicLag, row: GroupTopicLag) -> None:
+    rest.records += row.records
+    rest.seconds = max(rest.seconds, row.seconds)

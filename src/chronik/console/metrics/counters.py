@@ -1,0 +1,148 @@
+"""Metrics with a bounded number of series, read from existing counters in one event-loop iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+import chronik
+from chronik.api.routing.metrics import ApiMeter, error_name
+from chronik.api.routing.router import Router
+from chronik.api.shared.context import Services
+from chronik.broker.partition_counters import PartitionChangeCounters
+from chronik.broker.sync_metrics import SyncMetrics
+from chronik.console.metrics.families import FAMILIES, single_sample
+from chronik.console.metrics.process import process_metrics
+from chronik.console.status_source import Metric, Sample
+from chronik.histogram import Histogram
+from chronik.metadata.commands.brokers import BrokerStatus
+from chronik.metadata.image import Image
+from chronik.metadata.records import TransactionState
+from chronik.protocol.apis import APIS
+from chronik.quorum.watchdog import EventLoopWatchdog
+from chronik.server.listener import ClientListeners
+
+CONNECTION: Final = "connection"
+"""The `quota` label of connections that were delayed by `max.connection.creation.rate`."""
+
+
+class MetricSources(msgspec.Struct, frozen=True):
+    """The components of a node that the metrics are read from."""
+
+    services: Services
+    router: Router
+    listener: ClientListeners
+    changes: PartitionChangeCounters
+    record_syncs: SyncMetrics
+    metadata_syncs: Callable[[], Histogram]
+    watchdog: EventLoopWatchdog
+    raft: Callable[[], Mapping[str, int]]
+    """Return the values of the `chronik_raft_…` families by name suffix; empty in standalone mode."""
+    started_seconds: float
+    """The start of the node, in seconds since 1970."""
+
+
+def counter_metrics(parts: MetricSources) -> Iterator[Metric]:
+    """Yield all families with a bounded number of series."""
+    yield from api_metrics(parts.router.meters)
+    yield from _network_metrics(parts)
+    yield from _disk_metrics(parts)
+    yield from _change_metrics(parts)
+    yield from image_metrics(parts.services.image)
+    for name, value in parts.raft().items():
+        yield single_sample(f"chronik_raft_{name}", value)
+    yield FAMILIES["chronik_loop_lateness_seconds"].with_samples([Sample(parts.watchdog.timer_delays)])
+    yield single_sample("chronik_loop_longest_stall_seconds", parts.watchdog.longest_stall_seconds)
+    about = {"version": chronik.__version__, "node_id": str(parts.services.node_id)}
+    yield FAMILIES["chronik_build_info"].with_samples([Sample(1, about)])
+    yield from process_metrics(parts.started_seconds)
+
+
+def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
+    """Yield the counters of every API, and the latencies and errors of the APIs that have some."""
+    named = [(APIS[key].name, meter) for key, meter in meters.items()]
+    counts: dict[str, Callable[[ApiMeter], int]] = {
+        "chronik_requests_total": lambda meter: meter.requests,
+        "chronik_request_failures_total": lambda meter: meter.failures,
+        "chronik_received_bytes_total": lambda meter: meter.received_bytes,
+        "chronik_sent_bytes_total": lambda meter: meter.sent_bytes,
+    }
+    for name, count in counts.items():
+        yield FAMILIES[name].with_samples([Sample(count(meter), {"api": api}) for api, meter in named])
+    latencies = ((api, meter, which) for api, meter in named for which in ("at_once", "later"))
+    yield FAMILIES["chronik_request_seconds"].with_samples(
+        Sample(histogram, {"api": api, "answered": which})
+        for api, meter, which in latencies
+        if (histogram := getattr(meter, which)).count
+    )
+    yield FAMILIES["chronik_request_errors_total"].with_samples(
+        Sample(count, {"api": api, "code": error_name(code)})
+        for api, meter in named
+        for code, count in meter.errors.items()
+    )
+
+
+def _network_metrics(parts: MetricSources) -> Iterator[Metric]:
+    yield single_sample("chronik_unsent_bytes", parts.services.outbox.unsent_bytes)
+    yield single_sample("chronik_large_requests_bytes", parts.listener.reserved_bytes)
+    counters_by_listener = [({"listener": name}, each) for name, each in parts.listener.connection_stats.items()]
+    yield FAMILIES["chronik_connections"].with_samples(
+        [Sample(each.open, labels) for labels, each in counters_by_listener]
+    )
+    yield FAMILIES["chronik_connections_accepted_total"].with_samples(
+        [Sample(each.accepted, labels) for labels, each in counters_by_listener]
+    )
+    yield FAMILIES["chronik_connections_refused_total"].with_samples(
+        [Sample(each.rejected, labels) for labels, each in counters_by_listener]
+    )
+    limiter, counters = parts.router.limiter, parts.listener.connection_stats.values()
+    waits: dict[str, Mapping[str, float]] = {
+        "chronik_throttled_requests_total": {
+            **limiter.throttled_counts,
+            CONNECTION: sum(each.throttled for each in counters),
+        },
+        "chronik_throttled_seconds_total": {
+            **limiter.throttled_seconds,
+            CONNECTION: sum(each.throttled_seconds for each in counters),
+        },
+    }
+    for name, by_quota in waits.items():
+        yield FAMILIES[name].with_samples([Sample(value, {"quota": quota}) for quota, value in by_quota.items()])
+
+
+def _disk_metrics(parts: MetricSources) -> Iterator[Metric]:
+    records = parts.record_syncs
+    histograms = {"records": records.durations, "metadata": parts.metadata_syncs()}
+    yield FAMILIES["chronik_sync_seconds"].with_samples(
+        [Sample(times, {"log": log}) for log, times in histograms.items()]
+    )
+    yield single_sample("chronik_syncs_total", records.count)
+    yield single_sample("chronik_slow_syncs_total", records.slow_count)
+    yield single_sample("chronik_longest_sync_seconds", records.longest_seconds)
+
+
+def _change_metrics(parts: MetricSources) -> Iterator[Metric]:
+    yield single_sample("chronik_fenced", parts.services.is_fenced())
+    yield single_sample("chronik_isr_shrinks_total", parts.changes.isr_shrinks)
+    yield single_sample("chronik_isr_expands_total", parts.changes.isr_expands)
+    yield single_sample("chronik_leader_elections_total", parts.changes.elections)
+    yield single_sample("chronik_unclean_leader_elections_total", parts.changes.unclean_elections)
+
+
+def image_metrics(image: Image) -> Iterator[Metric]:
+    """Yield the metrics of the metadata image."""
+    statuses = [broker.status for broker in image.brokers.values()]
+    yield single_sample("chronik_metadata_applied_index", image.applied_index)
+    yield FAMILIES["chronik_brokers"].with_samples(
+        [Sample(statuses.count(status), {"status": status.name.lower()}) for status in BrokerStatus]
+    )
+    yield single_sample("chronik_topics", len(image.topics))
+    yield single_sample("chronik_groups", len(image.groups))
+    unfinished = list(image.unfinished_transactions())
+    began = [each.began_ms for each in unfinished if each.state is TransactionState.ONGOING]
+    yield single_sample("chronik_transactional_ids", len(image.transactions))
+    yield single_sample("chronik_open_transactions", len(began))
+    yield single_sample("chronik_decided_transactions", len(unfinished) - len(began))
+    yield single_sample("chronik_oldest_open_transaction_began_seconds", min(began) / 1000 if began else 0)

@@ -1,0 +1,197 @@
+"""Authentication of HTTP requests: by session cookie, user name and password, http_token or client certificate, or
+none where the listener does not require any."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Final
+
+from chronik.console.connection import ClientInfo
+from chronik.console.http import HttpError, HttpRequest
+from chronik.console.page_authorization import PageAuthorizer
+from chronik.console.rest.access import (
+    SESSION_ENDED,
+    AccessMonitor,
+    Authentication,
+    MonitoredPermission,
+    ResponseAccess,
+    permission_revoked_error,
+)
+from chronik.console.rest.errors import RestError
+from chronik.console.rest.login_throttle import LoginThrottle, TooManyLoginAttempts
+from chronik.console.rest.node_interface import NodeInterface
+from chronik.console.rest.sessions import LoginSessions, session_token
+from chronik.principals import ANONYMOUS, USER, Principal
+from chronik.request_reply import ConnectedClient, Disconnect
+from chronik.security import audit
+from chronik.security.sasl.authenticator import Authenticator
+from chronik.security.sasl.outcomes import PLAIN
+from chronik.security.sasl.users import ScramUsers
+
+BASIC_PREFIX: Final = "basic "
+AUTHENTICATE_HEADER: Final = ("WWW-Authenticate", "Chronik-Session")
+"""The challenge of a 401 response. Basic would make browsers show a password dialog of their own."""
+
+EXPIRY_CHECK_DELAY_SECONDS: Final = 0.1
+"""Delay between a session's expiry and the check of its streams, since event-loop timers may fire slightly early."""
+
+TOKEN_USER: Final = ""
+"""The user name under which failed attempts with the http_token are counted."""
+TOO_MANY_ATTEMPTS: Final = "too many login attempts are waiting: try again later"
+
+
+class HttpAuthenticator:
+    """Authenticates HTTP requests and monitors their authorization."""
+
+    def __init__(self, side: NodeInterface, door: PageAuthorizer) -> None:
+        self._side = side
+        self._door = door
+        clock, configs = side.services.clock, side.services.configs
+        self._now = clock.monotonic
+        self._authenticator = Authenticator(
+            ScramUsers(lambda: side.services.image),
+            clock,
+            lambda: configs.broker_int("connection.failed.authentication.delay.ms"),
+        )
+        self._attempts = LoginThrottle(self._now)
+        self._watches = AccessMonitor()
+        self.sessions: Final = LoginSessions(self._now, self._stored_credentials, self._watches.recheck)
+        self.acl_listeners: Final = self._watches.acl_listeners
+        side.services.store.subscribe(self._watches.on_delta)
+
+    def close(self) -> None:
+        """Stop the threads that verify passwords."""
+        self._authenticator.close()
+
+    @property
+    def login_method(self) -> str | None:
+        """The kind of login that clients need: "password", "token" or None."""
+        if self._side.requires_login:
+            return "password"
+        return None if self._door.allows_anonymous else "token"
+
+    def _stored_credentials(self, principal: Principal) -> object:
+        """Return the stored SCRAM credentials of a user. They identify the password that a session was created with."""
+        return None if principal == ANONYMOUS else dict(self._side.services.image.users.credentials(principal.name))
+
+    @contextmanager
+    def monitor(
+        self, authentication: Authentication, host: str, right: MonitoredPermission | None
+    ) -> Iterator[ResponseAccess]:
+        """Monitor the authorization of a response in progress: its authentication and a required permission."""
+        session = authentication.session
+        seconds_max = self.sessions.seconds_left(session) + EXPIRY_CHECK_DELAY_SECONDS if session else None
+        with self._watches.monitor(lambda: self.revocation_error(authentication, host, right), seconds_max) as access:
+            yield access
+
+    def revocation_error(
+        self, authentication: Authentication, host: str, right: MonitoredPermission | None
+    ) -> RestError | None:
+        """Return the error if the authentication has ended or the required permission is missing, otherwise None."""
+        principal = authentication.principal
+        if authentication.session:
+            is_valid = self.sessions.authenticate(authentication.session) == principal
+        else:
+            is_valid = authentication.credentials == self._stored_credentials(principal)
+        if not is_valid:
+            return RestError(HTTPStatus.UNAUTHORIZED, SESSION_ENDED)
+        authorizer = self._side.services.authorizer
+        if right is not None and authorizer is not None and not authorizer.is_authorized(principal, host, *right):
+            return permission_revoked_error(principal, right)
+        return None
+
+    def session_principal(self, request: HttpRequest) -> Principal | None:
+        """Return the principal of the request's session cookie, or None without a valid one."""
+        return self.sessions.authenticate(session_token(request.header(b"cookie")))
+
+    async def authenticate(self, request: HttpRequest, caller: ClientInfo) -> Authentication | None:
+        """Return how a request is authenticated, or None if it has no credentials or they are not valid.
+
+        Raises:
+            RestError: The password is wrong, or too many attempts are waiting.
+        """
+        known = self.session_principal(request)
+        if known is not None:
+            return Authentication(known, session=session_token(request.header(b"cookie")))
+        if self._side.requires_login:
+            if request.authorization.lower().startswith(BASIC_PREFIX):
+                name, password = _name_and_password(request.authorization[len(BASIC_PREFIX) :])
+                credentials = self._stored_credentials(Principal(USER, name))  # before the slow password check
+                principal = await self._authenticate_password(name, password, caller)
+                return Authentication(principal, credentials=credentials)
+            return None
+        try:
+            self._door.check_access("", request.authorization, has_certificate=caller.has_certificate)
+        except HttpError:
+            if request.authorization:
+                await self._attempts.record_failure(caller.host, TOKEN_USER)
+                self._log_failure(caller, TOKEN_USER)
+            return None
+        return Authentication(ANONYMOUS, credentials=self._stored_credentials(ANONYMOUS))
+
+    async def log_in(self, name: str, password: str, caller: ClientInfo) -> Principal:
+        """Check a user's password, or the node's http_token, and return the principal.
+
+        Raises:
+            RestError: The credentials are wrong, or too many attempts are waiting.
+        """
+        if self._side.requires_login:
+            return await self._authenticate_password(name, password, caller)
+        if self._door.allows_anonymous or caller.has_certificate:
+            return ANONYMOUS
+
+        async def verify() -> bool:
+            try:
+                self._door.check_access("", f"Bearer {password}")
+            except HttpError:
+                return False
+            return True
+
+        if not await self._attempt(caller, TOKEN_USER, verify):
+            self._log_failure(caller, name)
+            raise RestError(HTTPStatus.UNAUTHORIZED, "the token is wrong")
+        return ANONYMOUS
+
+    async def _attempt(self, caller: ClientInfo, name: str, verify: Callable[[], Awaitable[bool]]) -> bool:
+        """Run a login attempt. Raise RestError if too many are waiting."""
+        try:
+            return await self._attempts.run(caller.host, name, verify)
+        except (Disconnect, TooManyLoginAttempts):
+            raise RestError(HTTPStatus.TOO_MANY_REQUESTS, TOO_MANY_ATTEMPTS) from None
+
+    async def _authenticate_password(self, name: str, password: str, caller: ClientInfo) -> Principal:
+        """Check a password and return the principal.
+
+        Raises:
+            RestError: The password is wrong or the user does not exist. Both take the same time.
+        """
+        session = self._authenticator.new_session(lambda: (PLAIN,), lambda mechanism: 0)
+        session.handshake(PLAIN, 1, self._now())
+        message = b"\0".join((b"", name.encode("utf-8", "replace"), password.encode("utf-8", "replace")))
+
+        async def verify() -> bool:
+            outcome = await self._authenticator.respond(session, ConnectedClient(caller.host, 0, 0), message)
+            return outcome.error is None and session.principal is not None
+
+        if not await self._attempt(caller, name, verify) or session.principal is None:
+            self._log_failure(caller, name)
+            raise RestError(HTTPStatus.UNAUTHORIZED, "the user name or the password is wrong")
+        return session.principal
+
+    def _log_failure(self, caller: ClientInfo, name: str) -> None:
+        audit.log_failed_login(ConnectedClient(caller.host, 0, 0, principal=Principal(USER, name)), "HTTP")
+
+
+def _name_and_password(encoded: str) -> tuple[str, str]:
+    """Decode the credentials of Basic authentication. Raise RestError if they are malformed."""
+    try:
+        name, colon, password = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, ValueError):
+        colon = ""
+    if not colon:
+        raise RestError(HTTPStatus.UNAUTHORIZED, "expected Authorization: Basic, and NAME:PASSWORD in base64")
+    return name, password

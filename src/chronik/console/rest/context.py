@@ -1,0 +1,96 @@
+"""The context of one operation: the client's principal, the path parameters, and access to the cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from chronik.console.rest.errors import RestError
+from chronik.console.rest.internal_client import InternalCluster, LoopBridge
+from chronik.console.rest.node_interface import NodeInterface
+from chronik.principals import Principal
+from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
+from chronik.request_reply import account_key
+
+READ_SECONDS_MAX: Final = 5.0
+CHANGE_SECONDS_MAX: Final = 15.0
+"""Time for which an operation is retried while no controller is available. Then the response is 503."""
+
+
+class OperationContext:
+    """The context of one operation in progress."""
+
+    def __init__(
+        self,
+        side: NodeInterface,
+        loop: LoopBridge,
+        principal: Principal,
+        host: str,
+        path: dict[str, Any],
+        *,
+        is_mutation: bool,
+    ) -> None:
+        self.node = side
+        self.loop_bridge = loop.create_child()
+        self.principal = principal
+        self.host = host
+        self.path_parameters = path
+        """The path parameters by name."""
+        self.abandoned: Final = threading.Event()
+        """Set when the response is no longer wanted. Open-ended operations stop then."""
+        self._timeout_s = CHANGE_SECONDS_MAX if is_mutation else READ_SECONDS_MAX
+        self._cluster: InternalCluster | None = None
+
+    def abandon(self) -> None:
+        """Stop a read-only operation, because its response is no longer wanted."""
+        self.abandoned.set()
+        self.loop_bridge.close(RestError(HTTPStatus.SERVICE_UNAVAILABLE, "the operation was cancelled"))
+
+    @property
+    def account(self) -> str:
+        """The account that the operation's resources are charged to."""
+        return account_key(self.principal, self.host)
+
+    @property
+    def cluster(self) -> InternalCluster:
+        """A client of the cluster that acts as the principal."""
+        if self._cluster is None:
+            self._cluster = InternalCluster(self.node, self.loop_bridge, self.principal, self.host, self._timeout_s)
+        return self._cluster
+
+    @property
+    def node_id(self) -> int:
+        """The id of this node."""
+        return self.node.services.node_id
+
+    def filter_authorized(self, operation: AclOperation, resource: AclResourceType, names: Sequence[str]) -> list[str]:
+        """Return the names of the resources on which the principal is authorized for the operation.
+
+        Denials are not audited: the caller only omits these resources from a response. The check runs on the event
+        loop, where ACLs change.
+        """
+        authorizer = self.node.services.authorizer
+        if authorizer is None:
+            return list(names)
+
+        async def check() -> list[str]:
+            request = self.principal, self.host, operation, resource
+            return [name for name in names if authorizer.is_authorized(*request, name)]
+
+        return self.loop_bridge.run(check(), self._timeout_s)
+
+    def can_describe_cluster(self) -> bool:
+        """Return whether the principal has the Describe permission on the cluster."""
+        return bool(self.filter_authorized(AclOperation.DESCRIBE, AclResourceType.CLUSTER, [CLUSTER_NAME]))
+
+
+def not_found(what: str) -> RestError:
+    """Return a 404 error."""
+    return RestError(HTTPStatus.NOT_FOUND, what)
+
+
+def bad_request(message: str) -> RestError:
+    """Return a 400 error."""
+    return RestError(HTTPStatus.BAD_REQUEST, message)

@@ -1,0 +1,131 @@
+"""Throttling of login attempts over HTTP, per client network and user.
+
+Failures are counted twice: per network and user, and per network. Both counts expire with time only, except that a
+successful login resets the count of its own user and network. An attacker with an account therefore cannot use it to
+reset the delay of guesses for other accounts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Final, TypeVar
+
+import msgspec
+
+from chronik.ip_addresses import client_network
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+FAILURE_RETENTION_SECONDS: Final = 300.0
+"""Time after the last failure for which a count is kept."""
+COUNTS_MAX: Final = 10_000
+"""Maximum number of networks, and of pairs of network and user, with a failure count. Beyond it, the least recently
+changed count is dropped."""
+DELAY_SECONDS_FIRST: Final = 0.05
+DELAY_SECONDS_MAX: Final = 5.0
+"""The delay doubles with each failure up to this value. It must stay short, because it also delays the user under
+attack."""
+NAME_CHARACTERS_MAX: Final = 64
+"""User names longer than this are stored as a hash, since clients can choose any name."""
+WAITING_MAX: Final = 16
+"""Maximum number of queued attempts for one user from one network."""
+
+
+class TooManyLoginAttempts(Exception):
+    """Too many login attempts for one user from one network are queued."""
+
+
+class _Failures(msgspec.Struct, eq=False):
+    count: int = 0
+    last: float = float("-inf")
+
+
+class _Pair(_Failures, eq=False):
+    is_verified: bool = False
+    """Whether the last attempt succeeded."""
+    waiting: int = 0
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+
+
+class LoginThrottle:
+    """Delays login attempts according to the number of previous failures."""
+
+    def __init__(self, now: Callable[[], float], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._now = now
+        self._sleep = sleep
+        self._networks: dict[str, _Failures] = {}
+        self._pairs: dict[tuple[str, str], _Pair] = {}
+
+    async def run(self, host: str, user: str, verify: Callable[[], Awaitable[bool]]) -> bool:
+        """Delay and run a login attempt, and count its result. Attempts of one pair of network and user run in turn.
+
+        Raises:
+            TooManyLoginAttempts: More than WAITING_MAX attempts of the pair are queued.
+        """
+        network = client_network(host)
+        pair = self._get_pair(network, user)
+        if pair.is_verified and not pair.count:
+            return self._record_result(network, user, pair, await verify())
+        if pair.waiting >= WAITING_MAX:
+            raise TooManyLoginAttempts
+        pair.waiting += 1
+        try:
+            async with pair.lock:
+                await self._wait_for_delay(network, pair)
+                return self._record_result(network, user, pair, await verify())
+        finally:
+            pair.waiting -= 1
+
+    async def record_failure(self, host: str, user: str) -> None:
+        """Count a failed attempt that another component has checked, and delay its response."""
+        network = client_network(host)
+        self._record_result(network, user, self._get_pair(network, user), False)
+        await self._sleep(self._delay_seconds(self._networks.get(network)))
+
+    async def _wait_for_delay(self, network: str, pair: _Pair) -> None:
+        delay = self._delay_seconds(pair)
+        if not pair.is_verified:
+            delay = max(delay, self._delay_seconds(self._networks.get(network)))
+        if delay:
+            await self._sleep(delay)
+
+    def _delay_seconds(self, failures: _Failures | None) -> float:
+        if failures is None or not failures.count or self._now() - failures.last > FAILURE_RETENTION_SECONDS:
+            return 0.0
+        return min(DELAY_SECONDS_MAX, DELAY_SECONDS_FIRST * 2.0 ** min(failures.count - 1, 10))
+
+    def _get_pair(self, network: str, user: str) -> _Pair:
+        key = network, _hash_long_name(user)
+        pair = self._pairs.get(key)
+        if pair is None:  # Stored before the first attempt, so that concurrent attempts share its lock.
+            pair = _Pair()
+            _put(self._pairs, key, pair)
+        return pair
+
+    def _record_result(self, network: str, user: str, pair: _Pair, succeeded: bool) -> bool:
+        now = self._now()
+        if succeeded:
+            pair.count, pair.is_verified = 0, True
+        else:
+            failures = self._networks.get(network) or _Failures()
+            for each in (pair, failures):
+                each.count = each.count + 1 if now - each.last <= FAILURE_RETENTION_SECONDS else 1
+                each.last = now
+            _put(self._networks, network, failures)
+        _put(self._pairs, (network, _hash_long_name(user)), pair)
+        return succeeded
+
+
+def _hash_long_name(user: str) -> str:
+    return user if len(user) <= NAME_CHARACTERS_MAX else sha256(user.encode(errors="surrogatepass")).hexdigest()
+
+
+def _put(counts: dict[K, V], key: K, value: V) -> None:
+    """Store a value as the most recent one, and drop the least recent one beyond COUNTS_MAX."""
+    counts.pop(key, None)
+    if len(counts) >= COUNTS_MAX:
+        del counts[next(iter(counts))]
+    counts[key] = value

@@ -1,0 +1,104 @@
+"""Models of consumer groups and their offsets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from chronik.console.rest.models.common import Body, DryRun, Index, Name
+
+
+class Group(msgspec.Struct):
+    """A consumer group."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str | None
+    coordinator: int | None
+    members: int
+    topics: int
+    """Topics with committed offsets."""
+    lag: int | None
+    """Total lag in records; null if the end offset of a partition is not known."""
+
+
+class MemberPartition(msgspec.Struct):
+    """A partition assigned to a group member."""
+
+    topic: str
+    partition: int
+
+
+class Member(msgspec.Struct):
+    """A member of a consumer group."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: list[MemberPartition]
+
+
+class GroupPartition(msgspec.Struct):
+    """The committed offset and the lag of a group on one partition."""
+
+    topic: str
+    partition: int
+    member: str | None
+    """The id of the member that the partition is assigned to."""
+    committed: int | None
+    end_offset: int | None
+    lag: int | None
+    lag_seconds: float | None
+    """Age of the first uncommitted record; 0 without lag, null if not known."""
+    metadata: str | None
+
+
+class GroupDetails(Group, kw_only=True):
+    """A consumer group with its members and offsets."""
+
+    member_list: list[Member]
+    partitions: list[GroupPartition]
+
+
+class GroupPartitionName(Body):
+    """A partition whose committed offset is to be reset."""
+
+    topic: Name
+    partition: Index
+
+
+class OffsetReset(DryRun, kw_only=True):
+    """The new position of a group's committed offsets."""
+
+    topics: list[Name] | None = None
+    """Topics to reset; null resets all topics with committed offsets."""
+    partitions: list[GroupPartitionName] | None = None
+    to: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    """start, end, an offset, +N or -N relative to the committed offset, or @TIME."""
+
+
+class OffsetMove(msgspec.Struct):
+    """The old and the new committed offset of one partition."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+class OffsetMoves(msgspec.Struct):
+    """The committed offsets that were or would be reset."""
+
+    items: list[OffsetMove]
+    done: bool
+
+
+class OffsetsToDelete(msgspec.Struct):
+    """The committed offsets to be deleted."""
+
+    topic: Name
+    partition: Index | None = None
+    """The partition; null deletes the offsets of all partitions of the topic."""

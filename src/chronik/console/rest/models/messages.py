@@ -1,0 +1,148 @@
+"""Models for reading, searching, tailing and producing messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from chronik.console.rest.models.common import Body, Index, Int64, Limit
+
+Position = Annotated[str, msgspec.Meta(min_length=1, max_length=6000)]
+"""The maximum length fits the `next` of a topic with several hundred partitions."""
+Format = Literal["text", "json", "base64"]
+
+
+class Shown(msgspec.Struct):
+    """A key, value or header value in a displayable form."""
+
+    kind: Literal["json", "text", "bytes", "null"]
+    text: str | None
+    """JSON as it was produced, text, or bytes in base64."""
+    truncated: bool = False
+
+
+class ShownHeader(msgspec.Struct):
+    """A record header in a displayable form."""
+
+    name: str
+    value: Shown
+
+
+class Message(msgspec.Struct):
+    """A record of a topic."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: Literal["create", "append"]
+    key: Shown
+    value: Shown
+    headers: list[ShownHeader]
+    size: int
+    """Total size of key, value and headers in bytes."""
+    transactional: bool
+    control: bool
+
+
+class ReadMessages(msgspec.Struct, kw_only=True):
+    """The query parameters for reading messages."""
+
+    partition: Index | None = None
+    """The partition; null reads all partitions."""
+    from_: Position = msgspec.field(name="from", default="-50")
+    """start, end, an offset, -N for the last N messages of each partition, @TIME (ISO 8601, or milliseconds since
+    1970), or the `next` of the previous page."""
+    limit: Limit = 50
+    isolation: Literal["committed", "uncommitted"] = "committed"
+    format: Literal["auto", "text", "bytes"] = "auto"
+    """How keys and values are displayed."""
+
+
+class Messages(msgspec.Struct):
+    """A page of messages."""
+
+    items: list[Message]
+    """Sorted by timestamp; messages of one partition are sorted by offset."""
+    next: str | None
+    """The value of `from` for the next page; null if there are no more messages at the moment."""
+    ends: dict[int, int]
+    """The current end offset of each partition."""
+
+
+class SearchMessages(msgspec.Struct, kw_only=True):
+    """The query parameters for searching messages."""
+
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+    """The text to find in keys, values and headers, compared as UTF-8 bytes."""
+    partition: Index | None = None
+    from_: Position = msgspec.field(name="from", default="start")
+    until: Position = "end"
+    """The end of the search: end (the current end offset), an offset, or @TIME."""
+    isolation: Literal["committed", "uncommitted"] = "committed"
+    max_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 1_000_000
+    """Maximum number of messages to scan."""
+    max_matches: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    max_seconds: Annotated[int, msgspec.Meta(ge=1, le=300)] = 30
+
+
+class Progress(msgspec.Struct):
+    """The progress of a search."""
+
+    scanned: int
+    bytes: int
+    matches: int
+
+
+class SearchEnd(msgspec.Struct):
+    """The end of a search."""
+
+    why: Literal["end", "messages", "matches", "seconds", "error"]
+    """end if all messages were scanned; otherwise the limit that was reached, or error."""
+    scanned: int
+    matches: int
+    error: str | None = None
+
+
+class TailMessages(msgspec.Struct, kw_only=True):
+    """The query parameters for tailing a topic."""
+
+    partition: Index | None = None
+    isolation: Literal["committed", "uncommitted"] = "committed"
+    format: Literal["auto", "text", "bytes"] = "auto"
+
+
+class Skipped(msgspec.Struct):
+    """Messages of a tailed topic that were skipped because there were too many."""
+
+    count: int
+    """Number of skipped messages."""
+
+
+class SentHeader(Body):
+    """A record header to produce."""
+
+    name: str
+    value: str | None = None
+
+
+class NewMessage(Body, kw_only=True):
+    """A record to produce."""
+
+    partition: Index | None = None
+    """The partition; null chooses it by the key, as Kafka clients do."""
+    key: str | None = None
+    value: str | None = None
+    """null produces a tombstone."""
+    headers: list[SentHeader] = []
+    key_format: Format | None = None
+    """The encoding of `key`; text by default. json is validated and produced unchanged."""
+    value_format: Format | None = None
+    timestamp_ms: Int64 | None = None
+
+
+class Produced(msgspec.Struct):
+    """The position of a produced record."""
+
+    partition: int
+    offset: int

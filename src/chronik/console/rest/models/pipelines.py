@@ -1,0 +1,84 @@
+"""Models of pipelines, as reported by their drivers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from chronik.console.rest.models.common import Name
+
+SAMPLE_ROWS_MAX: Final = 20
+
+
+class TableColumn(msgspec.Struct):
+    """A column of a pipeline's table."""
+
+    name: str
+    type: str
+    """The Spark SQL type."""
+
+
+class PipelineTopic(msgspec.Struct):
+    """The state of one topic of a pipeline."""
+
+    topic: str
+    state: str
+    table: str
+    paused: bool
+    lag: int | None
+    """Records that have not landed yet; null if an end offset is not known."""
+    next_offsets: dict[int, int]
+    high_watermarks: dict[int, int]
+    """The high watermarks when the driver planned its last round."""
+    rows_per_second: float
+    """Throughput of the last round that landed records."""
+    total_rows: int
+    total_dead_letters: int
+    """Dead-letter records since the driver started."""
+    last_error: str | None
+    last_error_ms: int | None
+    host: str
+    pid: int
+    started_ms: int
+    updated_ms: int
+    """Time of the driver's last report."""
+    columns: list[TableColumn] | None
+    """The columns of the table; null if no driver has reported them yet."""
+    columns_left_out: int
+    """Number of further columns, omitted from the driver's report because of its size limit."""
+
+
+class Pipeline(msgspec.Struct):
+    """A pipeline."""
+
+    name: str
+    topics: int
+    states: list[str]
+    """The distinct states of its topics."""
+    lag: int | None
+    last_error: str | None
+    updated_ms: int
+
+
+class PipelineDetails(msgspec.Struct):
+    """A pipeline and its topics."""
+
+    name: str
+    topics: list[PipelineTopic]
+
+
+class SampleRows(msgspec.Struct):
+    """The query parameters for sampling a table."""
+
+    topic: Name
+    rows: Annotated[int, msgspec.Meta(ge=1, le=SAMPLE_ROWS_MAX)] = SAMPLE_ROWS_MAX
+
+
+class Sample(msgspec.Struct):
+    """Sample rows from the newest files of a table. Long values are truncated and end in …"""
+
+    columns: list[str]
+    columns_left_out: int
+    """Number of further columns, omitted because of the size limit of a response."""
+    rows: list[list[str | None]]

@@ -1,0 +1,112 @@
+"""Models of users, ACLs and quotas."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from chronik.console.rest.models.common import Body, Name, Words
+
+Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+ResourceName = Literal["topic", "group", "cluster", "transactional-id", "user", "delegation-token"]
+OperationName = Literal[
+    "all",
+    "read",
+    "write",
+    "create",
+    "delete",
+    "alter",
+    "describe",
+    "cluster-action",
+    "describe-configs",
+    "alter-configs",
+    "idempotent-write",
+    "create-tokens",
+    "describe-tokens",
+    "two-phase-commit",
+]
+Pattern = Literal["literal", "prefixed"]
+Permission = Literal["allow", "deny"]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+
+
+class Credential(msgspec.Struct):
+    """A SCRAM credential of a user, without its keys."""
+
+    mechanism: str
+    iterations: int
+
+
+class User(msgspec.Struct):
+    """A user with SCRAM credentials."""
+
+    name: str
+    credentials: list[Credential]
+
+
+class NewPassword(Body, kw_only=True):
+    """A user's new password."""
+
+    name: Text
+    password: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+    mechanisms: Annotated[list[Mechanism], msgspec.Meta(min_length=1, max_length=2)] = msgspec.field(
+        default_factory=lambda: ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    )
+    iterations: Annotated[int, msgspec.Meta(ge=4096, le=16_384)] = 8192
+
+
+class AclShape(Body, kw_only=True):
+    """An ACL binding."""
+
+    resource: ResourceName
+    name: Text
+    pattern: Pattern = "literal"
+    principal: Text
+    host: Text = "*"
+    operation: OperationName
+    permission: Permission = "allow"
+
+
+class Acls(Body):
+    """A list of ACL bindings."""
+
+    acls: Annotated[list[AclShape], msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class AclQuestion(msgspec.Struct, kw_only=True):
+    """The query parameters for listing ACLs: an ACL filter."""
+
+    resource: ResourceName | None = None
+    name: Words | None = None
+    pattern: Pattern | None = None
+    principal: Words | None = None
+    host: Words | None = None
+    operation: OperationName | None = None
+    permission: Permission | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
+    after: Words | None = None
+
+
+class QuotaEntity(Body, kw_only=True):
+    """A user, a client id, both, or an IP address. An empty name means the default entity."""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+
+class Quota(msgspec.Struct):
+    """The quotas of an entity."""
+
+    entity: QuotaEntity
+    values: dict[str, float]
+    """Quota values by Kafka's names, such as producer_byte_rate."""
+
+
+class QuotaChange(Body):
+    """Changes to the quotas of an entity."""
+
+    entity: QuotaEntity
+    values: Annotated[dict[Name, float | None], msgspec.Meta(min_length=1, max_length=20)]
+    """Quota values by name; null removes a quota."""

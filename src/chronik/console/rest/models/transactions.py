@@ -1,0 +1,81 @@
+"""Models of transactions and partition reassignments."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from chronik.console.rest.models.common import Body, DryRun, Index, Name
+
+
+class TransactionPartition(msgspec.Struct):
+    """A partition of a transaction."""
+
+    topic: str
+    partition: int
+
+
+class Transaction(msgspec.Struct):
+    """A transactional id and its current transaction."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    coordinator: int
+    began_ms: int | None
+    timeout_ms: int | None
+    partitions: list[TransactionPartition]
+
+
+class Holding(msgspec.Struct):
+    """A partition whose last stable offset is held back by an open transaction."""
+
+    topic: str
+    partition: int
+    last_stable_offset: int
+    end_offset: int
+    producer_id: int | None
+    since_ms: int | None
+
+
+class Transactions(msgspec.Struct):
+    """A page of transactions."""
+
+    items: list[Transaction]
+    next: str | None
+    total: int
+    holding: list[Holding]
+    """Partitions whose last stable offset is held back by an open transaction."""
+
+
+class PartitionMove(Body):
+    """The new replicas of a partition."""
+
+    topic: Name
+    partition: Index
+    replicas: Annotated[list[Index], msgspec.Meta(max_length=100)] | None = None
+    """The new replicas, preferred leader first; null cancels a reassignment in progress."""
+
+
+class Reassignments(DryRun, kw_only=True):
+    """Partitions to reassign."""
+
+    partitions: Annotated[list[PartitionMove], msgspec.Meta(min_length=1, max_length=10_000)]
+
+
+class Move(msgspec.Struct):
+    """A partition reassignment in progress."""
+
+    topic: str
+    partition: int
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+class Moves(msgspec.Struct):
+    """The partition reassignments in progress."""
+
+    items: list[Move]

@@ -1,0 +1,52 @@
+"""The interface between the admin API and the node that it is part of."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from chronik.api.shared.context import Services
+from chronik.console.status_source import StatusSource
+from chronik.principals import Principal
+from chronik.request_reply import Dispatch
+
+
+class OtherNodes(Protocol):
+    """The peer connections to the other nodes. Methods raise PeerUnavailable, CallTimedOut or CallRefused."""
+
+    async def forward_request(
+        self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
+    ) -> tuple[bytes, float]:
+        """Let another node answer a Kafka request as if a client with this principal had sent it.
+
+        Returns:
+            The response frame, and the throttle time in seconds.
+        """
+
+    async def fetch_status(self, node_id: int, timeout_s: float) -> dict[str, Any]:
+        """Return the status of another node; see `StatusSource.status`."""
+
+
+class NoOtherNodes:
+    """The other nodes of a standalone node: there are none."""
+
+    async def forward_request(
+        self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
+    ) -> tuple[bytes, float]:
+        raise LookupError(f"node {node_id} does not exist: this node is standalone")
+
+    async def fetch_status(self, node_id: int, timeout_s: float) -> dict[str, Any]:
+        raise LookupError(f"node {node_id} does not exist: this node is standalone")
+
+
+class NodeInterface(msgspec.Struct, frozen=True):
+    """The parts of a node that the admin API uses."""
+
+    services: Services
+    dispatch: Dispatch
+    """The router itself: requests are already authenticated."""
+    status_source: StatusSource
+    other_nodes: OtherNodes
+    requires_login: bool
+    """Whether clients have to log in with a user name and a password."""

@@ -1,0 +1,306 @@
+"""The state of the cluster: a comparison of its nodes, and what needs attention."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from chronik.client.errors import ClientError
+from chronik.console.rest.context import OperationContext
+from chronik.console.rest.internal_client import InternalConnection
+from chronik.console.rest.models.cluster import Attention, ClusterView, Node
+from chronik.console.rest.models.common import NoQuestion
+from chronik.console.rest.node_interface import NodeInterface
+from chronik.console.state_comparison import compare_states
+from chronik.errors import ChronikError
+from chronik.metadata.image import Image
+from chronik.metadata.levels import cluster_level
+from chronik.metadata.records import TransactionState
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
+from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
+from chronik.security import audit
+
+STATUS_TIMEOUT_SECONDS: Final = 1.0
+"""Timeout of a status request. A node that does not respond in time is shown as unreachable."""
+
+LISTED_PARTITIONS_MAX: Final = 5
+LONG_TRANSACTION_MS: Final = 15 * 60 * 1000
+
+StatusFields = dict[str, Any]
+
+
+def fetch_statuses(context: OperationContext, ids: Iterable[int]) -> dict[int, StatusFields]:
+    """Request the status of several nodes concurrently. Nodes that do not respond are omitted."""
+    return context.loop_bridge.run(_request_statuses(context.node, list(ids)), 3 * STATUS_TIMEOUT_SECONDS)
+
+
+async def _request_statuses(side: NodeInterface, ids: list[int]) -> dict[int, StatusFields]:
+    async def request_status(node_id: int) -> StatusFields | None:
+        if node_id == side.services.node_id:
+            return side.status_source.status()
+        try:
+            return await side.other_nodes.fetch_status(node_id, STATUS_TIMEOUT_SECONDS)
+        except (ChronikError, LookupError):
+            return None
+
+    found = await asyncio.gather(*map(request_status, ids))
+    return {node_id: status for node_id, status in zip(ids, found, strict=True) if status is not None}
+
+
+CONFIRM_SECONDS_MAX: Final = 2.0
+"""Timeout for the confirmed list of nodes. Afterwards, this node's own image is used."""
+
+
+def fetch_nodes(context: OperationContext) -> tuple[DescribeNodesResponse, bool]:
+    """Return the nodes of the cluster, and whether a majority has confirmed the list.
+
+    Without a majority, the list comes from this node's image: the state of the cluster is most needed then.
+
+    Raises:
+        KafkaError: The principal lacks the Describe permission on the cluster.
+    """
+    services = context.node.services
+    require_describe_cluster(context)
+    if services.controller_id() >= 0:
+        own = InternalConnection(
+            context.node, context.loop_bridge, context.cluster.peer, services.node_id, CONFIRM_SECONDS_MAX
+        )
+        try:
+            response = own.request(DescribeNodesRequest(), DescribeNodesResponse)
+            if not response.error_code:
+                response.nodes.sort(key=lambda node: node.node_id)
+                return response, True
+        except ClientError:
+            pass
+    return _nodes_from_image(services.image), False
+
+
+def require_describe_cluster(context: OperationContext) -> None:
+    """Raise KafkaError unless the principal has the Describe permission on the cluster."""
+    if not context.can_describe_cluster():
+        audit.log_denied(
+            context.cluster.peer, "DescribeNodes", AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME
+        )
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def _nodes_from_image(image: Image) -> DescribeNodesResponse:
+    nodes, brokers = dict(image.nodes), dict(image.brokers)
+    described = []
+    for node_id in sorted({*nodes, *brokers}):
+        node, broker = nodes.get(node_id), brokers.get(node_id)
+        described.append(
+            DescribedNode(
+                node_id=node_id,
+                host=node.host if node is not None else "",
+                port=node.port if node is not None else 0,
+                meant_to_vote=node.voter if node is not None else True,
+                draining=node.draining if node is not None else False,
+                is_member=True,
+                is_voter=node.voter if node is not None else True,
+                rack=broker.rack if broker is not None else None,
+                status=broker.status.value if broker is not None else "unregistered",
+            )
+        )
+    return DescribeNodesResponse(
+        cluster_id=image.cluster_id or None, level=cluster_level(image.features), nodes=described
+    )
+
+
+class PartitionCounts:
+    """Counts of the partitions in the image, computed in a thread from a copy."""
+
+    def __init__(self, image: Image) -> None:
+        topics = list(image.topics.values())  # an atomic copy
+        self.internal_topics = sum(topic.internal for topic in topics)
+        self.topics = len(topics) - self.internal_topics
+        self.partitions = 0
+        self.under_replicated: list[str] = []
+        self.offline: list[str] = []
+        self.leads: dict[int, int] = {}
+        self.replicas: dict[int, int] = {}
+        for topic in topics:
+            self.partitions += len(topic.partitions)
+            for index, each in enumerate(topic.partitions):
+                self.leads[each.leader] = self.leads.get(each.leader, 0) + 1
+                for replica in each.replicas:
+                    self.replicas[replica] = self.replicas.get(replica, 0) + 1
+                if each.leader < 0:
+                    self.offline.append(f"{topic.name}-{index}")
+                if len(each.isr) < len(each.replicas):
+                    self.under_replicated.append(f"{topic.name}-{index}")
+
+
+_counted: list[tuple[Image, int, PartitionCounts]] = []
+"""A cache of the last counts. The image rarely changes between two requests."""
+
+
+def count_partitions(image: Image) -> PartitionCounts:
+    """Return the partition counts of an image, from the cache if it has not changed."""
+    index = image.applied_index
+    for known, at, counted in _counted:
+        if known is image and at == index:
+            return counted
+    _counted[:] = [(image, index, PartitionCounts(image))]
+    return _counted[0][2]
+
+
+def build_nodes(
+    context: OperationContext,
+    described: DescribeNodesResponse,
+    statuses: dict[int, StatusFields] | None = None,
+    counted: PartitionCounts | None = None,
+) -> list[Node]:
+    """Return the nodes with their status and partition counts."""
+    image = context.node.services.image
+    statuses = fetch_statuses(context, [node.node_id for node in described.nodes]) if statuses is None else statuses
+    counted = counted or count_partitions(image)
+    return [_build_node(context, node, statuses.get(node.node_id), counted) for node in described.nodes]
+
+
+def _build_node(
+    context: OperationContext, described: DescribedNode, status: StatusFields | None, counted: PartitionCounts
+) -> Node:
+    services = context.node.services
+    broker = services.image.brokers.get(described.node_id)
+    reported = status or {}
+    return Node(
+        id=described.node_id,
+        host=broker.host if broker is not None else None,
+        port=broker.port if broker is not None else None,
+        rack=described.rack,
+        status=_node_status(described, reported),
+        draining=described.draining,
+        role=_node_role(described, reported),
+        voter=described.is_voter,
+        reachable=status is not None,
+        version=reported.get("version"),
+        uptime_s=reported.get("uptime_s"),
+        term=reported.get("term"),
+        applied_index=reported.get("applied_index"),
+        state_hash=reported.get("state_hash"),
+        leads=counted.leads.get(described.node_id, 0),
+        replicas=counted.replicas.get(described.node_id, 0),
+        bytes=reported.get("bytes"),
+        is_me=described.node_id == services.node_id,
+        is_controller=described.node_id == services.controller_id(),
+    )
+
+
+def _node_status(described: DescribedNode, reported: StatusFields) -> str:
+    if described.status == "unregistered":
+        return "absent"
+    return "fenced" if described.status == "online" and reported.get("fenced") else described.status
+
+
+def _node_role(described: DescribedNode, reported: StatusFields) -> str | None:
+    role = reported.get("role")
+    if role == "alone":
+        return "standalone"
+    return "observer" if role == "follower" and not described.is_voter else role
+
+
+def show(context: OperationContext, params: NoQuestion) -> ClusterView:
+    """Describe the state of the cluster."""
+    return build_cluster_view(context)
+
+
+def build_cluster_view(context: OperationContext) -> ClusterView:
+    """Return the state of the cluster and what needs attention.
+
+    Raises:
+        KafkaError: The principal lacks the Describe permission on the cluster.
+        ClientError: A broker cannot be reached.
+    """
+    described, is_confirmed = fetch_nodes(context)
+    statuses = fetch_statuses(context, [node.node_id for node in described.nodes])
+    image = context.node.services.image
+    counted = count_partitions(image)
+    nodes = build_nodes(context, described, statuses, counted)
+    verdict, agrees, index = _compare_nodes(nodes, statuses)
+    controller = context.node.services.controller_id()
+    open_since = [each.began_ms for each in list(image.unfinished_transactions()) if _is_open(each.state)]
+    view = ClusterView(
+        cluster_id=described.cluster_id,
+        level=described.level,
+        controller_id=controller if controller >= 0 else None,
+        leader_id=controller if controller >= 0 else None,
+        term=max((node.term for node in nodes if node.term is not None), default=None),
+        verdict=verdict,
+        agrees=agrees,
+        compared_index=index,
+        topics=counted.topics,
+        internal_topics=counted.internal_topics,
+        partitions=counted.partitions,
+        under_replicated=len(counted.under_replicated),
+        offline=len(counted.offline),
+        groups=len(image.groups),
+        open_transactions=len(open_since),
+        attention=[],
+        nodes=nodes,
+    )
+    now_ms = context.node.services.clock.now_ms()
+    oldest_ms = now_ms - min(open_since) if open_since else 0
+    view.attention = list(_find_problems(view, counted, oldest_ms, statuses))
+    if not is_confirmed:
+        text = "no majority of nodes responds: the cluster cannot be changed, and this view may be outdated"
+        view.attention.insert(0, Attention("error", text, "/nodes"))
+    return view
+
+
+def _is_open(state: TransactionState) -> bool:
+    return state is TransactionState.ONGOING
+
+
+def _compare_nodes(nodes: Sequence[Node], statuses: dict[int, StatusFields]) -> tuple[str, bool | None, int | None]:
+    """Return a summary of whether the nodes have the same metadata, the result, and the compared index."""
+    if len(nodes) == 1:
+        return "1 node", True, nodes[0].applied_index
+    responding = [status for status in statuses.values() if "state_hash" in status]
+    agreement = compare_states(responding)
+    if agreement.index is None:
+        return f"{len(responding)} of {len(nodes)} respond; their states are too far apart to compare", None, None
+    if agreement.is_consistent:
+        return f"{len(responding)} of {len(nodes)} agree", True, agreement.index
+    return f"{len(agreement.hashes)} different states among {len(responding)} nodes", False, agreement.index
+
+
+def _find_problems(
+    view: ClusterView, counted: PartitionCounts, oldest_ms: int, statuses: dict[int, StatusFields]
+) -> Iterable[Attention]:
+    """Yield the conditions that need attention, most severe first."""
+    if view.agrees is False:
+        yield Attention("error", f"metadata differs between nodes: {view.verdict}", "/nodes")
+    if counted.offline:
+        yield Attention(
+            "error", f"{_list_partitions(counted.offline, 'no leader')}", f"/topics/{_topic_of(counted.offline[0])}"
+        )
+    for node in view.nodes:
+        for damage in statuses.get(node.id, {}).get("damaged", ())[:LISTED_PARTITIONS_MAX]:
+            yield Attention("error", f"node {node.id} has lost records: {damage}", f"/nodes/{node.id}")
+        if not node.reachable and node.status == "absent":
+            yield Attention("info", f"node {node.id} was added but has not joined yet", f"/nodes/{node.id}")
+        elif not node.reachable:
+            yield Attention("error", f"node {node.id} does not respond", f"/nodes/{node.id}")
+        elif node.status in ("fenced", "offline"):
+            yield Attention("error", f"node {node.id} is {node.status}", f"/nodes/{node.id}")
+        elif node.draining or node.status == "maintenance":
+            yield Attention("info", f"node {node.id} is drained", f"/nodes/{node.id}")
+    if counted.under_replicated:
+        text = _list_partitions(counted.under_replicated, "replicas out of sync")
+        yield Attention("warning", text, f"/topics/{_topic_of(counted.under_replicated[0])}")
+    if oldest_ms > LONG_TRANSACTION_MS:
+        yield Attention("warning", f"a transaction has been open for {oldest_ms // 60_000} minutes", "/transactions")
+
+
+def _list_partitions(partitions: Sequence[str], what: str) -> str:
+    named = ", ".join(partitions[:LISTED_PARTITIONS_MAX])
+    more = f" and {len(partitions) - LISTED_PARTITIONS_MAX} more" if len(partitions) > LISTED_PARTITIONS_MAX else ""
+    verb = "has" if len(partitions) == 1 else "have"
+    return f"{named}{more} {verb} {what}"
+
+
+def _topic_of(partition: str) -> str:
+    return partition.rpartition("-")[0]

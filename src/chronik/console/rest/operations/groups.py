@@ -1,0 +1,326 @@
+"""Operations on consumer groups: list, describe, reset offsets and delete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final
+
+from chronik.client.cluster import raise_for_code
+from chronik.client.errors import ClientError
+from chronik.client.groups import GroupOffset, commit_offsets, decode_assignment, describe_group, list_committed_offsets
+from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from chronik.client.records import TopicPartition
+from chronik.console.rest.context import OperationContext, bad_request
+from chronik.console.rest.errors import RestError
+from chronik.console.rest.models.common import Done, NoQuestion, Page, Searching
+from chronik.console.rest.models.groups import (
+    Group,
+    GroupDetails,
+    GroupPartition,
+    Member,
+    MemberPartition,
+    OffsetMove,
+    OffsetMoves,
+    OffsetReset,
+    OffsetsToDelete,
+)
+from chronik.console.rest.operations.batch_reader import BatchReader
+from chronik.console.rest.operations.positions import parse_timestamp_ms
+from chronik.console.rest.operations.shared import (
+    fetch_available_offsets,
+    fetch_topic_metadata,
+    paginate_names,
+    partitions_by_leader,
+)
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from chronik.protocol.messages.describe_groups import DescribeGroupsGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from chronik.protocol.messages.list_groups import ListGroupsGroup, ListGroupsRequest, ListGroupsResponse
+from chronik.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+INACTIVE_STATES: Final = ("Empty", "Dead")
+Offsets = Mapping[TopicPartition, GroupOffset]
+
+
+def list_all(context: OperationContext, params: Searching) -> Page[Group]:
+    """List consumer groups by name."""
+    known = list_groups(context)
+    page = paginate_names(known, params.search, params.after, params.limit)
+    described = _describe_groups(context, {name: known[name][0] for name in page.items})
+    offsets = {name: _committed_or_empty(context, name) for name in page.items}
+    ends = fetch_end_offsets(context, {each for group_offsets in offsets.values() for each in group_offsets})
+    items = []
+    for name in page.items:
+        node_id, group = known[name]
+        more = described.get(name)
+        items.append(
+            Group(
+                name,
+                group.group_state,
+                group.protocol_type,
+                more.protocol_data or None if more is not None else None,
+                node_id,
+                len(more.members) if more is not None else 0,
+                len({each.topic for each in offsets[name]}),
+                total_lag(offsets[name], ends),
+            )
+        )
+    return Page(items, page.next, page.total)
+
+
+def list_groups(context: OperationContext) -> dict[str, tuple[int, ListGroupsGroup]]:
+    """Return all groups by name, each with its coordinator.
+
+    Raises:
+        KafkaError: A broker rejects the request.
+        ClientError: A broker cannot be reached.
+    """
+
+    def send() -> dict[str, tuple[int, ListGroupsGroup]]:
+        found: dict[str, tuple[int, ListGroupsGroup]] = {}
+        for node_id, broker in context.cluster.brokers_by_id().items():
+            response = broker.request(ListGroupsRequest(), ListGroupsResponse)
+            raise_for_code(response.error_code, f"groups of node {node_id}")
+            found |= {group.group_id: (node_id, group) for group in response.groups}
+        return found
+
+    return context.cluster.retry(send)
+
+
+def _describe_groups(context: OperationContext, coordinators: Mapping[str, int]) -> dict[str, DescribeGroupsGroup]:
+    found: dict[str, DescribeGroupsGroup] = {}
+    for node_id in set(coordinators.values()):
+        names = [name for name, each in coordinators.items() if each == node_id]
+        try:
+            response = context.cluster.node(node_id).request(
+                DescribeGroupsRequest(groups=names), DescribeGroupsResponse
+            )
+        except ClientError:
+            continue
+        found |= {group.group_id: group for group in response.groups if not group.error_code}
+    return found
+
+
+def _committed_or_empty(context: OperationContext, name: str) -> Offsets:
+    """Return a group's committed offsets, or none if the group was deleted or the coordinator is not available."""
+    try:
+        return list_committed_offsets(context.cluster, name)
+    except KafkaError:
+        return {}
+
+
+def fetch_end_offsets(context: OperationContext, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return end offsets. Partitions that do not exist, or that the principal may not describe, are omitted."""
+    wanted = set(partitions)
+    topics = fetch_topic_metadata(context.cluster, sorted({each.topic for each in wanted}))
+    found = fetch_available_offsets(context, partitions_by_leader(topics.values(), wanted), LATEST_TIMESTAMP)
+    return {each: offset for each, (offset, _) in found.items()}
+
+
+def total_lag(offsets: Offsets, ends: Mapping[TopicPartition, int]) -> int | None:
+    """Return the total lag of a group, or None if an end offset is not known or nothing is committed."""
+    if not offsets or any(each not in ends for each in offsets):
+        return None
+    return sum(max(0, ends[each] - committed.offset) for each, committed in offsets.items())
+
+
+def show(context: OperationContext, params: NoQuestion) -> GroupDetails:
+    """Describe a group, its members and its offsets."""
+    name, cluster = context.path_parameters["group"], context.cluster
+    group = describe_group(cluster, name)
+    offsets = list_committed_offsets(cluster, name)
+    assigned = {
+        each: member.member_id
+        for member in group.members
+        for each in decode_assignment(bytes(member.member_assignment))
+    }
+    partitions = sorted({*offsets, *assigned})
+    ends = fetch_end_offsets(context, partitions)
+    seconds = _lag_seconds(context, offsets, ends)
+    rows = [_build_row(each, assigned, offsets.get(each), ends.get(each), seconds.get(each)) for each in partitions]
+    members = [
+        Member(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            [MemberPartition(*each) for each in decode_assignment(bytes(member.member_assignment))],
+        )
+        for member in group.members
+    ]
+    coordinator = cluster.coordinator(name).address.port  # The port of an internal address is the node id.
+    return GroupDetails(
+        group=name,
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol_data or None,
+        coordinator=coordinator,
+        members=len(members),
+        topics=len({each.topic for each in offsets}),
+        lag=total_lag(offsets, ends),
+        member_list=members,
+        partitions=rows,
+    )
+
+
+def _build_row(
+    partition: TopicPartition,
+    assigned: Mapping[TopicPartition, str],
+    committed: GroupOffset | None,
+    end: int | None,
+    seconds: float | None,
+) -> GroupPartition:
+    lag = None if committed is None or end is None else max(0, end - committed.offset)
+    return GroupPartition(
+        partition.topic,
+        partition.partition,
+        assigned.get(partition),
+        committed.offset if committed is not None else None,
+        end,
+        lag,
+        seconds,
+        committed.metadata or None if committed is not None else None,
+    )
+
+
+TIMED_PARTITIONS_MAX: Final = 64
+"""Maximum number of partitions of a group whose lag is measured in seconds: each takes a fetch of one batch."""
+
+
+def _lag_seconds(
+    context: OperationContext, offsets: Offsets, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, float]:
+    """Return the age of the first uncommitted record of each partition that the principal may read."""
+    found = {each: 0.0 for each, committed in offsets.items() if ends.get(each, -1) == committed.offset}
+    behind = [each for each, committed in offsets.items() if committed.offset < ends.get(each, -1)][
+        :TIMED_PARTITIONS_MAX
+    ]
+    now_ms = context.node.services.clock.now_ms()
+    reader = BatchReader(context, {each: offsets[each].offset for each in behind}, committed=False)
+    try:
+        for batch in reader.fetch(behind) if behind else ():
+            if batch.partition not in found:
+                committed = offsets[batch.partition].offset
+                first = next((each for each in batch.records() if each.offset >= committed), None)
+                if first is not None:
+                    found[batch.partition] = max(0.0, (now_ms - first.timestamp) / 1000)
+    except (KafkaError, ClientError):
+        pass  # The principal lacks the Read permission, or a broker is not available.
+    return found
+
+
+def delete(context: OperationContext, params: NoQuestion) -> Done:
+    """Delete a group without members."""
+    name, cluster = context.path_parameters["group"], context.cluster
+
+    def send() -> None:
+        request = DeleteGroupsRequest(groups_names=[name])
+        (result,) = cluster.coordinator(name).request(request, DeleteGroupsResponse).results
+        raise_for_code(result.error_code, f"group {name}")
+
+    cluster.retry(send, repeatable=False)
+    return Done()
+
+
+def delete_offsets(context: OperationContext, params: OffsetsToDelete) -> Done:
+    """Delete committed offsets of a group."""
+    name, cluster = context.path_parameters["group"], context.cluster
+    if params.partition is not None:
+        indexes = [params.partition]
+    else:
+        indexes = [each.partition for each in list_committed_offsets(cluster, name) if each.topic == params.topic]
+    wanted = [OffsetDeleteRequestPartition(partition_index=each) for each in indexes]
+    topic = OffsetDeleteRequestTopic(name=params.topic, partitions=wanted)
+
+    def send() -> None:
+        request = OffsetDeleteRequest(group_id=name, topics=[topic])
+        response = cluster.coordinator(name).request(request, OffsetDeleteResponse)
+        raise_for_code(response.error_code, f"group {name}")
+        for topic_result in response.topics:
+            for each in topic_result.partitions:
+                raise_for_code(each.error_code, f"group {name}, {params.topic}-{each.partition_index}")
+
+    cluster.retry(send)
+    return Done()
+
+
+def reset(context: OperationContext, params: OffsetReset) -> OffsetMoves:
+    """Reset the committed offsets of a group without members."""
+    name = context.path_parameters["group"]
+    committed = _require_inactive(context, name)
+    partitions = _select_partitions(context, params, committed)
+    new = _new_offsets(context, params.to, partitions, committed)
+    moves = [
+        OffsetMove(*each, committed[each].offset if each in committed else None, offset)
+        for each, offset in sorted(new.items())
+    ]
+    if not params.dry_run:
+        commit_offsets(context.cluster, name, new)
+    return OffsetMoves(moves, not params.dry_run)
+
+
+def _require_inactive(context: OperationContext, name: str) -> Offsets:
+    """Return the committed offsets of a group without members. A group that does not exist yet has none.
+
+    Raises:
+        RestError: The group has members.
+    """
+    try:
+        state = describe_group(context.cluster, name).group_state
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return {}
+    if state not in INACTIVE_STATES:
+        message = f"group {name} is {state}: offsets can only be reset while the group has no members"
+        raise RestError(HTTPStatus.CONFLICT, message, ErrorCode.NON_EMPTY_GROUP.name)
+    return list_committed_offsets(context.cluster, name)
+
+
+def _select_partitions(context: OperationContext, params: OffsetReset, committed: Offsets) -> Sequence[TopicPartition]:
+    cluster = context.cluster
+    if params.partitions is not None:
+        wanted = [TopicPartition(each.topic, each.partition) for each in params.partitions]
+    elif params.topics is not None:
+        wanted = [each for topic in params.topics for each in cluster.retry(lambda t=topic: cluster.partitions(t))]  # type: ignore[misc]
+    else:
+        wanted = sorted(committed)
+    if not wanted:
+        raise bad_request("the group has no committed offsets: specify topics or partitions")
+    return list(dict.fromkeys(wanted))
+
+
+_SHIFT: Final = re.compile(r"[+-][0-9]{1,18}")
+_OFFSET: Final = re.compile(r"[0-9]{1,18}")
+
+
+def _new_offsets(
+    context: OperationContext, to: str, partitions: Sequence[TopicPartition], committed: Offsets
+) -> dict[TopicPartition, int]:
+    """Return the new offsets, limited to the offsets that exist."""
+    cluster = context.cluster
+    first = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
+    last = list_offsets(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP))
+    if to == "start":
+        return first
+    if to == "end":
+        return last
+    if to.startswith("@"):
+        found = list_offsets(cluster, dict.fromkeys(partitions, parse_timestamp_ms(to[1:])))
+        wanted = {each: found[each] if found[each] >= 0 else last[each] for each in partitions}
+    elif _SHIFT.fullmatch(to):
+        if missing := [str(each) for each in partitions if each not in committed]:
+            raise bad_request(f"{missing[0]}: has no committed offset to shift")
+        wanted = {each: committed[each].offset + int(to) for each in partitions}
+    elif _OFFSET.fullmatch(to):
+        wanted = dict.fromkeys(partitions, int(to))
+    else:
+        raise bad_request(f"to = {to!r}: expected start, end, an offset, +N, -N or @TIME")
+    return {each: min(max(offset, first[each]), last[each]) for each, offset in wanted.items()}

@@ -1,0 +1,330 @@
+"""Operations on pipelines, read from the pipeline journal `__chronik_pipelines`.
+
+Sample rows are read by the drivers; the node itself reads no tables.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from chronik.client.cluster import raise_for_code
+from chronik.client.offsets import LATEST_TIMESTAMP
+from chronik.client.records import TopicPartition
+from chronik.console.rest.context import OperationContext, not_found
+from chronik.console.rest.errors import RestError
+from chronik.console.rest.models.common import NoQuestion, Page, Searching
+from chronik.console.rest.models.pipelines import (
+    Pipeline,
+    PipelineDetails,
+    PipelineTopic,
+    Sample,
+    SampleRows,
+    TableColumn,
+)
+from chronik.console.rest.operations.batch_reader import BatchReader
+from chronik.console.rest.operations.positions import available_partitions, fetch_offset_bounds
+from chronik.console.rest.operations.shared import (
+    fetch_available_offsets,
+    fetch_topic_metadata,
+    paginate_names,
+    partitions_by_leader,
+)
+from chronik.metadata.names import PIPELINES_TOPIC
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
+
+EVERY_TOPIC: Final = "*"
+READ_SECONDS_MAX: Final = 4.0
+
+SAMPLE_SECONDS_MAX: Final = 10.0
+"""Timeout of a request to a driver. Reading a table takes less on any storage."""
+
+DRIVER_SILENT_SECONDS: Final = 30.0
+"""Age of the last report after which a driver counts as stopped. Drivers report every ten seconds; see
+`chronik.pipeline.journal.status`."""
+
+DRIVER_REQUESTS_MAX: Final = 4
+"""Maximum number of requests to drivers in progress: half of the API's threads, so that drivers that do not respond
+cannot block other operations."""
+DRIVER_REQUESTS_PER_ACCOUNT_MAX: Final = 2
+"""Maximum number of requests to drivers in progress per account."""
+
+_driver_requests: Final[Counter[str]] = Counter()
+_driver_requests_lock: Final = threading.Lock()
+
+
+@contextmanager
+def _limit_driver_requests(account: str) -> Iterator[None]:
+    """Limit the number of concurrent requests to drivers. Raise RestError if too many are in progress."""
+    with _driver_requests_lock:
+        if (
+            _driver_requests.total() >= DRIVER_REQUESTS_MAX
+            or _driver_requests[account] >= DRIVER_REQUESTS_PER_ACCOUNT_MAX
+        ):
+            raise RestError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests for sample rows: try again later")
+        _driver_requests[account] += 1
+    try:
+        yield
+    finally:
+        with _driver_requests_lock:
+            _driver_requests[account] -= 1
+            if not _driver_requests[account]:
+                del _driver_requests[account]
+
+
+class JournalProgress(msgspec.Struct):
+    """A driver's progress on a topic. Defined by `chronik.pipeline.journal`, which this layer must not import."""
+
+    state: str
+    table: str = ""
+    next_offsets: dict[int, int] = {}
+    high_watermarks: dict[int, int] = {}
+    round_rows: int = 0
+    round_seconds: float = 0.0
+    total_rows: int = 0
+    total_dead_letters: int = 0
+    last_error: str | None = None
+    last_error_ms: int | None = None
+    host: str = ""
+    pid: int = 0
+    started_ms: int = 0
+
+
+class JournalSchema(msgspec.Struct):
+    """A table's columns, a separate journal record. Drivers before 0.6 do not write it."""
+
+    columns: list[TableColumn]
+    left_out: int = 0
+
+
+class JournalControl(msgspec.Struct):
+    """A request to pause or resume a topic."""
+
+    paused: bool
+
+
+class JournalKey(NamedTuple):
+    """The pipeline and topic that a journal record is about."""
+
+    pipeline: str
+    topic: str
+
+
+class PipelineJournalView:
+    """The current content of the pipeline journal."""
+
+    def __init__(self) -> None:
+        self.progress: dict[JournalKey, tuple[JournalProgress, int]] = {}
+        self.schemas: dict[JournalKey, JournalSchema] = {}
+        self.controls: dict[JournalKey, tuple[int, bool]] = {}
+
+    def apply_record(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
+        """Apply a record of the journal. Records that are not valid are ignored, since any client may produce some."""
+        kind, _, rest = (key or b"").decode(errors="replace").partition("/")
+        pipeline, _, topic = rest.rpartition("/")
+        journal_key = JournalKey(pipeline, topic)
+        if kind == "progress":
+            progress = _decode(value, JournalProgress)
+            self.progress.pop(journal_key, None)
+            if progress is not None:
+                self.progress[journal_key] = progress, timestamp
+        elif kind == "schema":
+            schema = _decode(value, JournalSchema)
+            self.schemas.pop(journal_key, None)
+            if schema is not None:
+                self.schemas[journal_key] = schema
+        elif kind == "control":
+            control = _decode(value, JournalControl)
+            self.controls[journal_key] = offset, control is not None and control.paused
+
+    def is_paused(self, journal_key: JournalKey) -> bool:
+        """Return whether a topic of a pipeline is paused, itself or with the whole pipeline."""
+        requests = [
+            self.controls.get(each, (-1, False))
+            for each in (journal_key, JournalKey(journal_key.pipeline, EVERY_TOPIC))
+        ]
+        return max(requests)[1]
+
+
+def _decode(value: bytes | None, shape: type[Any]) -> Any:
+    try:
+        return None if value is None else msgspec.json.decode(value, type=shape)
+    except msgspec.DecodeError:
+        return None
+
+
+def _read_journal(context: OperationContext) -> PipelineJournalView:
+    """Read the pipeline journal. Return an empty one if the topic does not exist.
+
+    Raises:
+        KafkaError: The topic cannot be read, or not in time.
+        ClientError: A broker cannot be reached.
+    """
+    journal = PipelineJournalView()
+    (found,) = context.cluster.retry(lambda: context.cluster.metadata([PIPELINES_TOPIC])).topics
+    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return journal
+    topic, partitions = available_partitions(context, PIPELINES_TOPIC, None)
+    starts, ends = fetch_offset_bounds(context, topic, partitions, 0)
+    reader = BatchReader(context, starts, committed=False)
+    deadline = time.monotonic() + READ_SECONDS_MAX
+    while left := [each for each in starts if reader.positions[each] < ends[each]]:
+        for batch in reader.fetch(left):
+            for record in batch.records():
+                journal.apply_record(record.offset, record.timestamp, record.key, record.value)
+        if time.monotonic() > deadline:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"reading topic {PIPELINES_TOPIC} timed out")
+    return journal
+
+
+def list_all(context: OperationContext, params: Searching) -> Page[Pipeline]:
+    """List pipelines by name."""
+    journal = _read_journal(context)
+    page = paginate_names(
+        {journal_key.pipeline for journal_key in journal.progress}, params.search, params.after, params.limit
+    )
+    items = []
+    for name in page.items:
+        topics = _build_topics(context, journal, name)
+        lags = [each.lag for each in topics]
+        failed = max(
+            (each for each in topics if each.last_error), key=lambda each: each.last_error_ms or 0, default=None
+        )
+        items.append(
+            Pipeline(
+                name,
+                len(topics),
+                sorted({each.state for each in topics}),
+                None if None in lags else sum(each or 0 for each in lags),
+                failed.last_error if failed is not None else None,
+                max(each.updated_ms for each in topics),
+            )
+        )
+    return Page(items, page.next, page.total)
+
+
+def show(context: OperationContext, params: NoQuestion) -> PipelineDetails:
+    """Describe a pipeline and its topics."""
+    name = context.path_parameters["pipeline"]
+    topics = _build_topics(context, _read_journal(context), name)
+    if not topics:
+        raise not_found(f"pipeline {name!r} does not exist: no driver has reported it")
+    return PipelineDetails(name, topics)
+
+
+def _build_topics(context: OperationContext, journal: PipelineJournalView, name: str) -> list[PipelineTopic]:
+    found = {journal_key for journal_key in journal.progress if journal_key.pipeline == name}
+    ends = _end_offsets(context, sorted({journal_key.topic for journal_key in found}))
+    return [_build_topic(journal, journal_key, ends) for journal_key in sorted(found)]
+
+
+def _end_offsets(context: OperationContext, topics: list[str]) -> dict[TopicPartition, int]:
+    """Return the end offsets of the topics that the principal may describe."""
+    known = fetch_topic_metadata(context.cluster, topics)
+    return {
+        each: offset
+        for each, (offset, _) in fetch_available_offsets(
+            context, partitions_by_leader(known.values()), LATEST_TIMESTAMP
+        ).items()
+    }
+
+
+def _build_topic(
+    journal: PipelineJournalView, journal_key: JournalKey, ends: dict[TopicPartition, int]
+) -> PipelineTopic:
+    progress, at_ms = journal.progress[journal_key]
+    schema = journal.schemas.get(journal_key)
+    known = {each.partition: end for each, end in ends.items() if each.topic == journal_key.topic}
+    marks = known or progress.high_watermarks
+    lag = sum(max(0, end - progress.next_offsets.get(index, 0)) for index, end in marks.items()) if marks else None
+    return PipelineTopic(
+        journal_key.topic,
+        progress.state,
+        progress.table,
+        journal.is_paused(journal_key),
+        lag,
+        progress.next_offsets,
+        progress.high_watermarks,
+        round(progress.round_rows / progress.round_seconds, 1) if progress.round_seconds > 0 else 0.0,
+        progress.total_rows,
+        progress.total_dead_letters,
+        progress.last_error,
+        progress.last_error_ms,
+        progress.host,
+        progress.pid,
+        progress.started_ms,
+        at_ms,
+        None if schema is None else schema.columns,
+        0 if schema is None else schema.left_out,
+    )
+
+
+# Sample rows
+
+
+class DriverResponse(msgspec.Struct):
+    """A driver's response. Defined by `chronik.pipeline.tables.showing`, which this layer must not import."""
+
+    columns: list[str] = []
+    rows: list[list[str | None]] = []
+    columns_left_out: int = 0
+    error: str | None = None
+
+
+def sample(context: OperationContext, params: SampleRows) -> Sample:
+    """Return sample rows of a topic's table, read by the driver."""
+    journal_key = JournalKey(context.path_parameters["pipeline"], params.topic)
+    require_running_driver(_read_journal(context), journal_key, time.time())
+    with _limit_driver_requests(context.account):
+        encoded = _request_sample(context, journal_key, params.rows)
+    try:
+        found = msgspec.json.decode(encoded, type=DriverResponse)
+    except msgspec.DecodeError as error:
+        raise RestError(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver's response is not valid: {error}") from None
+    if found.error is not None:
+        raise RestError(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver cannot read the table: {found.error}")
+    return Sample(found.columns, found.columns_left_out, found.rows)
+
+
+def require_running_driver(journal: PipelineJournalView, journal_key: JournalKey, now_s: float) -> None:
+    """Raise RestError unless a driver of the pipeline is running."""
+    report = journal.progress.get(journal_key)
+    if report is None:
+        raise not_found(f"no driver has reported topic {journal_key.topic!r} of pipeline {journal_key.pipeline!r}")
+    progress, at_ms = report
+    if progress.state == "stopped":
+        message = f"the driver of {journal_key.pipeline} has stopped: sample rows are available while it runs"
+        raise RestError(HTTPStatus.SERVICE_UNAVAILABLE, message)
+    silent_s = now_s - at_ms / 1000
+    if silent_s > DRIVER_SILENT_SECONDS:
+        message = f"the driver of {journal_key.pipeline} last reported {silent_s:,.0f} s ago: is it still running?"
+        raise RestError(HTTPStatus.SERVICE_UNAVAILABLE, message)
+
+
+def _request_sample(context: OperationContext, journal_key: JournalKey, rows: int) -> bytes:
+    """Send a request to the driver through the leader of the journal's partition.
+
+    Raises:
+        KafkaError: The driver does not respond.
+        ClientError: A broker cannot be reached.
+    """
+    cluster = context.cluster
+    request = SampleTableRequest(
+        pipeline=journal_key.pipeline, topic=journal_key.topic, rows=rows, timeout_ms=int(SAMPLE_SECONDS_MAX * 1000)
+    )
+
+    def send() -> SampleTableResponse:
+        leader = cluster.leader(TopicPartition(PIPELINES_TOPIC, 0))
+        response = leader.request(request, SampleTableResponse, wait_s=SAMPLE_SECONDS_MAX)
+        raise_for_code(response.error_code, f"sample rows of topic {journal_key.topic}", response.error_message)
+        return response
+
+    return bytes(cluster.retry(send).sample)

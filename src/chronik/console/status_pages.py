@@ -1,0 +1,107 @@
+"""The status pages of the HTTP port: `/healthz`, `/readyz`, `/metrics`, `/status` and `/status/groups/GROUP`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from chronik.console.http import HttpResponse
+from chronik.console.prometheus import CONTENT_TYPE, iter_exposition_chunks
+from chronik.console.status_source import StatusSource
+
+logger = logging.getLogger("chronik.console")
+
+GROUPS_PREFIX: Final = "/status/groups/"
+JSON_CONTENT_TYPE: Final = "application/json"
+
+ROWS_PER_CHUNK: Final = 100
+"""Rows per chunk of a long page. With the longest commit metadata, a chunk has 0.5 MB and takes 1 ms to encode."""
+
+
+class StatusPages:
+    """The status pages, rendered from a `StatusSource`."""
+
+    def __init__(self, source: StatusSource) -> None:
+        self._source = source
+        self._by_path: dict[str, Callable[[], HttpResponse]] = {
+            "/healthz": self._health,
+            "/readyz": self._readiness,
+            "/metrics": self._metrics,
+            "/status": self._status,
+        }
+
+    def has_page(self, path: str) -> bool:
+        """Return whether this path is a status page."""
+        return path in self._by_path or path.startswith(GROUPS_PREFIX)
+
+    def render(self, path: str) -> HttpResponse:
+        """Render a status page. An exception is logged and becomes a 500 response; this method never raises."""
+        try:
+            page = self._by_path.get(path)
+            if page is not None:
+                return page()
+            if path.startswith(GROUPS_PREFIX):
+                return self._group(path.removeprefix(GROUPS_PREFIX))
+        except Exception:
+            logger.exception("status page failed: path=%s", path)
+            return error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the node's log for details")
+        known = ", ".join([*self._by_path, f"{GROUPS_PREFIX}GROUP"])
+        return error_page(HTTPStatus.NOT_FOUND, f"page not found; available pages: {known}")
+
+    def _health(self) -> HttpResponse:
+        """Return 200: any response proves that the event loop is running."""
+        return _text_page(HTTPStatus.OK, "ok")
+
+    def _readiness(self) -> HttpResponse:
+        reason = self._source.unready_reason()
+        if reason is None:
+            return _text_page(HTTPStatus.OK, "ready")
+        return _text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}")
+
+    def _metrics(self) -> HttpResponse:
+        return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, chunks=iter_exposition_chunks(self._source.metrics()))
+
+    def _status(self) -> HttpResponse:
+        return _json_page(HTTPStatus.OK, self._source.status())
+
+    def _group(self, group_id: str) -> HttpResponse:
+        group = self._source.group(group_id)
+        if group is None:
+            return error_page(HTTPStatus.NOT_FOUND, f"group {group_id!r} does not exist on this node")
+        return HttpResponse(HTTPStatus.OK, JSON_CONTENT_TYPE, chunks=_encode_group_chunks(group))
+
+
+def error_page(status: HTTPStatus, message: str) -> HttpResponse:
+    """Return an error response with a JSON body."""
+    return _json_page(status, {"error": message})
+
+
+def join_chunks(response: HttpResponse) -> HttpResponse:
+    """Join the chunks of a response into one body, for HTTP/1.0 clients."""
+    if response.chunks is None:
+        return response
+    return HttpResponse(response.status, response.content_type, b"".join(response.chunks))
+
+
+def _encode_group_chunks(group: dict[str, Any]) -> Iterator[bytes]:
+    """Yield a group as a JSON object in chunks. Only its "offsets" can be long; they come last."""
+    rows = iter(group["offsets"])
+    head = msgspec.json.encode({name: value for name, value in group.items() if name != "offsets"})
+    separator = head[:-1] + b',"offsets":['
+    while chunk_rows := list(islice(rows, ROWS_PER_CHUNK)):
+        yield separator + msgspec.json.encode(chunk_rows)[1:-1]
+        separator = b","
+    yield (b"]}\n" if separator == b"," else separator + b"]}\n")
+
+
+def _json_page(status: HTTPStatus, value: dict[str, Any]) -> HttpResponse:
+    return HttpResponse(status, JSON_CONTENT_TYPE, msgspec.json.encode(value) + b"\n")
+
+
+def _text_page(status: HTTPStatus, line: str) -> HttpResponse:
+    return HttpResponse(status, "text/plain; charset=utf-8", f"{line}\n".encode())

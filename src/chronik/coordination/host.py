@@ -1,0 +1,272 @@
+"""The state machines that this node hosts: passes events to them and executes their instructions in order.
+
+Only stored state passes from one coordinator term to the next, even on the same node. The coordinator loads and unloads
+machines in slices, shortly after the image changes. Callers are not affected: a request for a key of another node is
+rejected, and a machine that is not loaded yet is loaded on demand.
+
+All code runs on one event loop without locks: a machine changes only between two awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import Concatenate, Generic, ParamSpec, TypeVar
+
+from chronik.clock import Clock
+from chronik.coordination.machine import (
+    CoordinatorChanged,
+    ExecuteAction,
+    Instruction,
+    MachineEvent,
+    MachineKind,
+    MachineReply,
+    MachineRequest,
+    MachineT,
+    StateDeleted,
+    StateStored,
+    StoreFailed,
+    StoreState,
+    TimePassed,
+    Unload,
+)
+from chronik.coordination.proposals import ProposalQueue
+from chronik.coordination.terms import CoordinatorTerm
+from chronik.coordination.timers import MachineTimers
+from chronik.errors import check_invariant
+from chronik.protocol.errors import ErrorCode
+
+log = logging.getLogger("chronik.groups.hosting")
+
+ReplyT = TypeVar("ReplyT")
+P = ParamSpec("P")
+
+
+class StateMachineHost(Generic[MachineT]):
+    """The host of all state machines of one kind on this node."""
+
+    def __init__(
+        self,
+        kind: MachineKind[MachineT],
+        clock: Clock,
+        proposals: ProposalQueue,
+        owns: Callable[[str], CoordinatorTerm | None],
+        is_fenced: Callable[[], bool],
+        on_fatal: Callable[[BaseException], None],
+        act: Callable[[MachineT, object], None],
+    ) -> None:
+        self._kind = kind
+        self._act = act
+        self._clock = clock
+        self._proposals = proposals
+        self._owns = owns
+        self._is_fenced = is_fenced
+        self._on_fatal = on_fatal
+        self.is_open = False
+        """Whether requests are served; otherwise waiters are rejected as their machines are unloaded."""
+        self._machines: dict[str, MachineT] = {}
+        self.machines_to_unload: dict[MachineT, None] = {}
+        """Machines to unload although their term may still run, because the node was fenced since they were loaded."""
+        self.has_machines_to_load = False
+        """Whether machines of this node remain to be loaded as soon as possible."""
+        self._pending_stores: Counter[tuple[str, int]] = Counter()
+        """Number of pending store commands by key and term, including those of unloaded machines."""
+        self._memory_by_machine: dict[MachineT, int] = {}
+        self.memory_bytes = 0
+        """Memory used by all hosted machines, by their own accounts."""
+        self._timers = MachineTimers[MachineT](self.now_ms, self._on_timeout)
+        self._waiters: dict[int, asyncio.Future[object]] = {}
+        self._last_waiter = 0
+
+    @property
+    def is_serving(self) -> bool:
+        return self.is_open and not self._is_fenced()
+
+    def __len__(self) -> int:
+        return len(self._machines)
+
+    def __iter__(self) -> Iterator[MachineT]:
+        """Iterate over a copy, because machines are added and removed concurrently."""
+        return iter(list(self._machines.values()))
+
+    # --- ownership of keys ---
+
+    def check_ownership(self, key: str) -> CoordinatorTerm | ErrorCode:
+        """Return the term in which this node coordinates the key, or the error to return to the client.
+
+        A machine left from an earlier term is unloaded first, because it may have pending store commands.
+        """
+        if not self.is_serving:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        term = self._owns(key)
+        if term is None:
+            return ErrorCode.NOT_COORDINATOR
+        machine = self._machines.get(key)
+        if machine is not None:
+            if self._is_in_term(machine, term):
+                return term
+            self.unload(machine)
+        # The image is outdated until all store commands of this term are decided. Those of earlier terms are rejected
+        # by their epoch.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if (key, term.epoch) in self._pending_stores else term
+
+    def is_term_running(self, machine: MachineT) -> bool:
+        """Return whether the machine's term is still running; otherwise it must not act any more."""
+        if self._is_fenced():
+            self.has_machines_to_load = True
+            return False
+        term = self._owns(machine.key)
+        return self.is_open and term is not None and self._is_in_term(machine, term)
+
+    def _is_in_term(self, machine: MachineT, term: CoordinatorTerm) -> bool:
+        return machine.epoch == term.epoch and machine not in self.machines_to_unload
+
+    def unload(self, machine: MachineT) -> None:
+        self.machines_to_unload.pop(machine, None)
+        self.handle_event(machine, CoordinatorChanged(self.now_ms()))
+
+    # --- machines by key ---
+
+    def get(self, key: str, term: CoordinatorTerm) -> MachineT | None:
+        """Return the machine of a key in this term, or None. Load it from the image if necessary."""
+        if self.unload_if_deleted(key):
+            return None
+        machine = self.peek(key, term)
+        if machine is not None and key not in self._machines:
+            self.add(machine)
+        return machine
+
+    def peek(self, key: str, term: CoordinatorTerm) -> MachineT | None:
+        """Return the machine of a key like `get`, but without hosting a machine that was loaded for this call."""
+        return self._machines.get(key) or self._kind.load(key, term.epoch, self.now_ms())
+
+    def get_hosted(self, key: str) -> MachineT | None:
+        return self._machines.get(key)
+
+    def wake(self, machine: MachineT) -> None:
+        """Let an idle machine check its deadlines, because a command with a late outcome may have changed its state."""
+        if machine.is_idle:
+            self.handle_event(machine, TimePassed(self.now_ms()))
+
+    def add(self, machine: MachineT) -> None:
+        check_invariant(machine.key not in self._machines, f"{self._kind.name} {machine.key!r} is already hosted")
+        self._machines[machine.key] = machine
+        self._update_memory(machine)
+        self._timers.schedule(machine)
+
+    def unload_if_deleted(self, key: str) -> bool:
+        """Unload a machine that was deleted or has expired by a command with a late outcome; return whether it was.
+
+        An idle machine must not exist in memory only.
+        """
+        machine = self._machines.get(key)
+        if machine is None or not machine.is_idle or key in self._kind.stored_keys:
+            return False
+        self.handle_event(machine, StateDeleted(self.now_ms()))
+        return True
+
+    def unload_deleted(self) -> Generator[None, None, None]:
+        for machine in self:
+            self.unload_if_deleted(machine.key)
+            yield
+
+    def iterate_owned(self) -> Iterator[MachineT | str | None]:
+        """Yield the hosted machines and the keys of those that are only in the image.
+
+        Yield None for machines of other nodes, so that the caller can pause there.
+        """
+        if not self.is_serving:
+            return
+        seen = set()
+        for machine in self:
+            is_owned = self.is_term_running(machine) and not self.unload_if_deleted(machine.key)
+            if is_owned:
+                seen.add(machine.key)
+            yield machine if is_owned else None
+        for key in list(self._kind.stored_keys):
+            yield key if key not in seen and self._owns(key) is not None else None
+
+    # --- events ---
+
+    def now_ms(self) -> int:
+        """Return the monotonic time for events in milliseconds."""
+        return int(self._clock.monotonic() * 1000)
+
+    async def request(
+        self,
+        machine: MachineT,
+        kind: type[ReplyT],
+        question: Callable[Concatenate[int, int, P], MachineRequest],
+        *about: P.args,
+        **named: P.kwargs,
+    ) -> ReplyT:
+        """Send a request to the machine and return its reply. A cancelled caller only stops waiting."""
+        self._last_waiter += 1
+        waiter = self._last_waiter
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = future
+        try:
+            self.handle_event(machine, question(self.now_ms(), waiter, *about, **named))
+            answer = await future
+        finally:
+            del self._waiters[waiter]
+        if not isinstance(answer, kind):
+            raise TypeError(f"{question}: unexpected reply {answer!r}")
+        return answer
+
+    def handle_event(self, machine: MachineT, event: MachineEvent) -> None:
+        for instruction in machine.handle(event):
+            self._execute(machine, instruction)
+        self._update_memory(machine)
+        self._timers.schedule(machine)
+
+    def _execute(self, machine: MachineT, instruction: Instruction) -> None:
+        match instruction:
+            case MachineReply():
+                waiter = self._waiters.get(instruction.waiter)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(instruction.reply)
+            case StoreState():
+                self._pending_stores[machine.key, machine.epoch] += 1
+                command = instruction.change.to_command(machine.epoch, self._clock.now_ms())
+                self._proposals.submit(machine.key, command, partial(self._on_stored, machine, instruction.ticket))
+            case ExecuteAction():
+                self._act(machine, instruction.action)
+            case Unload():
+                if self._machines.get(machine.key) is machine:
+                    del self._machines[machine.key]
+
+    def _on_stored(self, machine: MachineT, ticket: int, error: ErrorCode | None) -> None:
+        key_and_epoch = (machine.key, machine.epoch)
+        self._pending_stores[key_and_epoch] -= 1
+        if not self._pending_stores[key_and_epoch]:
+            del self._pending_stores[key_and_epoch]
+        if error is None:
+            self.handle_event(machine, StateStored(self.now_ms(), ticket))
+        elif not self.is_term_running(machine):
+            self.handle_event(machine, CoordinatorChanged(self.now_ms()))
+        else:
+            log.warning(
+                "%s %r: state not stored: %s; the machine handles the error", self._kind.name, machine.key, error.name
+            )
+            self.handle_event(machine, StoreFailed(self.now_ms(), ticket, error))
+
+    def _update_memory(self, machine: MachineT) -> None:
+        """Update the memory account. Unloaded machines do not count."""
+        memory_bytes_now = machine.memory_bytes if self._machines.get(machine.key) is machine else 0
+        self.memory_bytes += memory_bytes_now - self._memory_by_machine.get(machine, 0)
+        if memory_bytes_now:
+            self._memory_by_machine[machine] = memory_bytes_now
+        else:
+            self._memory_by_machine.pop(machine, None)
+
+    def _on_timeout(self, machine: MachineT) -> None:
+        try:
+            self.handle_event(
+                machine, (TimePassed if self.is_term_running(machine) else CoordinatorChanged)(self.now_ms())
+            )
+        except Exception as bug:  # an exception in a timer callback would only be logged
+            self._on_fatal(bug)

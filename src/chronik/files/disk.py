@@ -1,0 +1,256 @@
+"""The file system on disk, accessed through file descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final, NoReturn, TypeVar
+
+from chronik.errors import StorageError
+from chronik.files import platform
+from chronik.files.descriptors import DescriptorReserve
+from chronik.files.interface import Buffer, parent_directories
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+"""Only the node's user may access its data, unless the operator gives a group access to the root directory."""
+
+GROUP_READ: Final = 0o040
+GROUP_READ_EXECUTE: Final = 0o050
+GROUP_AND_OTHERS_ALL: Final = 0o077
+
+T = TypeVar("T")
+
+_pread = platform.pread
+_pwrite = platform.pwrite
+
+
+class DiskFileSystem:
+    """The files below a root directory, which is created if missing."""
+
+    _spare: DescriptorReserve | None = None
+
+    def __init__(self, root: str | Path, spare: DescriptorReserve | None = None) -> None:
+        """Open the directory. `spare` is a reserve of descriptors for its files, which the caller closes."""
+        self.root = str(root)
+        self.failure: str | None = None
+        self._spare = spare
+        self._file_mode = FILE_MODE
+        self._folder_mode = DIRECTORY_MODE
+        os.makedirs(self.root, DIRECTORY_MODE, exist_ok=True)
+
+    @property
+    def is_descriptor_reserve_depleted(self) -> bool:
+        return self._spare is not None and self._spare.is_depleted
+
+    def refill_descriptor_reserve(self) -> None:
+        if self._spare is not None:
+            self._spare.replenish()
+
+    def open(self, path: str) -> DiskFile:
+        full = self._full(path)
+        return DiskFile(self, path, self._with_reserve(lambda: os.open(full, platform.OPEN_FLAGS)))
+
+    def create(self, path: str) -> DiskFile:
+        full = self._full(path)
+        with self._fail_stop("create", path):
+            fd = self._with_reserve(lambda: os.open(full, platform.OPEN_FLAGS | os.O_CREAT, self._file_mode))
+        return DiskFile(self, path, fd)
+
+    def exists(self, path: str) -> bool:
+        return os.path.isfile(self._full(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(self._full(path)).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(self._full(path)).st_mtime_ns // 1_000_000
+
+    def rename(self, path: str, new_path: str) -> None:
+        with self._fail_stop("rename", path):
+            os.replace(self._full(path), self._full(new_path))
+
+    def remove(self, path: str) -> None:
+        with self._fail_stop("remove", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(self._full(path))
+
+    def make_directory(self, path: str) -> list[str]:
+        with self._fail_stop("make directory", path):
+            for directory in (*reversed(parent_directories(path)[:-1]), path):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self._full(directory), self._folder_mode)
+        return parent_directories(path)
+
+    def remove_directory(self, path: str) -> None:
+        with self._fail_stop("remove directory", path), contextlib.suppress(FileNotFoundError):
+            os.rmdir(self._full(path))
+
+    def list_directory(self, path: str) -> list[str]:
+        full = self._full(path)
+        try:
+            return sorted(self._with_reserve(lambda: os.listdir(full)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def sync_directory(self, path: str) -> None:
+        full = self._full(path)
+        with self._fail_stop("sync directory", path):
+            self._with_reserve(lambda: platform.sync_directory(full))
+
+    def lock(self, path: str) -> DiskFileLock:
+        fd = os.open(self._full(path), platform.OPEN_FLAGS | os.O_CREAT, FILE_MODE)
+        try:
+            platform.lock_exclusive(fd, self._full(path))
+        except BaseException:
+            os.close(fd)
+            raise
+        return DiskFileLock(fd)
+
+    def restrict_permissions(self, paths: Iterable[str]) -> None:
+        """Remove all permissions of group and others from the root directory and the given paths below it.
+
+        Raises:
+            OSError: The permissions cannot be changed.
+        """
+        if sys.platform == "win32":
+            return
+        _restrict_permissions(self.root)
+        for path in map(self._full, paths):
+            _restrict_permissions(path)
+            for directory, directories, names in os.walk(path):
+                for name in (*directories, *names):
+                    _restrict_permissions(f"{directory}/{name}")
+
+    def apply_root_group_permissions(self) -> None:
+        """Make files that are created later readable by the group, if the group may read the root directory."""
+        if sys.platform == "win32":
+            return
+        root_mode = stat.S_IMODE(os.stat(self.root).st_mode)
+        self._file_mode = FILE_MODE | root_mode & GROUP_READ
+        self._folder_mode = DIRECTORY_MODE | root_mode & GROUP_READ_EXECUTE
+
+    def fail(self, action: str, path: str, error: OSError) -> NoReturn:
+        """Record a storage failure and raise StorageFailed."""
+        self.failure = f"{action} {path}: {error.strerror or error}"
+        raise StorageError(self.failure) from error
+
+    def raise_if_failed(self) -> None:
+        """Raise StorageFailed if a write has failed before."""
+        if self.failure is not None:
+            raise StorageError(f"storage failed earlier: {self.failure}")
+
+    def _with_reserve(self, opens: Callable[[], T]) -> T:
+        return opens() if self._spare is None else self._spare.open_with_reserve(opens)
+
+    def _full(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+    @contextlib.contextmanager
+    def _fail_stop(self, action: str, path: str) -> Iterator[None]:
+        self.raise_if_failed()
+        try:
+            yield
+        except OSError as error:
+            self.fail(action, path, error)
+
+
+def _restrict_permissions(path: str) -> None:
+    if os.path.exists(path) and not os.path.islink(path):
+        os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~GROUP_AND_OTHERS_ALL)
+
+
+class DiskFileLock:
+    """A file lock that is held until it is closed."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class DiskFile:
+    """An open file on disk."""
+
+    __slots__ = ("_fd", "_files", "_writes", "_writes_synced", "path", "size")
+
+    def __init__(self, files: DiskFileSystem, path: str, fd: int) -> None:
+        self.path = path
+        self.size = os.fstat(fd).st_size
+        self._files = files
+        self._fd = fd
+        # A counter instead of a flag, because a sync does not cover writes that arrive while it runs.
+        self._writes = 0
+        self._writes_synced = 0
+
+    @property
+    def has_unsynced_writes(self) -> bool:
+        return self._writes != self._writes_synced
+
+    def append(self, data: Buffer) -> int:
+        position = self.size
+        self.pwrite(data, position)
+        return position
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        files = self._files
+        if files.failure is not None:
+            files.raise_if_failed()
+        self._writes += 1
+        size = len(data)
+        try:
+            written = _pwrite(self._fd, data, position)
+            while written < size:
+                written += _pwrite(self._fd, memoryview(data)[written:], position + written)
+        except OSError as error:
+            files.fail("write", self.path, error)
+        if position + size > self.size:
+            self.size = position + size
+
+    def pread(self, size: int, position: int) -> bytes:
+        try:
+            data = _pread(self._fd, size, position)
+            while len(data) < size:
+                more = _pread(self._fd, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise StorageError(f"read {self.path}: {error.strerror}") from error
+        return data
+
+    def fdatasync(self) -> None:
+        self._files.raise_if_failed()
+        covered = self._writes
+        try:
+            platform.sync_data(self._fd)
+        except OSError as error:
+            self._files.fail("sync", self.path, error)
+        self._writes_synced = max(covered, self._writes_synced)
+
+    def truncate(self, size: int) -> None:
+        self._files.raise_if_failed()
+        self._writes += 1
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            self._files.fail("truncate", self.path, error)
+        self.size = size
+
+    def preallocate(self, size: int) -> None:
+        self._files.raise_if_failed()
+        self._writes += 1
+        with contextlib.suppress(OSError):
+            platform.preallocate(self._fd, size)
+        self.size = os.fstat(self._fd).st_size  # a full disk may have allocated only a part
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,241 @@
+"""The state of one classic group and the primitive operations that its request handlers use."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from chronik.coordination.machine import Instruction, MachineReply, StoredChange, StoreState
+from chronik.groups.classic.deadlines import GroupDeadlineKind, GroupDeadlines
+from chronik.groups.classic.members import ClassicMember, GroupMembers
+from chronik.groups.classic.transitions import GroupLifecycle, GroupState
+from chronik.groups.config import GroupConfig
+from chronik.groups.requests import JoinedMember, JoinResult, LeaveResult, SyncResult
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.groups import DeleteConsumerGroup, GroupMember, UpdateConsumerGroup
+from chronik.protocol.errors import ErrorCode
+
+
+class PendingAssignment(msgspec.Struct, frozen=True):
+    """The leader's assignment is being stored. The generation becomes stable when the store confirms it."""
+
+    generation: int
+    assignments: dict[str, bytes]
+
+
+class PendingEmptyGroup(msgspec.Struct, frozen=True):
+    """The group without members is being stored. Members that left receive their responses when it is stored."""
+
+    leavers: list[tuple[int, LeaveResult]] = msgspec.field(default_factory=list)
+
+
+class PendingReplacement(msgspec.Struct, frozen=True):
+    """A restarted static member's new member id is being stored. Then its join completes without a rebalance."""
+
+    member_id: str
+    waiter: int
+    generation: int
+    result: JoinResult
+
+
+class PendingMemberId(msgspec.Struct, frozen=True):
+    """A static member's new member id is being stored during a rebalance, which cannot complete before that."""
+
+
+class PendingDeletion(msgspec.Struct, frozen=True):
+    """The deletion of the group is being stored."""
+
+    waiter: int
+
+
+PendingStore = PendingAssignment | PendingEmptyGroup | PendingReplacement | PendingMemberId | PendingDeletion
+
+GroupReply = JoinResult | SyncResult | LeaveResult | ErrorCode
+
+_MEMBER_ID_WRITES = PendingEmptyGroup | PendingReplacement | PendingMemberId
+
+
+class GroupSnapshot(msgspec.Struct, frozen=True):
+    """The persistent part of a group, from which another coordinator continues the same generation."""
+
+    group_id: str
+    generation: int
+    protocol_type: str | None
+    protocol_name: str | None
+    leader: str | None
+    members: tuple[GroupMember, ...]
+
+    def to_command(self, epoch: int, time_ms: int) -> UpdateConsumerGroup:
+        """Return the metadata command that stores this snapshot."""
+        return UpdateConsumerGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol_name=self.protocol_name,
+            leader=self.leader,
+            state=GroupState.STABLE.value if self.members else GroupState.EMPTY.value,
+            members=self.members,
+            time_ms=time_ms,
+            coordinator_epoch=epoch,
+        )
+
+
+class GroupDeletion(msgspec.Struct, frozen=True):
+    """The deletion of a group, as a change for the metadata store."""
+
+    group_id: str
+
+    def to_command(self, epoch: int, time_ms: int) -> DeleteConsumerGroup:
+        """Return the metadata command that deletes the group."""
+        return DeleteConsumerGroup(self.group_id, epoch)
+
+
+class ClassicGroupState:
+    """The state of a classic group. Only the handlers of this package change it, while they handle an event."""
+
+    def __init__(
+        self, group_id: str, config: GroupConfig, epoch: int = NO_EPOCH, state: GroupState = GroupState.EMPTY
+    ) -> None:
+        self.key = group_id
+        self.config = config
+        self.epoch = epoch
+        """The epoch of the coordinator's term. Every command that the group stores carries it."""
+        self.lifecycle = GroupLifecycle(group_id, state)
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.members = GroupMembers()
+        self.deadlines = GroupDeadlines()
+        self.now_ms = 0
+        self.is_stored = False
+        """Whether the metadata store knows the group. A stored group is kept when its last member leaves."""
+        self.pending_stores: dict[int, PendingStore] = {}
+        """The writes that the store has not confirmed yet, by ticket."""
+        self.last_snapshot: GroupSnapshot | None = None
+        """The snapshot that was last sent to the store or loaded from it."""
+        self.has_unstored_member_ids = False
+        """Whether the store may still have an old member id of a static member."""
+        self.assignments_bytes = 0
+        """Total size of the assignments that were stored last."""
+        self.has_joined_during_delay = False
+        self.initial_delay_ms = 0
+        self.remaining_initial_delay_ms = 0
+        self.outbox: list[Instruction] = []
+        self._last_ticket = 0
+
+    @property
+    def state(self) -> GroupState:
+        return self.lifecycle.state
+
+    def transition_to(self, target: GroupState, reason: str) -> None:
+        self.lifecycle.transition_to(target, self.generation, reason)
+
+    def reply(self, waiter: int | None, result: GroupReply) -> None:
+        """Send a reply to a waiting request, if there is one."""
+        if waiter is not None:
+            self.outbox.append(MachineReply(waiter, result))
+
+    def reply_to_join(self, member: ClassicMember, result: JoinResult) -> None:
+        self.reply(self.members.set_join_waiter(member, None), result)
+
+    def reply_to_sync(self, member: ClassicMember, result: SyncResult) -> None:
+        self.reply(member.sync_waiter, result)
+        member.sync_waiter = None
+
+    def store_change(self, pending: PendingStore, what: StoredChange) -> None:
+        """Send a change to the store and remember what to do when the store confirms it."""
+        self._last_ticket += 1
+        self.pending_stores[self._last_ticket] = pending
+        self.outbox.append(StoreState(self._last_ticket, what))
+
+    def store_group(self, pending: PendingStore, assignments: dict[str, bytes] | None = None) -> None:
+        """Store a snapshot of the group, with new `assignments` in place of the current ones if given."""
+        self._store_snapshot(pending, self.take_snapshot(assignments))
+
+    def store_member_id(self, member: ClassicMember) -> None:
+        """Store the new member id of a static member that rejoins during a rebalance, in the last stored generation.
+
+        If the store kept the old id, the next coordinator would consider the running process a replaced one and fence
+        it.
+        """
+        sent, instance = self.last_snapshot, member.group_instance_id
+        if sent is None or instance is None:
+            return
+        old_id = next((each.member_id for each in sent.members if each.group_instance_id == instance), None)
+        if old_id is None:
+            return
+        members = tuple(
+            replace(each, member_id=member.member_id) if each.member_id == old_id else each for each in sent.members
+        )
+        leader = member.member_id if sent.leader == old_id else sent.leader
+        self._store_snapshot(PendingMemberId(), replace(sent, members=members, leader=leader))
+
+    def store_member_ids(self) -> bool:
+        """Return whether the store has the current member ids of all static members; otherwise store them.
+
+        A write that failed earlier is sent again.
+        """
+        if not self.has_unstored_member_ids or all(member.group_instance_id is None for member in self.members):
+            return True
+        if self.last_snapshot is not None and not self.is_storing_member_ids:
+            self._store_snapshot(PendingMemberId(), self.last_snapshot)
+        return False
+
+    @property
+    def is_storing_member_ids(self) -> bool:
+        return any(isinstance(pending, _MEMBER_ID_WRITES) for pending in self.pending_stores.values())
+
+    def _store_snapshot(self, pending: PendingStore, group: GroupSnapshot) -> None:
+        self.last_snapshot = group
+        self.has_unstored_member_ids |= isinstance(pending, _MEMBER_ID_WRITES)
+        self.store_change(pending, group)
+
+    def take_snapshot(self, assignments: dict[str, bytes] | None = None) -> GroupSnapshot:
+        """Return the persistent state of the group, with `assignments` in place of the current ones if given."""
+        members = tuple(
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.session_timeout_ms,
+                member.rebalance_timeout_ms,
+                member.protocols,
+                member.assignment if assignments is None else assignments[member.member_id],
+            )
+            for member in self.members
+        )
+        leader = self.members.leader
+        return GroupSnapshot(self.key, self.generation, self.protocol_type, self.protocol_name, leader, members)
+
+    def reset_session_timeout(self, member: ClassicMember) -> None:
+        self.deadlines.set(GroupDeadlineKind.SESSION, self.now_ms + member.session_timeout_ms, member.member_id)
+
+    def remove_member(self, member: ClassicMember) -> None:
+        """Remove a member and reject its waiting requests with UNKNOWN_MEMBER_ID, so that a live client rejoins."""
+        self.reply_to_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+        self.reply_to_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        self.deadlines.cancel(GroupDeadlineKind.SESSION, member.member_id)
+        self.members.remove(member.member_id)
+        self.assignments_bytes -= len(member.assignment)
+
+    def remove_pending_member(self, member_id: str) -> None:
+        self.deadlines.cancel(GroupDeadlineKind.SESSION, member_id)
+        self.members.pending_member_ids.discard(member_id)
+
+    def build_join_result(self, member: ClassicMember) -> JoinResult:
+        """Return the JoinGroup result for a member of the current generation. Only the leader gets the member list."""
+        visible_members = self.members if member.member_id == self.members.leader else ()
+        members = tuple(
+            JoinedMember(each.member_id, each.group_instance_id, each.metadata(self.protocol_name))
+            for each in visible_members
+        )
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.members.leader or "",
+            members,
+        )

@@ -1,0 +1,240 @@
+"""The members of a classic group: protocol votes, leader, pending member ids and outstanding SyncGroup requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from chronik.errors import check_invariant
+from chronik.groups.requests import MemberProtocols
+from chronik.protocol.errors import ErrorCode
+
+PROTOCOL_OVERHEAD_BYTES: Final = 16
+"""Estimated cost of a protocol without name and metadata. A client may send 250,000 of them."""
+
+MEMBER_OVERHEAD_BYTES: Final = 500
+"""Estimated memory of a member without data, or of a pending member id."""
+
+
+class ClassicMember(msgspec.Struct):
+    """A member of a classic group and its waiting requests."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: MemberProtocols
+    assignment: bytes = b""
+    join_waiter: int | None = None
+    sync_waiter: int | None = None
+    is_new: bool = False
+    """Whether the member has not received its first JoinGroup response. Its client may already have disconnected."""
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether the member's session counts as alive: a member that waits for a response sends no heartbeats."""
+        return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Return the member's metadata for a protocol, or empty bytes if it does not support the protocol."""
+        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
+
+    def preferred_protocol(self, candidates: set[str]) -> str:
+        """Return the candidate that the member prefers."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+
+def protocols_size(protocols: MemberProtocols) -> int:
+    """Return the approximate size of a member's protocols in bytes. Names count one byte per character."""
+    return sum(PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+
+
+def member_names_size(client_id: str, group_instance_id: str | None) -> int:
+    """Return the size of a member's client id and instance id, plus the fixed overhead of a member."""
+    return MEMBER_OVERHEAD_BYTES + len(client_id) + len(group_instance_id or "")
+
+
+class GroupMembers:
+    """The members of a group, with running counts, so that a join does not iterate over thousands of members."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, ClassicMember] = {}
+        self._member_id_by_instance: dict[str, str] = {}
+        self._supporter_counts: Counter[str] = Counter()
+        self._awaiting_join_count = 0
+        self._protocols_bytes = 0
+        self._names_bytes = 0
+        self.pending_member_ids: set[str] = set()
+        """Member ids handed out with MEMBER_ID_REQUIRED whose clients have not joined yet."""
+        self.pending_sync_ids: set[str] = set()
+        """Ids of the members of this generation that have not sent SyncGroup yet."""
+        self.leader: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[ClassicMember]:
+        return iter(self._members.values())
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def __getitem__(self, member_id: str) -> ClassicMember:
+        return self._members[member_id]
+
+    def get(self, member_id: str) -> ClassicMember | None:
+        return self._members.get(member_id)
+
+    @property
+    def awaiting_join_count(self) -> int:
+        """Number of members whose JoinGroup request is waiting for the rebalance to complete."""
+        return self._awaiting_join_count
+
+    @property
+    def protocols_bytes(self) -> int:
+        return self._protocols_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """Approximate memory of all members and pending member ids, without assignments."""
+        return self._protocols_bytes + self._names_bytes + len(self.pending_member_ids) * MEMBER_OVERHEAD_BYTES
+
+    @property
+    def have_all_joined(self) -> bool:
+        """Whether every member has sent JoinGroup for this rebalance and no member id is pending."""
+        return self._awaiting_join_count == len(self._members) and not self.pending_member_ids
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout of all members."""
+        return max((member.rebalance_timeout_ms for member in self), default=0)
+
+    def static_member_id(self, group_instance_id: str | None) -> str | None:
+        """Return the member id of a static member, or None if there is no such member."""
+        return None if group_instance_id is None else self._member_id_by_instance.get(group_instance_id)
+
+    def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
+        """Return why a request with this member id and instance id does not come from a current member, or None."""
+        if group_instance_id is not None:
+            owner = self._member_id_by_instance.get(group_instance_id)
+            if owner is not None and owner != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if owner is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return None if member_id in self._members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def add(self, member: ClassicMember) -> None:
+        """Add a member. The first member becomes the leader."""
+        check_invariant(member.member_id not in self._members, f"member {member.member_id!r} is added twice")
+        if member.group_instance_id is not None:
+            check_invariant(
+                member.group_instance_id not in self._member_id_by_instance, "a static member is added twice"
+            )
+            self._member_id_by_instance[member.group_instance_id] = member.member_id
+        self.pending_member_ids.discard(member.member_id)
+        self._members[member.member_id] = member
+        self._add_protocol_counts(member.protocols)
+        self._names_bytes += member_names_size(member.client_id, member.group_instance_id)
+        self._awaiting_join_count += member.join_waiter is not None
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member. If it was the leader, the oldest remaining member becomes the leader."""
+        member = self._members.pop(member_id)
+        self._remove_protocol_counts(member.protocols)
+        self._names_bytes -= member_names_size(member.client_id, member.group_instance_id)
+        self._awaiting_join_count -= member.join_waiter is not None
+        if member.group_instance_id is not None:
+            del self._member_id_by_instance[member.group_instance_id]
+        self.pending_sync_ids.discard(member_id)
+        if self.leader == member_id:
+            self.leader = next(iter(self._members), None)
+
+    def replace_static_member_id(self, member: ClassicMember, member_id: str) -> None:
+        """Give a restarted static member a new member id. It keeps its position, assignment and leadership."""
+        check_invariant(member.group_instance_id is not None, "only static members change their id")
+        del self._members[member.member_id]
+        if self.leader == member.member_id:
+            self.leader = member_id
+        if member.member_id in self.pending_sync_ids:
+            self.pending_sync_ids.remove(member.member_id)
+            self.pending_sync_ids.add(member_id)
+        member.member_id = member_id
+        self._members[member_id] = member
+        self._member_id_by_instance[str(member.group_instance_id)] = member_id
+
+    def update_protocols(self, member: ClassicMember, protocols: MemberProtocols) -> None:
+        self._remove_protocol_counts(member.protocols)
+        member.protocols = protocols
+        self._add_protocol_counts(protocols)
+
+    def update_client_id(self, member: ClassicMember, client_id: str) -> None:
+        self._names_bytes += len(client_id) - len(member.client_id)
+        member.client_id = client_id
+
+    def _add_protocol_counts(self, protocols: MemberProtocols) -> None:
+        self._supporter_counts.update(_distinct_names(protocols))
+        self._protocols_bytes += protocols_size(protocols)
+
+    def _remove_protocol_counts(self, protocols: MemberProtocols) -> None:
+        for name in _distinct_names(protocols):
+            self._supporter_counts[name] -= 1
+            if not self._supporter_counts[name]:
+                del self._supporter_counts[name]  # clients invent protocol names: unused ones must not accumulate
+        self._protocols_bytes -= protocols_size(protocols)
+
+    def set_join_waiter(self, member: ClassicMember, waiter: int | None) -> int | None:
+        """Set the waiter of a member's JoinGroup request and return the previous waiter, which needs a reply too."""
+        previous = member.join_waiter
+        member.join_waiter = waiter
+        self._awaiting_join_count += (waiter is not None) - (previous is not None)
+        return previous
+
+    def supports_any_protocol(self, protocols: MemberProtocols) -> bool:
+        """Return whether all members support at least one of these protocols."""
+        return any(self._supporter_counts[name] == len(self._members) for name in _distinct_names(protocols))
+
+    def select_protocol(self) -> str:
+        """Return the protocol with the most votes among those that all members support. The first voter breaks ties."""
+        candidates = {name for name, count in self._supporter_counts.items() if count == len(self._members)}
+        votes = Counter(member.preferred_protocol(candidates) for member in self)
+        return votes.most_common(1)[0][0]
+
+    def elect_joined_leader(self) -> bool:
+        """Make a member that joined this rebalance the leader. Return False if no member joined."""
+        if self.leader is not None and self._members[self.leader].join_waiter is not None:
+            return True
+        self.leader = next((member.member_id for member in self if member.join_waiter is not None), self.leader)
+        return self.leader is not None and self._members[self.leader].join_waiter is not None
+
+    def check_invariants(self) -> None:
+        """Verify the running counts by iterating over all members. Used by tests and simulations."""
+        check_invariant(
+            self._awaiting_join_count == sum(m.join_waiter is not None for m in self), "count of waiting joins"
+        )
+        supporters = Counter(name for member in self for name in _distinct_names(member.protocols))
+        check_invariant(dict(self._supporter_counts) == dict(supporters), "count of supporters")
+        check_invariant(
+            self._protocols_bytes == sum(protocols_size(member.protocols) for member in self), "size of the protocols"
+        )
+        names_bytes = sum(member_names_size(member.client_id, member.group_instance_id) for member in self)
+        check_invariant(self._names_bytes == names_bytes, "size of the names")
+        instances = {m.group_instance_id: m.member_id for m in self if m.group_instance_id is not None}
+        check_invariant(self._member_id_by_instance == instances, "index of static members")
+        check_invariant(
+            (self.leader is None) == (not self._members), "a group has a leader exactly when it has members"
+        )
+        check_invariant(self.leader is None or self.leader in self._members, "the leader is a member")
+        check_invariant(self.pending_sync_ids <= self._members.keys(), "only members owe a sync")
+        check_invariant(self.pending_member_ids.isdisjoint(self._members), "a member is not pending")
+
+
+def _distinct_names(protocols: MemberProtocols) -> tuple[str, ...]:
+    """Return the distinct protocol names in order. A client that repeats a name has one vote for it."""
+    return tuple(dict.fromkeys(name for name, _ in protocols))

@@ -1,0 +1,49 @@
+"""Client IP addresses in the form in which ACLs compare them and connection limits count them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+CACHED_ADDRESSES_MAX: Final = 4096
+"""Addresses whose normal form is cached."""
+IPV6_PREFIX_BITS: Final = 64
+"""Prefix length by which limits group IPv6 clients: a site has at least a /64 and may use any address in it."""
+
+
+def normalize_host(host: str) -> str:
+    """Return a client's IP address in canonical form: IPv4-mapped addresses as IPv4, IPv6 compressed, no scope id.
+
+    A listener on `::` sees IPv4 clients as `::ffff:a.b.c.d`, but Kafka's brokers and ACLs use `a.b.c.d`. Text that is
+    not an IP address is returned unchanged.
+    """
+    return host if ":" not in host else _normalized(host)
+
+
+def client_network(host: str) -> str:
+    """Return the network by which per-address limits count a client: its IPv4 address or its IPv6 /64 network."""
+    return host if ":" not in host else _network_of(host)
+
+
+@lru_cache(CACHED_ADDRESSES_MAX)
+def _normalized(host: str) -> str:
+    from ipaddress import IPv6Address  # imported on first use: a node without IPv6 clients starts faster
+
+    try:
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address)
+
+
+@lru_cache(CACHED_ADDRESSES_MAX)
+def _network_of(host: str) -> str:
+    from ipaddress import IPv6Network
+
+    address = _normalized(host)
+    if ":" not in address:
+        return address
+    try:
+        return str(IPv6Network((address, IPV6_PREFIX_BITS), strict=False))
+    except ValueError:
+        return host

@@ -1,0 +1,91 @@
+"""Validation of batches, and the search for valid batches after damage. Works on bytes, without I/O.
+
+The checksum of a batch covers its bytes from the attributes on. The 21 bytes before are validated by their values: the
+base offset must continue the previous batch, the length must lead to a matching checksum, the leader epoch must match
+the epoch history at that offset, and the magic must be 2.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from chronik.crc import crc32c
+from chronik.protocol.batch import CRC_START, HEADER_BYTES, LENGTH_END, MAGIC, MAGIC_POSITION
+
+_PREFIX = struct.Struct(">qiibIhi")  # a batch header up to its last offset delta
+_unpack_prefix = _PREFIX.unpack_from
+_BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
+
+EpochLookup = Callable[[int], int]
+"""Returns the leader epoch of batches at an offset."""
+
+
+def validate_batch(buffer: memoryview, position: int, base_offset: int, epoch: int) -> tuple[int, int] | None:
+    """Return (size, next offset) of the batch at `position` if it is complete, undamaged and expected there."""
+    available = len(buffer) - position
+    if available < HEADER_BYTES:
+        return None
+    found_offset, length, found_epoch, magic, crc, _, last_delta = _unpack_prefix(buffer, position)
+    size = length + LENGTH_END
+    if (
+        found_offset != base_offset
+        or found_epoch != epoch
+        or magic != MAGIC
+        or not HEADER_BYTES <= size <= available
+        or last_delta < 0
+        or crc32c(buffer[position + CRC_START : position + size]) != crc
+    ):
+        return None
+    return size, base_offset + last_delta + 1
+
+
+def declared_batch_size(buffer: memoryview, position: int) -> int:
+    """Return the batch size according to its length field, without validation; 0 if the field is incomplete."""
+    if len(buffer) - position < LENGTH_END:
+        return 0
+    length: int = _BASE_OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
+    return max(0, length + LENGTH_END)
+
+
+class BatchBoundary(NamedTuple):
+    """A known batch boundary (position and offset) that consecutive valid batches must reach exactly."""
+
+    position: int
+    offset: int
+
+
+def find_next_valid_batch(
+    buffer: memoryview, start: int, after_offset: int, anchor: BatchBoundary, epoch_at: EpochLookup
+) -> tuple[int, int] | None:
+    """Return (position, base offset) of the first valid batch after damage at `start`, or None.
+
+    `after_offset` is the offset that was expected at `start`.
+    A batch is valid only if consecutive valid batches lead from it to the boundary, because the value of a damaged
+    record may itself contain bytes that look like a batch.
+    """
+    magic = bytes((MAGIC,))
+    data = buffer.obj if isinstance(buffer.obj, bytes) and len(buffer) == len(buffer.obj) else bytes(buffer)
+    found = data.find(magic, start + 1 + MAGIC_POSITION, anchor.position)
+    while found >= 0:
+        position = found - MAGIC_POSITION
+        base_offset, length = _BASE_OFFSET_AND_LENGTH.unpack_from(buffer, position)
+        if (
+            after_offset < base_offset < anchor.offset
+            and HEADER_BYTES <= length + LENGTH_END <= len(buffer) - position
+            and _leads_to(buffer, position, base_offset, anchor, epoch_at)
+        ):
+            return position, base_offset
+        found = data.find(magic, found + 1, anchor.position)
+    return None
+
+
+def _leads_to(buffer: memoryview, position: int, offset: int, anchor: BatchBoundary, epoch_at: EpochLookup) -> bool:
+    while position < anchor.position and offset < anchor.offset:
+        batch = validate_batch(buffer, position, offset, epoch_at(offset))
+        if batch is None:
+            return False
+        size, offset = batch
+        position += size
+    return offset == anchor.offset

@@ -1,0 +1,355 @@
+"""The log of one partition: appends, reads, retention, compaction and truncation.
+
+One thread uses a log, and no operation but truncation blocks on the disk. Appended records can be read immediately;
+they are durable once a later sync task of `begin_sync` has run and was passed to `complete_sync`. Deletion works the
+same way: it moves the log start offset, the next sync stores it, and files are deleted when it is durable. A follower
+truncates before it continues, so truncation blocks on the disk.
+
+After StorageFailed the file system accepts no more writes, so no later sync can succeed: the node must stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chronik.errors import check_invariant
+from chronik.files import Buffer
+from chronik.log import retention, timestamp_lookup
+from chronik.log.aborted_transactions import AbortedTransaction
+from chronik.log.append_info import AppendInfo, AppendOrigin, validate_replicated_batches
+from chronik.log.base_log import BaseLog
+from chronik.log.compaction import Compaction, plan_compaction
+from chronik.log.files import names
+from chronik.log.segment import LogSegment
+from chronik.log.timestamp_lookup import TimestampedBatch
+from chronik.protocol.batch import NO_TIMESTAMP, BatchHeader, TimestampType, iter_batches, set_base_offset_and_epoch
+from chronik.protocol.control_records import parse_marker_batch
+from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
+
+WritableBuffer = bytearray | memoryview
+
+
+class PartitionLog(BaseLog):
+    """The log of one partition (Kafka's `UnifiedLog`)."""
+
+    __slots__ = ()
+
+    # -- appending ----------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        buffer: WritableBuffer,
+        headers: Sequence[BatchHeader],
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendInfo:
+        """Assign offsets and the leader epoch to the batches, in place, and write the buffer to the active segment.
+
+        `headers` are the validated headers of the batches in `buffer`. A retry of a batch that is already in the log
+        returns the stored offsets.
+
+        Raises:
+            KafkaError: Nothing was written. OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, FENCED_LEADER_EPOCH,
+                INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE; for markers TRANSACTION_COORDINATOR_FENCED.
+        """
+        if leader_epoch < self.epochs.latest_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        if len(buffer) > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{len(buffer)} bytes exceed the segment size of {self.config.segment_bytes} bytes (segment.bytes)",
+            )
+        if origin is AppendOrigin.CLIENT:
+            sent = self._producers.manager.check_batches(headers)
+            if sent is not None:
+                return AppendInfo(
+                    sent.base_offset, sent.last_offset, NO_TIMESTAMP, self.log_start_offset, is_duplicate=True
+                )
+        else:
+            self._check_markers(buffer, headers)
+        base_offset = offset = self.log_end_offset
+        position = 0
+        for header in headers:
+            set_base_offset_and_epoch(buffer, position, offset, leader_epoch)
+            position += header.size
+            offset += header.last_offset_delta + 1
+        check_invariant(position == len(buffer), "the headers of an append do not match its buffer")
+        self.epochs.assign(leader_epoch, base_offset)
+        self._write(buffer, headers, offset)
+        stamped = headers[-1].timestamp_type is TimestampType.LOG_APPEND_TIME
+        append_time = headers[-1].max_timestamp if stamped else NO_TIMESTAMP
+        return AppendInfo(base_offset, offset - 1, append_time, self.log_start_offset)
+
+    def _check_markers(self, buffer: Buffer, headers: Sequence[BatchHeader]) -> None:
+        position = 0
+        for header in headers:
+            marker = parse_marker_batch(buffer, position) if header.is_control else None
+            if marker is not None:
+                self.producers.check_marker(header, marker)
+            position += header.size
+
+    def append_as_follower(self, buffer: Buffer) -> AppendInfo | None:
+        """Append batches as the leader sent them. Return None if there are none.
+
+        Raises:
+            CorruptRecords: The batches are incomplete or damaged or do not continue the log. Nothing was written.
+        """
+        headers, epochs = validate_replicated_batches(buffer, self.log_end_offset, self.epochs.latest_epoch)
+        if not headers:
+            return None
+        for epoch, start_offset in epochs:
+            self.epochs.assign(epoch, start_offset)
+        base_offset, end_offset = self.log_end_offset, headers[-1].next_offset
+        self._write(buffer, headers, end_offset)
+        return AppendInfo(base_offset, end_offset - 1, NO_TIMESTAMP, self.log_start_offset)
+
+    def append_imported(self, buffer: Buffer, leader_epoch: int) -> AppendInfo | None:
+        """Append batches of an import as a follower does, although this node is the leader.
+
+        The epochs of the batches are below the node's own leader epoch, which is assigned again afterwards.
+
+        Raises:
+            CorruptRecords: The batches are incomplete or damaged or do not continue the log. Nothing was written.
+        """
+        self.remove_empty_epochs()
+        try:
+            return self.append_as_follower(buffer)
+        finally:
+            self.epochs.assign(leader_epoch, self.log_end_offset)
+
+    def roll(self) -> LogSegment:
+        """Close the active segment and create a new one."""
+        active = self._segments.all[-1]
+        check_invariant(active.size > 0, "an empty active segment must not be rolled")
+        active.seal()
+        self._segments.trim_active()
+        self._producers.take_snapshot_if_due(self.log_end_offset)
+        return self._segments.create_active(self.log_end_offset)
+
+    def _write(self, buffer: Buffer, headers: Sequence[BatchHeader], end_offset: int) -> None:
+        segments = self._segments
+        if not segments.all:
+            segment = segments.create_active(self.log_end_offset)
+        elif segments.should_roll(self.config, len(buffer), headers, end_offset):
+            segment = self.roll()
+        else:
+            segment = segments.all[-1]
+        if not segment.size:
+            self._unsynced.add_directory(self.directory)
+        epochs_file = self.epochs.write_pending()
+        if epochs_file is not None:
+            self._unsynced.add_file(epochs_file)
+            self._unsynced.add_directory(self.directory)
+        self._unsynced.add_file(segment.append(buffer, headers, self.config.index_interval_bytes))
+        base_offset, self.log_end_offset = self.log_end_offset, end_offset
+        self._producers.update(buffer, headers, base_offset, end_offset)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, up_to_offset: int, *, min_one_batch: bool = True) -> memoryview:
+        """Return complete batches that end at or before `up_to_offset`, starting with the batch that contains `offset`.
+
+        They have at most `max_bytes`, but with `min_one_batch` the first batch is returned whatever its size. Damage
+        after the first batch ends the read.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE.
+            CorruptRecords: The batch that contains `offset` is damaged.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset >= min(up_to_offset, self.log_end_offset):
+            return memoryview(b"")
+        segment = self._segments.all[self._segments.index_of(offset)]
+        if not segment.base_offset <= offset < segment.end_offset:
+            raise CorruptRecords(f"no segment in {self.directory} contains offset {offset}")
+        up_to_offset = min(up_to_offset, segment.end_offset)
+        return segment.read(offset, max_bytes, up_to_offset, self.epochs, min_one_batch=min_one_batch)
+
+    def find_batch_by_timestamp(self, timestamp: int, start_offset: int) -> TimestampedBatch | None:
+        """Return the first batch with a record at or after `timestamp`, not counting records below `start_offset`."""
+        start_offset = max(start_offset, self.log_start_offset)
+        return timestamp_lookup.find_batch_by_timestamp(self._segments.all, self.epochs, timestamp, start_offset)
+
+    def find_batch_with_max_timestamp(self, start_offset: int) -> TimestampedBatch | None:
+        """Return the first batch with a record that has the partition's largest timestamp."""
+        return timestamp_lookup.find_batch_with_max_timestamp(
+            self._segments.all, self.epochs, max(start_offset, self.log_start_offset)
+        )
+
+    def timestamp_at(self, offset: int) -> int | None:
+        """Return the approximate timestamp of the record at `offset`, or None if unknown."""
+        segments, offset = self._segments, max(offset, self.log_start_offset)
+        return (
+            timestamp_lookup.read_batch_timestamp(segments.all[segments.index_of(offset)], self.epochs, offset)
+            if segments.all
+            else None
+        )
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the last stable offset: all transactions below it are decided, and all records are committed.
+
+        It changes only with the high watermark or the log start offset, and never decreases.
+        """
+        transactions = self._producers.manager.transactions
+        if not transactions.open and not transactions.unreplicated:  # fast path: called by each fetch of each partition
+            return high_watermark
+        unstable = transactions.first_unstable_offset(high_watermark)
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.log_start_offset)  # the first records of a transaction may have been deleted
+
+    @property
+    def has_aborted_transactions(self) -> bool:
+        """Whether the log has aborted transactions."""
+        return len(self.producers.transactions.aborted) > 0
+
+    def find_aborted_transactions(self, records: Buffer, start_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that affect a consumer of these batches from `start_offset` on.
+
+        Compaction may have removed all batches of a transaction and its marker while a snapshot still contains it.
+        Without the marker, clients would skip the producer's later records too, so such transactions are left out.
+        """
+        markers, end_offset = set(), 0
+        for _, header in iter_batches(records):
+            end_offset = header.next_offset
+            if header.is_control:
+                markers.add(header.base_offset)
+        met = self.producers.transactions.aborted.find_in_range(start_offset, end_offset)
+        return [each for each in met if each.marker_offset >= end_offset or each.marker_offset in markers]
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch not above `epoch` and its end offset; (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def remove_empty_epochs(self) -> None:
+        """Remove this node's leader epochs without batches; another leader will write these offsets."""
+        check_invariant(
+            not self.epochs.truncate_from_end(self.log_end_offset), "a leader epoch without batches was written to disk"
+        )
+
+    # -- deleting and compacting --------------------------------------------------------------------------------------
+
+    def delete_records_before(self, offset: int) -> int:
+        """Advance the log start offset to `offset` and return it. It is durable with the next sync.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE.
+        """
+        if offset > self.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self.log_start_offset = max(self.log_start_offset, offset)
+        number = self._segments.index_of(offset)
+        if number:  # the producer state of the deleted segments must be kept
+            self._producers.ensure_snapshot_from(self._segments.all[number].base_offset, self.log_end_offset)
+        self._checkpoints.advance_compacted_offset(offset)
+        self.producers.transactions.aborted.delete_before(self.log_start_offset)
+        return self.log_start_offset
+
+    def apply_retention(self, now_ms: int, up_to_offset: int | None = None) -> int:
+        """Advance the log start offset past segments that retention deletes, and return their number.
+
+        The next sync deletes the files. `up_to_offset` is the high watermark; segments above it are kept. Also removes
+        expired producers.
+        """
+        self._producers.manager.expire(now_ms, self.config.producer_id_expiration_ms)
+        segments = self._segments
+        if not segments.all or not self.config.is_retention_enabled:
+            return 0
+        live = segments.all[segments.index_of(self.log_start_offset) :]
+        limit = self.log_end_offset if up_to_offset is None else up_to_offset
+        deletable = retention.find_deletable_segments(live, self.config, self.epochs, now_ms, limit)
+        if not deletable:
+            return 0
+        if deletable[-1] is segments.all[-1]:
+            self.roll()
+        self.delete_records_before(deletable[-1].end_offset)
+        return len(deletable)
+
+    def begin_compaction(self, now_ms: int, up_to_offset: int | None = None) -> Compaction | None:
+        """Return a compaction to run and then complete, or None if too few bytes are dirty.
+
+        `up_to_offset` is the high watermark. Only closed, synced segments below it and below all undecided transactions
+        are compacted.
+        """
+        if not self.config.is_compaction_enabled or self._segments.swaps:
+            return None
+        high_watermark = self.synced_offset if up_to_offset is None else up_to_offset
+        limit = min(self.last_stable_offset(high_watermark), self.synced_offset)
+        return plan_compaction(
+            self._files,
+            self.directory,
+            self.config,
+            self.epochs,
+            self._producers.manager,
+            [segment for segment in self._segments.all[:-1] if segment.end_offset <= limit],
+            self._checkpoints.compacted_offset,
+            self._checkpoints.durable_compacted_offset,
+            now_ms,
+            self._truncations,
+        )
+
+    def complete_compaction(self, compaction: Compaction) -> bool:
+        """Replace segments with their compacted versions for readers; the next syncs replace the files.
+
+        Return False if the log was truncated or lost segments during the compaction. Segments that were not replaced
+        stay as they are.
+        """
+        if compaction.truncations != self._truncations or not self._segments.replace_compacted(compaction):
+            compaction.discard()
+            return False
+        self._checkpoints.advance_compacted_offset(compaction.compacted_offset)
+        if compaction.remaining_aborted is not None:
+            aborted = self.producers.transactions.aborted
+            aborted.replace_before(compaction.cleaned_end_offset, compaction.remaining_aborted)
+            aborted.delete_before(self.log_start_offset)
+        return True
+
+    # -- truncating ---------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> int:
+        """Truncate the log at the start of the batch that contains `offset`, and return the log end offset. Blocks."""
+        if offset >= self.log_end_offset:
+            return self.log_end_offset
+        check_invariant(offset >= self.log_start_offset, "truncation below the log start offset")
+        self._prepare_truncation(offset)
+        number = self._segments.index_of(offset)
+        segment = self._segments.all[number]
+        position, end_offset = segment.find_batch(offset, self.epochs)
+        if end_offset < self.synced_offset:
+            self._lower_recovery_point(end_offset)
+            self.synced_offset = end_offset
+        self._segments.delete_from(number + 1, self.config.file_delete_delay_ms)
+        segment.truncate(position, end_offset, self.epochs, self.config.index_interval_bytes).fdatasync()
+        self._files.sync_directory(self.directory)
+        self.log_end_offset = end_offset
+        self._truncate_checkpoints(end_offset)
+        self._reload_producers()
+        return end_offset
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Delete all segments and start an empty log at `offset`. Blocks on the disk."""
+        self._prepare_truncation(0)
+        if offset < self.synced_offset:
+            self._lower_recovery_point(offset)
+        self._segments.delete_from(0, self.config.file_delete_delay_ms)
+        self._producers.reset()
+        for directory in [self.directory, *self._files.make_directory(self.directory)]:
+            self._files.sync_directory(directory)
+        self._checkpoints.start_checkpoint.store(offset)
+        self.log_start_offset = self.log_end_offset = self.synced_offset = offset
+        self._truncate_checkpoints(0)
+
+    def _prepare_truncation(self, offset: int) -> None:
+        if self.missing_start_offset is not None and offset <= self.missing_start_offset:
+            self.missing_start_offset = None
+        check_invariant(self._sync_task is None, "truncation during a sync")
+        self._segments.swaps.complete_all(self.config.file_delete_delay_ms)
+        self._truncations += 1
+
+    def _truncate_checkpoints(self, offset: int) -> None:
+        self._unsynced.discard_file(f"{self.directory}/{names.LEADER_EPOCHS}")
+        self.epochs.truncate_from_end(offset)
+        self.epochs.rewrite()
+        self._checkpoints.truncate_to(self.log_start_offset, offset)

@@ -1,0 +1,176 @@
+"""Lookup of records by timestamp: first the batch, by its header, then the record in the batch.
+
+Finding the batch uses the log and is fast. Finding the record needs only the batch, which may have to be decompressed,
+and may take long. Producers write the headers. If a header is wrong or the records cannot be decoded, the lookup
+returns the start of the batch: a consumer that starts there misses no record, and the lookup never scans the whole log.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from chronik.log.leader_epochs import LeaderEpochHistory
+from chronik.log.segment import NO_TIMESTAMP, LogSegment, ScannedBatch
+from chronik.protocol.batch import LENGTH_END, LOG_APPEND_TIME_FLAG, parse_header
+from chronik.protocol.budget import DecompressionBudget
+from chronik.protocol.errors import RecordsTooLarge
+from chronik.protocol.record_scan import scan_lazily
+
+MAX_TIMESTAMP_SEARCH_BYTES = 16 << 20
+"""When the newest record of a segment was deleted, this many bytes at the segment's end are searched for the newest
+remaining record."""
+
+HEADER_READ_BYTES: Final = 8192
+"""The index points to a batch about 4 kB before the requested one, so one read of this size covers both."""
+
+HEADER_READS_MAX: Final = 16
+"""Each large batch takes a read. With a high `index.interval.bytes`, the result is less exact."""
+
+_UNCHECKED_HEADER: Final = struct.Struct(">qi5xIhiqq")
+"""Base offset, length, CRC, attributes, last offset delta, first and max timestamp."""
+
+
+class TimestampedOffset(NamedTuple):
+    """The offset of a record with its timestamp and leader epoch."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class TimestampedBatch(NamedTuple):
+    """A batch that has a record at or after `timestamp`, according to its header."""
+
+    batch: memoryview
+    timestamp: int
+    start_offset: int
+    """Records below this offset are deleted and do not count."""
+
+    @property
+    def is_fully_retained(self) -> bool:
+        """Whether none of the batch's records are deleted."""
+        return parse_header(self.batch).base_offset >= self.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return parse_header(self.batch).next_offset
+
+    @property
+    def batch_start(self) -> TimestampedOffset:
+        """The start of the batch, where a consumer finds the record if the exact offset is unknown."""
+        header = parse_header(self.batch)
+        return TimestampedOffset(
+            max(header.base_offset, self.start_offset), header.max_timestamp, header.partition_leader_epoch
+        )
+
+
+def find_batch_by_timestamp(
+    segments: Iterable[LogSegment], epochs: LeaderEpochHistory, timestamp: int, start_offset: int
+) -> TimestampedBatch | None:
+    """Return the first batch with a record at or after `timestamp`."""
+    for segment in segments:
+        if not segment.size or segment.end_offset <= start_offset:
+            continue
+        segment.ensure_index(epochs)
+        if segment.max_timestamp < timestamp:
+            continue
+        for piece in segment.scan_from_timestamp(timestamp, epochs):
+            if _max_timestamp(piece, start_offset) >= timestamp:
+                return _build_batch(piece, timestamp, start_offset)
+    return None
+
+
+def find_batch_with_max_timestamp(
+    segments: Iterable[LogSegment], epochs: LeaderEpochHistory, start_offset: int
+) -> TimestampedBatch | None:
+    """Return the first batch with a record that has the largest timestamp of all segments."""
+    best, best_timestamp = None, NO_TIMESTAMP
+    for segment in segments:
+        if not segment.size or segment.end_offset <= start_offset:
+            continue
+        segment.ensure_index(epochs)
+        if segment.max_timestamp > best_timestamp:
+            for piece in segment.scan_from_offset(_max_timestamp_search_offset(segment, start_offset, epochs), epochs):
+                timestamp = _max_timestamp(piece, start_offset)
+                if timestamp > best_timestamp:
+                    best, best_timestamp = _build_batch(piece, timestamp, start_offset), timestamp
+                    if timestamp == segment.max_timestamp:
+                        break
+    return best
+
+
+def _max_timestamp_search_offset(segment: LogSegment, start_offset: int, epochs: LeaderEpochHistory) -> int:
+    """Return the offset of the batch with the largest timestamp, or one near the segment's end if its records are gone.
+
+    Indexes of older versions also refer to batches that compaction has emptied.
+    """
+    newest_offset = segment.max_timestamp_offset
+    if newest_offset >= start_offset and _has_records_at(segment, newest_offset, epochs):
+        return newest_offset
+    return max(start_offset, segment.indexed_offset_before(segment.size - MAX_TIMESTAMP_SEARCH_BYTES, epochs))
+
+
+def _has_records_at(segment: LogSegment, offset: int, epochs: LeaderEpochHistory) -> bool:
+    piece = next((each for each in segment.scan_from_offset(offset, epochs) if each.next_offset > offset), None)
+    return piece is not None and _max_timestamp(piece, offset) > NO_TIMESTAMP
+
+
+def _max_timestamp(piece: ScannedBatch, start_offset: int) -> int:
+    """Return the largest timestamp of the batch's records. Empty batches keep their timestamp, so they are ignored."""
+    if piece.batch is None or piece.next_offset <= start_offset:
+        return NO_TIMESTAMP
+    header = piece.header
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP
+
+
+def _build_batch(piece: ScannedBatch, timestamp: int, start_offset: int) -> TimestampedBatch:
+    assert piece.batch is not None
+    return TimestampedBatch(piece.batch, timestamp, start_offset)
+
+
+def find_record(timed: TimestampedBatch, budget: DecompressionBudget) -> TimestampedOffset | None:
+    """Return the first record of the batch at or after the timestamp, or None if it was deleted. Does not use the log.
+
+    Raises:
+        CorruptRecords: The batch is damaged.
+        RecordsTooLarge: `budget` was exceeded before the record was found.
+    """
+    start_offset, wanted = timed.start_offset, timed.timestamp
+    for record in scan_lazily(timed.batch, budget):
+        if record[1] >= wanted and record[0] >= start_offset:
+            return TimestampedOffset(record[0], record[1], parse_header(timed.batch).partition_leader_epoch)
+    return timed.batch_start if timed.is_fully_retained else None
+
+
+def find_record_or_batch_start(timed: TimestampedBatch, budget: DecompressionBudget) -> TimestampedOffset | None:
+    """Find a record as `find_record` does, but return the start of the batch if the budget is too small."""
+    try:
+        return find_record(timed, budget)
+    except RecordsTooLarge:
+        return timed.batch_start
+
+
+def read_batch_timestamp(segment: LogSegment, epochs: LeaderEpochHistory, offset: int) -> int | None:
+    """Return the timestamp of the batch that contains `offset` according to its header, or None if unknown.
+
+    This is the first timestamp, or the append time if the topic uses `LogAppendTime`. It serves metrics: it takes one
+    small read, and nothing is validated.
+    """
+    position, _ = segment.find_indexed_batch(offset, epochs)
+    found: int | None = None
+    for _ in range(HEADER_READS_MAX):
+        view, local = segment.read_bytes(position, HEADER_READ_BYTES), 0
+        while local + _UNCHECKED_HEADER.size <= len(view):
+            base_offset, length, _, attributes, last_delta, first, largest = _UNCHECKED_HEADER.unpack_from(view, local)
+            if length <= 0:
+                return None  # damage, which readers report
+            found = largest if attributes & LOG_APPEND_TIME_FLAG else first
+            if base_offset + last_delta >= offset:
+                return found
+            local += length + LENGTH_END
+        if not local:
+            return None
+        position += local
+    return found

@@ -1,0 +1,185 @@
+"""Full and incremental backups of a running cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from chronik.client.cluster import ClusterClient
+from chronik.errors import DataDirectoryInUse
+from chronik.files import DiskFileSystem, FileSystem
+from chronik.metadata.image import Image
+from chronik.metadata.records import Topic
+from chronik.migration import failpoints
+from chronik.migration.backup.backup_point import BackupPoint
+from chronik.migration.backup.backup_source import BackupSource
+from chronik.migration.backup.cluster_reader import ClusterReader, LogRange
+from chronik.migration.backup.manifest import (
+    LOGS_DIRECTORY,
+    MANIFEST_FORMAT,
+    BackupFile,
+    BackupManifest,
+    BackupPartition,
+    compute_digest,
+    read_manifest,
+    write_manifest,
+)
+from chronik.migration.backup.partition_copier import PartitionCopier
+from chronik.migration.dry_run import dry_run_restore
+from chronik.migration.import_plan import build_import_plan
+from chronik.migration.source import MigrationError, visible_topics
+from chronik.migration.target_cluster import TopicIdPartition
+
+LOCK_FILE: Final = ".lock"
+
+
+class BackupResult(NamedTuple):
+    """The result of a backup run."""
+
+    manifest: BackupManifest
+    partitions_kept: int
+    """The number of partitions whose earlier copy was continued."""
+    bytes_copied: int
+    topics_gone: list[str]
+    """Names of topics that were deleted during the backup."""
+
+
+class BackupWriter:
+    """A backup directory, locked against concurrent runs. Use it as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Lock the directory and read its manifest.
+
+        Raises:
+            MigrationError: Another run is writing to the directory.
+            DamagedDataError: The manifest is damaged.
+        """
+        self._files = DiskFileSystem(path)
+        try:
+            self._lock = self._files.lock(LOCK_FILE)
+        except DataDirectoryInUse:
+            raise MigrationError(f"another run is writing to {path}") from None
+        self.path: Final = path
+        try:
+            self.before: Final = read_manifest(self._files)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def __enter__(self) -> BackupWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def check_same_cluster(self, image: Image) -> None:
+        """Raise MigrationError if the backup belongs to another cluster."""
+        if self.before is not None and self.before.cluster_id != image.cluster_id:
+            raise MigrationError(
+                f"{self.path} is a backup of cluster {self.before.cluster_id}, not of {image.cluster_id}"
+            )
+
+    def run(
+        self, cluster: ClusterClient, moment: BackupPoint, now_ms: int, tell: Callable[[str], None]
+    ) -> BackupResult:
+        """Back up all partitions up to the consistent point, verify that it can be restored, and replace the manifest.
+
+        Raises:
+            MigrationError: The backup cannot be taken or could not be restored.
+        """
+        self.check_same_cluster(moment.image)
+        run = 1 if self.before is None else self.before.run + 1
+        self._remove_unlisted_files()
+        reader = ClusterReader(cluster, moment.image)
+        compacted = {topic.id for topic in moment.image.topics.values() if _is_compacted(topic)}
+        kept = self._find_continuable(reader, moment.ends, compacted)
+        copying = PartitionCopier(self._files, reader, moment.ends, kept, compacted, run)
+        entries = copying.run(tell)
+        reader.refresh()
+        gone = sorted({topic.name for topic in visible_topics(moment.image) if reader.is_deleted((topic.id, 0))})
+        image = self._write_image(moment, run)
+        manifest = BackupManifest(
+            MANIFEST_FORMAT,
+            moment.image.cluster_id,
+            run,
+            now_ms,
+            moment.image.applied_index,
+            image,
+            tuple(entry for key, entry in sorted(entries.items()) if not reader.is_deleted(key)),
+        )
+        self._check_restorable(manifest, moment.image)
+        failpoints.hit_failpoint(failpoints.BEFORE_MANIFEST)
+        write_manifest(self._files, manifest)
+        failpoints.hit_failpoint(failpoints.AFTER_MANIFEST)
+        self._remove_unlisted_files(manifest)
+        return BackupResult(manifest, len(kept), copying.bytes_copied, gone)
+
+    def _check_restorable(self, manifest: BackupManifest, image: Image) -> None:
+        """Raise MigrationError if a restore would fail. The previous backup then stays in place."""
+        source = BackupSource(str(self.path), self._files, manifest, image)
+        try:
+            dry_run_restore(source, build_import_plan(source))
+        finally:
+            source.close()
+
+    def _find_continuable(
+        self, reader: ClusterReader, ends: Mapping[TopicIdPartition, LogRange], compacted: set[bytes]
+    ) -> dict[TopicIdPartition, BackupPartition]:
+        """Return the copies of an earlier run that are still part of their logs and can be continued."""
+        known = {entry.key: entry for entry in self.before.partitions} if self.before is not None else {}
+        candidates = {}
+        for key, (start, end) in ends.items():
+            entry = known.get(key)
+            if entry is None or not entry.start <= start <= entry.end <= end:
+                continue
+            if (entry.is_compacted or key[0] in compacted) and entry.end != end:
+                continue  # a tombstone may have been compacted since, and the deleted key would reappear
+            candidates[key] = entry
+        written = {key: entry for key, entry in candidates.items() if entry.last_epoch >= 0}
+        ends_by_epoch = reader.read_epoch_ends({key: entry.last_epoch for key, entry in written.items()})
+        for key, entry in written.items():
+            epoch, end = ends_by_epoch.get(key, (-1, -1))
+            if epoch != entry.last_epoch or end < entry.end:
+                del candidates[key]  # the log was truncated by an unclean election and overwritten
+        return candidates
+
+    def _write_image(self, moment: BackupPoint, run: int) -> BackupFile:
+        data = msgspec.msgpack.encode(moment.chunks)
+        entry = BackupFile(f"image-{run}.msgpack", len(data), compute_digest(data))
+        file = self._files.create(entry.path)
+        try:
+            file.truncate(0)
+            file.append(data)
+            file.fdatasync()
+        finally:
+            file.close()
+        self._files.sync_directory("")
+        return entry
+
+    def _remove_unlisted_files(self, manifest: BackupManifest | None = None) -> None:
+        """Remove files that the manifest does not list: those of interrupted runs and deleted partitions."""
+        manifest = manifest or self.before
+        listed = {file.path for file in manifest.files()} if manifest is not None else set()
+        for name in self._files.list_directory(""):
+            if name.startswith("image-") and name not in listed:
+                self._files.remove(name)
+        for topic_id in self._files.list_directory(LOGS_DIRECTORY):
+            for partition in self._files.list_directory(f"{LOGS_DIRECTORY}/{topic_id}"):
+                directory = f"{LOGS_DIRECTORY}/{topic_id}/{partition}"
+                for name in self._files.list_directory(directory):
+                    if f"{directory}/{name}" not in listed:
+                        self._files.remove(f"{directory}/{name}")
+                _remove_if_empty(self._files, directory)
+            _remove_if_empty(self._files, f"{LOGS_DIRECTORY}/{topic_id}")
+
+
+def _remove_if_empty(files: FileSystem, directory: str) -> None:
+    if not files.list_directory(directory):
+        files.remove_directory(directory)
+
+
+def _is_compacted(topic: Topic) -> bool:
+    return "compact" in topic.configs.get("cleanup.policy", "")

@@ -1,0 +1,186 @@
+"""An import from planning to verification.
+
+Every step can be repeated: an import that is interrupted at any point continues when it is started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from chronik.client.cluster import ClusterClient
+from chronik.ids import format_id
+from chronik.metadata.levels import IMPORTED_GROUPS_LEVEL, cluster_level
+from chronik.metadata.records import Topic
+from chronik.migration import failpoints
+from chronik.migration.import_plan import ImportPlan, build_import_plan, find_import_obstacles
+from chronik.migration.import_requests import (
+    build_begin_request,
+    build_finish_request,
+    build_group_requests,
+    build_topic_requests,
+    find_missing_groups,
+)
+from chronik.migration.import_stream import ImportStream, commit_decisions
+from chronik.migration.record_transfer import PartitionToImport, transfer_records
+from chronik.migration.security_import import build_security_requests, find_conflicts, find_missing_security
+from chronik.migration.source import ImportSource, MigrationError
+from chronik.migration.target_cluster import TargetCluster
+from chronik.migration.verification import VerificationResult, find_metadata_differences, verify_records
+from chronik.protocol.messages.alter_import import AlterImportRequest, ImportAction
+from chronik.wording import pluralize
+
+ReportProgress = Callable[[str], None]
+"""A callback for progress messages."""
+
+
+class ImportResult(NamedTuple):
+    """The result of an import."""
+
+    plan: ImportPlan
+    compared: VerificationResult | None
+    """The verified amount of data, or None if the import was finished before this run."""
+    kept: list[str]
+    """Users and quotas that the cluster kept because it had others of the same name, one sentence each."""
+
+
+class Importer:
+    """Imports the topics, groups and security metadata of a source into a cluster."""
+
+    def __init__(
+        self, source: ImportSource, cluster: ClusterClient, tell: ReportProgress, replication_factor: int | None = None
+    ) -> None:
+        """Connect to the cluster and plan the import.
+
+        Without a replication factor, topics of a backup keep theirs, limited by the number of brokers, and topics of a
+        data directory get the cluster's default.
+
+        Raises:
+            MigrationError: The source is incomplete or the cluster's feature level is too low.
+        """
+        self._source = source
+        self._tell = tell
+        self._factor = replication_factor
+        self._target = TargetCluster(cluster)
+        self.plan: Final = build_import_plan(source)
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the source has been imported completely."""
+        known = self._target.image.latest_import
+        return known is not None and known.id == self._source.id and known.is_finished
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Return whether an import of the source has been started and is not finished."""
+        known = self._target.image.latest_import
+        return known is not None and known.id == self._source.id and not known.is_finished
+
+    def find_obstacles(self) -> list[str]:
+        """Return the reasons why the import is not possible, one sentence each."""
+        return [] if self.is_finished else find_import_obstacles(self.plan, self._source, self._target.image)
+
+    def run(self) -> ImportResult:
+        """Run the import, or continue an interrupted one, and verify it.
+
+        Raises:
+            MigrationError: The import is not possible, or the imported data differs from the source.
+        """
+        if found := self.find_obstacles():
+            raise MigrationError("; ".join(found))
+        compared, kept = None, list[str]()
+        if not self.is_finished:
+            first_producer_id = self._start()
+            self._create_topics()
+            partitions = list(self._partitions(first_producer_id))
+            transfer_records(self._target, self._source.id, partitions, self._progress_callback("records"))
+            compared = verify_records(self._target, self._source.id, partitions, self._progress_callback("compared"))
+            failpoints.hit_failpoint(failpoints.COMPARED)
+            kept = self._import_security()
+            self._finish()
+            failpoints.hit_failpoint(failpoints.FINISHED)
+        self._target.refresh()
+        found = find_metadata_differences(self._target.image, self.plan.topics, self.plan.groups)
+        found += find_missing_security(self.plan.security, self._target.image)
+        found += [each for each in find_conflicts(self.plan.security, self._target.image) if each not in kept]
+        if found and compared is not None:
+            raise MigrationError("the import is finished, but differs from the source: " + "; ".join(found[:5]))
+        return ImportResult(self.plan, compared, kept)
+
+    def _progress_callback(self, what: str) -> Callable[[int, int], None]:
+        count = self.plan.partition_count
+
+        def tell(partitions: int, records: int) -> None:
+            of, read = pluralize(count, "partition"), pluralize(records, "record")
+            self._tell(f"{what}: {partitions:,} of {of}, {read}")
+
+        return tell
+
+    def _start(self) -> int:
+        first_producer_id = self._target.alter(build_begin_request(self._source, self.plan)).first_producer_id
+        failpoints.hit_failpoint(failpoints.BEGUN)
+        return first_producer_id
+
+    def _create_topics(self) -> None:
+        done = 0
+        for request in build_topic_requests(self._source, self.plan, self._replication_factor):
+            self._target.alter(request)
+            done += len(request.topics)
+            self._tell(f"topics: {done:,} of {len(self.plan.topics):,}")
+            failpoints.hit_failpoint(failpoints.TOPICS)
+        self._target.refresh()
+
+    def _replication_factor(self, topic: Topic) -> int:
+        if self._factor is not None:
+            return self._factor
+        return min(topic.replication_factor, len(self._target.image.brokers)) if self._source.is_backup else -1
+
+    def _partitions(self, first_producer_id: int) -> Iterator[PartitionToImport]:
+        plan, image = self.plan, self._source.image
+        for topic in plan.topics:
+            for index in range(len(topic.partitions)):
+                log, about = plan.logs[topic.id, index], f"{topic.name}-{index}"
+                decisions = commit_decisions(image, topic.id, index)
+                stream = partial(ImportStream, log, about, first_producer_id, plan.producer_ids, decisions)
+                yield PartitionToImport((topic.id, index), about, log, stream)
+
+    def _import_security(self) -> list[str]:
+        """Import users, ACLs and quotas before topics become visible. Return what the cluster keeps."""
+        self._target.refresh()
+        kept = find_conflicts(self.plan.security, self._target.image)
+        for request in build_security_requests(self.plan.security, self._source.id):
+            self._target.import_security(request)
+            failpoints.hit_failpoint(failpoints.SECURED)
+        return kept
+
+    def _import_groups(self) -> None:
+        """Import groups and committed offsets while the topics are invisible.
+
+        A consumer that sees a topic then also finds the offsets of its group.
+        """
+        self._target.refresh()
+        outstanding = list(find_missing_groups(self.plan.groups, self._target.image))
+        done, count = 0, sum(len(group.offsets) for group in outstanding)
+        for request in build_group_requests(self._source, outstanding):
+            self._target.alter(request)
+            done += sum(len(group.offsets) for group in request.groups)
+            self._tell(f"committed offsets: {done:,} of {count:,}")
+            failpoints.hit_failpoint(failpoints.GROUPS)
+
+    def _finish(self) -> None:
+        if cluster_level(self._target.image.features) >= IMPORTED_GROUPS_LEVEL:
+            self._import_groups()
+            self._target.alter(build_finish_request(self._source))
+        else:
+            self._target.alter(build_finish_request(self._source, self.plan.groups))
+
+
+def abort_import(cluster: ClusterClient) -> str | None:
+    """Abort an unfinished import and delete what it has created. Return its name, or None if there is none."""
+    target = TargetCluster(cluster)
+    known = target.image.latest_import
+    if known is None or known.is_finished:
+        return None
+    target.alter(AlterImportRequest(import_id=known.id, action=ImportAction.GIVE_UP))
+    return f"{known.source} ({format_id(known.id)})"

@@ -1,0 +1,76 @@
+"""The interface of import sources: an image of the metadata, and the logs of the partitions."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from chronik.errors import ChronikError
+from chronik.metadata.image import Image
+from chronik.metadata.records import Topic
+from chronik.protocol.batch import Bytes
+
+
+class MigrationError(ChronikError):
+    """An import or backup that cannot be started or continued."""
+
+
+class SourceLog(Protocol):
+    """The log of one partition of a source."""
+
+    @property
+    def start(self) -> int:
+        """Return the log start offset, which may be inside the first batch."""
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def last_epoch(self) -> int:
+        """Return the leader epoch of the last batch, or -1 for an empty log."""
+
+    @property
+    def producer_ids(self) -> int:
+        """Return one more than the highest known producer id in the log."""
+
+    def read(self, offset: int, max_bytes: int) -> Bytes:
+        """Return complete batches from the one that contains `offset` on, at least one batch of any size.
+
+        Raises:
+            MigrationError: The records cannot be read.
+            KafkaError: The log is damaged.
+        """
+
+
+class ImportSource(Protocol):
+    """A source of an import: a data directory or a backup."""
+
+    @property
+    def name(self) -> str:
+        """Return the display name of the source."""
+
+    @property
+    def id(self) -> bytes:
+        """Return a 16-byte id that is the same as long as the source does not change."""
+
+    @property
+    def image(self) -> Image: ...
+
+    @property
+    def is_backup(self) -> bool: ...
+
+    def topics(self) -> list[Topic]:
+        """Return the topics to import, sorted by name."""
+
+    def log(self, topic: Topic, partition: int) -> SourceLog:
+        """Return the log of a partition.
+
+        Raises:
+            MigrationError: The log is incomplete.
+        """
+
+    def close(self) -> None: ...
+
+
+def visible_topics(image: Image) -> list[Topic]:
+    """Return the topics that clients see, sorted by name, without system topics."""
+    return sorted((each for each in image.topics.values() if not each.internal), key=lambda topic: topic.name)

@@ -1,0 +1,148 @@
+"""The target cluster of an import, accessed by Chronik's private APIs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.client.errors import ClientError
+from chronik.client.features import describe_feature_levels
+from chronik.metadata.commands.topics import NO_LEADER
+from chronik.metadata.image import Image
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FEATURE_NAME
+from chronik.metadata.snapshot import decode_snapshot
+from chronik.migration.source import MigrationError
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.alter_import import AlterImportRequest, AlterImportResponse
+from chronik.protocol.messages.describe_image import DescribeImageRequest, DescribeImageResponse
+from chronik.protocol.messages.import_security import ImportSecurityRequest, ImportSecurityResponse
+from chronik.protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+TopicIdPartition = tuple[bytes, int]
+"""A partition: topic id and index."""
+
+RETRIABLE_ERRORS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_ID,  # on a node whose image does not contain the topic yet
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Retriable errors, which disappear when a leader is elected or replicas return."""
+
+RETRY_DELAY_SECONDS: Final = 0.1
+
+
+def read_cluster_image(cluster: ClusterClient) -> Image:
+    """Return the metadata image of the cluster.
+
+    Raises:
+        MigrationError: The cluster is not a Chronik cluster.
+        KafkaError: The request was rejected.
+        ClientError: The cluster cannot be reached.
+    """
+
+    def ask() -> Image:
+        broker = cluster.any_broker()
+        if describe_feature_levels(broker) is None:
+            raise MigrationError(f"{broker.address} is not a Chronik node")
+        response = broker.request(DescribeImageRequest(), DescribeImageResponse)
+        raise_for_code(response.error_code, "the cluster's image", response.error_message)
+        return decode_snapshot(chunk.data for chunk in response.chunks)
+
+    return cluster.retry(ask)
+
+
+class TargetCluster:
+    """The cluster into which topics are imported."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        """Read the cluster's image.
+
+        Raises:
+            MigrationError: The cluster's feature level is too low.
+        """
+        self._cluster = cluster
+        levels = cluster.retry(lambda: describe_feature_levels(cluster.any_broker()))
+        if levels is None or levels.level < DYNAMIC_MEMBERSHIP_LEVEL:
+            at = "is not a Chronik cluster" if levels is None else f"is at {FEATURE_NAME} {levels.level}"
+            raise MigrationError(
+                f"the cluster {at}, and an import needs {DYNAMIC_MEMBERSHIP_LEVEL}: raise it with chronik cluster upgrade"
+            )
+        self._progress_at = time.monotonic()
+        self.image = read_cluster_image(cluster)
+
+    def refresh(self) -> None:
+        """Reload the metadata and the image of the cluster."""
+        self._cluster.invalidate_metadata()
+        self._cluster.retry(lambda: self._cluster.metadata([]))
+        self.image = read_cluster_image(self._cluster)
+
+    def alter(self, request: AlterImportRequest) -> AlterImportResponse:
+        """Send a request that changes the import. Every request is idempotent."""
+
+        def ask() -> AlterImportResponse:
+            response = self._cluster.any_broker().request(request, AlterImportResponse)
+            raise_for_code(response.error_code, "not imported", response.error_message)
+            return response
+
+        return self._cluster.retry(ask)
+
+    def import_security(self, request: ImportSecurityRequest) -> None:
+        """Send a request with users, ACLs or quotas. Every request is idempotent."""
+
+        def ask() -> None:
+            response = self._cluster.any_broker().request(request, ImportSecurityResponse)
+            raise_for_code(response.error_code, "not imported", response.error_message)
+
+        self._cluster.retry(ask)
+
+    # --- partition leaders ---
+
+    def group_by_leader(self, keys: Sequence[TopicIdPartition]) -> dict[int, list[TopicIdPartition]]:
+        """Return the partitions that have a leader, by leader."""
+        led: dict[int, list[TopicIdPartition]] = {}
+        for topic_id, index in keys:
+            topic = self.image.all_topics_by_id.get(topic_id)
+            leader = NO_LEADER if topic is None else topic.partitions[index].leader
+            if leader != NO_LEADER:
+                led.setdefault(leader, []).append((topic_id, index))
+        return led
+
+    def send_request(self, leader: int, request: Request, response_type: type[R], wait_s: float = 0.0) -> R | None:
+        """Send a request to a leader. Return its response, or None if it is not available."""
+        try:
+            return self._cluster.broker(leader).request(request, response_type, wait_s=wait_s)
+        except ClientError:
+            return None
+        except KafkaError as error:
+            if error.code is not ErrorCode.LEADER_NOT_AVAILABLE:
+                raise
+            return None
+
+    def record_progress(self) -> None:
+        """Reset the timer of `stuck`."""
+        self._progress_at = time.monotonic()
+
+    def wait_for_progress(self, reason: str) -> None:
+        """Pause and look up the leaders again.
+
+        Raises:
+            MigrationError: There was no progress for the client's timeout.
+        """
+        if time.monotonic() - self._progress_at > self._cluster.timeout_s:
+            raise MigrationError(f"no progress for {self._cluster.timeout_s:g} s: {reason}")
+        time.sleep(RETRY_DELAY_SECONDS)
+        self.refresh()
+
+    @property
+    def timeout_s(self) -> float:
+        return self._cluster.timeout_s

@@ -1,0 +1,167 @@
+"""Read-only access to a node's data directory: its identity, and the files of its partitions.
+
+The audit relies only on segment file names, the stored offset checkpoints and the leader epoch history. Segment indexes
+are used as hints that are verified.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chronik.errors import ChronikError, StorageError
+from chronik.files import FileCache, read_file
+from chronik.log.files import names
+from chronik.log.files.checkpoints import OffsetCheckpointFile
+from chronik.log.files.index import CorruptIndexError, IndexEntry, SegmentIndex
+from chronik.log.files.synced_offsets import SyncedOffsets
+from chronik.log.leader_epochs import LeaderEpochHistory
+from chronik.node.data_directory import SYNCED_OFFSETS_FILE
+from chronik.node.identity import IDENTITY_FILE, DirectoryIdentity
+from chronik.pipeline.audit.read_only_files import ReadOnlyFileSystem
+from chronik.pipeline.source.segment_files import SegmentFile, list_segment_files
+from chronik.pipeline.source.segment_transport import TOPICS_DIRECTORY
+
+OPEN_FILES_MAX: Final = 4
+READ_ATTEMPTS_MAX: Final = 5
+
+
+class AuditInputError(ChronikError):
+    """An input of the audit cannot be read, so that it cannot be checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDataDirectory:
+    """The data directory of one node."""
+
+    node: int
+    path: str
+    identity: bytes
+    """Content of the directory's identity file, which is unique to the directory."""
+
+    def partition_directory(self, topic_id: str, index: int) -> str:
+        return f"{self.path}/{TOPICS_DIRECTORY}/{topic_id}/{index}"
+
+    def read_synced_offsets(self) -> SyncedOffsets | None:
+        """Return the synced offset of each partition, or None if the file does not exist or cannot be read."""
+        for _ in range(READ_ATTEMPTS_MAX):
+            try:
+                found = SyncedOffsets(ReadOnlyFileSystem(self.path), SYNCED_OFFSETS_FILE)
+                found.close()
+                return found
+            except FileNotFoundError:
+                return None
+            except StorageError:
+                continue  # the node may be extending the file right now
+        return None
+
+
+def open_data_directories(paths: Iterable[str | Path]) -> dict[int, NodeDataDirectory]:
+    """Open the data directories and return them by node id.
+
+    Raises:
+        AuditInputError: A directory is not a node's data directory, or two belong to the same node.
+    """
+    found: dict[int, NodeDataDirectory] = {}
+    for path in map(os.path.abspath, paths):  # tasks may run with another working directory
+        identity = _read_identity(path)
+        directory = NodeDataDirectory(_parse_node_id(path, identity), path, identity)
+        if directory.node in found:
+            raise AuditInputError(
+                f"{found[directory.node].path} and {path} both belong to node {directory.node}; pass one of them"
+            )
+        found[directory.node] = directory
+    return dict(sorted(found.items()))
+
+
+def verify_data_directories(directories: Iterable[NodeDataDirectory]) -> None:
+    """Check that these paths lead to the same data directories on this machine.
+
+    Raises:
+        AuditInputError: A path does not exist or leads to another directory.
+    """
+    for directory in directories:
+        if _read_identity(directory.path) != directory.identity:
+            raise AuditInputError(
+                f"{directory.path} is a different data directory than the one of node {directory.node}"
+            )
+
+
+def _read_identity(path: str) -> bytes:
+    try:
+        data = read_file(ReadOnlyFileSystem(path), IDENTITY_FILE)
+    except OSError as error:
+        raise AuditInputError(f"cannot read data directory {path}: {error}") from error
+    if data is None:
+        raise AuditInputError(f"{path} is not a node's data directory: it has no {IDENTITY_FILE}")
+    return data
+
+
+def _parse_node_id(path: str, identity: bytes) -> int:
+    try:
+        return msgspec.json.decode(identity, type=DirectoryIdentity).node_id
+    except msgspec.DecodeError as error:
+        raise AuditInputError(f"cannot read {IDENTITY_FILE} in data directory {path}: {error}") from error
+
+
+def find_indexed_batch(segment: SegmentFile, offset: int) -> IndexEntry | None:
+    """Return the last indexed batch at or before `offset`, or None if the segment's index has none or is damaged."""
+    directory, name = os.path.split(segment.path)
+    if name != names.offset_file_name(segment.base_offset, names.LOG):
+        return None
+    cache = FileCache(ReadOnlyFileSystem(directory), OPEN_FILES_MAX)
+    index = SegmentIndex(
+        cache, names.offset_file_name(segment.base_offset, names.INDEX), segment.base_offset, is_new=False
+    )
+    try:
+        number = index.find_entry_by_offset(offset)
+        return index.entry(number) if number >= 0 else None
+    except (CorruptIndexError, StorageError):
+        return None
+    finally:
+        cache.close()
+
+
+def segment_size(segment: SegmentFile) -> int:
+    """Return the size of a segment file in bytes, or 0 if it was deleted since it was listed."""
+    try:
+        return os.stat(segment.path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def read_log_start_offset(directory: str) -> int:
+    """Return the stored log start offset, or 0 if the log starts with its first segment."""
+    return OffsetCheckpointFile(ReadOnlyFileSystem(directory), names.LOG_START).load() or 0
+
+
+def has_been_compacted(directory: str) -> bool:
+    return os.path.exists(f"{directory}/{names.COMPACTED}") or any(
+        each.path.endswith(names.SWAP) for each in list_segment_files(directory)
+    )
+
+
+def read_leader_epochs(directory: str) -> tuple[LeaderEpochHistory, bool]:
+    """Return the leader epoch history of a partition directory, and whether its file is intact."""
+    files = ReadOnlyFileSystem(directory)
+    history = LeaderEpochHistory(FileCache(files, OPEN_FILES_MAX), names.LEADER_EPOCHS)
+    return history, history.load(read_file(files, names.LEADER_EPOCHS) or b"")
+
+
+def find_divergence_offset(one: LeaderEpochHistory, one_end: int, other: LeaderEpochHistory, other_end: int) -> int:
+    """Return the offset at which two logs diverge according to their leader epochs, at most the end of the shorter one.
+
+    A leader writes each offset once, so equal epochs at an offset mean equal records. Epochs that one of the logs no
+    longer knows count as equal.
+    """
+    end = min(one_end, other_end)
+    for offset in sorted({start for _, start in (*one.entries(), *other.entries())}):
+        epochs = one.epoch_at(offset)[0], other.epoch_at(offset)[0]
+        if offset < end and epochs[0] != epochs[1] and min(epochs) >= 0:
+            return offset
+    return end

@@ -1,0 +1,281 @@
+"""Status of pipelines, from their drivers' last reports and the current ends of the topics; pause and resume.
+
+for topic in status("127.0.0.1:9092"):
+    print(topic.topic, topic.state, topic.lag)
+pause("127.0.0.1:9092", "chronik-pipeline-tables", ["orders"])
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from chronik.client.access.settings import Bootstrap
+from chronik.client.cluster import ClusterClient
+from chronik.client.offsets import list_earliest_offsets, list_latest_offsets
+from chronik.client.records import TopicPartition
+from chronik.errors import ChronikError
+from chronik.pipeline.journal.blocking_transactions import (
+    BlockingTransaction,
+    BlockingTransactions,
+    fetch_blocking_transactions,
+)
+from chronik.pipeline.journal.pipeline_journal import (
+    ALL_TOPICS,
+    JournalState,
+    PipelineTopicKey,
+    ReceivedProgress,
+    read_journal,
+    write_pause_requests,
+)
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+CLIENT_ID: Final = "chronik-pipeline-status"
+
+SILENCE_SECONDS_MIN: Final = 30.0
+"""Time without reports after which a driver is considered silent: three heartbeat intervals."""
+
+STOPPED, SILENT = "stopped", "silent"
+
+PartitionBounds = Mapping[TopicPartition, tuple[int, int]]
+"""The start and end offset of each partition."""
+
+
+NO_TRANSACTIONS: Final[BlockingTransactions] = {}
+
+
+class UnknownPipelineError(ChronikError):
+    """No pipeline of this name, or more than one candidate. The message lists the known ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """The landing progress of one partition."""
+
+    partition: int
+    next_offset: int | None
+    """The offset below which all records have landed, or None if the partition has never landed."""
+    high_watermark: int | None
+    """The partition's end, or None if its leader is unavailable."""
+    lag: int | None
+    held_by: BlockingTransaction | None = None
+    """The open transaction that must end before further records can land, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """The landing progress of one topic in one pipeline."""
+
+    pipeline: str
+    topic: str
+    table: str
+    state: str
+    """The reported state: landing, waiting, paused, failing or stopped; or `silent` if the driver no longer reports."""
+    pause_asked: bool
+    """Whether a pause was requested; it takes effect after the current round."""
+    partitions: tuple[PartitionStatus, ...]
+    rows_per_second: float
+    """Rate of the last round that landed records."""
+    total_rows: int
+    total_dead_letters: int
+    """Dead-letter records since the driver started."""
+    last_error: str | None
+    last_error_ms: int | None
+    host: str
+    pid: int
+    started_ms: int
+    heard_ms: int
+    quiet_seconds: float
+    """Seconds since the last report."""
+
+    @property
+    def lag(self) -> int | None:
+        """Number of offsets that remain to land, or None if it is unknown for all partitions."""
+        known = [each.lag for each in self.partitions if each.lag is not None]
+        return sum(known) if known else None
+
+    @property
+    def is_silent(self) -> bool:
+        return self.state == SILENT
+
+
+def build_statuses(
+    journal: JournalState, ends: PartitionBounds, now_ms: int, held: BlockingTransactions = NO_TRANSACTIONS
+) -> list[TopicStatus]:
+    """Build the status of each topic. Deleted topics are left out unless a driver still reports them."""
+    found = []
+    existing_topics = {partition.topic for partition in ends}
+    for key, received in sorted(journal.progress.items()):
+        topic_status = _build_status(key, received, journal.is_paused(key), ends, held, now_ms)
+        if key.topic in existing_topics or topic_status.state not in (SILENT, STOPPED):
+            found.append(topic_status)
+    return found
+
+
+def _build_status(
+    key: PipelineTopicKey,
+    received: ReceivedProgress,
+    pause_asked: bool,
+    ends: PartitionBounds,
+    held: BlockingTransactions,
+    now_ms: int,
+) -> TopicStatus:
+    reported = received.progress
+    quiet_seconds = max(0.0, (now_ms - received.at_ms) / 1000)
+    is_driver_silent = quiet_seconds > SILENCE_SECONDS_MIN and reported.state != STOPPED
+    partition_numbers = {each.partition for each in ends if each.topic == key.topic}
+    return TopicStatus(
+        pipeline=key.pipeline,
+        topic=key.topic,
+        table=reported.table,
+        state=SILENT if is_driver_silent else reported.state,
+        pause_asked=pause_asked,
+        partitions=tuple(
+            _build_partition_status(number, reported.next_offsets.get(number), ends.get(each), held.get(each))
+            for number in sorted(partition_numbers | reported.next_offsets.keys())
+            if (each := TopicPartition(key.topic, number))
+        ),
+        rows_per_second=reported.rows_per_second,
+        total_rows=reported.total_rows,
+        total_dead_letters=reported.total_dead_letters,
+        last_error=reported.last_error,
+        last_error_ms=reported.last_error_ms,
+        host=reported.host,
+        pid=reported.pid,
+        started_ms=reported.started_ms,
+        heard_ms=received.at_ms,
+        quiet_seconds=quiet_seconds,
+    )
+
+
+def _build_partition_status(
+    number: int, next_offset: int | None, ends: tuple[int, int] | None, held_by: BlockingTransaction | None
+) -> PartitionStatus:
+    if ends is None:
+        return PartitionStatus(number, next_offset, None, None)
+    start, end = ends
+    # A partition that never landed starts with its first record. (0 is a valid offset.)
+    lag = max(0, end - (start if next_offset is None else next_offset))
+    return PartitionStatus(number, next_offset, end, lag, held_by)
+
+
+# Queries
+
+
+def status(
+    bootstrap: Bootstrap, *, pipeline: str | None = None, topics: Collection[str] | None = None, timeout_s: float = 30.0
+) -> list[TopicStatus]:
+    """Return the status of all topics, or of those of a pipeline or in `topics`.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
+        return fetch_pipeline_status(cluster, pipeline=pipeline, topics=topics)
+
+
+def fetch_pipeline_status(
+    cluster: ClusterClient, *, pipeline: str | None = None, topics: Collection[str] | None = None
+) -> list[TopicStatus]:
+    """Return the status like `status`, over an existing connection.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    journal = read_journal(cluster)
+    journal.progress = {
+        key: received
+        for key, received in journal.progress.items()
+        if (pipeline is None or key.pipeline == pipeline) and (topics is None or key.topic in topics)
+    }
+    ends = _fetch_bounds(cluster, {key.topic for key in journal.progress})
+    held = fetch_blocking_transactions(cluster, {each: end for each, (_, end) in ends.items()})
+    return build_statuses(journal, ends, time.time_ns() // 1_000_000, held)
+
+
+def _fetch_bounds(cluster: ClusterClient, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the start and end offsets of partitions; skip topics that do not exist or have no available leader."""
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for topic in sorted(topics):
+        try:
+            partitions = cluster.retry(lambda name=topic: cluster.partitions(name))  # type: ignore[misc]
+            starts, ends = list_earliest_offsets(cluster, partitions), list_latest_offsets(cluster, partitions)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not error.code.retriable:
+                raise
+            continue
+        found |= {each: (starts[each], ends[each]) for each in partitions}
+    return found
+
+
+# Pause requests
+
+
+def pause(
+    bootstrap: Bootstrap, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
+) -> list[PipelineTopicKey]:
+    """Pause landing of these topics, or of the whole pipeline, after the current round.
+
+    The request stays in effect for drivers that start later. Without `pipeline`, the only existing pipeline is meant.
+    Returns what was paused.
+
+    Raises:
+        UnknownPipelineError: No pipeline or more than one could be meant.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    return _write_pause(bootstrap, pipeline, topics, True, timeout_s)
+
+
+def resume(
+    bootstrap: Bootstrap, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
+) -> list[PipelineTopicKey]:
+    """Resume landing of paused topics, or of the whole pipeline.
+
+    Raises:
+        UnknownPipelineError: No pipeline or more than one could be meant.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    return _write_pause(bootstrap, pipeline, topics, False, timeout_s)
+
+
+def _write_pause(
+    bootstrap: Bootstrap, pipeline: str | None, topics: Sequence[str], paused: bool, timeout_s: float
+) -> list[PipelineTopicKey]:
+    with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
+        if pipeline is None:
+            pipeline = resolve_pipeline(read_journal(cluster), topics)
+        topic_keys = [PipelineTopicKey(pipeline, topic) for topic in topics or (ALL_TOPICS,)]
+        write_pause_requests(cluster, dict.fromkeys(topic_keys, paused))
+    return topic_keys
+
+
+def list_reported_pipelines(bootstrap: Bootstrap, timeout_s: float = 30.0) -> list[str]:
+    """Return the names of all pipelines for which a driver has ever reported.
+
+    Raises:
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+    """
+    with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
+        return sorted({key.pipeline for key in read_journal(cluster).progress})
+
+
+def resolve_pipeline(journal: JournalState, topics: Collection[str] = ()) -> str:
+    """Return the only pipeline that has reported, or that has reported for these topics.
+
+    Raises:
+        UnknownPipelineError: There is none, or more than one.
+    """
+    names = sorted({key.pipeline for key in journal.progress if not topics or key.topic in topics})
+    if len(names) == 1:
+        return names[0]
+    of = f" for {', '.join(topics)}" if topics else ""
+    if not names:
+        raise UnknownPipelineError(f"no pipeline has reported{of}: name it with --pipeline")
+    raise UnknownPipelineError(f"several pipelines have reported{of}: select one with --pipeline ({', '.join(names)})")

@@ -1,0 +1,106 @@
+"""Progress reports of a landing driver, and the interface of their receivers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class LandingState(StrEnum):
+    """The state of a topic in a pipeline, as reported by its driver."""
+
+    LANDING = "landing"
+    """Rounds succeed, and more records remain to land."""
+    WAITING = "waiting"
+    """All existing records have landed."""
+    PAUSED = "paused"
+    FAILING = "failing"
+    """The last round failed with `last_error` and will be retried."""
+    STOPPED = "stopped"
+    """The driver has stopped and reported it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    """A column of a topic's table."""
+
+    name: str
+    type: str
+    """The Spark SQL type, such as `bigint`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """The landing progress of a topic at one point in time."""
+
+    pipeline: str
+    """Name of the pipeline, which is also its consumer group."""
+    topic: str
+    table: str
+    """URI of the table."""
+    state: LandingState
+    next_offsets: Mapping[int, int]
+    """By partition, the offset below which all records have landed. Partitions that never landed are missing."""
+    high_watermarks: Mapping[int, int]
+    """By partition, the last stable offset when the round was planned."""
+    round_rows: int = 0
+    """Rows of this round, in the table and in the dead-letter table."""
+    round_dead_letters: int = 0
+    round_bytes: int = 0
+    """Size of the committed files in bytes."""
+    round_seconds: float = 0.0
+    total_rows: int = 0
+    """Rows landed since the driver started."""
+    total_dead_letters: int = 0
+    last_error: str | None = None
+    """The error of the last failed round, even if a later round succeeded."""
+    warnings: Sequence[str] = field(default=())
+    """Warnings of this round, such as deleted offsets or fields that cannot become columns."""
+    columns: Sequence[ColumnInfo] = field(default=())
+    """Columns of the table as of the last planned round; empty before the table was read."""
+    at_ms: int = 0
+
+    @property
+    def lag(self) -> int:
+        """Number of offsets that remain to land."""
+        return sum(max(0, end - self.next_offsets.get(partition, 0)) for partition, end in self.high_watermarks.items())
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.round_rows / self.round_seconds if self.round_seconds > 0 else 0.0
+
+
+class ProgressReporter:
+    """A receiver of progress reports; this base class ignores them.
+
+    The driver calls it from its own thread and waits for it: methods must not raise and should return quickly.
+    """
+
+    def report(self, report: TopicReport) -> None:
+        """Receive a report, after each round of a topic and when its state changes."""
+
+    def is_paused(self, topic: str) -> bool:
+        """Return whether a topic is paused; called before each round."""
+        return False
+
+    def close(self) -> None:
+        """Release resources; called when the driver has stopped, after the last report."""
+
+
+class CombinedReporter(ProgressReporter):
+    """A reporter that forwards reports to several reporters. A topic is paused if any of them returns so."""
+
+    def __init__(self, *reporters: ProgressReporter) -> None:
+        self._reporters = reporters
+
+    def report(self, report: TopicReport) -> None:
+        for reporter in self._reporters:
+            reporter.report(report)
+
+    def is_paused(self, topic: str) -> bool:
+        return any(reporter.is_paused(topic) for reporter in self._reporters)
+
+    def close(self) -> None:
+        for reporter in self._reporters:
+            reporter.close()

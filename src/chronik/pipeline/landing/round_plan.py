@@ -1,0 +1,110 @@
+"""Planning of a landing round: the ranges from the table's next offsets to the topic's ends, divided into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from chronik.errors import ChronikError
+from chronik.pipeline.source.offset_ranges import Offsets, limit_end_offsets
+from chronik.pipeline.tables.commit_plan import PartitionRange
+
+TASK_RECORDS_MIN = 20_000
+"""Minimum number of records per task: fewer take less time than starting a task, and produce another small file."""
+
+RangeBundle = tuple[PartitionRange, ...]
+"""The ranges that one task reads and writes."""
+
+
+class RecordsDeletedError(ChronikError):
+    """Retention has deleted records before they landed."""
+
+
+class PartitionTruncatedError(ChronikError):
+    """A partition ends before the table's next offset: a new leader may not know the end yet, or records were lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """The ranges to land in one round."""
+
+    ranges: tuple[PartitionRange, ...]
+    """At most one range per partition, starting at the table's next offset."""
+    empty_ranges: tuple[PartitionRange, ...]
+    """For a new table, ranges of partitions whose records were all deleted, which set the table's next offsets."""
+    missing_offsets: tuple[str, ...]
+    """Descriptions of offsets that are missing between the table and the topic."""
+    is_complete: bool
+    """Whether everything has landed after this round."""
+
+
+def plan_round(
+    next_offsets: Mapping[int, int],
+    earliest: Offsets,
+    ends: Offsets,
+    *,
+    up_to: Offsets | None = None,
+    records_max: int,
+    allow_data_loss: bool,
+) -> RoundPlan:
+    """Plan a round, given the table's next offsets and the topic's start and end offsets.
+
+    With `up_to`, only its partitions are read, up to its offsets. With `allow_data_loss`, ranges include deleted
+    offsets, which the reader skips.
+
+    Raises:
+        RecordsDeletedError: The topic no longer has the records that the table needs next.
+        PartitionTruncatedError: A partition ends before the table's next offset.
+    """
+    limits = dict(ends) if up_to is None else {each: min(ends[each], up_to[each]) for each in ends if each in up_to}
+    # A new table starts with the earliest records. An existing table without a next offset for a partition had no
+    # records to land there, so records missing before the partition's first one were lost. (0 is a valid offset.)
+    is_new = not next_offsets
+    starts = {each: next_offsets.get(each.partition, earliest[each] if is_new else 0) for each in limits}
+    gone = [
+        f"{each}: offsets {start} to {earliest[each] - 1} were deleted before they landed: the log start offset is"
+        f" {earliest[each]}"
+        for each, start in starts.items()
+        if start < min(earliest[each], limits[each])
+    ]
+    truncated = [
+        f"{each}: the table has landed up to offset {start}, but the partition ends at {ends[each]}"
+        for each, start in starts.items()
+        if ends[each] < start
+    ]
+    if not allow_data_loss:
+        if gone:
+            raise RecordsDeletedError(f"{'; '.join(gone)} (use --allow-data-loss to skip them)")
+        if truncated:
+            raise PartitionTruncatedError("; ".join(truncated))
+    reached = limit_end_offsets(starts, limits, records_max)
+    spans = tuple(
+        PartitionRange(each.partition, starts[each], reached[each])
+        for each in sorted(limits)
+        if starts[each] < reached[each]
+    )
+    empty = tuple(
+        PartitionRange(each.partition, 0, earliest[each])
+        for each in sorted(limits)
+        if earliest[each] > 0 and starts[each] >= reached[each]
+    )
+    return RoundPlan(spans, empty if is_new else (), (*gone, *truncated), is_complete=reached == limits)
+
+
+def bundle_ranges(spans: Sequence[PartitionRange], tasks_max: int) -> list[RangeBundle]:
+    """Split the ranges into tasks of equal size, so that all cores work and small partitions share a task."""
+    total = sum(span.end - span.start for span in spans)
+    count = max(1, min(tasks_max, total // TASK_RECORDS_MIN))
+    limits = [total * number // count for number in range(1, count + 1)]
+    found: list[list[PartitionRange]] = [[]]
+    assigned = 0
+    for span in spans:
+        start = span.start
+        while start < span.end:
+            end = min(span.end, start + limits[len(found) - 1] - assigned)
+            found[-1].append(PartitionRange(span.partition, start, end))
+            assigned += end - start
+            start = end
+            if assigned == limits[len(found) - 1] and len(found) < count:
+                found.append([])
+    return [tuple(bundle) for bundle in found if bundle]

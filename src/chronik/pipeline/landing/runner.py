@@ -1,0 +1,133 @@
+"""`run`: the function behind `chronik pipeline run`, for notebooks and other programs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from chronik.client.access.settings import Bootstrap
+from chronik.client.cluster import DEFAULT_BOOTSTRAP, ClusterClient
+from chronik.errors import ConfigError
+from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.journal.journal_reporter import JournalReporter
+from chronik.pipeline.journal.reports import ProgressReporter
+from chronik.pipeline.journal.sample_responder import SampleResponder
+from chronik.pipeline.landing.driver import LandingDriver, LandingSummary
+from chronik.pipeline.landing.settings import (
+    ROUND_INTERVAL_SECONDS,
+    ROUND_RECORDS_MAX,
+    LandingSettings,
+    default_group,
+    parse_table_settings,
+)
+from chronik.pipeline.spark.masters import resolve_master
+from chronik.pipeline.spark.tasks import SparkTaskRunner
+from chronik.pipeline.tables.parquet import CODEC
+from chronik.pipeline.tables.row_sample import sample_rows_json
+from chronik.pipeline.tables.storage import absolute_root
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TIMEOUT_SECONDS = 30.0
+
+LOCAL_MASTER = "local[*,4]"
+"""Default Spark master. It attempts a task four times, as a cluster does; `local[*]` would fail on one worker crash."""
+
+
+def run(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    table_root: str = "tables",
+    topics: Sequence[str] | None = None,
+    *,
+    once: bool = False,
+    format: str | None = None,
+    partition_by: str | None = None,
+    group: str | None = None,
+    round_records_max: int = ROUND_RECORDS_MAX,
+    interval_s: float = ROUND_INTERVAL_SECONDS,
+    allow_data_loss: bool = False,
+    codec: str = CODEC,
+    storage_options: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_SECONDS,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    reporter: ProgressReporter | None = None,
+    stop: threading.Event | None = None,
+) -> LandingSummary:
+    """Land topics in tables: with `once` the records that exist now, otherwise until `stop` is set.
+
+        run("127.0.0.1:9092", "tables", ["orders"], format="json", once=True)
+
+    Args:
+        bootstrap: A broker, and the settings to connect to it.
+        table_root: Directory or object store prefix of the tables.
+        topics: The topics to land, or None for all with `columnar.enabled`.
+        once: Whether to return when the records that exist now have landed.
+        format: `raw` or `json`; None for the topic's config, else the existing table's format, else raw.
+        partition_by: `date`, `hour` or `none`; None for the topic's config, else the existing table's, else date.
+        group: Name of the pipeline and its consumer group; derived from `table_root` if None.
+        round_records_max: Maximum number of records of one topic per round.
+        interval_s: Time between the starts of two rounds when nothing is left to land.
+        allow_data_loss: Whether to skip records that were deleted before they landed, instead of failing.
+        codec: Compression codec of the Parquet files.
+        storage_options: Options of the object store.
+        timeout_s: How long the driver retries requests to brokers.
+        spark: The Spark session to use; if None, a session of `master` is started and stopped.
+        master: The Spark master of a session that is started here.
+        reporter: Receiver of progress reports; None for the pipeline journal.
+        stop: An event that ends the landing after the current round.
+
+    Raises:
+        LandingFailedError: A topic did not land (with `once`).
+        SparkUnavailableError: The Spark session does not exist any more.
+        ConfigError: A setting is invalid.
+        ClientError: No broker responds (with `once`).
+        KafkaError: A broker rejects a request (with `once`).
+        JavaNotFoundError: No suitable Java was found.
+        PySparkNotFoundError: PySpark is not installed.
+    """
+    if topics is not None and not topics:
+        raise ConfigError("no topic was given; name at least one, or omit topics to land all enabled ones")
+    root = absolute_root(table_root)
+    settings = LandingSettings(
+        bootstrap,
+        root,
+        None if topics is None else tuple(dict.fromkeys(topics)),
+        parse_table_settings(format, partition_by),
+        group or default_group(root),
+        round_records_max,
+        interval_s,
+        allow_data_loss,
+        codec,
+        storage_options,
+    )
+    own_session = landing_session(master) if spark is None else None
+    reporter = reporter or JournalReporter(settings.bootstrap, settings.group)
+    answerer = SampleResponder(
+        bootstrap, settings.group, lambda topic, rows: sample_rows_json(root, topic, rows, storage_options)
+    )
+    try:
+        with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
+            driver = LandingDriver(
+                settings, cluster, SparkTaskRunner(own_session or spark), reporter, stop or threading.Event()
+            )
+            return driver.run_once() if once else driver.run()
+    finally:
+        answerer.close()
+        reporter.close()
+        if own_session is not None:
+            own_session.stop()
+
+
+def landing_session(master: str | None = None) -> SparkSession:
+    """Start a Spark session for landing.
+
+    Raises:
+        JavaNotFoundError: No suitable Java was found.
+        PySparkNotFoundError: PySpark is not installed.
+    """
+    from chronik.pipeline.spark.runtime import session
+
+    return session(resolve_master(master) or LOCAL_MASTER)

@@ -1,0 +1,350 @@
+"""Landing of one topic: each round is planned from the table's offsets, run by tasks, and committed atomically.
+
+    landing = TopicLanding("orders", settings, cluster)
+    round = landing.plan_round(parallelism)
+    while round.tasks:
+        round.add_results(jobs.run(round.tasks))
+    result = round.commit()
+
+The order of the commits makes a crash between them harmless: new columns, then dead-letter records, then rows with
+their offsets, and finally the group's offsets, which are never read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from chronik.client.cluster import ClusterClient
+from chronik.client.errors import ClientError
+from chronik.client.groups import commit_offsets
+from chronik.client.records import TopicPartition
+from chronik.errors import ChronikError
+from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.dead_letter_commits import (
+    DeadLettersChangedError,
+    DeadLetterState,
+    commit_dead_letters,
+    read_dead_letter_state,
+)
+from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult
+from chronik.pipeline.landing.round_plan import RoundPlan, bundle_ranges, plan_round
+from chronik.pipeline.landing.settings import (
+    DEFAULT_TABLE_SETTINGS,
+    LandingSettings,
+    TableSettings,
+    table_settings_from_configs,
+)
+from chronik.pipeline.landing.topic_lookup import TopicDescription, describe_landing_topic, fetch_topic_id
+from chronik.pipeline.source.offset_ranges import Offsets
+from chronik.pipeline.source.offset_resolver import OffsetResolver
+from chronik.pipeline.source.options import IsolationLevel, ReadSettings
+from chronik.pipeline.spark.tasks import TaskFailedError
+from chronik.pipeline.tables.catalog import open_or_create_table, open_table
+from chronik.pipeline.tables.commit_plan import CommitRejectedError, TaskOutput, WrittenFile, WrittenFilesLostError
+from chronik.pipeline.tables.layout import TableKind
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError, TableSpec, TopicTable
+from chronik.pipeline.tables.values.schema_evolution import merge_fields
+from chronik.protocol.errors import KafkaError
+
+logger = logging.getLogger("chronik.pipeline")
+
+SCHEMA_CHANGES_MAX = 5
+"""Maximum number of times that a round may add columns; fields that still have no column are then rescued.
+
+One is enough, unless another driver adds columns concurrently or tasks infer different types within objects.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """The result of a committed round."""
+
+    next_offsets: dict[int, int]
+    """Next offsets of all partitions that have ever landed."""
+    rows: int
+    dead_letters: int
+    size_bytes: int
+    warnings: tuple[str, ...]
+    is_superseded: bool = False
+    """Whether another driver has committed some of these offsets, so that nothing was added: plan again."""
+
+
+class TopicLanding:
+    """A topic and its tables. Not thread-safe."""
+
+    def __init__(self, topic: str, settings: LandingSettings, cluster: ClusterClient) -> None:
+        self.topic = topic
+        self.table = table_uri(settings.table_root, topic)
+        self.settings = settings
+        self.cluster = cluster
+        self.next_offsets: dict[int, int] = {}
+        """Next offset of each partition, as of the last plan or commit."""
+        self.end_offsets: Offsets = {}
+        self.schema: pa.Schema | None = None
+        """Schema of the table, as of the last round that read records."""
+        self._positions = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
+        self._opened: TopicTables | None = None
+
+    def fetch_end_offsets(self) -> Offsets:
+        """Return the last stable offsets of the topic's partitions.
+
+        Raises:
+            ClientError: No broker responds.
+            KafkaError: A broker rejects a request.
+        """
+        self.cluster.invalidate_metadata()
+        return self._positions.latest(self.cluster.retry(lambda: self.cluster.partitions(self.topic)))
+
+    def plan_next_round(self, tasks_max: int, up_to: Offsets | None = None) -> LandingRound:
+        """Plan the next round, up to the offsets `up_to` if given.
+
+        Raises:
+            RecordsDeletedError: Retention has deleted records before they landed.
+            TableError: The table cannot be read, or belongs to another topic.
+            ConfigError: The topic's configs are invalid.
+            ClientError: No broker responds.
+            KafkaError: A broker rejects a request.
+            OSError: The table's storage fails.
+        """
+        tables = self._tables(describe_landing_topic(self.cluster, self.topic))
+        self.next_offsets = tables.data.next_offsets()
+        self.end_offsets = self.fetch_end_offsets()
+        if self.schema is None:
+            self.schema = tables.data.descriptor().schema
+        plan = plan_round(
+            self.next_offsets,
+            self._positions.earliest(self.end_offsets),
+            self.end_offsets,
+            up_to=up_to,
+            records_max=self.settings.round_records_max,
+            allow_data_loss=self.settings.allow_data_loss,
+        )
+        return LandingRound(self, tables, plan, tasks_max)
+
+    def _tables(self, now: TopicDescription) -> TopicTables:
+        if self._opened is None or self._opened.data.spec.topic_id != now.topic_id:
+            self._opened, self.schema = open_topic_tables(self.settings, now), None
+        return self._opened
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTables:
+    """A topic's table and its dead-letter table."""
+
+    data: TopicTable
+    dead_letters: TopicTable | None
+
+
+def open_topic_tables(settings: LandingSettings, now: TopicDescription) -> TopicTables:
+    """Open a topic's tables, and create missing ones.
+
+    Raises:
+        TableMismatchError: The table belongs to another topic or has another format.
+        ConfigError: The topic's configs are invalid.
+    """
+    uri, options = table_uri(settings.table_root, now.name), settings.storage_options
+    table_settings = settings.table_settings.with_fallback(table_settings_from_configs(now.configs))
+    try:
+        found = open_table(uri, options).spec
+        _check_topic_id(uri, found, now)
+        table_settings = table_settings.with_fallback(TableSettings(found.kind, found.partitioning))
+    except TableMissingError:
+        pass
+    table_settings = table_settings.with_fallback(DEFAULT_TABLE_SETTINGS)
+    assert table_settings.kind is not None
+    assert table_settings.partitioning is not None
+    spec = TableSpec(now.name, now.topic_id, table_settings.kind, table_settings.partitioning)
+    data = open_or_create_table(uri, spec, options)
+    if spec.kind is TableKind.RAW:
+        return TopicTables(data, None)
+    dead_spec = TableSpec(now.name, now.topic_id, TableKind.DEAD_LETTERS)
+    dead_uri = dead_letters_uri(settings.table_root, now.name)
+    return TopicTables(data, open_or_create_table(dead_uri, dead_spec, options))
+
+
+def _check_topic_id(uri: str, found: TableSpec, now: TopicDescription) -> None:
+    if found.topic == now.name and found.topic_id != now.topic_id:
+        raise TableMismatchError(
+            f"topic {now.name} was deleted and created again since table {uri} was created, so its offsets now refer to"
+            " other records. Move the table away, or use another --table-root"
+        )
+
+
+class LandingRound:
+    """A planned round of a topic: the tasks to run, and their results so far."""
+
+    def __init__(self, landing: TopicLanding, tables: TopicTables, plan: RoundPlan, tasks_max: int) -> None:
+        self.landing = landing
+        self.is_complete = plan.is_complete
+        self.tasks: list[LandingTask] = []
+        """Tasks that still have to run."""
+        self._tables = tables
+        self._outcomes: list[LandingTaskResult] = []
+        self._warnings = list(plan.missing_offsets)
+        self._schema_changes = 0
+        self._empty = [TaskOutput((span,)) for span in plan.empty_ranges]
+        self._starts = {span.partition: landing.next_offsets.get(span.partition) for span in plan.ranges}
+        self._letters: DeadLetterState | None = None
+        if plan.ranges:
+            self.tasks = self._plan_tasks(plan, tasks_max)
+
+    def _plan_tasks(self, plan: RoundPlan, tasks_max: int) -> list[LandingTask]:
+        settings, tables = self.landing.settings, self._tables
+        frozen = tables.data.descriptor()
+        self.landing.schema = frozen.schema
+        read = ReadSettings(settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
+        first = LandingTask(
+            self.landing.topic,
+            (),
+            read,
+            frozen,
+            allow_data_loss=settings.allow_data_loss,
+            codec=settings.codec,
+        )
+        if tables.dead_letters is not None:
+            letters = self._letters = read_dead_letter_state(tables.dead_letters, self.landing.next_offsets)
+            first = replace(
+                first,
+                dead_letters=tables.dead_letters.descriptor(),
+                dead_letter_next_offsets=letters.next_offsets,
+                dead_letters_ahead=letters.offsets_ahead,
+            )
+        return [replace(first, ranges=bundle) for bundle in bundle_ranges(plan.ranges, tasks_max)]
+
+    def add_results(self, outcomes: Sequence[LandingTaskResult]) -> None:
+        """Add the results of `tasks`. Tasks that requested columns are scheduled again with the new schema.
+
+        Raises:
+            TaskFailedError: A task failed; all files of the round are deleted.
+            TableCommitError: The columns could not be added.
+        """
+        tasks, self.tasks = self.tasks, []
+        self._outcomes += outcomes
+        self._warnings += [warning for outcome in outcomes for warning in outcome.warnings]
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if errors:
+            self.discard_files()
+            raise TaskFailedError(errors[0])
+        requesting = [task for task, outcome in zip(tasks, outcomes, strict=True) if outcome.requested_columns]
+        if requesting:
+            schema = self._add_columns([outcome.requested_columns for outcome in outcomes if outcome.requested_columns])
+            # A task that requested columns has written nothing, so it can run again with the new schema.
+            self.tasks = [
+                replace(
+                    task,
+                    table=replace(task.table, schema=schema),
+                    may_request_columns=self._schema_changes < SCHEMA_CHANGES_MAX,
+                )
+                for task in requesting
+            ]
+
+    def _add_columns(self, wanted: Iterable[Sequence[pa.Field]]) -> pa.Schema:
+        self._schema_changes += 1
+        evolved = self._tables.data.add_columns(merge_fields(wanted))
+        self._warnings += [f"field {name!r} gets no column: {why}" for name, why in evolved.rejected.items()]
+        self.landing.schema = evolved.schema
+        failpoints.hit_failpoint(failpoints.SCHEMA_CHANGE)
+        return evolved.schema
+
+    def commit(self) -> RoundResult:
+        """Commit the results, after all tasks have run.
+
+        Raises:
+            TableCommitError: The outcome is unknown. The next plan reads the table to find out.
+            TableMismatchError: The topic was deleted or created again; nothing is committed.
+            ClientError: No broker responds; nothing is committed.
+            KafkaError: A broker rejects a request; nothing is committed.
+        """
+        landed = self._empty + [outcome.output for outcome in self._outcomes if outcome.output is not None]
+        if not landed:
+            return RoundResult(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings))
+        failpoints.hit_failpoint(failpoints.SPARK_COMMIT)
+        self._check_topic_id()
+        try:
+            dead_rows = self._commit_dead_letters()
+            committed = self._tables.data.commit(landed)
+        except CommitRejectedError as refused:
+            # Not after TableCommitError: only a rejected commit guarantees that no table version references the files.
+            _discard_files(self._tables.data, (file for each in landed for file in each.files))
+            if isinstance(refused, WrittenFilesLostError):
+                self._warnings.append(f"{refused}; the files are written again")
+            return self._discard_round(str(refused))
+        failpoints.hit_failpoint(failpoints.DATA_COMMIT)
+        self.landing.next_offsets = self.landing.next_offsets | committed.next_offsets
+        self._commit_group_offsets()
+        failpoints.hit_failpoint(failpoints.GROUP_COMMIT)
+        size = sum(file.size_bytes for each in landed if each not in committed.committed_outputs for file in each.files)
+        return RoundResult(
+            self.landing.next_offsets, committed.rows, dead_rows, size, tuple(dict.fromkeys(self._warnings))
+        )
+
+    def _commit_dead_letters(self) -> int:
+        """Commit the dead-letter records and return how many are new.
+
+        Raises:
+            CommitRejectedError: Another driver has committed dead-letter records of the same offsets.
+            TableCommitError: The outcome is unknown.
+        """
+        dead_letters, planned = self._tables.dead_letters, self._letters
+        if dead_letters is None or planned is None:
+            return 0
+        dead = [outcome.dead_letter_output for outcome in self._outcomes if outcome.dead_letter_output is not None]
+        late = [file for outcome in self._outcomes for file in outcome.late_dead_letters]
+        if dead or late:
+            self._check_not_overtaken()
+        rows = commit_dead_letters(dead_letters, planned, self._starts, dead, late)
+        if dead or late:
+            failpoints.hit_failpoint(failpoints.DEAD_LETTER_COMMIT)
+        return rows
+
+    def _check_not_overtaken(self) -> None:
+        """Raise if another driver has landed these records, since dead-letter records could then also be rows."""
+        now = self._tables.data.next_offsets()
+        if any(now.get(partition) != start for partition, start in self._starts.items()):
+            self.discard_files()
+            raise DeadLettersChangedError(f"table {self._tables.data.uri} has these records already")
+
+    def _check_topic_id(self) -> None:
+        """Raise if the topic was deleted while tasks read it by name: topic ids are unique, and now differ."""
+        try:
+            now = fetch_topic_id(self.landing.cluster, self.landing.topic)
+            if now != self._tables.data.spec.topic_id:
+                happened = "deleted" if now is None else "deleted and created again"
+                raise TableMismatchError(
+                    f"topic {self.landing.topic} was {happened} while it was being read; this round is not committed to"
+                    f" table {self._tables.data.uri}"
+                )
+        except ChronikError:
+            self.discard_files()
+            raise
+
+    def _discard_round(self, why: str) -> RoundResult:
+        logger.info("topic %s: round discarded: another driver committed first: %s", self.landing.topic, why)
+        return RoundResult(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings), is_superseded=True)
+
+    def discard_files(self) -> None:
+        """Delete the files of a round that cannot be committed."""
+        landed = [each.output for each in self._outcomes if each.output is not None]
+        dead = [each.dead_letter_output for each in self._outcomes if each.dead_letter_output is not None]
+        late = [file for each in self._outcomes for file in each.late_dead_letters]
+        _discard_files(self._tables.data, (file for each in landed for file in each.files))
+        if self._tables.dead_letters is not None:
+            _discard_files(self._tables.dead_letters, (*late, *(file for each in dead for file in each.files)))
+
+    def _commit_group_offsets(self) -> None:
+        """Commit the offsets to the group, for lag monitoring only; a failure is a warning."""
+        topic, group = self.landing.topic, self.landing.settings.group
+        offsets = {TopicPartition(topic, number): offset for number, offset in self.landing.next_offsets.items()}
+        try:
+            commit_offsets(self.landing.cluster, group, offsets)
+        except (ClientError, KafkaError) as error:
+            self._warnings.append(f"group {group}: cannot commit offsets: {error}; its lag is outdated")
+
+
+def _discard_files(table: TopicTable, files: Iterable[WrittenFile]) -> None:
+    table.storage.discard(file.path for file in files)

@@ -1,0 +1,203 @@
+"""Compaction of tables: tasks merge small files, and unused files are vacuumed.
+
+Rows and offsets do not change, also while a landing runs: a table accepts new files only as a replacement for all of
+the old ones. Delta-rs's own `optimize.compact` is not used, because it misses that a concurrent compaction has removed
+the same files, and both then keep a copy of every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from chronik.errors import check_invariant
+from chronik.pipeline.maintenance.vacuum import DEFAULT_KEEP_HOURS, check_keep_hours, vacuum_table
+from chronik.pipeline.spark.tasks import TaskRunner, run_locally
+from chronik.pipeline.tables.catalog import list_table_names, open_table
+from chronik.pipeline.tables.commit_plan import WrittenFile
+from chronik.pipeline.tables.layout import DATE
+from chronik.pipeline.tables.parquet import FILE_BYTES_TARGET
+from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, table_uri
+from chronik.pipeline.tables.table_files import LiveFile, TableFiles, open_dataset, scan_with_partition_columns
+from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
+
+MERGES_PER_ROUND = 32
+"""Merged files that are written before the first of them is committed: enough for the tasks of a small cluster, and
+the most work that is lost if the driver is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Files of one table partition that a task merges into one file."""
+
+    table: TableFiles
+    file_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.table.files)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionStats:
+    """The number and size of files before and after a compaction."""
+
+    files_removed: int = 0
+    files_added: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+    def __add__(self, other: CompactionStats) -> CompactionStats:
+        return CompactionStats(
+            self.files_removed + other.files_removed,
+            self.files_added + other.files_added,
+            self.bytes_before + other.bytes_before,
+            self.bytes_after + other.bytes_after,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableCompaction:
+    """The result of compacting one table."""
+
+    name: str
+    """Name of the table: the topic, or its dead-letter table."""
+    compacted: CompactionStats
+    vacuumed: int = 0
+    """Number of files that the vacuum deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumOptions:
+    """The settings of a vacuum after a compaction."""
+
+    keep_hours: int = DEFAULT_KEEP_HOURS
+    pipeline_stopped: bool = False
+    """Whether the caller guarantees that no pipeline writes to the tables."""
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table that is being compacted, with its statistics so far."""
+
+    name: str
+    table: TopicTable
+    done: CompactionStats = field(default_factory=CompactionStats)
+
+
+def compact_tables(
+    table_root: str,
+    topics: Sequence[str] | None = None,
+    *,
+    tasks: TaskRunner = run_locally,
+    file_bytes: int = FILE_BYTES_TARGET,
+    since: date | None = None,
+    vacuum_options: VacuumOptions | None = None,
+    progress: Callable[[int, int], None] = lambda done_bytes, all_bytes: None,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[TableCompaction]:
+    """Compact the tables of these topics with their dead-letter tables, or all tables under the root.
+
+        compact_tables("tables", tasks=spark_task_runner(spark), vacuum_options=VacuumOptions())
+
+    Raises:
+        TableMissingError, TableMismatchError, TableCommitError, VacuumRejectedError, TaskFailedError: A table does not
+            exist, cannot be used or changed, or a task failed.
+    """
+    if vacuum_options is not None:
+        check_keep_hours(vacuum_options.keep_hours, vacuum_options.pipeline_stopped)
+    tables = _tables(table_root, topics, storage_options)
+    joins = [(table, join) for table in tables for join in plan_merges(table.table, file_bytes=file_bytes, since=since)]
+    _merge_all(joins, tasks, progress)
+    return [TableCompaction(table.name, table.done, _vacuum_table(table.table, vacuum_options)) for table in tables]
+
+
+def _tables(root: str, topics: Sequence[str] | None, storage_options: Mapping[str, str] | None) -> list[_Table]:
+    names = list_table_names(root, storage_options)
+    if topics is not None:
+        missing = [topic for topic in topics if topic not in names]
+        if missing:
+            raise TableMissingError(f"no table of {', '.join(missing)} under {root}")
+        selected = {name for topic in topics for name in (topic, topic + DEAD_LETTERS_SUFFIX)}
+        names = [name for name in names if name in selected]
+    return [_Table(name, open_table(table_uri(root, name), storage_options)) for name in names]
+
+
+def _merge_all(joins: list[tuple[_Table, MergeTask]], tasks: TaskRunner, progress: Callable[[int, int], None]) -> None:
+    all_bytes, done_bytes = sum(join.size_bytes for _, join in joins), 0
+    for first in range(0, len(joins), MERGES_PER_ROUND):
+        round_joins = joins[first : first + MERGES_PER_ROUND]
+        written = tasks(merge_files, [join for _, join in round_joins])
+        for (table, join), files in zip(round_joins, written, strict=True):
+            table.done += commit_merge(table.table, join, files)
+            done_bytes += join.size_bytes
+            progress(done_bytes, all_bytes)
+
+
+def _vacuum_table(table: TopicTable, vacuuming: VacuumOptions | None) -> int:
+    if vacuuming is None:
+        return 0
+    return len(vacuum_table(table, keep_hours=vacuuming.keep_hours, pipeline_stopped=vacuuming.pipeline_stopped))
+
+
+# One table
+
+
+def plan_merges(
+    table: TopicTable, *, file_bytes: int = FILE_BYTES_TARGET, since: date | None = None
+) -> list[MergeTask]:
+    """Return the merges for the days from `since` on, or for all days.
+
+    Raises:
+        TableMissingError, TableMismatchError: The table does not exist or cannot be used.
+    """
+    current = table.files()
+    files = [file for file in current.files if since is None or _is_on_or_after(file, current.partition_by, since)]
+    return [MergeTask(current.with_files(*group), file_bytes) for group in group_small_files(files, file_bytes)]
+
+
+def group_small_files(files: Iterable[LiveFile], file_bytes: int) -> Iterator[list[LiveFile]]:
+    """Group small files of the same partition up to about the target size; files near that size are left alone.
+
+    Files with adjacent offsets are merged in order, so that a range of offsets is in few row groups.
+    """
+    groups: dict[tuple[Any, ...], list[LiveFile]] = {}
+    for file in sorted(files, key=lambda file: (file.partitions[0], file.offsets[0], file.path)):
+        if file.size_bytes >= file_bytes * 3 // 4:
+            continue
+        group = groups.setdefault(file.partition_values, [])
+        group.append(file)
+        if sum(each.size_bytes for each in group) >= file_bytes:
+            yield groups.pop(file.partition_values)
+    yield from (group for group in groups.values() if len(group) > 1)
+
+
+def _is_on_or_after(file: LiveFile, columns: tuple[str, ...], since: date) -> bool:
+    day = dict(zip(columns, file.partition_values, strict=True)).get(DATE)
+    return day is None or day >= since
+
+
+def merge_files(join: MergeTask) -> tuple[WrittenFile, ...]:
+    """Write the rows of all files to a new file, which `commit_merge` adds to the table."""
+    table = join.table
+    # A group may be slightly larger than the target; two files would have to be merged again.
+    with table.writer(file_bytes=4 * join.file_bytes) as writer:
+        for batch in scan_with_partition_columns(table):
+            writer.write(batch)
+    rows, expected = sum(file.rows for file in writer.files), open_dataset(table).count_rows()
+    check_invariant(rows == expected, f"{table.uri}: compaction wrote {rows} rows of {expected}")
+    return writer.files
+
+
+def commit_merge(table: TopicTable, join: MergeTask, written: Sequence[WrittenFile]) -> CompactionStats:
+    """Replace the old files by the merged ones, or commit nothing if one of them was replaced concurrently.
+
+    Raises:
+        TableCommitError: The commit did not succeed within its attempts.
+    """
+    if not table.replace_files(join.table.files, written, data_change=False):
+        return CompactionStats()
+    size_after = sum(file.size_bytes for file in written)
+    return CompactionStats(len(join.table.files), len(written), join.size_bytes, size_after)

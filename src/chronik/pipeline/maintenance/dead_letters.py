@@ -1,0 +1,338 @@
+"""Dead-letter records: list them, and decode them again with the current rules (`chronik pipeline dlq list|retry`).
+
+A record is in its table or in the dead-letter table, and only for a moment in both: a retry first appends the rows to
+the table, and then removes the dead-letter records. This is exactly once, even with concurrent or killed retries,
+because the table itself shows which records it has:
+
+1. The retries of a table are numbered. A retry reads the next number, searches the table for its records, and appends
+   the missing ones under that number. If another retry has taken the number, it starts over.
+2. Only records below the table's next offset are tried. Others belong to a landing round that is not committed yet and
+   may still decode them.
+3. The dead-letter table counts the retries whose records are removed. If its count is behind, a retry was interrupted
+   (or is running): records that the table has are not listed, and the next retry removes them first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chronik.pipeline.maintenance.dead_letter_tasks import (
+    RetryScan,
+    RewrittenFile,
+    find_offsets_in_table,
+    read_dead_letter_offsets,
+    rewrite_without,
+    scan_dead_letters,
+    write_decoded_rows,
+)
+from chronik.pipeline.spark.tasks import TaskRunner, run_locally
+from chronik.pipeline.tables.catalog import open_table, topics_with_dead_letters
+from chronik.pipeline.tables.commit_plan import WrittenFile, WrittenFilesLostError
+from chronik.pipeline.tables.layout import (
+    ERROR,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TIMESTAMP_MS,
+    VALUE,
+    TableKind,
+    restore_timestamps_ms,
+)
+from chronik.pipeline.tables.offset_sets import (
+    OffsetSets,
+    count_offsets,
+    files_containing_offsets,
+    offsets_mask,
+    subtract_offsets,
+    union_offsets,
+)
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.table_files import TableFiles, scan
+from chronik.pipeline.tables.topic_table import SequenceConflictError, TableMismatchError, TableMissingError, TopicTable
+
+RETRY_SEQUENCE = "retries"
+"""Name of the sequence that numbers the retries."""
+
+VALUE_BYTES_SHOWN = 200
+
+FILES_PER_ROUND = 64
+"""Files of dead-letter records per round. Each round is a commit, and keeps the offsets of its records in memory."""
+
+
+# list
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DeadLetterRecord:
+    """A record that could not be decoded, with its position and error."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    error: str
+    value: bytes
+    """Beginning of the value."""
+    value_bytes: int
+    """Size of the whole value."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterList:
+    """The first dead-letter records, and their total number."""
+
+    letters: list[DeadLetterRecord]
+    """The first records, by topic, partition and offset."""
+    count: int
+    """Total number of dead-letter records."""
+
+
+def list_dead_letters(
+    table_root: str,
+    topics: Sequence[str] | None = None,
+    *,
+    limit: int = 100,
+    storage_options: Mapping[str, str] | None = None,
+) -> DeadLetterList:
+    """List records that are still to be decoded, without Spark.
+
+    Raises:
+        TableMissingError: A topic has no table.
+    """
+    count = 0
+    kept: list[DeadLetterRecord] = []
+    for topic in _topics(table_root, topics, storage_options):
+        pair = _TablePair(table_root, topic, run_locally, storage_options)
+        found = _CountingIterator(pair.open_letters())
+        # With n = 0, `nsmallest` would not iterate, and the records would not be counted.
+        kept = heapq.nsmallest(limit, (*kept, *heapq.nsmallest(max(1, limit), found)))
+        count += found.count
+    return DeadLetterList(kept, count)
+
+
+class _CountingIterator:
+    """An iterator that counts its elements."""
+
+    def __init__(self, letters: Iterator[DeadLetterRecord]) -> None:
+        self._letters = letters
+        self.count = 0
+
+    def __iter__(self) -> Iterator[DeadLetterRecord]:
+        for letter in self._letters:
+            self.count += 1
+            yield letter
+
+
+# retry
+
+
+@dataclass(frozen=True, slots=True)
+class RetryResult:
+    """The result of a retry for one topic."""
+
+    topic: str
+    decoded: int
+    """Rows that the retry appended to the table."""
+    failing: int
+    """Records that still cannot be decoded."""
+    waiting: int = 0
+    """Records of a landing round that is not committed yet, which were not tried."""
+
+
+def retry_dead_letters(
+    table_root: str,
+    topics: Sequence[str] | None = None,
+    *,
+    tasks: TaskRunner = run_locally,
+    files_per_round: int = FILES_PER_ROUND,
+    progress: Callable[[int, int], None] = lambda done_files, all_files: None,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[RetryResult]:
+    """Decode dead-letter records again, and append those that now decode to their table, exactly once.
+
+        retry_dead_letters("tables", ["orders"], tasks=spark_task_runner(spark))
+
+    Raises:
+        TableMissingError, TableMismatchError, TableCommitError, TaskFailedError: A table does not exist, cannot be used
+            or changed, or a task failed.
+    """
+    done = []
+    for topic in _topics(table_root, topics, storage_options):
+        pair = _TablePair(table_root, topic, tasks, storage_options)
+        done.append(pair.retry(files_per_round, progress))
+    return done
+
+
+def _topics(root: str, topics: Sequence[str] | None, storage_options: Mapping[str, str] | None) -> list[str]:
+    found = topics_with_dead_letters(root, storage_options)
+    if topics is None:
+        return found
+    for topic in topics:
+        if topic not in found:
+            _ = open_table(table_uri(root, topic), storage_options).spec  # raises TableMissing, TableDiffers
+    return [topic for topic in dict.fromkeys(topics) if topic in found]
+
+
+class _TablePair:
+    """A topic's table and its dead-letter table."""
+
+    def __init__(self, root: str, topic: str, tasks: TaskRunner, storage_options: Mapping[str, str] | None) -> None:
+        self._topic = topic
+        self._tasks = tasks
+        self._dead_letter_table = open_table(dead_letters_uri(root, topic), storage_options)
+        self._table = self._open_table(table_uri(root, topic), self._dead_letter_table.spec.topic_id, storage_options)
+
+    def _open_table(self, uri: str, topic_id: str, storage_options: Mapping[str, str] | None) -> TopicTable | None:
+        """Open the topic's table; None if only dead-letter records have landed so far.
+
+        Raises:
+            TableMismatchError: The table is raw, or belongs to another topic.
+        """
+        try:
+            table = open_table(uri, storage_options)
+        except TableMissingError:
+            return None
+        if table.spec.kind is not TableKind.DECODED:
+            raise TableMismatchError(f"{uri} is a raw table, which has no dead-letter records")
+        if table.spec.topic_id != topic_id:
+            raise TableMismatchError(
+                f"{self._dead_letter_table.uri} and {uri} have the same topic name, but different topics"
+            )
+        return table
+
+    # Listing
+
+    def open_letters(self) -> Iterator[DeadLetterRecord]:
+        letters = self._dead_letter_table.files()
+        done = (
+            {}
+            if self._table is None or self._interrupted_retries() is None
+            else self._find_in_table(self._offsets(letters))
+        )
+        for batch in scan(letters, [PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, ERROR, VALUE]):
+            yield from _to_dead_letters(self._topic, batch.filter(pa.array(~offsets_mask(batch, done))))
+
+    def _interrupted_retries(self) -> range | None:
+        """Return the numbers of retries whose records may not be removed yet, or None."""
+        assert self._table is not None
+        # In this order, a running retry may look interrupted, but an interrupted one never looks complete.
+        settled = self._dead_letter_table.next_sequence_number(RETRY_SEQUENCE)
+        appended = self._table.next_sequence_number(RETRY_SEQUENCE)
+        return range(settled, appended) if settled < appended else None
+
+    def _offsets(self, letters: TableFiles) -> OffsetSets:
+        return union_offsets(
+            self._tasks(read_dead_letter_offsets, [letters.with_files(file) for file in letters.files])
+        )
+
+    def _find_in_table(self, wanted: OffsetSets) -> OffsetSets:
+        assert self._table is not None
+        return union_offsets(
+            self._tasks(partial(find_offsets_in_table, wanted), files_containing_offsets(self._table.files(), wanted))
+        )
+
+    # Retry
+
+    def retry(self, files_per_round: int, progress: Callable[[int, int], None]) -> RetryResult:
+        if self._table is None:
+            return RetryResult(self._topic, 0, 0, count_offsets(self._offsets(self._dead_letter_table.files())))
+        self._finish_interrupted()
+        letters = self._dead_letter_table.files()
+        decoded = failing = waiting = 0
+        for first in range(0, len(letters.files), files_per_round):
+            some = letters.files[first : first + files_per_round]
+            rows, looked = self._retry_files(self._table, [letters.with_files(file) for file in some])
+            decoded += rows
+            failing += sum(each.failing for each in looked)
+            waiting += sum(each.waiting for each in looked)
+            progress(min(first + files_per_round, len(letters.files)), len(letters.files))
+        return RetryResult(self._topic, decoded, failing, waiting)
+
+    def _finish_interrupted(self) -> None:
+        interrupted = self._interrupted_retries()
+        if interrupted is not None:
+            self._remove_settled(self._find_in_table(self._offsets(self._dead_letter_table.files())))
+            for number in interrupted:
+                self._record_settled(number)
+
+    def _retry_files(self, table: TopicTable, letters: list[TableFiles]) -> tuple[int, list[RetryScan]]:
+        """Retry the records of these files, and return the number of appended rows and the scan results."""
+        while True:
+            number = table.next_sequence_number(RETRY_SEQUENCE)
+            snapshot = table.snapshot()
+            looked = self._tasks(partial(scan_dead_letters, snapshot.descriptor, snapshot.next_offsets), letters)
+            decodable = union_offsets([each.decodable for each in looked])
+            if not decodable:
+                return 0, looked
+            wanted = [field for each in looked for field in each.requested_fields]
+            if wanted:
+                table.add_columns(wanted)
+            missing = subtract_offsets(decodable, self._find_in_table(decodable))
+            written = self._tasks(partial(write_decoded_rows, table.descriptor(), missing), letters) if missing else []
+            files = [file for each in written for file in each]
+            if not self._append(table, files, number):
+                continue
+            self._remove_settled(decodable)
+            self._settle(number)
+            return sum(file.rows for file in files), looked
+
+    def _append(self, table: TopicTable, files: Sequence[WrittenFile], number: int) -> bool:
+        """Append the files under this retry number and return whether they are committed; otherwise delete them."""
+        try:
+            table.append_in_sequence(files, RETRY_SEQUENCE, number)
+        except SequenceConflictError:
+            live = {file.path for file in table.files().files}
+            if any(file.path in live for file in files):
+                return True  # this retry committed them, and the response was lost
+        except WrittenFilesLostError:
+            pass
+        else:
+            return True
+        table.storage.discard(file.path for file in files)
+        return False
+
+    def _remove_settled(self, settled: OffsetSets) -> None:
+        """Remove settled records from the dead-letter table, in whichever files they are now."""
+        while settled:
+            some = files_containing_offsets(self._dead_letter_table.files(), settled)
+            rewritten = [each for each in self._tasks(partial(rewrite_without, settled), some) if each.removed]
+            if not rewritten or self._replace_files(rewritten):
+                return
+
+    def _replace_files(self, rewritten: Sequence[RewrittenFile]) -> bool:
+        """Replace the rewritten files; False if a concurrent compaction or retry has replaced one of them."""
+        written = [file for each in rewritten for file in each.written]
+        return self._dead_letter_table.replace_files([each.file for each in rewritten], written, data_change=True)
+
+    def _settle(self, number: int) -> None:
+        """Record that this retry's records are removed, and finish earlier retries that were interrupted."""
+        if self._dead_letter_table.next_sequence_number(RETRY_SEQUENCE) == number:
+            self._record_settled(number)
+        else:
+            self._finish_interrupted()
+
+    def _record_settled(self, number: int) -> None:
+        with suppress(SequenceConflictError):  # another retry has recorded it
+            self._dead_letter_table.append_in_sequence((), RETRY_SEQUENCE, number)
+
+
+def _to_dead_letters(topic: str, batch: pa.RecordBatch) -> Iterator[DeadLetterRecord]:
+    rows = pa.Table.from_batches([batch])
+    values = rows[VALUE]
+    columns = (
+        rows[PARTITION],
+        rows[OFFSET],
+        restore_timestamps_ms(rows),
+        rows[ERROR],
+        pc.binary_slice(values, 0, VALUE_BYTES_SHOWN),
+        pc.binary_length(values),
+    )
+    for row in zip(*(column.to_pylist() for column in columns), strict=True):
+        yield DeadLetterRecord(topic, *row)

@@ -1,0 +1,121 @@
+"""The live tail of a topic as rows of its table, read by the tasks of a query.
+
+The records never pass through the driver. Each task reads its ranges from the brokers and converts the records as
+landing does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from chronik.pipeline.records.columns import ColumnSelection
+from chronik.pipeline.source.offset_ranges import OffsetRange, split_ranges_evenly
+from chronik.pipeline.source.options import ReadSettings
+from chronik.pipeline.source.range_reader import read_columns
+from chronik.pipeline.tables.layout import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    RESCUED,
+    VALUE,
+    VALUE_CRC32C,
+    TableKind,
+    build_table_batch,
+    system_columns,
+)
+from chronik.pipeline.tables.values.json_rows import DECODE_BATCH_ROWS, decode_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS_PER_TASK: Final = 100_000
+"""Records per task. A task costs about 50 ms, as much as reading ten thousand records, so a short tail is read by one
+task even if it spans many partitions."""
+
+RangesByTask = tuple[tuple[OffsetRange, ...], ...]
+"""The ranges of each task."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailScan:
+    """The parameters of the tasks that read a live tail."""
+
+    settings: ReadSettings
+    kind: TableKind
+    schema: pa.Schema
+    """Schema of the table."""
+    names: tuple[str, ...]
+    """The columns to return, in this order."""
+    tasks: RangesByTask
+
+
+def plan_tail_tasks(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PER_TASK) -> RangesByTask:
+    """Divide ranges into tasks: split long ranges and combine short ones."""
+    tasks: list[list[OffsetRange]] = []
+    size = records_max
+    for part_range in split_ranges_evenly(ranges, records_max=records_max):
+        if size + part_range.size > records_max:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(part_range)
+        size += part_range.size
+    return tuple(map(tuple, tasks))
+
+
+def build_tail_dataframe(spark: SparkSession, tail: TailScan) -> DataFrame:
+    """Build a DataFrame that reads the live tail in tasks."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(_result_schema(tail))
+    if not tail.tasks:
+        return spark.createDataFrame([], schema)
+    numbers = spark.range(0, len(tail.tasks), 1, len(tail.tasks))  # one partition per task
+    return numbers.mapInArrow(partial(_read_task, tail), schema)
+
+
+def _read_task(tail: TailScan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            for target in tail.tasks[number]:
+                yield from read_tail_rows(tail, target)
+
+
+def read_tail_rows(tail: TailScan, target: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Read a range of the live tail as rows of the table.
+
+    Raises:
+        DataLossError: Records were deleted since the snapshot.
+        ClientError: No broker responds.
+        KafkaError: A broker rejects a request.
+        CorruptRecords: A batch is damaged.
+    """
+    decoding_schema = _decoding_schema(tail)
+    own = {*decoding_schema.names, OFFSET} | ({VALUE} if tail.kind is TableKind.DECODED else set())
+    wanted = ColumnSelection(key=KEY in own, value=VALUE in own or VALUE_CRC32C in own, headers=HEADERS in own)
+    for records in read_columns(target, tail.settings, wanted):
+        for rows in _convert_rows(tail.kind, system_columns(target.partition, records, own), decoding_schema):
+            yield rows.select(list(tail.names))
+
+
+def _convert_rows(kind: TableKind, own: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if kind is not TableKind.DECODED:
+        yield build_table_batch(own, schema)
+        return
+    for start in range(0, len(own[OFFSET]), DECODE_BATCH_ROWS):
+        part = {name: values.slice(start, DECODE_BATCH_ROWS) for name, values in own.items()}
+        # A record that cannot be decoded will land as a dead-letter record, not as a row.
+        yield build_table_batch(decode_rows(part, schema).rows, schema)
+
+
+def _decoding_schema(tail: TailScan) -> pa.Schema:
+    """Return the schema to decode with: all columns if `_rescued` is requested, as it has the remaining fields."""
+    return tail.schema if RESCUED in tail.names else _result_schema(tail)
+
+
+def _result_schema(tail: TailScan) -> pa.Schema:
+    return pa.schema([tail.schema.field(name) for name in tail.names])

@@ -1,0 +1,222 @@
+"""Snapshots of topics for a statement: the boundary between landed rows and live tail, and the end of the tail.
+
+The boundary is the table's next offsets, read from the version whose files are read, so that each record is in exactly
+one half even if rows land during the query. High watermarks are fetched after the table was read, so that the table is
+never ahead of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from chronik.client.cluster import UNKNOWN_TOPIC_SECONDS_MAX, ClusterClient, raise_for_code
+from chronik.client.records import TopicPartition
+from chronik.errors import ChronikError
+from chronik.ids import format_id
+from chronik.pipeline.source.offset_ranges import OffsetRange
+from chronik.pipeline.source.offset_resolver import OffsetResolver
+from chronik.pipeline.source.options import IsolationLevel
+from chronik.pipeline.tables.catalog import list_table_names, open_table
+from chronik.pipeline.tables.layout import TableKind, initial_schema
+from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, local_directory, table_uri
+from chronik.pipeline.tables.topic_table import TableError, TableMissingError, TableSnapshot
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.metadata import MetadataResponseTopic
+
+NO_SUCH_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+GAP_ATTEMPTS: Final = 3
+"""Attempts to take a snapshot without a gap. Records may land and be deleted between reading the table and the topic; a
+gap that persists is real."""
+
+GAP_RETRY_SECONDS: Final = 0.2
+
+LEADERLESS_SECONDS_MAX: Final = 5.0
+"""How long to wait for a leader: enough for a node to restart. A longer wait would delay statements with a column that
+has the name of an unavailable topic."""
+
+DESCRIBE_RETRY_SECONDS: Final = 0.05
+
+
+class UnreadableTopicError(ChronikError):
+    """A half of a topic cannot be determined: there is a gap, or the table belongs to another topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """The state of a topic and its table at one point in time."""
+
+    topic: str
+    table_snapshot: TableSnapshot | None
+    """The table's snapshot, or None if nothing has landed."""
+    tail: tuple[OffsetRange, ...]
+    """The ranges that have not landed: from the table's next offsets to the topic's ends."""
+    tail_error: str | None = None
+    """Why the live tail cannot be determined, if so."""
+    table_error: str | None = None
+    """Why the landed rows cannot be determined, if so."""
+    is_table_only: bool = False
+    """Whether the topic is unknown to the brokers, so that only landed rows are available."""
+
+    @property
+    def kind(self) -> TableKind:
+        return TableKind.RAW if self.table_snapshot is None else self.table_snapshot.spec.kind
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of both halves. A topic without a table has the columns of a raw one."""
+        return initial_schema(TableKind.RAW) if self.table_snapshot is None else self.table_snapshot.schema
+
+
+def compute_tail(
+    partitions: Iterable[TopicPartition],
+    next_offsets: Mapping[int, int],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+) -> list[OffsetRange]:
+    """Return the ranges between the table's next offsets and the partitions' ends.
+
+    Raises:
+        UnreadableTopicError: Records were deleted before they landed, or a partition ends before the table does.
+    """
+    ranges = []
+    for each in partitions:
+        # A partition without a next offset never landed: all its records are live tail. (0 is a valid offset.)
+        landed_to = next_offsets.get(each.partition)
+        start = earliest[each] if landed_to is None else landed_to
+        if start < earliest[each]:
+            raise UnreadableTopicError(
+                f"{each}: offsets {start} to {earliest[each] - 1} are missing: retention deleted them before landing"
+                f" (the table's next offset is {start}, the log start offset is {earliest[each]});"
+                f" query {each.topic}_cold for the landed rows"
+            )
+        if start > latest[each]:
+            raise UnreadableTopicError(
+                f"{each}: the table has records up to offset {start - 1}, but the partition ends at {latest[each]}:"
+                f" it lost records that had landed; query {each.topic}_cold for the landed rows"
+            )
+        if start < latest[each]:
+            ranges.append(OffsetRange(*each, start, latest[each]))
+    return ranges
+
+
+class SnapshotReader:
+    """A reader of snapshots of topics and their tables. Not thread-safe; the caller closes the cluster."""
+
+    def __init__(self, cluster: ClusterClient, table_root: str) -> None:
+        self._cluster = cluster
+        self._table_root = table_root
+        # As for landing: a record that may still be aborted is in neither half.
+        self._positions = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
+
+    def list_topics(self) -> list[str]:
+        """Return the names of all topics and tables."""
+        response = self._cluster.retry(lambda: self._cluster.metadata(None))
+        return sorted({topic.name for topic in response.topics if topic.name} | _list_tables(self._table_root))
+
+    def take_snapshots(self, topics: Iterable[str]) -> dict[str, TopicSnapshot]:
+        """Take consistent snapshots of topics. Errors of a single topic are part of its snapshot.
+
+        Raises:
+            ClientError: No broker responds.
+        """
+        wanted = list(topics)
+        found, has_gap = self._take_once(wanted)
+        for _ in range(GAP_ATTEMPTS - 1):
+            if not has_gap:
+                break
+            time.sleep(GAP_RETRY_SECONDS)
+            found, has_gap = self._take_once(wanted)
+        return found
+
+    def _take_once(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
+        """Take snapshots once; also return whether there is a gap that a retry may close."""
+        tables = {topic: self._read_table_snapshot(topic) for topic in topics}
+        described = self._describe_topics(topics)
+        results, has_gap = {}, False
+        for topic, landed in tables.items():
+            if isinstance(landed, TableError):
+                results[topic] = TopicSnapshot(topic, None, (), str(landed), str(landed))
+                continue
+            try:
+                is_unknown = described[topic].error_code in NO_SUCH_TOPIC
+                tail = (
+                    ()
+                    if landed is not None and is_unknown
+                    else tuple(self._compute_topic_tail(landed, described[topic], topic))
+                )
+                results[topic] = TopicSnapshot(topic, landed, tail, is_table_only=is_unknown)
+            except UnreadableTopicError as error:
+                has_gap = True
+                results[topic] = TopicSnapshot(topic, landed, (), str(error))
+            except KafkaError as error:  # other topics are not affected
+                results[topic] = TopicSnapshot(topic, landed, (), str(error))
+        return results, has_gap
+
+    def _read_table_snapshot(self, topic: str) -> TableSnapshot | TableError | None:
+        uri = table_uri(self._table_root, topic)
+        try:
+            return open_table(uri).snapshot()
+        except TableMissingError:
+            return None
+        except TableError as error:
+            return error
+        except OSError as error:
+            return TableError(f"{uri}: {str(error).splitlines()[0]}")
+
+    def _describe_topics(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
+        """Describe topics, waiting a limited time for unknown topics and missing leaders."""
+        self._cluster.invalidate_metadata()
+        started = time.monotonic()
+        while True:
+            response = self._cluster.retry(lambda: self._cluster.metadata(topics))
+            described = {topic.name: topic for topic in response.topics if topic.name}
+            retry_period_s = max(map(_retry_period_s, described.values()), default=0.0)
+            if time.monotonic() - started >= retry_period_s:
+                return described
+            time.sleep(DESCRIBE_RETRY_SECONDS)
+
+    def _compute_topic_tail(
+        self, landed: TableSnapshot | None, topic: MetadataResponseTopic, name: str
+    ) -> list[OffsetRange]:
+        """Return the ranges of a topic's live tail.
+
+        Raises:
+            UnreadableTopicError: There is a gap, or the table belongs to another topic.
+            KafkaError: The topic is unavailable.
+        """
+        raise_for_code(topic.error_code, f"topic {name}")
+        if landed is not None and format_id(topic.topic_id) != landed.spec.topic_id:
+            raise UnreadableTopicError(
+                f"topic {name} was deleted and created again, and {landed.uri} is the table of the deleted topic;"
+                f" query {name}_cold for its rows"
+            )
+        partitions = sorted(TopicPartition(name, each.partition_index) for each in topic.partitions)
+        for each in topic.partitions:
+            if each.leader_id < 0:
+                code = each.error_code or ErrorCode.LEADER_NOT_AVAILABLE
+                raise_for_code(code, str(TopicPartition(name, each.partition_index)))
+        next_offsets = {} if landed is None else landed.next_offsets
+        earliest, latest = self._positions.earliest(partitions), self._positions.latest(partitions)
+        return compute_tail(partitions, next_offsets, earliest, latest)
+
+
+def _retry_period_s(topic: MetadataResponseTopic) -> float:
+    """Return how long the error in a topic's description may be transient."""
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UNKNOWN_TOPIC_SECONDS_MAX
+    is_transient = topic.error_code and ErrorCode(topic.error_code).retriable
+    return LEADERLESS_SECONDS_MAX if is_transient or any(each.leader_id < 0 for each in topic.partitions) else 0.0
+
+
+def _list_tables(root: str) -> set[str]:
+    """Return the names of tables in a local root; for object stores, tables are found by the topics' names."""
+    directory = local_directory(root)
+    if directory is None or not directory.is_dir():
+        return set()
+    return {name for name in list_table_names(root) if not name.endswith(DEAD_LETTERS_SUFFIX)}

@@ -1,0 +1,309 @@
+"""Vectorised decoding of record batches into Arrow columns.
+
+The bodies of many batches are concatenated. A scan of the record lengths finds where each record starts; then each
+field is read for all records at once. Keys and values are gathered by Arrow: their bytes and the gaps between them form
+the alternating elements of one binary array over the bodies, of which every other element is taken.
+
+The checks are those of `chronik.protocol.records`. When the vectorised decoder finds something invalid or unusual, that
+module decodes the same batches record by record, and either succeeds or raises the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from chronik.limits import DECOMPRESSED_BYTES_MAX, MIB
+from chronik.pipeline.records.batches import StoredBatch
+from chronik.pipeline.records.columns import (
+    HEADER_TYPE,
+    HEADERS_TYPE,
+    ColumnSelection,
+    RecordColumns,
+    RecordWithTimestampType,
+    build_columns,
+    iter_legacy_messages,
+    iter_records_of_batches,
+)
+from chronik.pipeline.records.record_starts import find_record_starts
+from chronik.pipeline.records.varints import (
+    PADDING,
+    ByteArray,
+    IntArray,
+    VectorizedDecodeError,
+    read_varints,
+    read_varlongs,
+)
+from chronik.protocol.batch import HEADER_BYTES, BatchHeader, Bytes, TimestampType, verify_crc
+from chronik.protocol.compression import Codec, decompress
+from chronik.protocol.errors import CorruptRecords
+from chronik.protocol.records import RECORD_BYTES_MIN
+from chronik.protocol.varint import INT64_MAX
+
+DECODED_BYTES_MAX: Final = 16 * MIB
+"""Maximum bytes of bodies that are decoded at once, unless a single batch is larger. It is far below the 2 GiB that
+Arrow's 32-bit offsets can address, and larger values are not faster."""
+
+HEADERS_MAX: Final = 64
+"""Maximum headers of a record in the vectorised decoder, which reads them in as many passes."""
+
+Body = bytes | memoryview
+DecompressedBatch = tuple[BatchHeader, Body]
+
+
+def decode_batches(
+    buffer: Bytes,
+    batches: Iterable[StoredBatch],
+    start: int,
+    end: int,
+    wanted: ColumnSelection = ColumnSelection(),  # noqa: B008 (immutable)
+) -> Iterator[RecordColumns]:
+    """Yield the records of the batches from offset `start` (inclusive) to `end` (exclusive), in order.
+
+    Raises:
+        CorruptRecords: A batch or record is malformed.
+        RecordsTooLarge: A decompressed batch exceeds the limit.
+    """
+    decompressed: list[DecompressedBatch] = []
+    decompressed_bytes = 0
+    for batch in batches:
+        if batch.header is None:
+            yield from _decode_group(decompressed, start, end, wanted)
+            decompressed, decompressed_bytes = [], 0
+            yield from _non_empty(build_columns(_in_range(iter_legacy_messages(buffer, batch), start, end), wanted))
+            continue
+        body = _decompress_body(buffer, batch.position, batch.header)
+        if decompressed and decompressed_bytes + len(body) > DECODED_BYTES_MAX:
+            yield from _decode_group(decompressed, start, end, wanted)
+            decompressed, decompressed_bytes = [], 0
+        decompressed.append((batch.header, body))
+        decompressed_bytes += len(body)
+    yield from _decode_group(decompressed, start, end, wanted)
+
+
+def _decompress_body(buffer: Bytes, position: int, header: BatchHeader) -> Body:
+    if not verify_crc(buffer, position, header.size):
+        raise CorruptRecords(f"batch at offset {header.base_offset}: checksum mismatch")
+    body = memoryview(buffer)[position + HEADER_BYTES : position + header.size]
+    if header.codec == Codec.NONE or not body:  # compaction leaves empty bodies, also with a codec
+        return body
+    return decompress(header.codec, body, DECOMPRESSED_BYTES_MAX)
+
+
+def _decode_group(
+    decompressed: Sequence[DecompressedBatch], start: int, end: int, wanted: ColumnSelection
+) -> Iterator[RecordColumns]:
+    if not decompressed:
+        return
+    try:
+        columns = _decode_vectorised(decompressed, start, end, wanted)
+    except VectorizedDecodeError:
+        columns = build_columns(_in_range(iter_records_of_batches(decompressed), start, end), wanted)
+    yield from _non_empty(columns)
+
+
+def _non_empty(columns: RecordColumns) -> Iterator[RecordColumns]:
+    if len(columns):
+        yield columns
+
+
+def _in_range(records: Iterable[RecordWithTimestampType], start: int, end: int) -> Iterator[RecordWithTimestampType]:
+    return (each for each in records if start <= each.record.offset < end)
+
+
+class _BatchArrays(NamedTuple):
+    """The header fields of all batches as arrays, with the range of each body."""
+
+    base_offset: IntArray
+    last_offset: IntArray
+    base_timestamp: IntArray
+    max_timestamp: IntArray
+    append_time: npt.NDArray[np.bool_]
+    record_count: IntArray
+    body_start: IntArray
+    body_end: IntArray
+
+
+class _FieldArrays(NamedTuple):
+    """The fields of all records as arrays; byte fields have a position and a length, which is -1 for null."""
+
+    offset: IntArray
+    timestamp: IntArray
+    timestamp_type: IntArray
+    key_at: IntArray
+    key_length: IntArray
+    value_at: IntArray
+    value_length: IntArray
+    header_count: IntArray
+    headers_at: IntArray
+    end: IntArray
+
+    def rows(self, chosen: slice) -> _FieldArrays:
+        return _FieldArrays(*(field[chosen] for field in self))
+
+
+def _decode_vectorised(
+    decompressed: Sequence[DecompressedBatch], start: int, end: int, wanted: ColumnSelection
+) -> RecordColumns:
+    joined = b"".join([*(body for _, body in decompressed), PADDING])
+    data = np.frombuffer(joined, np.uint8)
+    batches = _batch_arrays(decompressed)
+    bodies = [body for _, body in decompressed]
+    starts = find_record_starts(data, batches.body_start, batches.body_end, batches.record_count, bodies)
+    fields = _read_fields(data, starts, batches)
+    # Only the end of the headers shows whether a record's fields fill it, so headers are always read.
+    headers = _read_headers(data, fields)
+    first, last = np.searchsorted(fields.offset, (start, end))
+    chosen = fields.rows(slice(first, last))
+    source = pa.py_buffer(joined)
+    return RecordColumns(
+        offset=pa.array(chosen.offset),
+        timestamp_ms=pa.array(chosen.timestamp),
+        timestamp_type=pa.array(chosen.timestamp_type.astype(np.int32)),
+        key=_binary(source, chosen.key_at, chosen.key_length) if wanted.key else None,
+        value=_binary(source, chosen.value_at, chosen.value_length) if wanted.value else None,
+        headers=_header_lists(source, headers, fields.header_count).slice(first, last - first)
+        if wanted.headers
+        else None,
+    )
+
+
+def _batch_arrays(decompressed: Sequence[DecompressedBatch]) -> _BatchArrays:
+    headers = [header for header, _ in decompressed]
+    sizes = np.array([len(body) for _, body in decompressed], np.int64)
+    ends = np.cumsum(sizes)
+    batches = _BatchArrays(
+        base_offset=np.array([header.base_offset for header in headers], np.int64),
+        last_offset=np.array([min(header.last_offset, INT64_MAX) for header in headers], np.int64),
+        base_timestamp=np.array([header.base_timestamp for header in headers], np.int64),
+        max_timestamp=np.array([header.max_timestamp for header in headers], np.int64),
+        append_time=np.array([header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in headers], np.bool_),
+        record_count=np.array([header.record_count for header in headers], np.int64),
+        body_start=ends - sizes,
+        body_end=ends,
+    )
+    plausible = (batches.record_count >= 0) & (batches.record_count * RECORD_BYTES_MIN <= sizes)
+    in_order = (batches.base_offset >= 0) & (batches.last_offset >= batches.base_offset - 1)
+    if not (plausible & in_order).all() or (batches.base_offset[1:] <= batches.last_offset[:-1]).any():
+        raise VectorizedDecodeError("invalid batch header")
+    return batches
+
+
+def _read_fields(data: ByteArray, starts: IntArray, batches: _BatchArrays) -> _FieldArrays:
+    lengths, at = read_varints(data, starts)
+    ends = at + lengths
+    _check_ends(starts, ends, batches)
+    timestamp_delta, at = read_varlongs(data, at + 1)  # skip the attributes, which are unused
+    offset_delta, at = read_varints(data, at)
+    key_length, key_at = read_varints(data, at)
+    value_length, value_at = read_varints(data, key_at + np.maximum(key_length, 0))
+    header_count, headers_at = read_varints(data, value_at + np.maximum(value_length, 0))
+    if int(min(key_length.min(initial=0), value_length.min(initial=0))) < -1 or (headers_at > ends).any():
+        raise VectorizedDecodeError("invalid field length")
+    offsets = np.repeat(batches.base_offset, batches.record_count) + offset_delta
+    if (np.diff(offsets) <= 0).any() or (offset_delta < 0).any():
+        raise VectorizedDecodeError("offsets are not ascending")
+    if (offsets > np.repeat(batches.last_offset, batches.record_count)).any():
+        raise VectorizedDecodeError("an offset is beyond the last offset of its batch")
+    timestamps = np.repeat(batches.base_timestamp, batches.record_count) + timestamp_delta
+    if batches.append_time.any():
+        by_append = np.repeat(batches.append_time, batches.record_count)
+        timestamps = np.where(by_append, np.repeat(batches.max_timestamp, batches.record_count), timestamps)
+    return _FieldArrays(
+        offset=offsets,
+        timestamp=timestamps,
+        timestamp_type=np.repeat(batches.append_time.astype(np.int64), batches.record_count),
+        key_at=key_at,
+        key_length=key_length,
+        value_at=value_at,
+        value_length=value_length,
+        header_count=header_count,
+        headers_at=headers_at,
+        end=ends,
+    )
+
+
+def _check_ends(starts: IntArray, ends: IntArray, batches: _BatchArrays) -> None:
+    """Check that every record ends where the next one starts, and the last one at the end of its batch."""
+    filled = batches.record_count > 0
+    if (batches.body_start[~filled] != batches.body_end[~filled]).any():
+        raise VectorizedDecodeError("a batch without records is not empty")
+    expected = np.empty_like(ends)
+    expected[:-1] = starts[1:]
+    expected[np.cumsum(batches.record_count)[filled] - 1] = batches.body_end[filled]
+    if (ends != expected).any():
+        raise VectorizedDecodeError("records do not fill their batch")
+
+
+class _HeaderArrays(NamedTuple):
+    """The positions and lengths of all headers' names and values."""
+
+    name_at: IntArray
+    name_length: IntArray
+    value_at: IntArray
+    value_length: IntArray
+
+
+def _read_headers(data: ByteArray, fields: _FieldArrays) -> _HeaderArrays:
+    """Read the headers of all records in order, and check that the fields of each record end where the record does."""
+    counts = fields.header_count
+    most = int(counts.max(initial=0))
+    if int(counts.min(initial=0)) < 0 or most > HEADERS_MAX:
+        raise VectorizedDecodeError("too many headers for the vectorised decoder")
+    at = fields.headers_at.copy()
+    rounds: list[_HeaderArrays] = []
+    for number in range(most):
+        rows = np.flatnonzero(counts > number)
+        name_length, name_at = read_varints(data, at[rows])
+        value_length, value_at = read_varints(data, name_at + np.maximum(name_length, 0))
+        if int(name_length.min()) < 0 or int(value_length.min()) < -1:
+            raise VectorizedDecodeError("invalid header length")
+        at[rows] = value_at + np.maximum(value_length, 0)
+        rounds.append(_HeaderArrays(name_at, name_length, value_at, value_length))
+    if (at != fields.end).any():
+        raise VectorizedDecodeError("fields do not fill their record")
+    if len(rounds) < 2:
+        return rounds[0] if rounds else _HeaderArrays(*(np.empty(0, np.int64) for _ in range(4)))
+    merged = _HeaderArrays(*(np.concatenate(column) for column in zip(*rounds, strict=True)))
+    order = np.argsort(merged.name_at)
+    return _HeaderArrays(*(column[order] for column in merged))
+
+
+def _header_lists(source: pa.Buffer, headers: _HeaderArrays, counts: IntArray) -> pa.ListArray:
+    if not headers.name_at.size:
+        return pa.nulls(len(counts), HEADERS_TYPE)
+    try:
+        names = _binary(source, headers.name_at, headers.name_length).cast(pa.string())
+    except pa.ArrowInvalid:
+        raise VectorizedDecodeError("a header name is not UTF-8") from None
+    values = _binary(source, headers.value_at, headers.value_length)
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
+    bounds = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=bounds[1:])
+    return pa.ListArray.from_arrays(pa.array(bounds), pairs, type=HEADERS_TYPE, mask=pa.array(counts == 0))
+
+
+def _binary(source: pa.Buffer, at: IntArray, length: IntArray) -> pa.BinaryArray:
+    """Return the slices of `source` at these ascending positions as one binary array; a length of -1 means null."""
+    count = len(at)
+    if not count:
+        return pa.array([], pa.binary())
+    nulls = length < 0
+    null_count = int(np.count_nonzero(nulls))
+    if null_count == count:
+        return pa.nulls(count, pa.binary())
+    bounds = np.empty(2 * count + 1, np.int32)
+    bounds[:-1:2] = at
+    bounds[1::2] = at + (np.maximum(length, 0) if null_count else length)
+    bounds[-1] = bounds[-2]
+    validity = None
+    if null_count:
+        valid = np.ones(2 * count, np.bool_)
+        valid[::2] = ~nulls
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    slices_and_gaps = pa.BinaryArray.from_buffers(pa.binary(), 2 * count, [validity, pa.py_buffer(bounds), source])
+    return slices_and_gaps.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))

@@ -1,0 +1,144 @@
+"""Publishing of Arrow rows as records, in tasks of the sink and of a replay.
+
+Rows have the column `value` and optionally `key`, `headers`, `topic`, `partition` and `timestamp_ms` (never null;
+defaults to the time of sending). Rows with a key go to the partition that Kafka's default partitioner chooses; rows
+without a key go to one partition per Arrow batch, in rotation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from chronik.client.access.settings import Bootstrap
+from chronik.client.cluster import ClusterClient
+from chronik.client.records import TopicPartition
+from chronik.client.transaction import ProducerTransaction
+from chronik.limits import MIB
+from chronik.pipeline.errors import SchemaError
+from chronik.pipeline.records.columns import HEADERS_TYPE
+from chronik.pipeline.records.encoder import batch_slices, encode_headers
+from chronik.pipeline.sink.batch_producer import BatchProducer, OutgoingRows
+from chronik.pipeline.sink.partitioner import partitions_for_keys
+from chronik.protocol.compression import Codec
+
+REQUEST_BYTES: Final = 8 * MIB
+"""Request size in bytes at which a request is sent before it has a batch for every partition."""
+
+
+@dataclass(frozen=True)
+class PublishSettings:
+    """The destination and compression of published records."""
+
+    bootstrap: Bootstrap
+    topic: str | None = None
+    """Destination topic; None if the column `topic` names it."""
+    codec: Codec = Codec.NONE
+
+
+class Publisher:
+    """A publisher of Arrow rows. All in-sync replicas have the records when `publish` returns.
+
+    Without a transaction, each publisher has its own producer id: its own retries are deduplicated, but a task that
+    Spark runs again writes its rows again (at least once).
+    """
+
+    def __init__(
+        self, cluster: ClusterClient, settings: PublishSettings, transaction: ProducerTransaction | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._topic = settings.topic
+        self._producer = BatchProducer(cluster, settings.codec, transaction)
+        # Start at a random partition: with many short tasks, partition 0 would otherwise receive most rows.
+        self._rotation = random.randrange(2**31)
+
+    def publish(self, rows: pa.RecordBatch) -> int:
+        """Publish the rows and return the number of records written.
+
+        Raises:
+            SchemaError, ClientError, KafkaError: The rows are invalid, or the brokers reject them.
+        """
+        pending: dict[TopicPartition, Iterator[OutgoingRows]] = {}
+        for topic, chosen in self._by_topic(rows):
+            pending |= self._by_partition(topic, chosen)
+        # Only one batch per partition may be in flight, because its successor has the next sequence number.
+        while pending:
+            request: dict[TopicPartition, OutgoingRows] = {}
+            request_bytes = 0
+            for partition in list(pending):
+                batch = next(pending[partition], None)
+                if batch is None:
+                    del pending[partition]
+                    continue
+                request[partition] = batch
+                request_bytes += batch.keys.nbytes + batch.values.nbytes
+                if request_bytes >= REQUEST_BYTES:
+                    self._producer.send(request)
+                    request, request_bytes = {}, 0
+            if request:
+                self._producer.send(request)
+        return int(rows.num_rows)
+
+    def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if not rows.num_rows:
+            return
+        if self._topic is not None:
+            yield self._topic, rows
+            return
+        topics = _column(rows, "topic", pa.string())
+        if topics is None or topics.null_count:
+            raise SchemaError("a row has no topic: set the option `topic`, or fill the column `topic`")
+        encoded = topics.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        indices = encoded.indices.to_numpy()
+        for number, name in enumerate(names):
+            yield name, rows if len(names) == 1 else rows.take(pa.array(np.flatnonzero(indices == number)))
+
+    def _by_partition(self, topic: str, rows: pa.RecordBatch) -> dict[TopicPartition, Iterator[OutgoingRows]]:
+        nothing = pa.nulls(rows.num_rows, pa.binary())
+        keys = _column(rows, "key", pa.binary())  # strings become UTF-8
+        values = _column(rows, "value", pa.binary())
+        headers = _column(rows, "headers", HEADERS_TYPE)
+        partitions = self._partitions(topic, rows, keys)
+        all_rows = OutgoingRows(
+            nothing if keys is None else keys,
+            nothing if values is None else values,
+            None if headers is None or headers.null_count == len(headers) else encode_headers(headers),
+            _column(rows, "timestamp_ms", pa.int64()),
+        )
+        order = np.argsort(partitions, kind="stable")
+        indexes, firsts = np.unique(partitions[order], return_index=True)
+        return {
+            TopicPartition(topic, int(index)): _batches(all_rows, pa.array(chosen))
+            for index, chosen in zip(indexes, np.split(order, firsts[1:]), strict=True)
+        }
+
+    def _partitions(self, topic: str, rows: pa.RecordBatch, keys: pa.Array | None) -> npt.NDArray[np.int64]:
+        count = len(self._cluster.retry(lambda: self._cluster.partitions(topic, create=True)))
+        self._rotation += 1
+        chosen = np.full(rows.num_rows, self._rotation % count, np.int64)
+        if keys is not None:
+            keyed = keys.is_valid().to_numpy(zero_copy_only=False)
+            chosen = np.where(keyed, partitions_for_keys(keys, count), chosen)
+        named = _column(rows, "partition", pa.int32())
+        if named is not None and named.null_count < len(named):
+            given = named.is_valid().to_numpy(zero_copy_only=False)
+            chosen = np.where(given, named.fill_null(0).to_numpy(), chosen)
+        return chosen
+
+
+def _batches(all_rows: OutgoingRows, chosen: pa.Array) -> Iterator[OutgoingRows]:
+    rows = OutgoingRows(*(None if column is None else column.take(chosen) for column in all_rows))
+    for part in batch_slices(rows.keys, rows.values, rows.headers):
+        yield OutgoingRows(*(None if column is None else column[part] for column in rows))
+
+
+def _column(rows: pa.RecordBatch, name: str, data_type: pa.DataType) -> pa.Array | None:
+    index = rows.schema.get_field_index(name)
+    return None if index < 0 else rows.column(index).cast(data_type)

@@ -1,0 +1,321 @@
+"""Options of the source and the sink: those of Spark's Kafka source, with the same names, and some of Chronik's own.
+
+    bootstrap.servers              or kafka.bootstrap.servers: HOST:PORT, several separated by commas
+    subscribe | subscribePattern | assign                            the partitions to read: set exactly one of them
+    startingOffsets, startingOffsetsByTimestamp, startingTimestamp   where reading starts; the last one listed wins
+    endingOffsets, endingOffsetsByTimestamp, endingTimestamp         where reading ends (batch queries only)
+    startingOffsetsByTimestampStrategy       if no record is at or after the timestamp: error or latest
+    maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay      the size of a micro-batch
+    minPartitions, maxRecordsPerPartition    split ranges so that more tasks read them
+    failOnDataLoss                 true (default): deleted records fail the query; false: the query skips them
+    includeHeaders                 whether there is a column `headers`
+    kafkaConsumer.pollTimeoutMs    how long a task waits for records that should be available
+    columns                        names of the columns to read; the others are not decoded
+    isolationLevel                 or kafka.isolation.level: read_uncommitted (default, as in Kafka) or read_committed
+    groupId                        or kafka.group.id: the group that a stream commits its offsets to, for lag monitoring
+    kafka.security.protocol, kafka.sasl.…, kafka.ssl.…   security: Kafka's client settings, certificates as PEM
+    transport, segmentDirs         fetch (default), or segments: read the brokers' data directories
+
+Option names are case-insensitive, as in Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any, Final
+
+from chronik.client.access.settings import PLAINTEXT_SECURITY, Bootstrap, BootstrapAccess, parse_security
+from chronik.client.errors import ClientError
+from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from chronik.client.records import TopicPartition
+from chronik.pipeline.errors import OptionError
+from chronik.pipeline.source.offset_ranges import Offsets, offsets_from_json
+
+COLUMN_NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+POLL_TIMEOUT_MS: Final = 120_000
+"""Default of kafkaConsumer.pollTimeoutMs: Spark's network timeout."""
+
+MAX_TRIGGER_DELAY_S: Final = 15 * 60.0
+
+SEGMENT_DIRS_SEPARATOR: Final = ","
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class IsolationLevel(IntEnum):
+    """Kafka's isolation levels, with the numbers of the protocol."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class Transport(StrEnum):
+    """The way in which a task reads the bytes of a range: Fetch requests, or segment files."""
+
+    FETCH = "fetch"
+    SEGMENTS = "segments"
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """The topics, topic pattern or partitions that a query reads; exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True)
+class OffsetBound:
+    """The start or end of a read: one position for all partitions, or one for each partition."""
+
+    sentinel: int | None = None
+    """EARLIEST or LATEST, for all partitions."""
+    offsets: tuple[tuple[TopicPartition, int], ...] | None = None
+    """Offset of each partition; EARLIEST and LATEST are allowed."""
+    timestamp_ms: int | None = None
+    timestamps_ms: tuple[tuple[TopicPartition, int], ...] | None = None
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """The settings that a task needs to read an offset range."""
+
+    bootstrap: Bootstrap
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    fail_on_data_loss: bool = True
+    poll_timeout_s: float = POLL_TIMEOUT_MS / 1000
+    columns: tuple[str, ...] = COLUMN_NAMES[:-1]
+    transport: Transport = Transport.FETCH
+    segment_dirs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The parsed options of a query on the source."""
+
+    read: ReadSettings
+    subscription: Subscription
+    starting: OffsetBound
+    ending: OffsetBound | None
+    """None for a stream, which has no end."""
+    latest_if_no_timestamp: bool
+    records_per_trigger_max: int | None
+    records_per_trigger_min: int | None
+    max_trigger_delay_s: float
+    partitions_min: int | None
+    records_per_partition_max: int | None
+    group: str | None
+
+
+class RawOptions:
+    """Options as the user set them, with case-insensitive names and typed accessors."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = {name.lower(): value for name, value in options.items()}
+
+    def get_str(self, *names: str) -> str | None:
+        """Return the value of the first of these options that is set, or None."""
+        return next((self._options[name.lower()] for name in names if name.lower() in self._options), None)
+
+    def get_bool(self, name: str, default: bool) -> bool:
+        value = self.get_str(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise OptionError(f"{name} = {value!r}: expected true or false")
+        return value.lower() == "true"
+
+    def get_int(self, name: str, minimum: int = 1) -> int | None:
+        value = self.get_str(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise OptionError(f"{name} = {value!r}: expected a whole number, {minimum} or more")
+        return number
+
+    def get_json(self, name: str, shape: str) -> Any:
+        value = self.get_str(name)
+        try:
+            return None if value is None else json.loads(value)
+        except ValueError:
+            raise OptionError(f"{name} = {value!r}: expected JSON like {shape}") from None
+
+    def get_choice(self, default: str, allowed: tuple[str, ...], *names: str) -> str:
+        value = self.get_str(*names) or default
+        if value.lower() not in allowed:
+            raise OptionError(f"{names[0]} = {value!r}: expected {' or '.join(allowed)}")
+        return value.lower()
+
+    def names(self) -> list[str]:
+        return sorted(self._options)
+
+
+def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns that a query with these options reads.
+
+    Raises:
+        OptionError: The option `columns` names an unknown column or none.
+    """
+    given = RawOptions(options)
+    named = given.get_str("columns")
+    if named is None:
+        return COLUMN_NAMES if given.get_bool("includeHeaders", False) else COLUMN_NAMES[:-1]
+    canonical_names = {name.lower(): name for name in COLUMN_NAMES}
+    wanted = [part.strip() for part in named.split(",") if part.strip()]
+    unknown = [name for name in wanted if name.lower() not in canonical_names]
+    if unknown or not wanted:
+        raise OptionError(f"columns = {named!r}: expected some of {', '.join(COLUMN_NAMES)}")
+    return tuple(dict.fromkeys(canonical_names[name.lower()] for name in wanted))
+
+
+def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Parse the options of a batch or streaming query.
+
+    Raises:
+        OptionError: An option is invalid; the message names it and the expected value.
+    """
+    given = RawOptions(options)
+    starting = _bound(given, "starting", "latest" if streaming else "earliest")
+    if not streaming and LATEST_TIMESTAMP in (starting.sentinel, *(offset for _, offset in starting.offsets or ())):
+        raise OptionError("startingOffsets = latest: a batch query would read nothing")
+    return SourceOptions(
+        read=_read_settings(given, source_columns(options)),
+        subscription=_subscription(given),
+        starting=starting,
+        ending=_ending(given, streaming),
+        latest_if_no_timestamp=given.get_choice("error", ("error", "latest"), "startingOffsetsByTimestampStrategy")
+        == "latest",
+        records_per_trigger_max=given.get_int("maxOffsetsPerTrigger"),
+        records_per_trigger_min=given.get_int("minOffsetsPerTrigger"),
+        max_trigger_delay_s=_duration_s(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
+        partitions_min=given.get_int("minPartitions"),
+        records_per_partition_max=given.get_int("maxRecordsPerPartition"),
+        group=given.get_str("groupId", "kafka.group.id"),
+    )
+
+
+def bootstrap_servers(options: Mapping[str, str]) -> Bootstrap:
+    """Return the bootstrap servers with their security settings.
+
+    Raises:
+        OptionError: `bootstrap.servers` is missing, or a security option is invalid.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    servers = given.get("bootstrap.servers") or given.get("kafka.bootstrap.servers")
+    if not servers:
+        raise OptionError("bootstrap.servers is missing: set it to HOST:PORT of a broker, or several with commas")
+    settings = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+    try:
+        security = parse_security(settings)
+    except ClientError as error:
+        raise OptionError(f"kafka.{error}") from None
+    return servers if security == PLAINTEXT_SECURITY else BootstrapAccess(servers, security)
+
+
+def _read_settings(given: RawOptions, columns: tuple[str, ...]) -> ReadSettings:
+    level = given.get_choice(
+        "read_uncommitted", ("read_uncommitted", "read_committed"), "isolationLevel", "kafka.isolation.level"
+    )
+    transport = Transport(given.get_choice("fetch", tuple(Transport), "transport"))
+    dirs = tuple(part.strip() for part in (given.get_str("segmentDirs") or "").split(SEGMENT_DIRS_SEPARATOR) if part)
+    if transport is Transport.SEGMENTS and not dirs:
+        raise OptionError("segmentDirs is missing: transport = segments reads the data directories named there")
+    return ReadSettings(
+        bootstrap=bootstrap_servers(given._options),
+        isolation=IsolationLevel[level.upper()],
+        fail_on_data_loss=given.get_bool("failOnDataLoss", True),
+        poll_timeout_s=(given.get_int("kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS) / 1000,
+        columns=columns,
+        transport=transport,
+        segment_dirs=dirs,
+    )
+
+
+def _subscription(given: RawOptions) -> Subscription:
+    names = ("subscribe", "subscribePattern", "assign")
+    if sum(given.get_str(name) is not None for name in names) != 1:
+        raise OptionError("no topics to read: set exactly one of subscribe, subscribePattern and assign")
+    if (listed := given.get_str("subscribe")) is not None:
+        topics = tuple(part.strip() for part in listed.split(",") if part.strip())
+        if not topics:
+            raise OptionError("subscribe names no topic")
+        return Subscription(topics=topics)
+    if (pattern := given.get_str("subscribePattern")) is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"subscribePattern = {pattern!r}: {error}") from None
+        return Subscription(pattern=pattern)
+    return Subscription(partitions=_assigned(given))
+
+
+def _assigned(given: RawOptions) -> tuple[TopicPartition, ...]:
+    shape = '{"topic": [0, 1]}'
+    assigned = given.get_json("assign", shape)
+    if not isinstance(assigned, dict) or not assigned:
+        raise OptionError(f"assign: expected JSON like {shape}")
+    partitions = []
+    for topic, indexes in assigned.items():
+        if not isinstance(indexes, list) or not all(type(index) is int and index >= 0 for index in indexes):
+            raise OptionError(f"assign: topic {topic!r} has {indexes!r}, expected JSON like {shape}")
+        partitions += [TopicPartition(topic, index) for index in indexes]
+    return tuple(partitions)
+
+
+def _ending(given: RawOptions, streaming: bool) -> OffsetBound | None:
+    if not streaming:
+        bound = _bound(given, "ending", "latest")
+        if EARLIEST_TIMESTAMP in (bound.sentinel, *(offset for _, offset in bound.offsets or ())):
+            raise OptionError("endingOffsets = earliest: the query would read nothing; set a later end")
+        return bound
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if given.get_str(name) is not None:
+            raise OptionError(f"{name} is for batch queries only: a stream has no end")
+    return None
+
+
+def _bound(given: RawOptions, side: str, default: str) -> OffsetBound:
+    if given.get_str(f"{side}Timestamp") is not None:
+        return OffsetBound(timestamp_ms=given.get_int(f"{side}Timestamp", 0))
+    name = f"{side}OffsetsByTimestamp"
+    if given.get_str(name) is not None:
+        return OffsetBound(timestamps_ms=_by_partition(given, name, 0))
+    name = f"{side}Offsets"
+    text = (given.get_str(name) or default).strip()
+    if text.lower() in ("earliest", "latest"):
+        return OffsetBound(sentinel=EARLIEST_TIMESTAMP if text.lower() == "earliest" else LATEST_TIMESTAMP)
+    return OffsetBound(offsets=_by_partition(given, name, EARLIEST_TIMESTAMP))
+
+
+def _by_partition(given: RawOptions, name: str, minimum: int) -> tuple[tuple[TopicPartition, int], ...]:
+    shape = '{"topic": {"0": 23}}'
+    found = given.get_json(name, shape)
+    try:
+        if not isinstance(found, dict):
+            raise ValueError(f"expected JSON like {shape}")
+        offsets: Offsets = offsets_from_json(found)
+        if min(offsets.values(), default=minimum) < minimum:
+            raise ValueError(f"offset {min(offsets.values())} is below {minimum}")
+    except ValueError as error:
+        raise OptionError(f"{name}: {error}") from None
+    return tuple(offsets.items())
+
+
+def _duration_s(given: RawOptions, name: str, default: float) -> float:
+    text = given.get_str(name)
+    if text is None:
+        return default
+    match = re.fullmatch(r"(\d{1,19})\s*([a-z]*)", text.strip().lower())
+    if match is None or (match[2] or "ms") not in _UNITS_S:
+        raise OptionError(f"{name} = {text!r}: expected a duration such as 30s or 15m")
+    return int(match[1]) * _UNITS_S[match[2] or "ms"]

@@ -1,0 +1,83 @@
+"""Range reader: returns the records of one offset range as Arrow record batches, over either transport."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+
+from chronik.client.cluster import ClusterClient
+from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.errors import DataLossError
+from chronik.pipeline.records.batches import filter_visible_batches
+from chronik.pipeline.records.columns import ColumnSelection, RecordColumns
+from chronik.pipeline.records.decoder import decode_batches
+from chronik.pipeline.source.fetch_transport import fetch_chunks
+from chronik.pipeline.source.offset_ranges import OffsetRange
+from chronik.pipeline.source.offset_resolver import OffsetResolver
+from chronik.pipeline.source.options import IsolationLevel, ReadSettings, Transport
+from chronik.pipeline.source.schema import build_record_batch, select_columns
+from chronik.pipeline.source.segment_transport import read_segment_chunks
+
+logger = logging.getLogger("chronik.pipeline")
+
+
+def read_columns(target: OffsetRange, settings: ReadSettings, wanted: ColumnSelection) -> Iterator[RecordColumns]:
+    """Yield the records of a range in order, each chunk as columns; read_committed excludes aborted transactions.
+
+    Raises:
+        DataLossError: Records were deleted, and the settings do not allow skipping them.
+        OptionError, CorruptRecords, ClientError, KafkaError: The range cannot be read.
+    """
+    transport = read_segment_chunks if settings.transport is Transport.SEGMENTS else fetch_chunks
+    with (
+        ClusterClient(settings.bootstrap, client_id=CLIENT_ID) as cluster,
+        closing(transport(cluster, target, settings)) as portions,
+    ):
+        for portion in portions:
+            visible = filter_visible_batches(portion.buffer, portion.batches, portion.aborted)
+            yield from decode_batches(portion.buffer, visible, portion.start, target.end, wanted)
+
+
+def read_skipping_deleted(
+    target: OffsetRange, settings: ReadSettings, wanted: ColumnSelection
+) -> Iterator[RecordColumns]:
+    """Yield the records of a range like `read_columns`, skipping only those that retention has deleted.
+
+    Other missing records raise DataLossError because they may still arrive. (`failOnDataLoss = false` would skip them
+    too, and a table that skipped them could never add them later: its next offset is beyond them.)
+    """
+    position = target.start
+    while position < target.end:
+        try:
+            for records in read_columns(target._replace(start=position), settings, wanted):
+                if len(records):
+                    position = records.offset[-1].as_py() + 1
+                yield records
+            return
+        except DataLossError:
+            log_start = _log_start(target, settings)
+            if log_start <= position:
+                raise
+            resume_offset = min(log_start, target.end)
+            logger.warning(
+                "%s: records deleted by retention: skipping offsets=%d-%d",
+                target.topic_partition,
+                position,
+                resume_offset - 1,
+            )
+            position = resume_offset
+
+
+def _log_start(target: OffsetRange, settings: ReadSettings) -> int:
+    with ClusterClient(settings.bootstrap, client_id=CLIENT_ID) as cluster:
+        positions = OffsetResolver(cluster, IsolationLevel.READ_UNCOMMITTED)
+        return positions.earliest([target.topic_partition])[target.topic_partition]
+
+
+def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range as Arrow record batches with the columns of `settings`."""
+    for columns in read_columns(target, settings, select_columns(settings.columns)):
+        yield build_record_batch(target.topic_partition, columns, settings.columns)

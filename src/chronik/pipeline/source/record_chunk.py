@@ -1,0 +1,40 @@
+"""Record chunks, the unit in which a transport passes batches to the decoder, and the report of lost records."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from chronik.limits import MIB
+from chronik.pipeline.errors import DataLossError
+from chronik.pipeline.records.batches import AbortedProducerRange, StoredBatch
+from chronik.pipeline.source.offset_ranges import OffsetRange
+from chronik.protocol.batch import Bytes
+
+logger = logging.getLogger("chronik.pipeline")
+
+CHUNK_BYTES: Final = 8 * MIB
+"""Bytes read at a time. A task holds two chunks in memory, one being decoded and one in flight, and each is large
+enough to make the cost of the request negligible."""
+
+
+class RecordChunk(NamedTuple):
+    """Consecutive batches of one partition. The first and the last may extend beyond the range that is read."""
+
+    buffer: Bytes
+    batches: list[StoredBatch]
+    start: int
+    """Offset of the first visible record. The first batch may hold earlier ones that are deleted or already read."""
+    aborted: tuple[AbortedProducerRange, ...] = ()
+
+    @property
+    def next_offset(self) -> int:
+        return self.batches[-1].last_offset + 1
+
+
+def report_data_loss(target: OffsetRange, first: int, end: int, reason: str, *, fail: bool) -> None:
+    """Raise DataLossError for offsets that cannot be read if `fail` is set; otherwise log a warning."""
+    message = f"{target.topic_partition}: offsets {first} to {end - 1} cannot be read: {reason}"
+    if fail:
+        raise DataLossError(f"{message}; set failOnDataLoss = false to skip them")
+    logger.warning("%s; skipping them", message)

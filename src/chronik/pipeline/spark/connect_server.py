@@ -1,0 +1,230 @@
+"""A long-running Spark Connect server, which saves the cold start of each command.
+
+The server listens only on the loopback address and requires a token, because a client that may send queries can run
+code as the user that started the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import chronik
+from chronik.errors import ChronikError
+from chronik.pipeline.spark.cache import cache_directory
+from chronik.pipeline.spark.environment_checks import installed_version
+from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local
+from chronik.pipeline.spark.runtime import default_settings, spark_environment
+
+WARM_DAEMON_MODULE = "chronik.pipeline.query.warm_daemon"
+"""Module of the Python worker daemon, which Spark runs in its own process."""
+
+SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+START_SECONDS_MAX = 120.0
+"""Maximum time for the server to start; usually it takes about five seconds."""
+
+STOP_SECONDS_MAX = 20.0
+"""Time until the server is killed. It holds no state that would be lost."""
+
+POLL_SECONDS = 0.1
+LOG_BYTES_SHOWN = 2000
+
+
+class ServerStartError(ChronikError):
+    """A Spark Connect server that did not start. The message ends with the tail of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectServer:
+    """A running Spark Connect server, as recorded in server.json."""
+
+    pid: int
+    started: str
+    """Start time of the process, which distinguishes it from a later one with the same pid."""
+    port: int
+    token: str
+    master: str
+    log: str
+    made_by: str = ""
+    """Python and package versions of the server, which may outlive the installation that started it."""
+
+    @property
+    def url(self) -> str:
+        """The master URL of the server, with its numeric address, since a host name may resolve to several."""
+        return f"sc://{LOOPBACK}:{self.port}/;token={self.token}"
+
+    @property
+    def is_alive(self) -> bool:
+        return _start_time(self.pid) == self.started
+
+
+def ensure_server(master: str | None = None, directory: Path | None = None) -> ConnectServer:
+    """Return the running server if it matches, or else replace it by a new one.
+
+    Raises:
+        ServerStartError, JavaNotFoundError, PySparkNotFoundError: No server could be started.
+    """
+    directory = directory or _default_directory()
+    with _locked(directory):
+        found = matching_server(master, directory)
+        if found is not None:
+            return found
+        outdated = _read_record(directory)
+        if outdated is not None:
+            _terminate(outdated)
+        return _start(master or LOCAL_MASTER, directory)
+
+
+def matching_server(master: str | None = None, directory: Path | None = None) -> ConnectServer | None:
+    """Return the running server if it has this installation and this master (None matches any), or else None."""
+    found = running_server(directory)
+    is_match = found is not None and master in (None, found.master) and found.made_by == _installation()
+    return found if is_match else None
+
+
+def running_server(directory: Path | None = None) -> ConnectServer | None:
+    """Return the server that is running and accepts connections, or None."""
+    found = _read_record(directory or _default_directory())
+    return found if found is not None and _accepts_connections(found.port) else None
+
+
+def stop_server(directory: Path | None = None) -> bool:
+    """Stop the recorded server, and return whether one was running."""
+    directory = directory or _default_directory()
+    with _locked(directory):
+        found = _read_record(directory)
+        if found is not None:
+            _terminate(found)
+        _record_path(directory).unlink(missing_ok=True)
+        return found is not None
+
+
+def _installation() -> str:
+    return f"{sys.executable}, chronik {chronik.__version__}, pyspark {installed_version('pyspark')}"
+
+
+def _default_directory() -> Path:
+    return cache_directory() / "connect"
+
+
+def _record_path(directory: Path) -> Path:
+    return directory / "server.json"
+
+
+def _read_record(directory: Path) -> ConnectServer | None:
+    """Return the recorded server if its process is still running, or None."""
+    try:
+        server = ConnectServer(**json.loads(_record_path(directory).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    return server if server.is_alive else None
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _start(master: str, directory: Path) -> ConnectServer:
+    token = secrets.token_urlsafe(32)
+    port = _free_port()
+    variables = os.environ | spark_environment(master) | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
+    conf = default_settings(master) | {
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+    }
+    if is_local(master):
+        conf["spark.python.daemon.module"] = WARM_DAEMON_MODULE
+    options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    submit = str(Path(variables["SPARK_HOME"]) / "bin" / "spark-submit")
+    log = directory / "server.log"
+    pid = _spawn([submit, "--master", master, "--class", SERVER_CLASS, *options], variables, directory, log)
+    server = ConnectServer(pid, _start_time(pid) or "", port, token, master, str(log), _installation())
+    try:
+        _wait(lambda: not server.is_alive or _accepts_connections(port), START_SECONDS_MAX)
+        if not server.is_alive or not _accepts_connections(port):
+            end = log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace").strip()
+            raise ServerStartError(f"the Spark Connect server did not start; end of its log {log}: {end}")
+        _write(_record_path(directory), json.dumps(asdict(server)))
+    except BaseException:
+        _terminate(server)
+        raise
+    return server
+
+
+def _spawn(command: list[str], variables: dict[str, str], directory: Path, log: Path) -> int:
+    """Start a process in its own session, so that Ctrl-C stops the command and not the server, and return its pid."""
+    shell_command = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory), *command]
+    log_output = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), log_output, (os.POSIX_SPAWN_DUP2, 1, 2)]
+    return os.posix_spawn(shell_command[0], shell_command, variables, file_actions=files, setsid=True)
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    temporary.rename(path)
+
+
+def _terminate(server: ConnectServer) -> None:
+    for number, seconds in ((signal.SIGTERM, STOP_SECONDS_MAX), (signal.SIGKILL, STOP_SECONDS_MAX)):
+        if not server.is_alive:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server.pid, number)
+        _wait(lambda: not server.is_alive, seconds)
+
+
+def _wait(done: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+
+
+def _accepts_connections(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=5.0):
+        return True
+    return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _start_time(pid: int) -> str | None:
+    """Return the start time of a process as the system reports it, or None if it has ended."""
+    try:
+        ended, _ = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return None
+        is_child = True  # a zombie child disappears when its last thread has ended
+    except ChildProcessError:
+        is_child = False
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return None if words[0] == "Z" and not is_child else words[19]
+    except OSError:
+        pass
+    if Path("/proc/self/stat").exists():
+        return None
+    result = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return result.stdout.strip() or None

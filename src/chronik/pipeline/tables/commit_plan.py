@@ -1,0 +1,129 @@
+"""Plan of a commit: each offset of a partition is committed once and in order. Pure functions.
+
+The table's next offsets are authoritative. Written ranges are either entirely new (they start where the table ends) or
+already committed (after a retry, by a second driver, or because a response was lost). Any others are rejected and must
+be planned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from chronik.errors import ChronikError, check_invariant
+
+
+class CommitRejectedError(ChronikError):
+    """Written ranges that do not continue the table. They must be planned again from its next offsets."""
+
+
+class OverlappingRangesError(CommitRejectedError):
+    """Written ranges of which only a part is committed already."""
+
+
+class OffsetGapError(CommitRejectedError):
+    """Written ranges that start after the table's next offset, so that records in between would never land."""
+
+
+class WrittenFilesLostError(CommitRejectedError):
+    """Written files that a vacuum has deleted as orphans, or may delete before the commit. Write them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRange:
+    """Offsets of a partition from `start` (inclusive) to `end` (exclusive).
+
+    It may contain fewer records than offsets, or none: compaction, aborted transactions and retention leave gaps.
+    """
+
+    partition: int
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        check_invariant(self.partition >= 0 and 0 <= self.start < self.end, f"invalid offset range: {self!r}")
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} [{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A Parquet data file of a table that is not committed yet."""
+
+    path: str
+    """Path relative to the table."""
+    size_bytes: int
+    rows: int
+    partition_values: Mapping[str, str | None]
+    stats: str
+    """Statistics as JSON, as in Delta's add action."""
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutput:
+    """The output of one task: files with exactly the records of its ranges, to be committed all or none."""
+
+    ranges: tuple[PartitionRange, ...]
+    files: tuple[WrittenFile, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_invariant(bool(self.ranges), "a task's output must cover at least one offset range")
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPlan:
+    """A plan of a commit: which task outputs are new, and the next offsets after it."""
+
+    new_outputs: tuple[TaskOutput, ...]
+    committed_outputs: tuple[TaskOutput, ...]
+    """Outputs whose records an earlier commit has already added."""
+    next_offsets: dict[int, int]
+    """Next offsets of all partitions that advance with this commit."""
+
+
+def plan_commit(
+    landed: Iterable[TaskOutput], next_offsets: Mapping[int, int], *, allow_gaps: bool = False
+) -> CommitPlan:
+    """Return which task outputs to commit to a table with these next offsets.
+
+    `allow_gaps` allows gaps between ranges, for a table that receives only some of a topic's records.
+
+    Raises:
+        CommitRejectedError: An output overlaps the table or leaves a gap.
+    """
+    fresh: list[TaskOutput] = []
+    present: list[TaskOutput] = []
+    for each in landed:
+        # A partition without a next offset has no rows yet and may start anywhere; 0 is a valid next offset.
+        is_committed = [span.end <= next_offsets.get(span.partition, -1) for span in each.ranges]
+        (present if all(is_committed) else fresh).append(each)
+    return CommitPlan(tuple(fresh), tuple(present), _advance_offsets(fresh, next_offsets, allow_gaps))
+
+
+def _advance_offsets(fresh: Iterable[TaskOutput], next_offsets: Mapping[int, int], gaps: bool) -> dict[int, int]:
+    moved: dict[int, int] = {}
+    spans = sorted((span for each in fresh for span in each.ranges), key=lambda span: (span.partition, span.start))
+    for span in spans:
+        position = moved.get(span.partition, next_offsets.get(span.partition))
+        if position is not None and span.start < position:
+            raise OverlappingRangesError(f"{span}: the table continues at {position}")
+        if position is not None and span.start > position and not gaps:
+            raise OffsetGapError(f"{span}: the table continues at {position}")
+        moved[span.partition] = span.end
+    return moved
+
+
+def remaining_ranges(spans: Iterable[PartitionRange], next_offsets: Mapping[int, int]) -> list[PartitionRange]:
+    """Return the ranges without the offsets that the table already has, so that a retry writes nothing twice."""
+    remaining = []
+    for span in spans:
+        start = max(span.start, next_offsets.get(span.partition, span.start))
+        if start < span.end:
+            remaining.append(PartitionRange(span.partition, start, span.end))
+    return remaining

@@ -1,0 +1,90 @@
+"""Durability of a local table's transaction log.
+
+Delta-rs writes and links a log entry without fsync. A power failure can leave an entry with a name and no content, and
+delta-rs silently skips an empty one with all rows that it added. Every commit therefore syncs its entry, and first the
+previous one (by any writer): only the last entry can ever be torn, and no client relies on it. Object stores need none
+of this, because their writes are atomic and durable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from chronik.pipeline.tables.storage import fsync_path, local_directory
+from chronik.pipeline.tables.topic_table import TornLogError
+
+LOG_DIRECTORY = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
+
+TAIL_BYTES = 16
+"""Bytes at the end of an entry that show whether it is complete, including trailing blank lines."""
+
+
+def sync_log_entry(uri: str, version: int) -> None:
+    """Sync the log entry of a version, and the checkpoint that a commit may write after it.
+
+    Raises:
+        OSError: A file cannot be synced.
+    """
+    directory = local_directory(uri)
+    if directory is None:
+        return
+    log = directory / LOG_DIRECTORY
+    # Another writer may be about to write the checkpoint, or to clean up older entries.
+    with suppress(FileNotFoundError):
+        fsync_path(_entry(log, version))
+    with suppress(FileNotFoundError):
+        fsync_path(log / f"{version:020}.checkpoint.parquet")
+        fsync_path(log / LAST_CHECKPOINT)
+    fsync_path(log)
+    if version == 0:
+        fsync_path(directory)  # the log directory is new
+
+
+def check_log_entries(uri: str) -> None:
+    """Check the log entries since the last checkpoint.
+
+    Raises:
+        TornLogError: An entry is empty or truncated.
+    """
+    directory = local_directory(uri)
+    if directory is None:
+        return
+    log = directory / LOG_DIRECTORY
+    version = _last_checkpoint(log) + 1
+    while (is_complete := _is_complete(_entry(log, version))) is not None:
+        if not is_complete:
+            raise TornLogError(_torn_message(log, version))
+        version += 1
+
+
+def _entry(log: Path, version: int) -> Path:
+    return log / f"{version:020}.json"
+
+
+def _last_checkpoint(log: Path) -> int:
+    """Return the version of the last checkpoint, or -1 if there is none that can be read."""
+    try:
+        return int(json.loads((log / LAST_CHECKPOINT).read_bytes())["version"])
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return -1
+
+
+def _is_complete(entry: Path) -> bool | None:
+    """Return whether a log entry is complete, or None if it does not exist."""
+    try:
+        with entry.open("rb", buffering=0) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            return file.read().rstrip().endswith(b"}")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _torn_message(log: Path, version: int) -> str:
+    entry = _entry(log, version)
+    if _entry(log, version + 1).exists():
+        return f"{entry} is empty or truncated, and later entries depend on it: restore the table from a backup"
+    return f"{entry} is empty or truncated after a power failure; its commit was never acknowledged: delete the file"

@@ -1,0 +1,129 @@
+"""Size-limited text and JSON representations of a table's columns and rows, for display."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from chronik.escaping import truncate_text
+from chronik.limits import SAMPLE_BYTES_MAX
+from chronik.pipeline.journal.reports import ColumnInfo
+
+NAME_CHARACTERS_MAX, TYPE_CHARACTERS_MAX = 256, 1000
+"""Limits of column names and types, which come from fields of user records."""
+
+SQL_TYPE_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.date32(): "date",
+}
+
+
+def describe_columns(schema: pa.Schema) -> tuple[ColumnInfo, ...]:
+    """Return the columns of a table with their SQL types."""
+    return tuple(
+        ColumnInfo(
+            truncate_text(field.name, NAME_CHARACTERS_MAX),
+            truncate_text(sql_type_name(field.type), TYPE_CHARACTERS_MAX),
+        )
+        for field in schema
+    )
+
+
+def sql_type_name(kind: pa.DataType) -> str:
+    """Return the name of a type in Spark SQL."""
+    is_a: Any = pa.types
+    if is_a.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        return f"struct<{', '.join(f'{each.name}: {sql_type_name(each.type)}' for each in fields)}>"
+    if is_a.is_map(kind):
+        return f"map<{sql_type_name(kind.key_type)}, {sql_type_name(kind.item_type)}>"
+    if is_a.is_list(kind) or is_a.is_large_list(kind):
+        return f"array<{sql_type_name(kind.value_type)}>"
+    if is_a.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if is_a.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return SQL_TYPE_NAMES.get(kind, str(kind))
+
+
+class TableSample(msgspec.Struct, omit_defaults=True):
+    """Sample rows of a table as a driver reports them (JSON). New fields need defaults."""
+
+    columns: list[str] = []
+    rows: list[list[str | None]] = []
+    columns_left_out: int = 0
+    error: str | None = None
+    """Why there are no rows."""
+
+
+CELL_CHARACTERS_MAX = 256
+SAMPLE_SIZES = tuple(
+    (columns, characters) for columns in (100, 20, 4, 1) for characters in (CELL_CHARACTERS_MAX, 64, 16)
+)
+"""Limits of columns and of characters per cell, tried in order until the rows fit."""
+
+
+def encode_sample(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return rows as JSON of at most SAMPLE_BYTES_MAX bytes, with as many columns and characters as fit."""
+    encoded = b""
+    for columns_max, characters_max in SAMPLE_SIZES:
+        shown_names = names[:columns_max]
+        cells = [[format_cell(row[name], characters_max) for name in shown_names] for row in rows]
+        headings = [shorten_text(name, NAME_CHARACTERS_MAX) for name in shown_names]
+        encoded = msgspec.json.encode(TableSample(headings, cells, len(names) - len(shown_names)))
+        if len(encoded) <= SAMPLE_BYTES_MAX:
+            break
+    return encoded
+
+
+def encode_sample_error(reason: str) -> bytes:
+    """Return an error in place of sample rows, as JSON."""
+    return msgspec.json.encode(TableSample(error=shorten_text(reason, 1000)))
+
+
+def format_cell(value: Any, characters_max: int = CELL_CHARACTERS_MAX) -> str | None:
+    """Return a value as text; bytes are shown as UTF-8 if valid, as most keys and values of raw topics are."""
+    if value is None or isinstance(value, str):
+        text = value
+    elif isinstance(value, bytes):
+        text = _text_of(value, characters_max)
+    elif isinstance(value, list | dict | tuple):
+        text = json.dumps(value, ensure_ascii=False, default=format_cell)
+    elif isinstance(value, bool):
+        text = "true" if value else "false"
+    else:
+        text = value.isoformat() if isinstance(value, date) else str(value)
+    return None if text is None else shorten_text(text, characters_max)
+
+
+def shorten_text(text: str, characters_max: int) -> str:
+    """Return the text, shortened with an ellipsis if it is too long."""
+    return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
+
+
+def _text_of(value: bytes, characters_max: int) -> str:
+    """Decode bytes as UTF-8 or else as hex, without reading more of them than is shown."""
+    head = value[: 4 * (characters_max + 1)]
+    try:
+        return head.decode()
+    except UnicodeDecodeError as error:
+        if error.end == len(head) < len(value) and error.start > len(head) - 4:  # truncated within a character
+            return head[: error.start].decode()
+    return f"0x{head.hex()}"

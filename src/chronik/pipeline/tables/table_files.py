@@ -1,0 +1,112 @@
+"""Serialisable descriptions of a table and its data files, with which tasks read one version in small batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from chronik.pipeline.tables.parquet import CODEC, FILE_BYTES_TARGET, PartitionedParquetWriter
+from chronik.pipeline.tables.storage import TableStorage
+
+ROWS_PER_BATCH = 16_384
+"""Rows per batch: about 16 MiB with records of one kilobyte."""
+
+UNKNOWN_BOUNDS = (0, 2**63 - 1)
+"""Range of a column without statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of the table's current version."""
+
+    path: str
+    """Path relative to the table."""
+    size_bytes: int
+    partition_values: tuple[Any, ...]
+    """Values of the table's partition columns."""
+    partitions: tuple[int, int] = UNKNOWN_BOUNDS
+    """Lowest and highest partition of the topic with records in the file."""
+    offsets: tuple[int, int] = UNKNOWN_BOUNDS
+    """Lowest and highest offset in the file, over all partitions."""
+
+    def may_contain(self, partition: int, start: int, end: int) -> bool:
+        """Return whether the file can contain records of the partition in [start, end)."""
+        first_partition, last_partition = self.partitions
+        return first_partition <= partition <= last_partition and self.offsets[0] < end and self.offsets[1] >= start
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescriptor:
+    """A serialisable description of a table for tasks, unaffected by columns that are added later."""
+
+    uri: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    storage_options: Mapping[str, str] | None = None
+
+    @property
+    def storage(self) -> TableStorage:
+        return TableStorage(self.uri, self.storage_options)
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The schema of the data files: all columns except the partition columns."""
+        return pa.schema([field for field in self.schema if field.name not in self.partition_by])
+
+    def with_files(self, *files: LiveFile) -> TableFiles:
+        return TableFiles(self.uri, self.schema, self.partition_by, self.storage_options, files)
+
+    def writer(self, *, codec: str = CODEC, file_bytes: int = FILE_BYTES_TARGET) -> PartitionedParquetWriter:
+        return PartitionedParquetWriter(
+            self.storage, self.schema, self.partition_by, codec=codec, file_bytes=file_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles(TableDescriptor):
+    """A description of a table with some data files of one version."""
+
+    files: tuple[LiveFile, ...] = ()
+
+    def files_overlapping(self, partition: int, start: int, end: int) -> TableFiles:
+        """Return the table with only the files that can contain records of the range."""
+        return self.with_files(*(file for file in self.files if file.may_contain(partition, start, end)))
+
+
+def open_dataset(table: TableFiles) -> Any:
+    """Return an Arrow dataset of the files; files written before a column was added have nulls in it."""
+    storage = table.storage
+    paths = [storage.full_path(file.path) for file in table.files]
+    return ds.dataset(paths, schema=table.file_schema, format="parquet", filesystem=storage.filesystem)
+
+
+def scan(
+    table: TableFiles, columns: Sequence[str] | None = None, where: Any = None, batch_rows: int = ROWS_PER_BATCH
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows without the partition columns; row groups excluded by their statistics are not read."""
+    if not table.files:
+        return
+    yield from open_dataset(table).to_batches(
+        columns=None if columns is None else list(columns),
+        filter=where,
+        batch_size=batch_rows,
+        batch_readahead=1,
+        fragment_readahead=1,
+    )
+
+
+def scan_with_partition_columns(table: TableFiles, batch_rows: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
+    """Yield rows with the partition columns; all files must have the same partition values."""
+    partition_values = dict(zip(table.partition_by, table.files[0].partition_values, strict=True))
+    for batch in scan(table, batch_rows=batch_rows):
+        arrays = [
+            pa.repeat(pa.scalar(partition_values[field.name], field.type), batch.num_rows)
+            if field.name in partition_values
+            else batch.column(field.name)
+            for field in table.schema
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=table.schema)

@@ -1,0 +1,215 @@
+"""Balancing of replicas and preferred leaders over the nodes with as few moves as possible.
+
+The algorithm searches chains of moves. If node 1 has too many replicas and node 4 too few, one replica moves from 1 to
+4; if racks prevent that, one moves from 1 to 2 and another from 2 to 4. A shortest chain needs the fewest moves. The
+layout is balanced when no chain is left between two nodes whose loads differ by at least two.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heappop, heapreplace
+from typing import Final
+
+from chronik.planning.replica_layout import ReplicaLayout
+
+MIN_IMBALANCE: Final = 2
+"""The smallest difference in load worth a move. With a difference of one, a move would only swap the loads."""
+
+NodeMove = tuple[int, int]
+"""A move from one node to another."""
+
+
+class Balancer(ABC):
+    """A base class that balances the load of the nodes, chain by chain, until no chain is left."""
+
+    def __init__(self, layout: ReplicaLayout) -> None:
+        self._layout = layout
+
+    @property
+    @abstractmethod
+    def _load(self) -> Mapping[int, set[int]]:
+        """Return the load to balance: partitions by node."""
+
+    @abstractmethod
+    def _find_movable(self, source: int, target: int) -> int | None:
+        """Return a partition that can move from `source` to `target`, or None."""
+
+    @abstractmethod
+    def _replicas_after(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
+        """Return the replicas of a partition after its move."""
+
+    def balance(self) -> None:
+        """Balance the layout."""
+        while self._relieve_nodes():
+            pass
+
+    def _relieve_nodes(self) -> bool:
+        """Relieve the nodes with the highest load repeatedly. Return whether anything changed.
+
+        Nodes that cannot be relieved are skipped until the next sweep: other moves rarely change that.
+        """
+        has_changed = False
+        left = set(self._layout.takers)
+        while left:
+            most = max(len(self._load[node]) for node in left)
+            sources = sorted(node for node in left if len(self._load[node]) == most)
+            chain = self._find_chain(sources, most)
+            if chain is not None and self._execute_chain(chain):
+                has_changed = True
+            else:
+                left -= set(sources)
+        return has_changed
+
+    def _find_chain(self, sources: list[int], most: int) -> list[NodeMove] | None:
+        """Return a shortest chain of moves to a node with a load lower by two or more, the last move first."""
+        load = self._load
+        by_load = sorted(self._layout.takers, key=lambda node: (len(load[node]), node))
+        goals = {node for node in by_load if len(load[node]) + MIN_IMBALANCE <= most}
+        predecessors = {source: source for source in sources}
+        left = deque(sources if goals else [])
+        while left:
+            donor = left.popleft()
+            for recipient in by_load:
+                if recipient in predecessors or self._find_movable(donor, recipient) is None:
+                    continue
+                predecessors[recipient] = donor
+                if recipient in goals:
+                    return _links(predecessors, recipient)
+                left.append(recipient)
+        return None
+
+    def _execute_chain(self, chain: list[NodeMove]) -> bool:
+        """Execute all moves of a chain, or none if one of them has become impossible.
+
+        Return whether it was executed.
+        """
+        before: list[tuple[int, tuple[int, ...]]] = []
+        for source, target in chain:
+            partition_index = self._find_movable(source, target)
+            if partition_index is None:
+                for changed, replicas in reversed(before):
+                    self._layout.set_replicas(changed, replicas)
+                return False
+            before.append((partition_index, self._layout.replicas[partition_index]))
+            self._layout.set_replicas(partition_index, self._replicas_after(partition_index, source, target))
+        return True
+
+
+class ReplicaBalancer(Balancer):
+    """A balancer of replicas.
+
+    It moves only replicas that `may_move(partition, node)` allows and preserves rack diversity.
+    """
+
+    def __init__(self, layout: ReplicaLayout, may_move: Callable[[int, int], bool]) -> None:
+        super().__init__(layout)
+        self._may_move = may_move
+        self._candidates: dict[NodeMove, _Candidates] = {}
+
+    @property
+    def _load(self) -> Mapping[int, set[int]]:
+        return self._layout.held
+
+    def _find_movable(self, source: int, target: int) -> int | None:
+        candidates = self._candidates.get((source, target))
+        partition_index = candidates.best(self._layout) if candidates is not None else None
+        if partition_index is None:  # other moves may have made more partitions movable
+            held = sorted(self._layout.held[source], reverse=True)
+            partition_indexes = [each for each in held if self._is_movable(each, source, target)]
+            candidates = _Candidates(self._layout, source, target, partition_indexes, self._is_movable)
+            self._candidates[source, target] = candidates
+            partition_index = candidates.best(self._layout)
+        return partition_index
+
+    def _is_movable(self, partition_index: int, source: int, target: int) -> bool:
+        replicas = self._layout.replicas[partition_index]
+        if source not in replicas or target in replicas or not self._may_move(partition_index, source):
+            return False
+        return self._layout.preserves_rack_diversity(partition_index, source, target)
+
+    def _replicas_after(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
+        return self._layout.replace_replica(partition_index, source, target)
+
+
+class _Candidates:
+    """A cache of the partitions that could move from one node to another. Entries are checked again before use."""
+
+    def __init__(
+        self,
+        layout: ReplicaLayout,
+        source: int,
+        target: int,
+        partition_indexes: Iterable[int],
+        is_movable: Callable[[int, int, int], bool],
+    ) -> None:
+        self._source, self._target, self._is_movable = source, target, is_movable
+        self._led: dict[str, list[int]] = defaultdict(list)
+        self._followed: dict[str, list[int]] = defaultdict(list)
+        for partition_index in partition_indexes:
+            by_topic = self._led if layout.replicas[partition_index][0] == source else self._followed
+            by_topic[layout.partitions[partition_index].topic].append(partition_index)
+        topics = {*self._led, *self._followed}
+        self._topics = [(-self._crowd(layout, topic), topic) for topic in topics]
+        heapify(self._topics)
+
+    def best(self, layout: ReplicaLayout) -> int | None:
+        """Return the best partition to move, or None.
+
+        Prefers a topic of which the source hosts many more partitions than the target, and a partition led by the
+        source if it leads more partitions than the target.
+        """
+        leads_more = len(layout.preferring[self._source]) > len(layout.preferring[self._target])
+        kinds = (self._led, self._followed) if leads_more else (self._followed, self._led)
+        while self._topics:
+            crowd, topic = self._topics[0]
+            now = -self._crowd(layout, topic)
+            if now > crowd:
+                heapreplace(self._topics, (now, topic))
+                continue
+            for partition_indexes in (by_topic[topic] for by_topic in kinds):
+                while partition_indexes and not self._is_movable(partition_indexes[-1], self._source, self._target):
+                    partition_indexes.pop()
+                if partition_indexes:
+                    return partition_indexes[-1]
+            heappop(self._topics)
+        return None
+
+    def _crowd(self, layout: ReplicaLayout, topic: str) -> int:
+        return layout.of_topic[topic, self._source] - layout.of_topic[topic, self._target]
+
+
+class LeaderBalancer(Balancer):
+    """A balancer of preferred leaders. It only reorders replicas, so no data is copied."""
+
+    def __init__(self, layout: ReplicaLayout, may_change: Callable[[int], bool]) -> None:
+        super().__init__(layout)
+        self._may_change = may_change
+
+    @property
+    def _load(self) -> Mapping[int, set[int]]:
+        return self._layout.preferring
+
+    def _find_movable(self, source: int, target: int) -> int | None:
+        """Return a partition that the target can lead instead, preferably of a topic of which the source leads more."""
+        layout = self._layout
+        partition_indexes = filter(self._may_change, layout.preferring[source] & layout.held[target])
+
+        def cost(partition_index: int) -> tuple[int, int]:
+            topic = layout.partitions[partition_index].topic
+            return layout.led_of_topic[topic, target] - layout.led_of_topic[topic, source], partition_index
+
+        return min(partition_indexes, key=cost, default=None)
+
+    def _replicas_after(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
+        return target, *(replica for replica in self._layout.replicas[partition_index] if replica != target)
+
+
+def _links(predecessors: Mapping[int, int], end: int) -> list[NodeMove]:
+    links = []
+    while predecessors[end] != end:
+        links.append((predecessors[end], end))
+        end = predecessors[end]
+    return links

@@ -1,0 +1,123 @@
+"""Replica moves for removing a node, for replacing a node, and for rebalancing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chronik.planning.balancer import LeaderBalancer, ReplicaBalancer
+from chronik.planning.replica_layout import ReplicaLayout
+from chronik.planning.views import (
+    NO_LEADER,
+    PlannedNode,
+    PlannedPartition,
+    PlanRejectedError,
+    ReplicaMove,
+    format_partitions,
+)
+from chronik.wording import pluralize
+
+
+def plan_evacuation(
+    nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], leaving: int
+) -> tuple[ReplicaMove, ...]:
+    """Plan to move all replicas off a node, preserving rack diversity and balancing the other nodes.
+
+    The new replica takes the position of the old one in the replica list.
+
+    Raises:
+        PlanRejectedError: Some replica cannot be moved.
+    """
+    layout = _layout_without(nodes, partitions, leaving)
+    _replace_node(layout, leaving, None)
+    ReplicaBalancer(layout, lambda position, node: node not in partitions[position].replicas).balance()
+    return layout.moves()
+
+
+def plan_takeover(
+    nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], leaving: int, substitute: int
+) -> tuple[ReplicaMove, ...]:
+    """Plan to move all replicas of a node to another node.
+
+    Partitions that the other node already hosts, or whose rack diversity would suffer, move elsewhere.
+
+    Raises:
+        PlanRejectedError: Some replica cannot be moved.
+    """
+    layout = _layout_without(nodes, partitions, leaving)
+    _replace_node(layout, leaving, substitute)
+    return layout.moves()
+
+
+def plan_rebalance_moves(
+    nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition]
+) -> tuple[ReplicaMove, ...]:
+    """Plan the fewest moves that restore rack diversity and balance replicas and preferred leaders.
+
+    Replicas on drained or offline nodes stay, and so do partitions without a leader, because they cannot be copied.
+    """
+    layout = ReplicaLayout(nodes, partitions)
+    takers = set(layout.takers)
+    movable = [partition.leader != NO_LEADER for partition in partitions]
+    for position in range(len(partitions)):
+        if movable[position]:
+            _spread_over_racks(layout, position)
+    ReplicaBalancer(layout, lambda position, node: movable[position] and node in takers).balance()
+    LeaderBalancer(layout, lambda position: movable[position]).balance()
+    return layout.moves()
+
+
+def _layout_without(
+    nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], leaving: int
+) -> ReplicaLayout:
+    """Return the layout without the leaving node.
+
+    Raises:
+        PlanRejectedError: No other node can host a replica, or no in-sync replica is online.
+    """
+    layout = ReplicaLayout([node for node in nodes if node.id != leaving], partitions)
+    affected = [partitions[position] for position in sorted(layout.held[leaving])]
+    takers = set(layout.takers)
+    unplaceable = [each for each in affected if not takers - set(each.replicas)]
+    if unplaceable:
+        needed = pluralize(len(unplaceable[0].replicas), "replica")
+        raise PlanRejectedError(
+            f"{format_partitions(unplaceable)}: no other node can host the replica of node {leaving}"
+            f" ({unplaceable[0]} has {needed}, and {pluralize(len(takers), 'other node')} can host replicas)"
+        )
+    online = {node.id for node in nodes if node.is_online}
+    lost = [each for each in affected if not each.is_system_partition and not online & set(each.in_sync)]
+    if lost:
+        raise PlanRejectedError(
+            f"{format_partitions(lost)}: no in-sync replica is online, so the records cannot be copied;"
+            " start the nodes that host them, or accept the loss of records with chronik topics elect-leaders --unclean"
+        )
+    return layout
+
+
+def _replace_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -> None:
+    """Replace the leaving node in all partitions, by `substitute` if it is given and racks allow it."""
+    for position in sorted(layout.held[leaving]):
+        recipient = layout.best_recipient(position, leaving)
+        if recipient is None:
+            continue
+        if substitute is not None and substitute not in layout.replicas[position] and substitute in layout.takers:
+            crowding = layout.count_shared_racks(layout.replace_replica(position, leaving, substitute))
+            if crowding <= layout.count_shared_racks(layout.replace_replica(position, leaving, recipient)):
+                recipient = substitute
+        layout.set_replicas(position, layout.replace_replica(position, leaving, recipient))
+
+
+def _spread_over_racks(layout: ReplicaLayout, position: int) -> None:
+    """Move replicas that share a rack to other racks, those on the fullest nodes first."""
+    while layout.has_avoidable_rack_sharing(position):
+        replicas = layout.replicas[position]
+        for old in sorted(replicas, key=lambda node: (-len(layout.held[node]), node)):
+            recipient = layout.best_recipient(position, old)
+            if recipient is None:
+                return
+            changed = layout.replace_replica(position, old, recipient)
+            if old in layout.takers and layout.count_shared_racks(changed) < layout.count_shared_racks(replicas):
+                layout.set_replicas(position, changed)
+                break
+        else:
+            return

@@ -1,0 +1,62 @@
+"""The leader's record of when each peer last responded and when it last had the whole log.
+
+The record is part of the node's status. The controller changes the membership only while a majority is responding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from chronik.raft.membership import UNBOUND_DIRECTORY, Membership
+
+NEVER: Final = float("-inf")
+
+
+class PeerActivity(NamedTuple):
+    """The times of a peer's last contact and of its last full replication."""
+
+    last_contact: float
+    last_caught_up: float
+    """Time at which the peer last had the whole log, or NEVER."""
+    log_end: int
+    """Last index of the leader's log at the time of the last contact."""
+
+
+class PeerActivityTracker:
+    """The activity of all peers as seen by the leader; empty on other nodes."""
+
+    def __init__(self) -> None:
+        self.by_peer: dict[int, PeerActivity] = {}
+        self._contacted: dict[int, bytes] = {}
+
+    def record_contact(self, peer: int, directory_id: bytes) -> None:
+        self._contacted[peer] = directory_id
+
+    def update(self, membership: Membership, matches: Mapping[int, int], end: int, now: float) -> None:
+        """Update the times of the peers that sent messages since the last call, with the leader's log ending at `end`.
+
+        Messages from a directory other than the member's do not count.
+        """
+        for peer, directory_id in self._contacted.items():
+            member = membership.get(peer)
+            if peer in matches and member is not None and member.directory_id in (UNBOUND_DIRECTORY, directory_id):
+                self.by_peer[peer] = _update_times(self.by_peer.get(peer), matches[peer], end, now)
+        self._contacted.clear()
+
+    def clear(self) -> None:
+        """Clear all times, because only a leader tracks its peers."""
+        self._contacted.clear()
+        self.by_peer.clear()
+
+
+def _update_times(previous: PeerActivity | None, match: int, end: int, now: float) -> PeerActivity:
+    """Return a peer's times after a message from it.
+
+    As in Kafka, a peer that now has the log end of its previous contact was caught up at that time.
+    """
+    if match >= end:
+        return PeerActivity(now, now, end)
+    if previous is None:
+        return PeerActivity(now, NEVER, end)
+    return PeerActivity(now, previous.last_contact if match >= previous.log_end else previous.last_caught_up, end)

@@ -1,0 +1,339 @@
+"""Interface between a client connection and the request handlers: the client's state, requests and their replies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from chronik.ip_addresses import client_network
+from chronik.listeners import PLAINTEXT
+from chronik.principals import ANONYMOUS, Principal
+from chronik.scheduler import Account, Scheduler, Steps, run_in_slices
+
+R = TypeVar("R")
+
+Buffer = bytes | bytearray | memoryview
+ResponseFrame = Sequence[Buffer] | None
+"""The buffers of one response frame; None for a request that gets no response (Produce with acks=0)."""
+
+
+class Disconnect(Exception):
+    """The connection must be closed; the message is the log line of the disconnect."""
+
+
+def account_key(principal: Principal, host: str) -> str:
+    """Return the key of the account that pays for a client's work: its principal or, if anonymous, its network."""
+    return client_network(host) if principal == ANONYMOUS else str(principal)
+
+
+class ConnectedClient(msgspec.Struct, eq=False):
+    """A connected client: its address, listener, principal and authentication state."""
+
+    host: str
+    port: int
+    connection_number: int
+    """Sequence number of the connection since the start of the node."""
+    listener: str = PLAINTEXT
+    """Name of the listener that accepted the connection."""
+    principal: Principal = ANONYMOUS
+    """The authenticated principal. A request is authorized as the principal that the connection had on its arrival."""
+    is_authenticated: bool = True
+    """Whether the client has authenticated, or its listener requires no authentication."""
+    on_authenticated: Callable[[], None] | None = None
+    """Callback for successful authentication."""
+    session: object | None = None
+    """The SASL session on listeners with SASL: see `chronik.security.sasl.session`."""
+    close_reason: str = ""
+    """Why the connection will be closed once the pending responses are sent. The response to the request that sets it
+    is the last one and not pipelined."""
+    throttle_seconds: float = 0.0
+    """Delay before the connection handles its next request (quota throttling). The connection resets it to 0."""
+    software: str = ""
+    """Name and version of the client library, as reported in ApiVersions."""
+    has_current_metadata: bool = False
+    """Whether the client has received current metadata from this node."""
+    was_redirected: bool = False
+    """Whether the client has received other brokers' addresses because this node is fenced."""
+    account: Account = msgspec.field(default_factory=Account)
+    """The scheduler account that pays for the client's event-loop time."""
+    connected_at: float = msgspec.field(default_factory=time.monotonic)
+
+    def set_authenticated(self, principal: Principal) -> None:
+        """Set the principal of a successful authentication and call `on_authenticated` the first time."""
+        self.principal = principal
+        if not self.is_authenticated:
+            self.is_authenticated = True
+            if self.on_authenticated is not None:
+                self.on_authenticated()
+
+
+class UnsentByteCounter(msgspec.Struct, eq=False):
+    """A counter of response bytes that all clients of a node have not read."""
+
+    unsent_bytes: int = 0
+    on_decrease: Callable[[], None] | None = None
+    """Callback for a decrease."""
+
+    def add(self, delta_bytes: int) -> None:
+        """Add to the counter; a negative number calls `on_decrease`."""
+        self.unsent_bytes += delta_bytes
+        if delta_bytes < 0 and self.on_decrease is not None:
+            self.on_decrease()
+
+
+class EarlyCompletion(msgspec.Struct, eq=False):
+    """A request to complete a waiting reply early (such as a long-polling fetch) because later requests wait for it."""
+
+    is_useful: Callable[[], bool]
+    """Return whether completing early is useful at the moment."""
+    is_requested: bool = False
+    """Whether later requests wait on the connection."""
+    wake: Callable[[], None] | None = None
+    """Callback that completes the waiting reply."""
+
+    @property
+    def must_complete(self) -> bool:
+        """Return whether the reply must complete now: later requests wait, and completing early is useful."""
+        return self.is_requested and self.is_useful()
+
+    def request(self) -> None:
+        """Record that later requests wait, and wake the waiting reply if that is useful."""
+        self.is_requested = True
+        self.check()
+
+    def check(self) -> None:
+        """Check the condition again, and wake the waiting reply if it has become true."""
+        if self.is_requested and self.wake is not None and self.is_useful():
+            self.wake()
+
+
+class Reply(Generic[R]):
+    """The pending response to one request: resolved by its handler, encoded by the router, sent by the connection.
+
+    The handler resolves the reply with a response message or fails it with an error. The router encodes the response
+    and completes the reply with a frame, or with the reason to disconnect. The connection sends completed replies in
+    request order. Callbacks run synchronously, within the same event-loop iteration.
+
+    A handler that needs several iterations returns a reply with `steps` or a `coroutine`, which the router runs.
+    """
+
+    __slots__ = (
+        "_filter",
+        "_future",
+        "_on_ready",
+        "coroutine",
+        "early_completion",
+        "error",
+        "frame",
+        "is_cancelled",
+        "is_pipelined",
+        "is_ready",
+        "is_resolved",
+        "may_pipeline",
+        "on_cancel",
+        "on_resolved",
+        "request_bytes",
+        "response",
+        "steps",
+    )
+
+    def __init__(self, *, is_pipelined: bool = False) -> None:
+        self.response: R | None = None
+        self.frame: ResponseFrame = None
+        self.error: BaseException | None = None
+        self.is_resolved = False
+        self.is_ready = False
+        self.is_cancelled = False
+        self.is_pipelined = is_pipelined
+        """Whether the connection may handle its next request before this reply is ready. The effect of the request,
+        such as an append, must already be ordered."""
+        self.may_pipeline: Callable[[], bool] | None = None
+        """Callback that returns whether a reply that was not pipelined at first may be pipelined now."""
+        self.steps: Steps[R | None] | None = None
+        self.coroutine: Coroutine[Any, Any, R | None] | None = None
+        self.on_resolved: Callable[[Reply[R]], None] | None = None
+        self.on_cancel: Callable[[], None] | None = None
+        """Callback for a client that disconnects before the reply is ready."""
+        self.early_completion: EarlyCompletion | None = None
+        self.request_bytes = 0
+        """Bytes of the request that count against the connection's memory budget until the reply is sent."""
+        self._filter: Callable[[R | None], R | None] | None = None
+        self._on_ready: Callable[[], None] | None = None
+        self._future: asyncio.Future[ResponseFrame] | None = None
+
+    @classmethod
+    def from_response(cls, response: R | None) -> Reply[R]:
+        """Return a resolved reply. None means that the client gets no response."""
+        reply = cls()
+        reply.response = response
+        reply.is_resolved = True
+        return reply
+
+    @classmethod
+    def from_steps(cls, steps: Steps[R | None]) -> Reply[R]:
+        """Return a reply that the scheduler resolves by running the steps in slices."""
+        reply = cls()
+        reply.steps = steps
+        return reply
+
+    @classmethod
+    def from_coroutine(cls, coroutine: Coroutine[Any, Any, R | None]) -> Reply[R]:
+        """Return a reply that a task resolves by running the coroutine."""
+        reply = cls()
+        reply.coroutine = coroutine
+        return reply
+
+    @classmethod
+    def from_frame(cls, frame: ResponseFrame) -> Reply[R]:
+        """Return a ready reply with an encoded response frame."""
+        reply = cls()
+        reply.is_resolved = reply.is_ready = True
+        reply.frame = frame
+        return reply
+
+    # Methods for the handler
+
+    def add_filter(self, function: Callable[[R | None], R | None]) -> None:
+        """Apply the function to the response when the reply is resolved, after the filters that were added before."""
+        if self.is_resolved:
+            if self.error is None:
+                self.response = function(self.response)
+            return
+        earlier = self._filter
+        self._filter = function if earlier is None else lambda response: function(earlier(response))
+
+    def apply_filters(self, response: R | None) -> R | None:
+        """Return the response after applying all filters."""
+        return response if self._filter is None else self._filter(response)
+
+    def resolve(self, response: R | None) -> None:
+        """Set the response message, unless the reply is resolved already."""
+        if self.is_resolved:
+            return
+        try:
+            self.response = self.apply_filters(response)
+        except Exception as error:
+            self.error = error
+        self._report_resolved()
+
+    def fail(self, error: BaseException) -> None:
+        """Set the error with which the request failed, unless the reply is resolved already."""
+        if not self.is_resolved:
+            self.error = error
+            self._report_resolved()
+
+    def _report_resolved(self) -> None:
+        self.is_resolved = True
+        self.on_cancel = None  # nothing is left to cancel
+        listener, self.on_resolved = self.on_resolved, None
+        if listener is not None and not self.is_cancelled:
+            listener(self)
+
+    def __await__(self) -> Generator[Any, None, R | None]:
+        """Wait for the response message, or raise the error with which the request failed."""
+        if self.coroutine is not None:
+            coroutine, self.coroutine = self.coroutine, None
+            return self.apply_filters((yield from coroutine.__await__()))
+        if self.steps is not None:
+            steps, self.steps = self.steps, None
+            return self.apply_filters((yield from run_in_slices(steps).__await__()))
+        if not self.is_resolved:
+            resolved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.on_resolved = lambda _: None if resolved.done() else resolved.set_result(None)
+            try:
+                yield from resolved
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        if self.error is not None:
+            raise self.error
+        return self.response
+
+    # Methods for the router and the connection
+
+    def complete(self, frame: ResponseFrame) -> None:
+        """Set the encoded response frame: the reply is ready to be sent."""
+        self.frame = frame
+        self._report_ready()
+
+    def disconnect(self, error: BaseException) -> None:
+        """Make the connection close instead of sending a response; the error's message is logged."""
+        self.error = error
+        self._report_ready()
+
+    def set_ready_callback(self, listener: Callable[[], None]) -> None:
+        """Call the function when the reply is ready."""
+        self._on_ready = listener
+
+    def _report_ready(self) -> None:
+        self.is_resolved = self.is_ready = True
+        self.response = self.on_cancel = None
+        listener, self._on_ready = self._on_ready, None
+        if self.is_cancelled:
+            return
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self.frame)
+        if listener is not None:
+            listener()
+
+    def cancel(self) -> None:
+        """Stop processing the request because the client has disconnected."""
+        if self.is_ready or self.is_cancelled:
+            return
+        self.is_cancelled = True
+        if self.coroutine is not None:
+            self.coroutine.close()
+        if self.steps is not None:
+            self.steps.close()
+        on_cancel, self.on_cancel = self.on_cancel, None
+        self.on_resolved = self._on_ready = None  # breaks the reference cycle
+        if on_cancel is not None:
+            on_cancel()
+        if self._future is not None and not self._future.done():
+            self._future.cancel()
+
+    def ready_future(self) -> asyncio.Future[ResponseFrame]:
+        """Return a future for the response frame. A disconnect resolves it, too; its error is in `error`."""
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+            if self.is_ready:
+                self._future.set_result(self.frame)
+            elif self.is_cancelled:
+                self._future.cancel()
+        return self._future
+
+    async def wait_for_frame(self) -> ResponseFrame:
+        """Wait for the response frame, or raise the error that closes the connection."""
+        try:
+            await self.ready_future()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if self.error is not None:
+            raise self.error
+        return self.frame
+
+
+Dispatch = Callable[[bytearray, ConnectedClient], Reply[Any]]
+"""Function that handles one request frame of a client. Raises Disconnect."""
+
+
+async def dispatch_without_connection(
+    dispatch: Dispatch, scheduler: Scheduler, frame: bytearray, peer: ConnectedClient
+) -> ResponseFrame:
+    """Return the response frame for a request that arrived over HTTP or from another node.
+
+    The request is charged to the account of the client, like the requests of its own connections.
+
+    Raises:
+        Disconnect: The request is invalid; over a connection it would be closed.
+    """
+    peer.account = scheduler.open_account(account_key(peer.principal, peer.host))
+    try:
+        return await dispatch(frame, peer).wait_for_frame()
+    finally:
+        scheduler.close_account(peer.account)

@@ -1,0 +1,35 @@
+"""Generated table of the APIs and their required permissions, which is part of docs/security.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from chronik.protocol.apis import APIS
+
+PAGE: Final = Path("docs", "security.md")
+"""Path of the documentation page, relative to the repository root."""
+
+START_MARKER, END_MARKER = "<!-- rights: generated -->", "<!-- rights: end -->"
+
+
+def update_page(before: str) -> str:
+    """Return the page with an up-to-date table."""
+    head, _, rest = before.partition(START_MARKER)
+    _, _, tail = rest.partition(END_MARKER)
+    return head + build_table() + tail
+
+
+def build_table() -> str:
+    """Return the table with the two marker lines around it."""
+    return "\n".join([START_MARKER, "| API | key | rights |", "|---|---|---|", *_rows(), END_MARKER])
+
+
+def _rows() -> Iterator[str]:
+    for api in sorted(APIS.values(), key=lambda each: (not each.is_kafka_api, each.name)):
+        yield f"| {api.name} | {api.key} | {api.permissions or 'none'} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(update_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,88 @@
+"""Token buckets that measure how much of a rate quota is available.
+
+A bucket fills at its rate, up to some seconds' worth of tokens, and may be overdrawn: a client that overdraws it is
+throttled until it is not. So a batch larger than the bucket passes and is paid for afterwards. Over any period, a
+bucket allows what its rate permits, its initial content and one more request: with half a second's worth and batches of
+up to a second's worth, that is 7.5 % above the rate over 20 s. Kafka's sliding windows (11 of one second) would allow
+ten seconds' worth at once.
+
+A full bucket is equivalent to a new one and is discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from chronik.limits import TRACKED_QUOTA_ENTITIES_MAX
+
+K = TypeVar("K", bound=Hashable)
+
+EXPIRED_PER_USE: Final = 2
+"""Buckets checked per use, and discarded if they are full: more than one use can create."""
+
+
+class TokenBucket(msgspec.Struct, gc=False):
+    """A token bucket."""
+
+    tokens: float
+    """Available tokens; negative when overdrawn."""
+    filled_at: float
+    rate: float
+    seconds_max: float
+
+    def fill(self, rate: float, now: float) -> None:
+        """Add the tokens since the last call, then apply a new rate. Used tokens stay used when the rate changes."""
+        self.tokens = min(self.tokens + max(now - self.filled_at, 0.0) * self.rate, rate * self.seconds_max)
+        self.filled_at = now
+        self.rate = rate
+
+    @property
+    def throttle_seconds(self) -> float:
+        """Return the seconds until the bucket is no longer overdrawn, counted from the last fill."""
+        return -self.tokens / self.rate if self.tokens < 0 else 0.0
+
+    def is_full(self, now: float) -> bool:
+        """Return whether the bucket is full."""
+        return self.tokens + (now - self.filled_at) * self.rate >= self.rate * self.seconds_max
+
+
+class TokenBuckets(Generic[K]):
+    """The token buckets of one quota key, least recently used first."""
+
+    def __init__(self, seconds_max: float, count_max: int = TRACKED_QUOTA_ENTITIES_MAX) -> None:
+        """Create buckets that hold `seconds_max` seconds' worth of tokens each."""
+        self._seconds_max = seconds_max
+        self._count_max = count_max
+        self._buckets: dict[K, TokenBucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def get(self, key: K, rate: float, now: float) -> TokenBucket:
+        """Return the bucket of the key, filled up to now."""
+        bucket = self._buckets.pop(key, None)
+        self._forget(now)
+        if bucket is None:
+            bucket = TokenBucket(rate * self._seconds_max, now, rate, self._seconds_max)
+        else:
+            bucket.fill(rate, now)
+        self._buckets[key] = bucket
+        return bucket
+
+    def clear(self) -> None:
+        self._buckets.clear()
+
+    def _forget(self, now: float) -> None:
+        """Discard a few of the least recently used buckets if they are full or there are too many."""
+        for _ in range(EXPIRED_PER_USE):
+            oldest = next(iter(self._buckets), None)
+            if oldest is None:
+                return
+            if len(self._buckets) < self._count_max and not self._buckets[oldest].is_full(now):
+                # Moved to the end, so a bucket that is far overdrawn does not block the others from being checked.
+                self._buckets[oldest] = self._buckets.pop(oldest)
+                continue
+            del self._buckets[oldest]

@@ -1,0 +1,87 @@
+"""Messages between transaction coordinators and partition leaders on different nodes.
+
+Existing fields never change; new fields are added at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from chronik.errors import ChronikError
+from chronik.metadata.commands.transactions import TransactionPartition
+
+
+class WriteMarkersRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A request to append the markers of a decided transaction to partitions that the receiving node leads."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    decision_index: int
+    """The index of the decision in the metadata log."""
+    commit: bool
+    partitions: tuple[TransactionPartition, ...]
+
+
+class WriteMarkersResponse(msgspec.Struct, frozen=True, array_like=True):
+    """The response to a marker request."""
+
+    errors: tuple[int, ...]
+    """An error code for each partition, in the order of the request."""
+
+
+class JoinTransactionRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A request to add partitions or groups to a producer's transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TransactionPartition, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+class JoinTransactionResponse(msgspec.Struct, frozen=True, array_like=True):
+    """The response to a join request."""
+
+    error: int
+    applied_index: int = -1
+    """The metadata index at which an image shows the addition."""
+
+
+class TransactionPeerUnreachable(ChronikError):
+    """A peer did not respond. It may have handled the request, or may still handle it."""
+
+
+class TransactionPeers(Protocol):
+    """The transaction components of the other nodes."""
+
+    async def send_markers(self, node_id: int, markers: WriteMarkersRequest, timeout_seconds: float) -> Sequence[int]:
+        """Send markers to a partition leader and return an error code for each partition.
+
+        Raises:
+            TransactionPeerUnreachable: The peer did not respond.
+        """
+
+    async def join(
+        self, node_id: int, request: JoinTransactionRequest, timeout_seconds: float
+    ) -> JoinTransactionResponse:
+        """Ask the transaction coordinator on another node to add partitions or groups to a transaction.
+
+        Raises:
+            TransactionPeerUnreachable: The peer did not respond.
+        """
+
+
+class NoTransactionPeers:
+    """The implementation of `TransactionPeers` for a standalone node, which has no peers."""
+
+    async def send_markers(self, node_id: int, markers: WriteMarkersRequest, timeout_seconds: float) -> Sequence[int]:
+        raise TransactionPeerUnreachable(f"node {node_id} does not exist: this node runs standalone")
+
+    async def join(
+        self, node_id: int, request: JoinTransactionRequest, timeout_seconds: float
+    ) -> JoinTransactionResponse:
+        raise TransactionPeerUnreachable(f"node {node_id} does not exist: this node runs standalone")

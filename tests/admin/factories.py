@@ -1,0 +1,17 @@
+"""Construction of a TopicAdmin over a test's metadata store."""
+
+from __future__ import annotations
+
+from random import Random
+
+from chronik.admin.topic_planner import TopicPlanner
+from chronik.admin.topics import TopicAdmin
+from chronik.clock import SystemClock
+from chronik.configs.resolver import ConfigResolver
+from chronik.ids import new_id
+from chronik.metadata.stores.store import MetadataStore
+
+
+def topic_admin(store: MetadataStore, seed: int = 1) -> TopicAdmin:
+    configs = ConfigResolver(store, 1, {})
+    return TopicAdmin(store, configs, TopicPlanner(store, configs, SystemClock(), new_id, Random(seed).randrange))

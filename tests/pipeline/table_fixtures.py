@@ -1,0 +1,128 @@
+"""Helpers to write rows to tables, and to read tables without delta-rs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+import crc32c
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
+from chronik.pipeline.maintenance.compaction import CompactionStats, commit_merge, merge_files, plan_merges
+from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
+from chronik.pipeline.tables.catalog import open_or_create_table, open_table
+from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
+from chronik.pipeline.tables.layout import Partitioning, TableKind, build_table_batch, initial_schema, system_columns
+from chronik.pipeline.tables.parquet import PartitionedParquetWriter
+from chronik.pipeline.tables.storage import TableStorage
+from chronik.pipeline.tables.topic_table import TableSnapshot, TableSpec, TopicTable
+from chronik.testing import Broker
+
+SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")
+NOON_2024_05_01_MS = 1_714_564_800_000
+
+
+def open_test_table(directory: Path, spec: TableSpec = SPEC) -> TopicTable:
+    return open_or_create_table(str(directory), spec)
+
+
+def build_batch(
+    span: PartitionRange, schema: pa.Schema | None = None, *, timestamps_ms: Sequence[int] | None = None
+) -> pa.RecordBatch:
+    """Return one record per offset, each with a distinct value."""
+    offsets = range(span.start, span.end)
+    values: list[bytes | None] = [b"value %d/%d" % (span.partition, offset) for offset in offsets]
+    records = RecordColumns(
+        offset=pa.array(offsets, pa.int64()),
+        timestamp_ms=pa.array(timestamps_ms or [NOON_2024_05_01_MS + offset for offset in offsets], pa.int64()),
+        timestamp_type=pa.array([0 for _ in offsets], pa.int32()),
+        key=pa.array([b"key" for _ in offsets], pa.binary()),
+        value=pa.array(values, pa.binary()),
+        headers=pa.nulls(len(offsets), HEADERS_TYPE),
+    )
+    return build_table_batch(system_columns(span.partition, records), schema or initial_schema(TableKind.RAW))
+
+
+def write_task_output(
+    directory: Path,
+    *spans: PartitionRange,
+    schema: pa.Schema | None = None,
+    partitioning: Partitioning = Partitioning.DATE,
+) -> TaskOutput:
+    schema = schema or initial_schema(TableKind.RAW, partitioning)
+    with PartitionedParquetWriter(TableStorage(str(directory)), schema, partitioning.columns) as writer:
+        for span in spans:
+            writer.write(build_batch(span, schema))
+    return TaskOutput(spans, writer.files)
+
+
+def read_rows(snapshot: TableSnapshot) -> pa.Table:
+    """Return the rows of a snapshot, including the partition columns."""
+    fields = [snapshot.schema.field(name) for name in snapshot.partition_by]
+    partitioning = ds.partitioning(pa.schema(fields), flavor="hive")
+    found = ds.dataset(list(snapshot.file_uris), schema=snapshot.schema, partitioning=partitioning, format="parquet")
+    return found.to_table()
+
+
+def read_offsets(snapshot: TableSnapshot) -> list[tuple[int, int]]:
+    if not snapshot.file_uris:
+        return []
+    table = read_rows(snapshot)
+    return sorted(zip(table["_partition"].to_pylist(), table["_offset"].to_pylist(), strict=True))
+
+
+def expected_offsets(*spans: PartitionRange) -> list[tuple[int, int]]:
+    return sorted((span.partition, offset) for span in spans for offset in range(span.start, span.end))
+
+
+RecordPosition = tuple[int, int, int | None]
+"""Partition, offset and CRC-32C of the value, by which a producer's journal is compared with a table."""
+
+
+class JournalledTopic:
+    """A topic with a journal of all acknowledged records, which is compared with a table."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self.broker, self.name = broker, name
+        self.acknowledged: list[RecordPosition] = []
+
+    def send(self, records: Sequence[OutgoingRecord]) -> None:
+        """Produce records that specify their partition."""
+        by_partition: dict[int | None, list[OutgoingRecord]] = {}
+        for record in records:
+            by_partition.setdefault(record.partition, []).append(record)
+        with self.broker.cluster() as cluster:
+            producer = Producer(cluster)
+            for chosen in by_partition.values():
+                left = iter(chosen)
+                for partition, base_offset, count in producer.send(self.name, chosen):
+                    for number in range(count):
+                        self.acknowledged.append((partition, base_offset + number, value_checksum(next(left).value)))
+
+
+def value_checksum(value: bytes | None) -> int | None:
+    return None if value is None else crc32c.crc32c(value)
+
+
+def read_positions(*uris: str) -> list[RecordPosition]:
+    """Return the positions of all rows of the tables; a duplicate row is listed twice."""
+    found: list[RecordPosition] = []
+    for uri in uris:
+        snapshot = open_table(uri).snapshot()
+        if snapshot.file_uris:
+            table = read_rows(snapshot)
+            columns = (table[name].to_pylist() for name in ("_partition", "_offset", "_value_crc32c"))
+            found += zip(*columns, strict=True)
+    return sorted(found, key=lambda each: each[:2])
+
+
+def compact_table(uri: str, *, since: date | None = None) -> CompactionStats:
+    """Compact one table, with a commit for each new file."""
+    table, done = open_table(uri), CompactionStats()
+    for join in plan_merges(table, since=since):
+        done += commit_merge(table, join, merge_files(join))
+    return done
