@@ -321,7 +321,8 @@ def main(argv: list[str]) -> int:
                 by_name[name].measure_java(Path(folder), JAVA_TIMES * arguments.records, arguments.size)
     left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
     print(
-        f"Measured on {describe_machine()}; load before: {load_before:.2f}. {arguments.rounds} interleaved rounds.{left_out}\n"
+        f"Measured on {describe_machine()}; load before: {load_before:.2f}. {arguments.rounds} interleaved "
+        f"rounds.{left_out}\n"
     )
     figure_names = list(ways[0].figures)
     rows = [[way.name, *(_format_median(way, what) for what in figure_names)] for way in ways]

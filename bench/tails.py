@@ -162,7 +162,8 @@ def main(argv: list[str]) -> int:
         return 1
     left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
     print(
-        f"Measured on {describe_machine()}; load before: {load_before:.2f}; {arguments.busy} busy processes.{left_out}\n"
+        f"Measured on {describe_machine()}; load before: {load_before:.2f}; {arguments.busy} busy "
+        f"processes.{left_out}\n"
     )
     print(format_table(measured))
     return 0 if all(is_met(subject, measured) for subject in measured) else 1

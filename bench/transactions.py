@@ -179,7 +179,8 @@ def main(argv: list[str]) -> int:
         return 1
     left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
     print(
-        f"Measured on {describe_machine()}; load before: {load_before:.2f}. {arguments.rounds} interleaved rounds.{left_out}"
+        f"Measured on {describe_machine()}; load before: {load_before:.2f}. {arguments.rounds} interleaved "
+        f"rounds.{left_out}"
     )
     for records in RECORDS_DEFAULT:
         print(f"\n{format_table(measured, records)}")

@@ -1,5 +1,7 @@
-"""Files, packages, links and make targets that the docs name exist. The changelog and the decisions describe the past
-and are exempt where that matters."""
+"""Files, packages, links and make targets that the docs name exist.
+
+The changelog and the decisions describe the past and are exempt where that matters.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Suppress three of the six messages per test that no one needs (start, setup and teardown passed): they would take
-    more time than many tests."""
+    more time than many tests.
+    """
     option = session.config.option
     if not hasattr(session.config, "workerinput") or option.durations is not None or option.verbose > 0:
         return

@@ -36,9 +36,11 @@ class KeptModules:
         self._kept: dict[str, _Kept] = {}
 
     def keep(self, names: Iterable[str]) -> Iterator[str]:
-        """Keeps these modules and what they import, as far as it is ours and not loaded, and tells of each. It is a
-        generator so that its caller can let others have a turn. What cannot be kept, such as in the midst of an
-        installation, is loaded later as it is then: that is told, and ends no node that runs."""
+        """Keeps these modules and what they import, as far as it is ours and not loaded, and tells of each.
+
+        It is a generator so that its caller can let others have a turn. What cannot be kept, such as in the midst of an
+        installation, is loaded later as it is then: that is told, and ends no node that runs.
+        """
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
         wanted = list(names)
@@ -93,8 +95,11 @@ def _is_package(spec: ModuleSpec | None) -> bool:
 
 
 def _imported_by(code: CodeType) -> Iterator[str]:
-    """Our modules that it names, and the packages that they are in. Some names are not of modules that are imported,
-    but only sound like one of the same package: to keep one too many does no harm."""
+    """Our modules that it names, and the packages that they are in.
+
+    Some names are not of modules that are imported, but only sound like one of the same package: to keep one too many
+    does no harm.
+    """
     for name in code.co_names:
         if name == PACKAGE or name.startswith(f"{PACKAGE}."):
             parts = name.split(".")

@@ -1,4 +1,4 @@
-"""Regular expressions from clients, matched in time linear in the length of the text.
+r"""Regular expressions from clients, matched in time linear in the length of the text.
 
 Python's `re` backtracks: `(a+)+b` on thirty letters takes minutes, in which the event loop serves no other client.
 This engine simulates the NFA (Thompson, 1968) and caches its transitions. The syntax is RE2's, so there are no

@@ -206,7 +206,7 @@ def test_fetch_and_produce_with_unknown_topic_id_fail(client: RawClient, chronik
 
 @pytest.mark.parametrize("has_fenced_broker", [True, False])
 def test_waiting_fetch_completes_early_only_while_a_broker_is_fenced(has_fenced_broker: bool) -> None:
-    """librdkafka requests metadata on the connection of a waiting fetch, and needs it soon after a failover."""
+    """Librdkafka requests metadata on the connection of a waiting fetch, and needs it soon after a failover."""
     woken: list[bool] = []
     hurry = EarlyCompletion(lambda: has_fenced_broker)
     hurry.wake = lambda: woken.append(True)

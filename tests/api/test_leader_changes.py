@@ -246,7 +246,7 @@ def test_waiting_produce_names_the_latest_of_two_new_leaders() -> None:
 
 
 def test_batch_after_truncated_batch_is_rejected_without_sequence_gap() -> None:
-    """librdkafka reacts to a sequence gap with a new epoch, and sends all batches again."""
+    """Librdkafka reacts to a sequence gap with a new epoch, and sends all batches again."""
 
     async def scenario(node: LeaderNode) -> None:
         first, replica = node.produce(0), node.rig.replica()

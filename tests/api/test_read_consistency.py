@@ -300,7 +300,7 @@ def test_metadata_omits_unreachable_leader() -> None:
 
 
 def test_fenced_node_disconnects_client_on_second_metadata_request() -> None:
-    """librdkafka asks no other node as long as its only connection works."""
+    """Librdkafka asks no other node as long as its only connection works."""
     node, peer = FakeNode(unconfirmed(), is_fenced=True), ConnectedClient("127.0.0.1", 1, 1, connected_at=0.0)
     node.clock.advance(60.0)
     assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == NO_NODE

@@ -143,7 +143,10 @@ def disk_full(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> It
         room = len(victim.log.encode()) + DISK_BYTES_LEFT
         resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     has_stopped = wait_for(lambda: not any(victim.is_running for victim in victims), DISK_SECONDS_MAX)
-    yield f"the disk of {format_nodes(victims)} full, {'and the node stopped' if has_stopped else 'not noticed by the node'}"
+    yield (
+        f"the disk of {format_nodes(victims)} full, "
+        f"{'and the node stopped' if has_stopped else 'not noticed by the node'}"
+    )
     for victim in victims:
         if victim.is_running:
             with suppress(ProcessLookupError):  # the process has just exited

@@ -1,5 +1,7 @@
-"""Network faults between nodes, and between nodes and clients, as context managers. They require a cluster with its own
-network."""
+"""Network faults between nodes, and between nodes and clients, as context managers.
+
+They require a cluster with its own network.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Probes that request from one node everything that must not go back: end offsets, high watermarks, commits, topics and
-leaders. Each kind has its own thread, because a request that needs a quorum may take seconds."""
+leaders. Each kind has its own thread, because a request that needs a quorum may take seconds.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """A real cluster with real clients under kills, pauses and network faults: no acknowledged record is lost, duplicated
-or reordered, no response is stale, and every partition stays available. `make chaos` runs more faults for longer."""
+or reordered, no response is stale, and every partition stays available. `make chaos` runs more faults for longer.
+"""
 
 from __future__ import annotations
 

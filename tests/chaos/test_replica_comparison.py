@@ -1,5 +1,6 @@
 """Hand-written segment files of three replicas: equal replicas pass, and any difference below the high watermark is
-reported."""
+reported.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Three brokers that tests can kill, pause and isolate: Chronik or, with CHRONIK_TEST_BROKER=apache-kafka, Apache Kafka
-for comparison."""
+for comparison.
+"""
 
 from __future__ import annotations
 

@@ -34,8 +34,10 @@ SILENT = (ChronikError, OSError)
 
 
 class QuorumWatch:
-    """A watch on two threads. One writes a number to the metadata log in a loop, through all live nodes in turn; each
-    acknowledgement proves a majority of voters. The other requests the voters from all live nodes.
+    """A watch on two threads.
+
+    One writes a number to the metadata log in a loop, through all live nodes in turn; each acknowledgement proves a
+    majority of voters. The other requests the voters from all live nodes.
 
     `leaving` returns the node that is being removed, which is not asked to write.
     """

@@ -1,5 +1,6 @@
 """A backup is taken under load, updated, and restored into an empty cluster: it contains all records acknowledged
-before it started, no partial transactions, and offsets of restored records only."""
+before it started, no partial transactions, and offsets of restored records only.
+"""
 
 from __future__ import annotations
 

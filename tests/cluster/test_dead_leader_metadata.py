@@ -150,7 +150,8 @@ def test_java_admin_client_does_not_wait_for_dying_leader(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     """The client knows the leader from an earlier call. (Version 3.9 is excluded: a response in the milliseconds before
-    the death is noticed makes it wait for the dead broker.)"""
+    the death is noticed makes it wait for the dead broker.)
+    """
     java = CLIENTS["java-4"]
     if (reason := java.missing_reason()) is not None:
         pytest.skip(reason)

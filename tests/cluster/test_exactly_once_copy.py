@@ -1,5 +1,6 @@
 """Three transactional copiers under random kills, pauses and isolation of brokers and copiers: every record is copied
-once, according to every node, and the committed offsets match the copies."""
+once, according to every node, and the committed offsets match the copies.
+"""
 
 from __future__ import annotations
 

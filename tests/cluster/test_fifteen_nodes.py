@@ -1,5 +1,8 @@
-"""Fifteen nodes on one machine, with five voters. Five nodes, including the leader and another voter, are killed
-under load and never return: no record is lost, and the cluster stays available."""
+"""Fifteen nodes on one machine, with five voters.
+
+Five nodes, including the leader and another voter, are killed under load and never return: no record is lost, and the
+cluster stays available.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A group with permanent rebalances: members join, leave and crash, and coordinators die. Every record is delivered,
-every commit is kept, and no old generation can commit."""
+"""A group with permanent rebalances: members join, leave and crash, and coordinators die.
+
+Every record is delivered, every commit is kept, and no old generation can commit.
+"""
 
 from __future__ import annotations
 

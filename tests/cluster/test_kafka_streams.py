@@ -1,5 +1,6 @@
 """Kafka Streams with exactly_once_v2: a stateful word count through an intermediate topic, while the application and
-brokers are killed in turn. Every count is exact, and no wrong count was ever visible."""
+brokers are killed in turn. Every count is exact, and no wrong count was ever visible.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """An import of thousands of topics, a million records and ten thousand offsets that is killed repeatedly: the cluster
-contains everything that was acknowledged."""
+contains everything that was acknowledged.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Replicas that have lost their logs leave the ISR before they are refilled; if all have, the partition is offline
-instead of empty."""
+instead of empty.
+"""
 
 from __future__ import annotations
 

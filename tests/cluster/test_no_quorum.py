@@ -1,5 +1,6 @@
 """A node without a quorum rejects every write with a definite error and without a traceback, and reports that it is
-fenced."""
+fenced.
+"""
 
 from __future__ import annotations
 

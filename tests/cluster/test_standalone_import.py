@@ -1,5 +1,6 @@
 """A standalone data directory is imported into a cluster: clients see the same state there, and the directory does not
-change. An import that is killed at any point can be continued."""
+change. An import that is killed at any point can be continued.
+"""
 
 from __future__ import annotations
 

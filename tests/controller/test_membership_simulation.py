@@ -1,5 +1,6 @@
 """The membership simulation under faults, for many seeds: Raft's guarantees hold, no forbidden step is taken, and the
-membership converges to the intended one. See `growth`."""
+membership converges to the intended one. See `growth`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """A node with a wiped data directory neither votes nor leads under its old identity, returns as a learner and becomes a
-voter again. Empty disks cannot bootstrap a second cluster."""
+voter again. Empty disks cannot bootstrap a second cluster.
+"""
 
 from __future__ import annotations
 
@@ -121,8 +122,11 @@ def test_wiped_node_returns_as_learner_and_becomes_voter(
 def test_empty_disks_do_not_bootstrap_second_cluster(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """Nodes 1 and 2 bootstrap the cluster; node 3 never joins. Then node 2 loses its disk, and nodes 2 and 3 start
-    before node 1: two empty disks, which are a majority of the configured nodes."""
+    """Nodes 1 and 2 bootstrap the cluster; node 3 never joins.
+
+    Then node 2 loses its disk, and nodes 2 and 3 start before node 1: two empty disks, which are a majority of the
+    configured nodes.
+    """
     cluster = chronik_cluster_factory(start=False)
     holder, wiped, newcomer = (cluster[node_id] for node_id in (1, 2, 3))
     holder.start()

@@ -75,5 +75,6 @@ def test_upgrade_and_downgrade_cause_no_client_errors(
     record_property(
         "summary",
         f"0.2.0 to now, back and here again under {', '.join(load.client for load in loads)}: {records:,} records, no"
-        f" error, 0 lost, 0 doubled; each of {len(durations)} nodes took {replication_helpers.format_median_and_max(durations)}",
+        f" error, 0 lost, 0 doubled; each of {len(durations)} nodes took "
+        f"{replication_helpers.format_median_and_max(durations)}",
     )

@@ -1,5 +1,7 @@
-"""Permissions of the data directory: 0700 for directories and 0600 for files, regardless of the umask. Permissions that
-an operator grants later are kept, and foreign files are not touched."""
+"""Permissions of the data directory: 0700 for directories and 0600 for files, regardless of the umask.
+
+Permissions that an operator grants later are kept, and foreign files are not touched.
+"""
 
 from __future__ import annotations
 

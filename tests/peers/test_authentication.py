@@ -326,9 +326,8 @@ def test_oldest_unauthenticated_connection_is_evicted_at_limit(held: int, caplog
             opened = []
             for number in range(held):
                 opened.append(await asyncio.open_connection(*address))
-                await until(
-                    lambda: len(server._unauthenticated) == min(number + 1, unauthenticated.UNAUTHENTICATED_MAX)
-                )
+                expected = min(number + 1, unauthenticated.UNAUTHENTICATED_MAX)
+                await until(lambda: len(server._unauthenticated) == expected)  # noqa: B023 (awaited in the same iteration)
             if held > unauthenticated.UNAUTHENTICATED_MAX:
                 assert await is_closed(opened[0][0])
                 assert "too many unauthenticated connections" in caplog.text

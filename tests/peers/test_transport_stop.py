@@ -20,8 +20,7 @@ def _same(connection: asyncio.BaseProtocol) -> asyncio.BaseProtocol:
 
 
 def test_stop_closes_connections_accepted_during_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """asyncio creates the protocol immediately and calls `connection_made` in the next event-loop iteration."""
-
+    """Asyncio creates the protocol immediately and calls `connection_made` in the next event-loop iteration."""
     monkeypatch.setattr("chronik.peers.connection.HANDSHAKE_SECONDS_MAX", HANDSHAKE_SECONDS)
 
     async def scenario() -> None:

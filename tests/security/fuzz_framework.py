@@ -64,7 +64,8 @@ def summarize(target: FuzzTarget, seed: int, tally: FuzzTally) -> str:
 
 def mutate(rng: random.Random, data: bytes, pieces: Sequence[bytes] = ()) -> bytes:
     """Return mutated data: bytes changed, removed or duplicated, and significant byte sequences inserted, sometimes
-    repeated up to a thousand times. A third of the results is unchanged."""
+    repeated up to a thousand times. A third of the results is unchanged.
+    """
     changed = bytearray(data)
     for _ in range(rng.choice((0, 0, 1, 1, 2, 4))):
         at = rng.randrange(len(changed) + 1)

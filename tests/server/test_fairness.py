@@ -78,7 +78,8 @@ UNAUTHENTICATED = 150
 
 async def handled_before(name: str) -> int:
     """Return how many requests of unauthenticated clients at one address are handled before that of a client at another
-    address, which arrives last, through the listener of that name."""
+    address, which arrives last, through the listener of that name.
+    """
     slow = SlowEcho()
     addresses = {"ASKS": Address("127.0.0.1", 0), "OPEN": Address("127.0.0.1", 0)}
     listener = ClientListeners(addresses, slow, sasl_listeners={"ASKS"})
@@ -254,7 +255,8 @@ async def authenticating_listener(
 
 def test_closed_unauthenticated_connections_are_removed_from_scheduler() -> None:
     """Other connections reuse their slots, so the queue would be unbounded, and clients of the same address would wait
-    for connections that were closed."""
+    for connections that were closed.
+    """
 
     async def scenario() -> None:
         handled: list[ConnectedClient] = []

@@ -38,7 +38,8 @@ def main() -> None:
         print(
             f"seed {seed}: {len(world.hosts)} nodes, {world.loop.steps} steps, {world.loop.time():.1f} s of virtual"
             f" time, {time.perf_counter() - begun:.2f} s, {world.faults} faults, {len(world.consensus.log)} commands;"
-            f" transactions: {format_counts(world.counts)}; {len(world.verdict.v1_violations)} violations by late v1 requests;"
+            f" transactions: {format_counts(world.counts)}; {len(world.verdict.v1_violations)} violations by late "
+            "v1 requests;"
             f" trace {world.trace_hash()}"
         )
 

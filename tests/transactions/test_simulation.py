@@ -38,7 +38,8 @@ def test_random_faults_violate_no_transaction_guarantee(first: int) -> None:
     counts = sum((world.counts for world in worlds), Counter[str]())
     faults, late = sum(world.faults for world in worlds), sum(len(world.verdict.v1_violations) for world in worlds)
     print(
-        f"seeds {first} to {first + PART - 1}: {faults} faults; {format_counts(counts)}; {late} violations by late v1 requests"
+        f"seeds {first} to {first + PART - 1}: {faults} faults; {format_counts(counts)}; {late} violations by late "
+        "v1 requests"
     )
     assert faults > 5 * PART
     assert counts["committed"] > 5 * PART

@@ -1,5 +1,6 @@
 """Failures of producers, coordinators and leaders, outdated images and deleted topics: every transaction is decided,
-and only committed records are visible."""
+and only committed records are visible.
+"""
 
 from __future__ import annotations
 

@@ -106,4 +106,7 @@ def _find_transactions_fault(image: Image, update: FeatureUpdate) -> str | None:
         return None
     if current == 0:
         return f"It comes with {levels.FEATURE_NAME} {levels.TRANSACTIONS_LEVEL}: chronik cluster upgrade."
-    return f"It is at {current} with {levels.FEATURE_NAME} {levels.cluster_level(image.features)}, and is never changed alone."
+    return (
+        f"It is at {current} with {levels.FEATURE_NAME} {levels.cluster_level(image.features)}, and is never "
+        "changed alone."
+    )

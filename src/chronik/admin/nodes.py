@@ -139,7 +139,8 @@ def check_nodes_can_change(image: Image, cluster_id: str | None) -> None:
     if level < levels.DYNAMIC_MEMBERSHIP_LEVEL:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"Changing nodes needs {levels.FEATURE_NAME} {levels.DYNAMIC_MEMBERSHIP_LEVEL}, and the cluster is at {level}: "
+            f"Changing nodes needs {levels.FEATURE_NAME} {levels.DYNAMIC_MEMBERSHIP_LEVEL}, and the cluster is at "
+            f"{level}: "
             "once all nodes run a version of Chronik that supports it, raise it with chronik cluster upgrade.",
         )
     if not image.nodes:

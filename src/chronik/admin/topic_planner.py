@@ -105,7 +105,8 @@ class TopicPlanner:
         if total <= existing:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"Topic {topic.name} currently has {pluralize(existing, 'partition')}, {total} would not be an increase.",
+                f"Topic {topic.name} currently has {pluralize(existing, 'partition')}, {total} would not be an "
+                "increase.",
             )
         if total > TOPIC_PARTITIONS_MAX or total - existing > PARTITIONS_PER_REQUEST_MAX:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic has at most {TOPIC_PARTITIONS_MAX} partitions")

@@ -11,7 +11,8 @@ from chronik.log.partition_log import PartitionLog
 def format_missing_records(replica: Replica, log: PartitionLog, node_id: int, replicas: Sequence[int]) -> str:
     """Return the log message about the records that a replica's disk has lost."""
     missing = (
-        f"{replica!r}: synced records are missing on disk: offsets {log.missing_start_offset} to {log.missing_end_offset - 1}"
+        f"{replica!r}: synced records are missing on disk: offsets {log.missing_start_offset} to "
+        f"{log.missing_end_offset - 1}"
         f" directory={log.directory}"
     )
     if not log.has_lost_all_records:

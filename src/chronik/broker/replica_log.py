@@ -160,7 +160,10 @@ class ReplicaLog:
         log = self._log
         if log is None or log.missing_start_offset is None:
             return None
-        return f"offsets {log.missing_start_offset} to {log.missing_end_offset - 1} were synced but are missing on this node's disk"
+        return (
+            f"offsets {log.missing_start_offset} to {log.missing_end_offset - 1} were synced but are missing on "
+            "this node's disk"
+        )
 
     # Replication from a leader
 

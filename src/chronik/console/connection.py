@@ -520,8 +520,11 @@ class HttpConnection(asyncio.BufferedProtocol):
             raise HttpError(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {request.host!r}")
 
     def _reject(self, error: HttpError) -> None:
-        """Send an error response. The rest of the client's data is read and discarded: closing immediately would reset
-        the connection, and the client might not receive the response."""
+        """Send an error response.
+
+        The rest of the client's data is read and discarded: closing immediately would reset the connection, and the
+        client might not receive the response.
+        """
         logger.debug("http request rejected: %s", error)
         self._reject_with(error_page(error.status, str(error)))
 

@@ -1,5 +1,6 @@
 """Access control for the status pages: loopback listeners are open, other listeners require the token or a client
-certificate. `/healthz` is public."""
+certificate. `/healthz` is public.
+"""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ def check_command_level(command: Any, level: int) -> None:
     if needed > level:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"{type(command).__name__} needs {FEATURE_NAME} {needed}, and the cluster is at {level}: once all nodes run a "
+            f"{type(command).__name__} needs {FEATURE_NAME} {needed}, and the cluster is at {level}: once all nodes "
+            "run a "
             "version of Chronik that supports it, raise it with chronik cluster upgrade",
         )
 

@@ -88,7 +88,8 @@ class DirectorySource:
             METADATA_DIRECTORIES[DirectoryMode.STANDALONE]
         ):
             raise MigrationError(
-                f"{self._path} is the data directory of {DirectoryMode.CLUSTER.owner_description}: back up and restore that cluster"
+                f"{self._path} is the data directory of {DirectoryMode.CLUSTER.owner_description}: back up and "
+                "restore that cluster"
             )
         reject_newer_metadata(highest_feature_level(self._files, DirectoryMode.STANDALONE), str(self._path))
 
@@ -116,7 +117,8 @@ class DirectorySource:
             )
             if log.missing_start_offset is not None:
                 raise MigrationError(
-                    f"{self._path}: offsets {log.missing_start_offset} to {log.missing_end_offset - 1} of {topic.name}-{partition} "
+                    f"{self._path}: offsets {log.missing_start_offset} to {log.missing_end_offset - 1} of "
+                    f"{topic.name}-{partition} "
                     "were synced once but are missing on this disk"
                 )
             self._logs[key] = DirectoryLog(log)

@@ -110,7 +110,8 @@ def find_import_obstacles(plan: ImportPlan, source: ImportSource, image: Image) 
     if level < IMPORTED_GROUPS_LEVEL and plan.offset_count > IMPORTED_OFFSETS_MAX:
         found.append(
             f"more than {IMPORTED_OFFSETS_MAX:,} committed offsets ({plan.offset_count:,}) need "
-            f"{FEATURE_NAME} {IMPORTED_GROUPS_LEVEL}, and the cluster is at {level}: raise it with chronik cluster upgrade"
+            f"{FEATURE_NAME} {IMPORTED_GROUPS_LEVEL}, and the cluster is at {level}: raise it with chronik cluster "
+            "upgrade"
         )
     found += _beyond_limits(plan, image)
     if level < SECURITY_LEVEL and not plan.security.is_empty:

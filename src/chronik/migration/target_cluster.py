@@ -75,7 +75,8 @@ class TargetCluster:
         if levels is None or levels.level < DYNAMIC_MEMBERSHIP_LEVEL:
             at = "is not a Chronik cluster" if levels is None else f"is at {FEATURE_NAME} {levels.level}"
             raise MigrationError(
-                f"the cluster {at}, and an import needs {DYNAMIC_MEMBERSHIP_LEVEL}: raise it with chronik cluster upgrade"
+                f"the cluster {at}, and an import needs {DYNAMIC_MEMBERSHIP_LEVEL}: raise it with chronik cluster "
+                "upgrade"
             )
         self._progress_at = time.monotonic()
         self.image = read_cluster_image(cluster)

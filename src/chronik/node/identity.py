@@ -84,7 +84,8 @@ def parse_identity(data: bytes, path: str) -> DirectoryIdentity:
         written = msgspec.json.decode(data, type=_Format).format
         if written > DIRECTORY_FORMAT:
             raise ConfigError(
-                f"{path}: the data directory has format {written}, but this version of Chronik supports {DIRECTORY_FORMAT}: "
+                f"{path}: the data directory has format {written}, but this version of Chronik supports "
+                f"{DIRECTORY_FORMAT}: "
                 "start it with the newer version that wrote it"
             )
         return msgspec.json.decode(data, type=DirectoryIdentity)
@@ -118,7 +119,8 @@ def reject_wrong_directory(
     own = identity.mode or _mode_from_contents(contents) or mode
     if own is not mode:
         raise ConfigError(
-            f"{folder} is the data directory of {own.owner_description}, but this node was started as {mode.owner_description}: "
+            f"{folder} is the data directory of {own.owner_description}, but this node was started as "
+            f"{mode.owner_description}: "
             f"{_how_to_start(own)}{_hint_for_both_modes(mode, contents)}"
         )
     if mode not in contents.metadata and (identity.cluster_id is not None or contents.has_topics):

@@ -129,7 +129,8 @@ class RaftCore:
 
         A node that its newest membership removes may still campaign until that entry is committed (thesis §4.2.2): it
         may be the only node with the entry, and the others then cannot elect a leader without it. It does not count
-        its own vote."""
+        its own vote.
+        """
         if self.has_replaced_directory:
             return False
         is_committed = self.memberships.index <= self.commit

@@ -67,7 +67,8 @@ class CapturingPattern:
 
     def groups(self, text: str) -> tuple[str, ...] | None:
         """Return the text and the part that each group matched (empty for groups that took no part), or None if the
-        text does not match."""
+        text does not match.
+        """
         if not self._matcher.matches(text):
             return None
         end = len(text)

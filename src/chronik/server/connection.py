@@ -417,7 +417,8 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
 
     def is_receiving_too_slowly(self, now: float) -> bool:
         """Return whether the rest of a large request arrives below the minimum rate, which applies while other
-        connections wait for memory."""
+        connections wait for memory.
+        """
         if self.frame_started_at is None or not _large_request_bytes(self._reader.required_bytes):
             return False
         since, received = self._rate_sample

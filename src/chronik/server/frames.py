@@ -60,8 +60,10 @@ class FrameReader:
 
     @property
     def required_bytes(self) -> int:
-        """Return the memory that the current frame needs for its next bytes. The caller must reserve it before it
-        calls `buffer`."""
+        """Return the memory that the current frame needs for its next bytes.
+
+        The caller must reserve it before it calls `buffer`.
+        """
         frame = self._frame
         if frame is None:
             return 0

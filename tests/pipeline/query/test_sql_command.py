@@ -104,7 +104,8 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture(scope="module")
 def shell(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A topic with three records of which none has landed in its decoded table, and a Spark server that the first query
-    has started."""
+    has started.
+    """
     directory = tmp_path_factory.mktemp("sql")
     create_orders(broker, str(directory / "tables"))
     shell = Shell(broker, directory)

@@ -1,5 +1,6 @@
 """Queries while records are produced and land: each returns every offset once, up to an end between the high watermarks
-before and after the query."""
+before and after the query.
+"""
 
 from __future__ import annotations
 

@@ -218,7 +218,8 @@ class Router:
         """
         if len(view) > NON_PRODUCE_REQUEST_BYTES_MAX:
             raise Disconnect(
-                f"{APIS[header.api_key].name} request of {len(view)} bytes exceeds {NON_PRODUCE_REQUEST_BYTES_MAX} bytes"
+                f"{APIS[header.api_key].name} request of {len(view)} bytes exceeds {NON_PRODUCE_REQUEST_BYTES_MAX} "
+                "bytes"
             )
         hurry = EarlyCompletion(self._has_fenced_broker)
         context = RequestContext(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)

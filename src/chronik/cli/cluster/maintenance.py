@@ -104,7 +104,8 @@ def _wait_until_drained(operation: ClusterOperation, drained: int) -> None:
             return f"node {drained} leads {format_partitions(waiting)}"
         if led:
             print(
-                f"node {drained} still leads {pluralize(len(led), 'partition')} that no other node can lead: {format_partitions(led)}"
+                f"node {drained} still leads {pluralize(len(led), 'partition')} that no other node can lead: "
+                f"{format_partitions(led)}"
             )
         return None
 

@@ -174,7 +174,8 @@ def check_voter_count(facts: ClusterFacts) -> Iterator[DoctorFinding]:
         candidates = [node.id for node in facts.nodes if node.is_voter is False]
         yield warning_finding(
             "few-voters",
-            f"{len(voters)} of {pluralize(len(facts.nodes), 'node')} {'are voters' if len(voters) > 1 else 'is a voter'}",
+            f"{len(voters)} of {pluralize(len(facts.nodes), 'node')} "
+            f"{'are voters' if len(voters) > 1 else 'is a voter'}",
             "If one voter stops, the metadata cannot change until it is back; three voters tolerate one failure",
             f"chronik cluster promote {candidates[0]}" if candidates else "chronik cluster add-node",
         )
@@ -194,7 +195,8 @@ def check_voters_down(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     if down and left == len(voters) // 2 + 1:
         yield warning_finding(
             "no-voter-to-spare",
-            f"{left} of {pluralize(len(voters), 'voter')} {'are' if left != 1 else 'is'} up, the minimum for a majority",
+            f"{left} of {pluralize(len(voters), 'voter')} {'are' if left != 1 else 'is'} up, the minimum for a "
+            "majority",
             "If one more voter stops, the metadata cannot change",
             f"start {', '.join(f'node {node_id}' for node_id in down)} before any other node is stopped",
         )

@@ -207,7 +207,8 @@ def check_torn_tails(facts: DataDirectoryFacts) -> Iterator[DoctorFinding]:
         yield note_finding(
             "torn-ends",
             f"{pluralize(len(torn), 'partition')} of {facts.path} {'ends' if len(torn) == 1 else 'end'} with "
-            f"{pluralize(total, 'byte')} that were never acknowledged: {abbreviate_names([log.partition for log in torn])}",
+            f"{pluralize(total, 'byte')} that were never acknowledged: "
+            f"{abbreviate_names([log.partition for log in torn])}",
             "A crash or a power failure leaves a torn tail; the next start truncates it without losing data",
         )
 

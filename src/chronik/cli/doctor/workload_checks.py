@@ -42,7 +42,8 @@ def check_min_in_sync_replicas(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     if short:
         yield error_finding(
             "below-min-insync",
-            f"{pluralize(len(short), 'partition')} with fewer in-sync replicas than min.insync.replicas: {abbreviate_names(short)}",
+            f"{pluralize(len(short), 'partition')} with fewer in-sync replicas than min.insync.replicas: "
+            f"{abbreviate_names(short)}",
             "Produce requests with acks=all fail with NOT_ENOUGH_REPLICAS",
             _suggest_start(facts, {node for each in short for node in set(each.replicas) - set(each.isr)}),
         )
@@ -82,7 +83,8 @@ def check_reassignments(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     if facts.moving:
         yield note_finding(
             "moving-partitions",
-            f"{pluralize(len(facts.moving), 'partition')} being reassigned to other nodes: {abbreviate_names(facts.moving)}",
+            f"{pluralize(len(facts.moving), 'partition')} being reassigned to other nodes: "
+            f"{abbreviate_names(facts.moving)}",
             "Reassignments are normal and temporary",
             "chronik topics reassignments lists them; chronik cluster rebalance --cancel cancels them",
         )
@@ -163,7 +165,8 @@ def check_long_transactions(facts: ClusterFacts) -> Iterator[DoctorFinding]:
         if not each.is_hanging and each.open_for_s > limit:
             yield warning_finding(
                 "long-transaction",
-                f"transaction {each.name} is open for {_format_minutes(each.open_for_s)} in {abbreviate_names(each.partitions)}",
+                f"transaction {each.name} is open for {_format_minutes(each.open_for_s)} in "
+                f"{abbreviate_names(each.partitions)}",
                 "Consumers with isolation.level=read_committed are blocked there",
                 f"chronik transactions describe {each.name}; stop its producer, so that the transaction times out",
             )

@@ -122,7 +122,7 @@ def _use_utc() -> None:
 
 
 def _run_prompt(session: SparkSession, arguments: argparse.Namespace) -> None:
-    """Run the statements that the user enters, until \\q or the end of the input."""
+    r"""Run the statements that the user enters, until \\q or the end of the input."""
     from chronik.cli.pipeline.prompt.catalog import TableCatalog
     from chronik.cli.pipeline.prompt.line_editor import LineEditor
     from chronik.cli.pipeline.prompt.repl import HELP, SqlPrompt

@@ -1,5 +1,6 @@
 """Continuous authorization of slow responses: a stream or a long request stops when its session, its user's credentials
-or its permission is revoked. Changes are reported by callbacks; nothing is polled."""
+or its permission is revoked. Changes are reported by callbacks; nothing is polled.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Authentication of HTTP requests: by session cookie, user name and password, http_token or client certificate, or
-none where the listener does not require any."""
+none where the listener does not require any.
+"""
 
 from __future__ import annotations
 

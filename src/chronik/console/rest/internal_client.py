@@ -1,6 +1,8 @@
-"""A client of the node's own cluster that runs inside the node. Its requests go to the local router, or over the peer
-connections to other nodes, on behalf of the logged-in principal. Permissions, quotas and the audit log therefore apply
-as they do for Kafka clients."""
+"""A client of the node's own cluster that runs inside the node.
+
+Its requests go to the local router, or over the peer connections to other nodes, on behalf of the logged-in principal.
+Permissions, quotas and the audit log therefore apply as they do for Kafka clients.
+"""
 
 from __future__ import annotations
 

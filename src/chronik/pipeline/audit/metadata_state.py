@@ -200,7 +200,8 @@ def _select_comparable(states: list[StoredMetadata]) -> tuple[list[StoredMetadat
     while max(state.snapshot_index for state in chosen) > chosen[0].last_index:
         lagging = chosen.pop(0)
         notes.append(
-            f"node {lagging.node}: metadata was not compared, because it ends at index {lagging.last_index}, before the "
+            f"node {lagging.node}: metadata was not compared, because it ends at index {lagging.last_index}, before "
+            "the "
             "snapshots of the other nodes"
         )
     return chosen, notes

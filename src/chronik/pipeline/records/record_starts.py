@@ -128,7 +128,8 @@ def _plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window
 
 def _step(data: ByteArray, at: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     """Return where a record at each position would end, and whether it is plausible: a sufficient length of one or two
-    bytes, followed by attributes of 0."""
+    bytes, followed by attributes of 0.
+    """
     first = data.take(at, mode="clip")
     second = data.take(at + 1, mode="clip")
     two_bytes = first >= 0x80

@@ -170,4 +170,5 @@ class TopicTable(Protocol):
 
     def vacuum_files(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
         """Delete files that no version of the last `hours` contains, with `orphans` also uncommitted ones, and return
-        their paths."""
+        their paths.
+        """

@@ -76,7 +76,10 @@ class SampleRows(msgspec.Struct):
 
 
 class Sample(msgspec.Struct):
-    """Sample rows from the newest files of a table. Long values are truncated and end in …"""
+    """Sample rows from the newest files of a table.
+
+    Long values are truncated and end in …
+    """
 
     columns: list[str]
     columns_left_out: int

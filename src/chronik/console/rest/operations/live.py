@@ -1,5 +1,6 @@
 """The live overview: an event every two seconds with the state of the cluster, shared by all tabs of a principal and
-produced only while a client is connected."""
+produced only while a client is connected.
+"""
 
 from __future__ import annotations
 

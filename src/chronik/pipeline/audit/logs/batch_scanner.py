@@ -334,7 +334,10 @@ class BatchScanner:
         )
 
     def _short_log_finding(self, last: tuple[str, int] | None) -> Finding:
-        message = f"the log ends at offset {self.next_offset}, before the high watermark {self.end}, but the replica is in sync"
+        message = (
+            f"the log ends at offset {self.next_offset}, before the high watermark {self.end}, but the replica is "
+            "in sync"
+        )
         file, position = last or (self.directory, None)
         return self.replica_id.make_finding(
             FindingKind.SHORT_LOG, message, offset=self.next_offset, end_offset=self.end, file=file, position=position
