@@ -279,10 +279,9 @@ class Router:
             else:
                 self._finish_steps(call, reply, value, None)
 
-        responding = respond()
         with on_behalf_of(scheduler, peer.account):
-            task = asyncio.get_running_loop().create_task(responding)
-        reply.on_cancel = partial(_cancel, task, responding)
+            task = asyncio.get_running_loop().create_task(respond())
+        reply.on_cancel = task.cancel  # type: ignore[assignment]
         return reply
 
     def _has_fenced_broker(self) -> bool:
