@@ -12,7 +12,6 @@ import pytest
 from chronik import api
 from chronik.api.routing import router
 from chronik.api.routing.router import READS_IN_STEPS
-from chronik.exchange import Peer
 from chronik.limits import DECODED_BEFORE_SLOT_BYTES_MAX
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, decode_request_body, encode_request
@@ -23,6 +22,7 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from chronik.protocol.schema import Request
+from chronik.request_reply import ConnectedClient
 from chronik.scheduler import SUSPENDED_PER_ACCOUNT_MAX, Account, Scheduler
 from tests.api.authorizing_node import AuthorizingNode
 from tests.raw import RawClient
@@ -88,16 +88,16 @@ def test_large_request_is_decoded_only_when_it_has_a_slot(tmp_path: Path, monkey
 def test_large_request_whose_client_leaves_immediately_logs_no_error(tmp_path: Path) -> None:
     """The connection ends in the event-loop iteration in which its request arrives."""
     errors: list[dict[str, Any]] = []
-    frame = encode_request(RequestHeader(LIST_OFFSETS, VERSION, 1, "raw"), listing(PARTITIONS))
+    frame = encode_request(RequestHeader(LIST_OFFSETS, VERSION, 1, "raw"), list_offsets_request(PARTITIONS))
 
-    async def dispatch_and_leave(node: GuardedNode) -> None:
+    async def dispatch_and_leave(node: AuthorizingNode) -> None:
         assert node._node.router is not None
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
-        node._node.router.dispatch(bytearray(frame[4:]), Peer("127.0.0.1", 1, 1)).cancel()
+        node._node.router.dispatch(bytearray(frame[4:]), ConnectedClient("127.0.0.1", 1, 1)).cancel()
         await asyncio.sleep(0.01)
         gc.collect()
 
-    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    node = AuthorizingNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
     try:
         node._wait(dispatch_and_leave(node))
     finally:
