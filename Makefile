@@ -88,9 +88,9 @@ check: $(READY)
 	@echo "== mypy --strict"
 	@$(BIN)/mypy
 	@echo "== import rules"
-	@$(BIN)/pytest -q -p no:cacheprovider tests/test_imports_run_downwards.py
+	@$(BIN)/pytest -q -p no:cacheprovider tests/test_import_layers.py
 
-# tests/tiers.py defines which tests are quick.
+# tests/quick.py defines which tests are quick.
 quick: $(READY) $(COMPILED)
 	@echo "== tests that start no processes"
 	@$(BIN)/pytest -q -n 5 --dist worksteal --quick
@@ -104,7 +104,7 @@ $(COMPILED): | $(READY)
 	@$(BIN)/pytest -q --collect-only tests/[a-c]* >/dev/null & $(BIN)/pytest -q --collect-only tests/[d-z]* >/dev/null; wait
 	@touch $@
 
-# More workers than cores, because cluster tests mostly wait; as many as the lanes in tests/lanes.py allow concurrently.
+# More workers than cores, because cluster tests mostly wait; as many as the groups in tests/xdist_groups.py allow concurrently.
 WORKERS ?= 5
 # On a shared machine a test may fail because of a stall. Up to FEW failed tests are run again, one at a time, and reported
 # by name. A test that fails twice, or more than FEW failures, fail the run: tests/retries.py
@@ -113,12 +113,12 @@ test: $(READY) $(CLIENTS) $(PACKAGING) $(SCHEMATHESIS) $(COMPILED)
 	@echo "== tests"
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --retry-failed $(FEW)
 
-# Tests with a full iteration count are those that import tests/long.py or the console's browser module. ROOM selects a
-# directory: make long ROOM=tests/log
-ROOM ?= tests
+# Tests with a full iteration count are those that import tests/run_size.py or the console's browser module. TESTS selects a
+# directory: make long TESTS=tests/log
+TESTS ?= tests
 long: $(READY) fuzz
 	@echo "== tests with full iteration counts, seed $(SEED)"
-	@CHRONIK_LONG=1 CHRONIK_SEED=$(SEED) $(BIN)/pytest -q -n 2 $$(grep -rlE "^from tests(.long import| import long|.console.web.browser import)" $(ROOM) --include='test_*.py')
+	@CHRONIK_LONG=1 CHRONIK_SEED=$(SEED) $(BIN)/pytest -q -n 2 $$(grep -rlE "^from tests(.run_size import| import run_size|.console.web.browser import)" $(TESTS) --include='test_*.py')
 
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz --seed $(SEED)

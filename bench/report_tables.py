@@ -33,7 +33,7 @@ CPU_PERCENT_MAX: Final = 1
 
 
 def describe_machine() -> str:
-    model = platform.processor() or platform.machine()
+    model = platform.machine()  # platform.processor() would start a process
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]

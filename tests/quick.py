@@ -1,8 +1,8 @@
 """Quick and slow tests: `make test` runs all, `make quick` (`pytest --quick`) only the quick ones.
 
 A quick test starts no process and uses no network beyond loopback. A test is quick unless it uses a fixture of
-FIXTURES, is in a directory of FOLDERS, or has one of two marks: `xdist_group`, if it shares processes with other tests,
-or `slow`. If a quick test violates this, `--quick` fails it with a message.
+SLOW_FIXTURES, is in a directory of SLOW_DIRECTORIES, or has one of two marks: `xdist_group`, if it shares processes
+with other tests, or `slow`. If a quick test violates this, `--quick` fails it with a message.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SLOW_DIRECTORIES = (
     "cli/demo",
     "clients",
     "cluster",
+    "data_directories",
     "faults",
-    "folders",
-    "levels",
+    "feature_levels",
     "pipeline",
     "testing",
 )

@@ -38,7 +38,7 @@ def test_external_connection():
         sender.connect(("192.0.2.1", 9))
 
 def test_long(monkeypatch):
-    monkeypatch.setattr("tests.tiers.CPU_SECONDS_MAX", -1.0)
+    monkeypatch.setattr("tests.quick.CPU_SECONDS_MAX", -1.0)
 
 @pytest.mark.slow
 def test_marked():

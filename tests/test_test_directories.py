@@ -18,15 +18,15 @@ PLATFORM = {
     "chaos": "three nodes under faults: make chaos",
     "clients": "third-party clients with one broker",
     "cluster": "three nodes from the clients' point of view",
+    "data_directories": "data directories of earlier versions",
     "docs": "documentation: examples are run, and generated pages are up to date",
     "faults": "one node with crashes, damage and lack of resources",
-    "folders": "data directories of earlier versions",
-    "levels": "clusters with two versions",
+    "feature_levels": "clusters with two versions",
     "linearizability": "a checker of cluster histories",
     "packaging": "wheels, a systemd unit and an image: make package",
 }
 HELPERS = {
-    "abuse/doors": "attacks on listeners with TLS and authentication",
+    "abuse/authentication": "attacks on listeners with TLS and authentication",
     "abuse/floods": "many connections that repeat expensive requests, in their own process",
     "bench/pipeline": "benchmarks of tables, as in bench/pipeline",
     "clients/drivers": "programs that drive third-party clients",
@@ -39,8 +39,8 @@ TESTED_ELSEWHERE = {
     "api/producing": "parts of Produce, tested with it",
     "api/routing": "through requests, in tests/api",
     "api/shared": "through the APIs that use it",
-    "console/rest/doing": "through operations, in tests/console/rest",
-    "console/rest/shapes": "through operations, in tests/console/rest",
+    "console/rest/operations": "through operations, in tests/console/rest",
+    "console/rest/models": "through operations, in tests/console/rest",
     "metadata/commands": "through their effects, in tests/metadata",
     "metadata/handlers": "through commands, in tests/metadata",
     "metadata/security": "through commands, in tests/metadata",
@@ -50,7 +50,7 @@ TESTED_ELSEWHERE = {
     "pipeline/audit/rows": "through audits, in tests/pipeline/audit",
     "pipeline/tables/delta": "through tables of all formats",
     "pipeline/tables/values": "through tables of all formats",
-    "protocol/compiling": "through every message, in tests/protocol/messages",
+    "protocol/compiler": "through every message, in tests/protocol/messages",
 }
 """Packages without a test directory of their own, and where they are tested."""
 

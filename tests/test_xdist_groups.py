@@ -18,23 +18,23 @@ CLUSTER = (
     "tests/cluster/test_leaders_die_under_load.py",
 )
 SPARK = ("tests/pipeline/landing/test_landing_in_spark.py", "tests/pipeline/query/test_sql_in_spark.py")
-QUICK = "tests/raft/test_the_raft_paper.py"
+QUICK = "tests/raft/test_raft_paper.py"
 
 
 @pytest.mark.parametrize(
-    ("file", "lane"),
+    ("file", "group"),
     [
         ("clients/test_groups.py", "clients"),
         ("cluster/test_rolling_restart.py", "cluster"),
         ("testing/test_broker.py", "cluster"),
         ("pipeline/landing/test_landing_in_spark.py", "spark"),
-        ("pipeline/landing/test_failpoints_are_all_survived.py", "jvms"),
-        ("cli/demo/test_the_demo_runs_to_its_end.py", "jvms"),
-        ("raft/test_the_raft_paper.py", None),
+        ("pipeline/landing/test_failpoints.py", "jvms"),
+        ("cli/demo/test_demo.py", "jvms"),
+        ("raft/test_raft_paper.py", None),
     ],
 )
-def test_test_file_belongs_to_expected_group(file: str, lane: str | None) -> None:
-    assert xdist_groups.group_of(TESTS_DIRECTORY / file) == lane
+def test_test_file_belongs_to_expected_group(file: str, group: str | None) -> None:
+    assert xdist_groups.group_of(TESTS_DIRECTORY / file) == group
 
 
 def test_every_group_is_defined_and_used() -> None:
@@ -123,7 +123,7 @@ def test_tests_that_share_a_session_run_in_one_worker(pytestconfig: pytest.Confi
 
 def test_tests_with_module_fixture_run_in_one_worker(pytestconfig: pytest.Config) -> None:
     scope = Run(pytestconfig, [QUICK]).scheduler._split_scope
-    for shared in (CLUSTER[0], "tests/bench/test_gaps_in_service_are_seen.py"):
+    for shared in (CLUSTER[0], "tests/bench/test_bench_gaps.py"):
         assert scope(f"{shared}::test_one[a::b]") == scope(f"{shared}::test_two") == shared
     assert scope(f"{QUICK}::test_one") == f"{QUICK}::test_one"
 

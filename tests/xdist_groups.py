@@ -47,35 +47,35 @@ class GroupScheduler(LoadScopeScheduling):  # type: ignore[misc] # it has no typ
     def _split_scope(self, nodeid: str) -> str:
         name = nodeid.partition("::")[0]
         file = Path(self.config.rootpath, name)
-        lane = group_of(file)
-        if lane in SINGLE_WORKER_GROUPS:
-            return lane
-        return name if lane or SHARED in source(file) else nodeid
+        group = group_of(file)
+        if group in SINGLE_WORKER_GROUPS:
+            return group
+        return name if group or SHARED in source(file) else nodeid
 
     def _assign_work_unit(self, node: Any) -> None:
         """Assign the next scope. If only groups without a free slot are left, their limit is ignored."""
         scope = next((each for each in self.workqueue if self._has_free_slot(each, node)), next(iter(self.workqueue)))
-        if self._lane_of(scope):
+        if self._group_of(scope):
             self._assigned_workers[scope] = node
         self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 
     def _has_free_slot(self, scope: str, node: Any) -> bool:
-        lane = self._lane_of(scope)
-        if lane is None:
+        group = self._group_of(scope)
+        if group is None:
             return True
         workers = {
             self._assigned_workers[each]
             for each in self._assigned_workers
-            if self._lane_of(each) == lane and self._is_running(each)
+            if self._group_of(each) == group and self._is_running(each)
         }
-        return len(workers - {node}) < GROUP_WORKERS_MAX[lane]
+        return len(workers - {node}) < GROUP_WORKERS_MAX[group]
 
     def _is_running(self, scope: str) -> bool:
         """Return whether the worker of a scope still has tests of it to run."""
         return not all(self.assigned_work.get(self._assigned_workers[scope], {}).get(scope, {}).values())
 
-    def _lane_of(self, scope: str) -> str | None:
+    def _group_of(self, scope: str) -> str | None:
         return (
             scope if scope in SINGLE_WORKER_GROUPS else group_of(Path(self.config.rootpath, scope.partition("::")[0]))
         )
@@ -124,8 +124,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @cache
 def start_order(file: Path) -> int:
     """Return the position of a file's tests in the run. Cached, because it reads the whole file."""
-    if lane := group_of(file):
-        return list(GROUP_WORKERS_MAX).index(lane)
+    if group := group_of(file):
+        return list(GROUP_WORKERS_MAX).index(group)
     return len(GROUP_WORKERS_MAX) if SLOW.search(source(file)) else len(GROUP_WORKERS_MAX) + 1
 
 

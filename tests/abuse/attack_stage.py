@@ -57,12 +57,12 @@ def run_attack(attack: Attack, kind: str, seed: int, *, few: bool = False) -> At
 
 @contextmanager
 def start_target(attack: Attack, kind: str, home: Path) -> Iterator[AttackTarget]:
-    door = AttackedListener(attack.protocol, attack.mechanism, home / "door") if attack.protocol != PLAINTEXT else None
-    new_node = ClusterNode if door is None else partial(NodeWithSecuredListener, door)
+    listener = AttackedListener(attack.protocol, attack.mechanism, home / "listener") if attack.protocol != PLAINTEXT else None
+    new_node = ClusterNode if listener is None else partial(NodeWithSecuredListener, listener)
     with (_cluster if kind == CLUSTER else _node)(attack, new_node, home) as target:
-        if door is not None:
-            door.wait_until_ready([node for node in target.nodes if isinstance(node, NodeWithSecuredListener)])
-        target.attacked_listener = door
+        if listener is not None:
+            listener.wait_until_ready([node for node in target.nodes if isinstance(node, NodeWithSecuredListener)])
+        target.attacked_listener = listener
         yield target
 
 

@@ -49,15 +49,15 @@ def test_figures_at_limits_are_within_budget() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"held_ms": 101.0}, "event loop blocked"),
+        ({"blocked_ms": 101.0}, "event loop blocked"),
         ({"memory_bytes": 130 * MIB + 1}, "memory grew by 130 MB"),
         ({"probe_p99_ms": 251.0}, "probe p99"),
         ({"arrival_p99_ms": 251.0, "arrivals": 1}, "new connections p99"),
         ({"arrival_p99_ms": 0.0, "arrivals": 0}, "no new connection was authenticated"),
         ({"log_bytes": 64 * 1024 + 1}, "logged"),
         ({"probe_records": 0}, "received no response"),
-        ({"pulses": 0}, "no ping was answered"),
-        ({"ailments": ["1 acknowledged records are lost"]}, "are lost"),
+        ({"pings": 0}, "no ping was answered"),
+        ({"problems": ["1 acknowledged records are lost"]}, "are lost"),
     ],
 )
 def test_figures_beyond_limit_are_over_budget(changes: dict[str, Any], message: str) -> None:

@@ -44,11 +44,11 @@ class RejectingStore:
 
 
 class NoReplicas:
-    def lost(self, topic: str, index: int) -> None: ...
+    def find_lost(self, topic: str, index: int) -> None: ...
 
-    def get(self, topic: str, index: int) -> None: ...
+    def find(self, topic: str, index: int) -> None: ...
 
-    def by_name(self, topic: str, index: int) -> None:
+    def get_leader(self, topic: str, index: int) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 

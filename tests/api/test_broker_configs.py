@@ -149,7 +149,7 @@ def test_shorter_cleaner_backoff_applies_immediately(chronik_broker_factory: Bro
             request_builders.alter_configs(client, BROKER, "", ("log.cleaner.backoff.ms", SET, "20")) is ErrorCode.NONE
         )
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while "compacted-0 is compacted" not in broker.log:
+        while "compacted-0: log compacted" not in broker.log:
             assert time.monotonic() < deadline, broker.log
             time.sleep(0.05)
 

@@ -208,10 +208,10 @@ def test_fetch_and_produce_with_unknown_topic_id_fail(client: RawClient, chronik
 def test_waiting_fetch_completes_early_only_while_a_broker_is_fenced(has_fenced_broker: bool) -> None:
     """Librdkafka requests metadata on the connection of a waiting fetch, and needs it soon after a failover."""
     woken: list[bool] = []
-    hurry = EarlyCompletion(lambda: has_fenced_broker)
-    hurry.wake = lambda: woken.append(True)
-    hurry.request()
-    assert hurry.must_complete is has_fenced_broker
+    completion = EarlyCompletion(lambda: has_fenced_broker)
+    completion.wake = lambda: woken.append(True)
+    completion.request()
+    assert completion.must_complete is has_fenced_broker
     assert bool(woken) is has_fenced_broker
 
 

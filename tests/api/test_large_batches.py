@@ -64,13 +64,13 @@ class FakeServices:
     """The services of a node that Produce uses."""
 
     rig: Rig
-    openings: BlockedDecompressor = field(default_factory=BlockedDecompressor)
+    decompressor: BlockedDecompressor = field(default_factory=BlockedDecompressor)
     fenced: bool = False
     authorizer: None = None
 
     def __post_init__(self) -> None:
         self.replicas, self.store, self.clock = self.rig.replicas, self.rig.store, self.rig.clock
-        self.refused_batches = RejectedBatches(self.clock)
+        self.rejected_batches = RejectedBatches(self.clock)
 
     @property
     def image(self) -> Any:
@@ -100,9 +100,9 @@ def outcome_of(event: Callable[[FakeServices], None]) -> tuple[ErrorCode, int]:
         parts = FakeServices(rig)
         log = rig.replica().log
         answer = start_produce(parts, request_of(LARGE))
-        await parts.openings.has_started.wait()
+        await parts.decompressor.has_started.wait()
         event(parts)
-        parts.openings.go.set()
+        parts.decompressor.go.set()
         response = await answer
         code = ErrorCode(response.responses[0].partition_responses[0].error_code)
         found.append((code, log.log_end_offset))
@@ -149,9 +149,9 @@ def test_later_batches_of_the_request_wait_for_a_large_one() -> None:
     async def scenario(rig: Rig) -> None:
         parts = FakeServices(rig)
         answer = start_produce(parts, request_of(SMALL, LARGE, SMALL))
-        await parts.openings.has_started.wait()
+        await parts.decompressor.has_started.wait()
         assert rig.replica().log.log_end_offset == 1
-        parts.openings.go.set()
+        parts.decompressor.go.set()
         answers = (await answer).responses[0].partition_responses
         assert [each.base_offset for each in answers] == [0, 1, INSPECTED_ON_LOOP_RECORDS_MAX + 2]
 
@@ -162,9 +162,9 @@ def test_cancelled_request_appends_nothing() -> None:
     async def scenario(rig: Rig) -> None:
         parts = FakeServices(rig)
         answer = start_produce(parts, request_of(LARGE))
-        await parts.openings.has_started.wait()
+        await parts.decompressor.has_started.wait()
         answer.cancel()
-        parts.openings.go.set()
+        parts.decompressor.go.set()
         with pytest.raises(asyncio.CancelledError):
             await answer
         assert rig.replica().log.log_end_offset == 0
@@ -176,9 +176,9 @@ def test_produce_of_many_partitions_yields_to_other_work() -> None:
     async def scenario(rig: Rig) -> None:
         parts = FakeServices(rig)
         answer = start_produce(parts, request_of(*[SMALL] * (produce.PARTITIONS_PER_ITERATION + 1)))
-        await parts.openings.has_started.wait()
+        await parts.decompressor.has_started.wait()
         assert rig.replica().log.log_end_offset == produce.PARTITIONS_PER_ITERATION
-        parts.openings.go.set()
+        parts.decompressor.go.set()
         answers = (await answer).responses[0].partition_responses
         assert [each.base_offset for each in answers] == list(range(produce.PARTITIONS_PER_ITERATION + 1))
 
@@ -187,7 +187,7 @@ def test_produce_of_many_partitions_yields_to_other_work() -> None:
 
 def test_large_batches_are_decompressed_one_at_a_time() -> None:
     async def scenario() -> None:
-        openings, running, most = BatchDecompressor(), 0, 0
+        decompressor, running, most = BatchDecompressor(), 0, 0
 
         def work(budget: DecompressionBudget) -> int:
             nonlocal running, most
@@ -199,10 +199,10 @@ def test_large_batches_are_decompressed_one_at_a_time() -> None:
 
         with on_behalf_of(Scheduler(), Account()):
             found = await asyncio.gather(
-                *[openings.run_in_thread(work, DecompressionBudget(1, number, 1)) for number in range(20)]
+                *[decompressor.run_in_thread(work, DecompressionBudget(1, number, 1)) for number in range(20)]
             )
         assert found == list(range(20))
-        assert (most, openings.offloaded_count) == (1, 20)
+        assert (most, decompressor.offloaded_count) == (1, 20)
 
     asyncio.run(scenario())
 
@@ -327,14 +327,14 @@ def test_batch_durable_before_a_large_one_is_acknowledged(acks: int) -> None:
         parts = FakeServices(rig)
         small = rig.replica(0)
         answer = start_produce(parts, two_partitions(acks))
-        await parts.openings.has_started.wait()
+        await parts.decompressor.has_started.wait()
         assert small.log.log_end_offset == 1
         followers = [FakeFollower(rig, number) for number in (FOLLOWER, OTHER)]
         for follower in followers:
             await follower.fetch(rig.at(0))
             await follower.fetch(rig.at(1, last_epoch=small.leader_epoch))
         await eventually(lambda: small.is_committed(1) and small.is_durable(1))
-        parts.openings.go.set()
+        parts.decompressor.go.set()
         large = rig.replica(1)
         await eventually(lambda: large.log.log_end_offset > 0)
         for follower in followers:
@@ -353,7 +353,7 @@ def test_batch_truncated_before_a_large_one_is_not_acknowledged(acks: int) -> No
         parts = FakeServices(rig)
         small = rig.replica(0)
         answer = start_produce(parts, two_partitions(acks))
-        await parts.openings.has_started.wait()
+        await parts.decompressor.has_started.wait()
         rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
         await small.syncer.wait_until_idle()
         small.truncate_to(0)
@@ -369,7 +369,7 @@ def test_batch_truncated_before_a_large_one_is_not_acknowledged(acks: int) -> No
                 DecompressionBudget.for_event_loop,
             )
         )
-        parts.openings.go.set()
+        parts.decompressor.go.set()
         large = rig.replica(1)
         await eventually(lambda: large.log.log_end_offset > 0)
         for follower in (FakeFollower(rig, number) for number in (FOLLOWER, OTHER)):

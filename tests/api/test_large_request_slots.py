@@ -44,7 +44,7 @@ def grant_slots(scheduler: Scheduler, account: Account) -> None:
 
 def test_reads_in_steps_contains_every_api_that_runs_in_steps() -> None:
     folder = Path(str(api.__file__)).parent
-    modules = {path.stem for path in folder.glob("*.py") if "Reply.of_steps(" in path.read_text(encoding="utf-8")}
+    modules = {path.stem for path in folder.glob("*.py") if "Reply.from_steps(" in path.read_text(encoding="utf-8")}
     assert {each.module for each in APIS.values() if each.key in READS_IN_STEPS} == modules
 
 

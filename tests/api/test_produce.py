@@ -131,7 +131,7 @@ class FakeReplica:
     """A replica whose appends have a given outcome; None means that they stay undecided."""
 
     topic_id, topic_name, leader_epoch, has_enough_replicas = b"id", "topic", 3, True
-    rules = ProduceRules(max_message_bytes=1 << 20)
+    produce_rules = ProduceRules(max_message_bytes=1 << 20)
     log = SimpleNamespace(producers=ProducerStateManager(), log_start_offset=0)
     has_followers = True
 
@@ -139,7 +139,7 @@ class FakeReplica:
         self.uncommitted = UncommittedBytes(NodeUncommittedBytes())
         self.index = index
         self.outcome = outcome
-        self.commits = self.durables = SimpleNamespace(add=self._add)
+        self.commit_waiters = self.durability_waiters = SimpleNamespace(add=self._add)
 
     def append(self, incoming: ValidatedRecords) -> AppendInfo:
         return AppendInfo(7, 7, -1, 0)
@@ -157,7 +157,9 @@ class FakeReplica:
 def services_of(replicas: list[FakeReplica], refused: RejectedBatches) -> Services:
     topic = SimpleNamespace(internal=False, partitions=[], has_partition=lambda _: False)
     image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": topic})
-    found = SimpleNamespace(by_name=lambda _, index: replicas[index], by_id=lambda _, index: replicas[index])
+    found = SimpleNamespace(
+        get_leader=lambda _, index: replicas[index], get_leader_by_id=lambda _, index: replicas[index]
+    )
     services = SimpleNamespace(
         authorizer=None,
         image=image,
@@ -225,7 +227,7 @@ class OutOfOrderReplica:
 
     topic_id, topic_name, index = b"id", "topic", 0
     leader_epoch, has_enough_replicas = 3, True
-    rules = ProduceRules(max_message_bytes=1 << 20)
+    produce_rules = ProduceRules(max_message_bytes=1 << 20)
     log = SimpleNamespace(producers=ProducerStateManager())
 
     def append(self, incoming: ValidatedRecords) -> None:
@@ -249,7 +251,7 @@ def test_sequence_gap_is_reported_only_by_confirmed_leader(is_confirmed: bool) -
         clock=ManualClock(),
         is_fenced=lambda: False,
         rejected_batches=refused,
-        replicas=SimpleNamespace(by_name=lambda *_: replica),
+        replicas=SimpleNamespace(get_leader=lambda *_: replica),
         store=SimpleNamespace(is_shared=True, read_barrier=read_barrier),
         decompressor=BatchDecompressor(),
     )

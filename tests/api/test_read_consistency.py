@@ -99,7 +99,7 @@ class FakeNode:
             is_fenced=lambda: self.is_fenced,
             is_unreachable=lambda broker_id: broker_id in self.unreachable,
             controller_id=lambda: 2,
-            replicas=SimpleNamespace(by_name=self._replica),
+            replicas=SimpleNamespace(get_leader=self._replica),
             encoded_topics=EncodedTopicCache(),
             outbox=UnsentByteCounter(),
             scheduler=Scheduler(),

@@ -41,11 +41,11 @@ class ScriptedCoordinator:
         self.calls: list[tuple[object, ...]] = []
         self.known: list[Transaction] = []
 
-    async def init(self, *calls: object) -> TransactionResult:
+    async def init_producer(self, *calls: object) -> TransactionResult:
         self.calls.append(("init", *calls))
         return self.given
 
-    async def add(
+    async def add_to_transaction(
         self,
         transactional_id: str,
         producer_id: int,
@@ -56,13 +56,13 @@ class ScriptedCoordinator:
         self.calls.append(("add", transactional_id, producer_id, producer_epoch, *partitions, *groups))
         return self.code
 
-    join = add
+    join = add_to_transaction
 
-    async def end(self, *calls: object, commit: bool, bump: bool) -> TransactionResult:
-        self.calls.append(("end", *calls, commit, bump))
+    async def end_transaction(self, *calls: object, commit: bool, bump_epoch: bool) -> TransactionResult:
+        self.calls.append(("end", *calls, commit, bump_epoch))
         return self.given
 
-    def verify(
+    def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TransactionPartition]
     ) -> dict[TransactionPartition, ErrorCode]:
         self.calls.append(("verify", transactional_id, producer_id, producer_epoch))
@@ -72,7 +72,7 @@ class ScriptedCoordinator:
         found = (each for each in self.known if each.transactional_id == transactional_id)
         return next(found, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
-    def list_in_steps(self) -> Iterator[Transaction | None]:
+    def iterate_transactions(self) -> Iterator[Transaction | None]:
         for each in self.known:
             yield None
             yield each
@@ -108,7 +108,7 @@ class TransactionNode:
             transaction_coordinators=SimpleNamespace(coordinator_of=lambda _: 1, is_standalone=False),
             is_fenced=lambda: self.is_fenced,
             is_unreachable=lambda _: False,
-            producer_ids=SimpleNamespace(next=self._next_id),
+            producer_ids=SimpleNamespace(allocate=self._next_id),
             producer_id_allowances=ClientRateLimiter(PRODUCER_IDS_PER_CLIENT_MAX, 100.0),
         )
 

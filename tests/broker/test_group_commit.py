@@ -17,7 +17,7 @@ class Ticket:
     def __init__(self, log: FakeLog, end: int) -> None:
         self.log = log
         self.end = end
-        self.is_plain = log.is_plain
+        self.is_single_file = log.is_single_file
 
     def run(self) -> None:
         self.log.gate.wait(10)
@@ -31,7 +31,7 @@ class FakeLog:
     def __init__(self) -> None:
         self.end = self.synced = self.runs = 0
         self.broken = False
-        self.is_plain = True
+        self.is_single_file = True
         self.unsynced_bytes = 100
         self.threads: list[threading.Thread] = []
         self.gate = threading.Event()
@@ -135,9 +135,9 @@ def test_small_syncs_run_inline_while_disk_is_fast(monkeypatch: pytest.MonkeyPat
         assert await sync_once(flusher, log)
         log.unsynced_bytes = INLINE_BYTES_MAX + 1
         assert not await sync_once(flusher, log), "too many bytes for the event loop"
-        log.unsynced_bytes, log.is_plain = 100, False
+        log.unsynced_bytes, log.is_single_file = 100, False
         assert not await sync_once(flusher, log), "the task syncs more than one file"
-        log.is_plain = True
+        log.is_single_file = True
         assert await sync_once(flusher, log)
         monkeypatch.setattr("chronik.broker.flusher.INLINE_SECONDS_MAX", 0.0)
         assert await sync_once(flusher, log), "this sync turns out to be slow"

@@ -32,7 +32,7 @@ TOPIC = Topic(bytes(15) + b"\1", "topic", (PARTITION,), {}, 0)
 
 
 class ManualFlusher:
-    def request(self, log: Flushable) -> None: ...
+    def request_sync(self, log: Flushable) -> None: ...
 
 
 class FakeFollowerBroker:

@@ -42,10 +42,10 @@ class ManualFlusher:
     def __init__(self) -> None:
         self.requested = 0
 
-    def request(self, log: Flushable) -> None:
+    def request_sync(self, log: Flushable) -> None:
         self.requested += 1
 
-    async def settled(self, log: Flushable) -> None: ...
+    async def wait_until_idle(self, log: Flushable) -> None: ...
 
 
 class NoOffsets:

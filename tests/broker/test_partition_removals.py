@@ -33,7 +33,9 @@ def test_partition_is_not_recreated_while_its_files_are_in_use(partition: int | 
     async def story() -> None:
         events: list[str] = []
         cache: Any = SimpleNamespace(close_directory=lambda directory: None)
-        aside: Any = SimpleNamespace(put=lambda directory, to: events.append("moved"), delete_removed=lambda: None)
+        aside: Any = SimpleNamespace(
+            move_directory=lambda directory, to: events.append("moved"), delete_removed=lambda: None
+        )
         removals = PartitionRemovals(
             cache, aside, lambda topic_id: events.append(f"left {len(removals.pending_partitions)}")
         )

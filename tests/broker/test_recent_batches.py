@@ -5,9 +5,9 @@ from chronik.broker.recent_batches import ZERO_COPY_BYTES_MIN, RecentBatchBudget
 LARGE = ZERO_COPY_BYTES_MIN
 
 
-def kept(*sizes: int, room: RecentBatchBudget | None = None) -> RecentBatches:
+def kept(*sizes: int, budget: RecentBatchBudget | None = None) -> RecentBatches:
     """Add one batch of one offset for each size; its bytes are its offset."""
-    batches = RecentBatches(room or RecentBatchBudget())
+    batches = RecentBatches(budget or RecentBatchBudget())
     for offset, size in enumerate(sizes):
         batches.add(offset, offset + 1, memoryview(bytearray(bytes([offset]) * size)))
     return batches
@@ -53,31 +53,31 @@ def test_large_batches_are_referenced_and_small_ones_copied() -> None:
 
 
 def test_committed_batches_release_memory_budget() -> None:
-    room = RecentBatchBudget(3 * LARGE)
-    batches = kept(LARGE, LARGE, LARGE, 1, room=room)
-    assert room.bytes_left == 0
+    budget = RecentBatchBudget(3 * LARGE)
+    batches = kept(LARGE, LARGE, LARGE, 1, budget=budget)
+    assert budget.bytes_left == 0
     assert [bytes(piece[:1]) for piece in batches.read(2, 10 * LARGE)] == [b"\2"]  # the next one exceeded the budget
     batches.remove_below(2)
-    assert room.bytes_left == 2 * LARGE
+    assert budget.bytes_left == 2 * LARGE
     assert not batches.read(1, LARGE)
     assert batches.read(2, LARGE)
     batches.clear()
-    assert room.bytes_left == 3 * LARGE
+    assert budget.bytes_left == 3 * LARGE
     assert not batches.read(2, LARGE)
 
 
 def test_view_counts_its_whole_buffer() -> None:
-    room = RecentBatchBudget(3 * LARGE)
-    batches = RecentBatches(room)
+    budget = RecentBatchBudget(3 * LARGE)
+    batches = RecentBatches(budget)
     request = memoryview(bytearray(2 * LARGE))
     batches.add(0, 1, request[:LARGE])
-    assert room.bytes_left == LARGE
+    assert budget.bytes_left == LARGE
     batches.add(1, 2, request[LARGE:])
     assert not batches.read(1, LARGE)
 
 
 def test_partitions_share_memory_budget() -> None:
-    room = RecentBatchBudget(LARGE)
-    first, second = kept(LARGE, room=room), kept(LARGE, room=room)
+    budget = RecentBatchBudget(LARGE)
+    first, second = kept(LARGE, budget=budget), kept(LARGE, budget=budget)
     assert first.read(0, LARGE)
     assert not second.read(0, LARGE)

@@ -22,22 +22,22 @@ REPLICAS = 500
 REPLICA_BYTES_MAX = 1_500
 
 
-def idle_leader(topic: Topic, synced: SyncedOffsets, room: RecentBatchBudget) -> Replica:
+def idle_leader(topic: Topic, synced: SyncedOffsets, budget: RecentBatchBudget) -> Replica:
     rules = ProduceRules(max_message_bytes=1000)
     nothing: Any = None
     flusher, node = cast(Flusher, nothing), NodeUncommittedBytes()
-    replica = Replica(1, topic, 0, rules, nothing, synced, flusher, room, node, flush_each_append=False)
+    replica = Replica(1, topic, 0, rules, nothing, synced, flusher, budget, node, flush_each_append=False)
     replica.assume_role(topic.partitions[0], 0.0)
     return replica
 
 
 def test_idle_leader_uses_at_most_1500_bytes() -> None:
     topic = Topic(bytes(16), "topic", (Partition(replicas=(1,), isr=(1,), leader=1),), {}, 0)
-    synced, room = SyncedOffsets(SimulatedFileSystem(), "synced-offsets"), RecentBatchBudget()
+    synced, budget = SyncedOffsets(SimulatedFileSystem(), "synced-offsets"), RecentBatchBudget()
     gc.collect()
     tracemalloc.start()
     try:
-        replicas = [idle_leader(topic, synced, room) for _ in range(REPLICAS)]
+        replicas = [idle_leader(topic, synced, budget) for _ in range(REPLICAS)]
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -140,8 +140,8 @@ def disk_full(cluster: ChaosCluster, victims: Victims, rng: random.Random) -> It
     for a running process.
     """
     for victim in victims:
-        room = len(victim.log.encode()) + DISK_BYTES_LEFT
-        resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+        limit_bytes = len(victim.log.encode()) + DISK_BYTES_LEFT
+        resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
     has_stopped = wait_for(lambda: not any(victim.is_running for victim in victims), DISK_SECONDS_MAX)
     yield (
         f"the disk of {format_nodes(victims)} full, "

@@ -99,15 +99,15 @@ class PulseProducer(ChaosClient):
         super().__init__(name, journal)
         self._progress = progress
         self._place = place
-        self._doors = deque(NodeConnection(address, name, PRODUCE_SECONDS_MAX) for address in nodes.values())
+        self._connections = deque(NodeConnection(address, name, PRODUCE_SECONDS_MAX) for address in nodes.values())
         self._number = 0
 
     def _run(self) -> None:
         while not self._ending.wait(PULSE_SECONDS):
             if not self._is_acknowledged():
-                self._doors.rotate(-1)
-        for door in self._doors:
-            door.close()
+                self._connections.rotate(-1)
+        for listener in self._connections:
+            listener.close()
 
     def _is_acknowledged(self) -> bool:
         record, sent_at = RecordId(self.name, self._number), now()
@@ -130,7 +130,7 @@ class PulseProducer(ChaosClient):
         timeout_ms = int(PRODUCE_SECONDS_MAX * 1000)
         request = ProduceRequest(acks=ALL_IN_SYNC, timeout_ms=timeout_ms, topic_data=[topic])
         try:
-            answer = self._doors[0].send_request(request, ProduceResponse).responses[0].partition_responses[0]
+            answer = self._connections[0].send_request(request, ProduceResponse).responses[0].partition_responses[0]
         except (ClientError, BrokerError) as failure:
             return type(failure).__name__, -1
         code = ErrorCode(answer.error_code)
@@ -147,7 +147,7 @@ class CommitWriter(ChaosClient):
         self, name: str, journal: Journal, nodes: Mapping[int, Address], groups: Sequence[str], place: Place
     ) -> None:
         super().__init__(name, journal)
-        self._doors = {node: NodeConnection(address, name) for node, address in nodes.items()}
+        self._connections = {node: NodeConnection(address, name) for node, address in nodes.items()}
         self._turns = {group: deque(nodes) for group in groups}
         self._place = place
 
@@ -160,8 +160,8 @@ class CommitWriter(ChaosClient):
                     self._journal.add(CommitAcknowledged(at=now(), group=group, offset=offset))
                 else:
                     nodes.rotate(-1)
-        for door in self._doors.values():
-            door.close()
+        for listener in self._connections.values():
+            listener.close()
 
     def _is_committed(self, node: int, group: str, offset: int) -> bool:
         partition = OffsetCommitRequestPartition(
@@ -170,7 +170,7 @@ class CommitWriter(ChaosClient):
         topic = OffsetCommitRequestTopic(name=self._place.topic, partitions=[partition])
         request = OffsetCommitRequest(group_id=group, topics=[topic])
         try:
-            answer = self._doors[node].send_request(request, OffsetCommitResponse)
+            answer = self._connections[node].send_request(request, OffsetCommitResponse)
         except (ClientError, BrokerError):
             return False
         return answer.topics[0].partitions[0].error_code == ErrorCode.NONE

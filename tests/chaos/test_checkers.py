@@ -211,7 +211,7 @@ def a_group_never_sees_the_last_record(story: HistoryBuilder) -> str:
 
 @invalid_history
 def a_record_is_there_that_nobody_sent(story: HistoryBuilder) -> str:
-    story.end_with(RecordId("stranger", 7), topic=LOOSE)
+    story.end_with(RecordId("unknown", 7), topic=LOOSE)
     return "phantom"
 
 

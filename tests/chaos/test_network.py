@@ -246,7 +246,7 @@ def seconds_ahead(node: ChaosNode) -> float:
 
 
 def test_network_faults_require_namespaces(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("tests.chaos.run.why_none", lambda: "not on Linux")
+    monkeypatch.setattr("tests.chaos.run.namespaces_unavailable_reason", lambda: "not on Linux")
     assert main(["--faults", "kill,reject"]) == 2
     said = capsys.readouterr().out
     assert "not on Linux" in said

@@ -77,4 +77,4 @@ def test_certificate_renewal_under_load_loses_no_records(
             wait_for("new certificate", lambda: ssl.get_server_certificate((host, int(port))).split() == wanted)  # noqa: B023
     assert load.result() > COUNT
     assert write_and_check(running, guarded_broker.access_settings("TLS")) == COUNT
-    assert "listener TLS has loaded its certificates anew" in guarded_broker.log[before:]
+    assert "listener TLS: certificate reloaded" in guarded_broker.log[before:]

@@ -58,7 +58,7 @@ def wait_for_voter_letters(cluster: Cluster, expected: str) -> None:
     cluster.wait_until(missing, f"seats to be {expected}")
 
 
-def move_replicas(cluster: Cluster, asked: ClusterNode, node_id: int, heir: int) -> None:
+def move_replicas(cluster: Cluster, asked: ClusterNode, node_id: int, successor: int) -> None:
     """Move all replicas of a node to another one and wait until they are moved."""
     with BrokerConnection(asked.kafka) as connection:
         topics = connection.request(MetadataRequest(topics=None), MetadataResponse).topics
@@ -68,7 +68,7 @@ def move_replicas(cluster: Cluster, asked: ClusterNode, node_id: int, heir: int)
             moves = [
                 ReassignablePartition(
                     partition_index=each.partition_index,
-                    replicas=[heir if replica == node_id else replica for replica in each.replica_nodes],
+                    replicas=[successor if replica == node_id else replica for replica in each.replica_nodes],
                 )
                 for each in held
             ]

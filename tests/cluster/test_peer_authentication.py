@@ -85,12 +85,12 @@ def guarded(shared: GuardedCluster) -> Iterator[GuardedCluster]:
 
 def read_until_closed(address: Address, *messages: bytes) -> bytes:
     """Return all bytes until the other end closes the connection, which it must do."""
-    with socket.create_connection(address, CLOSE_SECONDS_MAX) as stranger:
+    with socket.create_connection(address, CLOSE_SECONDS_MAX) as unauthenticated:
         data = b""
         try:
             for message in messages:
-                stranger.sendall(message)
-            while piece := stranger.recv(65536):
+                unauthenticated.sendall(message)
+            while piece := unauthenticated.recv(65536):
                 data += piece
         except (ConnectionResetError, BrokenPipeError):
             pass
@@ -176,16 +176,16 @@ def test_peer_port_closes_connection_with_wrong_secret(guarded: GuardedCluster) 
 def is_authenticated(identity: PeerIdentity, node: ClusterNode, address: Address, then: bytes) -> bool:
     """Perform the handshake of a node, then send the request of a follower, and return whether it was accepted."""
     handshake = DialerHandshake(identity, node.node_id)
-    with socket.create_connection(address, CLOSE_SECONDS_MAX) as stranger:
-        stranger.sendall(encode_frame(FrameKind.HANDSHAKE, handshake.start()))
-        size = struct.unpack(">I", stranger.recv(4, socket.MSG_WAITALL))[0]
-        challenge = stranger.recv(size, socket.MSG_WAITALL)[1:]
+    with socket.create_connection(address, CLOSE_SECONDS_MAX) as unauthenticated:
+        unauthenticated.sendall(encode_frame(FrameKind.HANDSHAKE, handshake.start()))
+        size = struct.unpack(">I", unauthenticated.recv(4, socket.MSG_WAITALL))[0]
+        challenge = unauthenticated.recv(size, socket.MSG_WAITALL)[1:]
         proof = handshake.receive(challenge)
         assert proof is not None
         data = b""
         try:
-            stranger.sendall(encode_frame(FrameKind.HANDSHAKE, proof) + then)
-            while piece := stranger.recv(65536):
+            unauthenticated.sendall(encode_frame(FrameKind.HANDSHAKE, proof) + then)
+            while piece := unauthenticated.recv(65536):
                 data += piece
         except (ConnectionResetError, BrokenPipeError):
             pass

@@ -147,7 +147,7 @@ def test_pipelined_requests_are_spread_over_iterations(monkeypatch: pytest.Monke
     iterations: list[int] = []
 
     class RecordingSource(FakeSource):
-        def ready(self) -> str | None:
+        def unready_reason(self) -> str | None:
             iterations.append(iteration)
             return None
 

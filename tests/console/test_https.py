@@ -186,7 +186,7 @@ def test_invalid_tls_files_raise_config_error(tmp_path: Path) -> None:
         HttpTls(str(tmp_path / "none.pem"), None)
     with pytest.raises(ConfigError, match=r"http_truststore.*none\.pem"):
         HttpTls(keystore, str(tmp_path / "none.pem"))
-    with pytest.raises(ConfigError, match=r"http_truststore = 'ca\.pem': expected http_keystore"):
+    with pytest.raises(ConfigError, match=r"http_truststore = 'ca\.pem': requires http_keystore"):
         load_config(None, {}, http_truststore="ca.pem")
     with pytest.raises(ConfigError, match="http_keystore: "):
         create_pinned_context(tmp_path / "none.pem", with_client_certificate=False)

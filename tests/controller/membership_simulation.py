@@ -130,9 +130,9 @@ class RaftMembershipSimulation(RaftSimulation):
         match step:
             case None:
                 return None
-            case TransferLeader(heir):
+            case TransferLeader(successor):
                 self.handed_over += 1
-                return TransferLeadership(heir, self._context())
+                return TransferLeadership(successor, self._context())
             case PromoteLearner():
                 self.promoted += 1
             case DemoteVoter() | RemoveMember():

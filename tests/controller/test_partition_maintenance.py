@@ -30,7 +30,7 @@ class MaintenanceHarness:
         self._subscribers: list[Callable[[Delta], None]] = []
         store = SimpleNamespace(image=self.world.image, subscribe=self._subscribers.append, propose=self._propose)
         clock = SimpleNamespace(monotonic=lambda: 0.0)
-        configs = SimpleNamespace(broker_int=lambda name: 300, topic=lambda configs, name: "false")
+        configs = SimpleNamespace(broker_int=lambda name: 300, topic_value=lambda configs, name: "false")
         monkeypatch.setattr(partition_maintenance, find_leaderless_partitions.__name__, self._record_check)
         self._maintenance = PartitionMaintenance(
             cast(RaftStore, store), cast(ConfigResolver, configs), cast(Any, clock)

@@ -128,8 +128,8 @@ def test_fencing_unloads_all_groups_even_if_short() -> None:
             assert await node[1].groups.heartbeat(*beat(NAMES[-1])) is ErrorCode.NONE
             served = node[1].groups._host.get_hosted(NAMES[-1])
             assert served is not before[NAMES[-1]]
-            custody = node[1].groups._host
-            await until(lambda: all(custody.get_hosted(name) not in (None, before[name]) for name in NAMES))
+            host = node[1].groups._host
+            await until(lambda: all(host.get_hosted(name) not in (None, before[name]) for name in NAMES))
             assert node[1].groups._host.get_hosted(NAMES[-1]) is served, "the group was loaded again, and only once"
 
     run_scenario(scenario)

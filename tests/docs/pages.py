@@ -19,16 +19,16 @@ PAGES_RUN_HERE: dict[str, dict[str, Any] | None] = {
 
 PAGES_RUN_ELSEWHERE = {
     ("docs/admin-api.md", "sh"): "tests/docs/test_docs_admin_api.py",
-    ("docs/apply.md", "sh"): "tests/cli/applying/test_the_page_on_apply_is_true.py",
-    ("docs/backup.md", "sh"): "tests/cli/moving/test_what_is_said_of_backups_is_run.py",
-    ("docs/command-line.md", "sh"): "tests/cli/records/test_the_page_on_the_command_line_is_true.py",
-    ("docs/from-apache-kafka.md", "sh"): "tests/moving/test_topics_come_from_apache_kafka.py",
-    ("docs/operations.md", "sh"): "tests/cli/cluster/test_the_page_for_operators_is_true.py",
+    ("docs/apply.md", "sh"): "tests/cli/apply/test_docs_apply.py",
+    ("docs/backup.md", "sh"): "tests/cli/migration/test_docs_backup.py",
+    ("docs/command-line.md", "sh"): "tests/cli/records/test_docs_command_line.py",
+    ("docs/from-apache-kafka.md", "sh"): "tests/migration/test_mirror_maker.py",
+    ("docs/operations.md", "sh"): "tests/cli/cluster/test_docs_operations.py",
     ("docs/pipeline.md", "python"): "tests/pipeline/spark/test_the_page_on_the_pipeline_is_true.py",
-    ("docs/security.md", "sh"): "tests/cli/test_the_page_on_security_is_true.py",
-    ("docs/testing.md", "python"): "tests/testing/test_a_test_run_gets_its_broker.py",
+    ("docs/security.md", "sh"): "tests/cli/test_docs_security.py",
+    ("docs/testing.md", "python"): "tests/testing/test_plugin.py",
     ("docs/transactions.md", "python"): "tests/docs/test_docs_transactions.py",
-    ("docs/upgrading.md", "sh"): "tests/levels/test_operators_upgrade_and_go_back.py",
+    ("docs/upgrading.md", "sh"): "tests/feature_levels/test_upgrade_procedure.py",
 }
 """Pages run by other tests, all blocks of a language. Of docs/security.md, only the first block is run elsewhere."""
 

@@ -142,7 +142,7 @@ def test_descriptor_reserve_is_used_up_when_no_file_can_be_closed(tmp_path: Path
 def test_descriptor_limit_of_process_is_raised_to_hard_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 4096 if hard == resource.RLIM_INFINITY else min(hard, 4096)
-    script = "from chronik.node.descriptors import claim_descriptors as claim; import resource as r;"
+    script = "from chronik.node.descriptors import raise_descriptor_limit as claim; import resource as r;"
     run = subprocess.run(
         [sys.executable, "-c", f"{script} print(claim(), r.getrlimit(r.RLIMIT_NOFILE)[0])"],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, most)),

@@ -86,7 +86,7 @@ def test_lost_log_is_a_storage_error_until_files_are_restored(stopped: Broker, t
     assert consumed.code == 1
     assert "lost the partition" in consumed.err
     shown = run_chronik("topics", "describe", "topic", bootstrap=stopped.bootstrap)
-    assert shown.lines[-1].startswith("Partition 0 is lost: ")
+    assert shown.lines[-1].startswith("Partition 0 has lost records ")
     stopped.stop()
     restore(tmp_path / "elsewhere", path)
     stopped.start()
@@ -97,9 +97,9 @@ def test_begin_anew_abandons_lost_log_without_reusing_offsets(stopped: Broker, t
     move_partition(stopped, tmp_path / "elsewhere")
     stopped.start()
     refused = run_chronik("topics", "begin-anew", "topic", "--partition", "1", bootstrap=stopped.bootstrap)
-    assert (refused.code, refused.err) == (1, "chronik: topic-1 is not lost: nothing was changed\n")
+    assert (refused.code, refused.err) == (1, "chronik: topic-1 has not lost records; no partition was changed\n")
     begun = run_chronik("topics", "begin-anew", "topic", "--partition", "0", bootstrap=stopped.bootstrap)
-    assert begun.lines == ["topic-0 begins anew at offset 5"]
+    assert begun.lines == ["topic-0 restarts at offset 5"]
     with RawClient(stopped.bootstrap) as client:
         assert produce(client, "topic", batch(b"after it")).base_offset == 5
     for _ in range(2):

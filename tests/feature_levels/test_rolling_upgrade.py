@@ -42,8 +42,7 @@ SNAPSHOT_ENTRIES = 60
 OLD, NEW = next_version.LEVEL - 1, next_version.LEVEL
 
 LEVEL_LINE = (
-    f"Level: {OLD}, and {NEW} is supported by those that were asked: "
-    "chronik cluster upgrade raises it once all brokers support it"
+    f"Level: {OLD}; the queried nodes support {NEW}: use chronik cluster upgrade when all brokers support it"
 )
 """The line of `chronik cluster status` when a node supports a higher level."""
 
@@ -127,7 +126,7 @@ def test_rolling_upgrade_then_raising_the_feature_level(cluster: VersionedCluste
     load = replication_helpers.ConfluentLoad(cluster.bootstrap, "rolled", PARTITIONS, rate=RATE)
     with replication_helpers.running_clients(load):
         load.wait_until_progress()
-        assert upgrade(cluster[1]).out == f"chronik.version is {OLD} already; this node supports 1 to {OLD}\n"
+        assert upgrade(cluster[1]).out == f"chronik.version is already {OLD}; this node supports 1 to {OLD}\n"
 
         for node_id in (1, 2):
             cluster[node_id].restart_as(new=True)

@@ -52,7 +52,7 @@ def test_file_tracks_unsynced_writes(files: FileSystem) -> None:
         change()
         assert file.has_unsynced_writes
         file.fdatasync()
-        assert not file.unsynced
+        assert not file.has_unsynced_writes
     file.close()
 
 

@@ -130,7 +130,7 @@ def test_deleted_files_are_removed_after_file_delete_delay() -> None:
     assert not world.log.needs_sync
     world.clock.advance(61)
     assert world.log.needs_sync
-    world.settle()
+    world.complete_syncs()
     assert len(segment_files(world)) == 1
 
 

@@ -47,7 +47,7 @@ class World:
             wait_applied=self._applied,
             status=SimpleNamespace(term=1),
         )
-        store = SimpleNamespace(image=self, propose=self._propose, incarnation=bytes(16), position=lambda index: "")
+        store = SimpleNamespace(image=self, propose=self._propose, incarnation=bytes(16), format_position=lambda index: "")
         self.registration = BrokerRegistration(
             cast(RaftStore, store),
             cast(RaftDriver, driver),
@@ -234,7 +234,7 @@ def test_broker_is_replaceable_after_missed_heartbeats() -> None:
             await asyncio.sleep(LOOK_SECONDS)
         assert cut_at < world.loop.time() <= cut_at + DOWN_SECONDS + LOOK_SECONDS
         assert heard_last is not None
-        assert world.liveness.changes(world.brokers, world.loop.time() - LOOK_SECONDS, {BROKER: 60.0}) == []
+        assert world.liveness.status_changes(world.brokers, world.loop.time() - LOOK_SECONDS, {BROKER: 60.0}) == []
 
     run_scenario(scenario)
 

@@ -94,12 +94,12 @@ def test_untrusted_certificate_is_rejected_despite_valid_secret(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        untrusted = peer_tls(tmp_path, "stranger", by="another CA")
+        untrusted = peer_tls(tmp_path, "unknown", by="another CA")
         async with node(1, peer_tls(tmp_path, "one")) as one, node(2, untrusted, {1: one.address}) as two:
             await until(lambda: len(closed(caplog)) > 5)
             assert not one.inbox.reached
             assert not two.transport.connected_peers
-        assert any("its certificate is not trusted" in line for line in closed(caplog))
+        assert any("the peer's certificate is not trusted" in line for line in closed(caplog))
 
     run(scenario())
 

@@ -87,8 +87,8 @@ def test_message_schema_has_key_and_versions_of_its_api() -> None:
 
 
 def test_each_message_module_declares_exactly_its_api() -> None:
-    (room,) = map(Path, chronik.protocol.messages.__path__)
-    assert {path.stem for path in room.glob("*.py")} - {"__init__"} == {api.module for api in APIS.values()}
+    (budget,) = map(Path, chronik.protocol.messages.__path__)
+    assert {path.stem for path in budget.glob("*.py")} - {"__init__"} == {api.module for api in APIS.values()}
     for api in APIS.values():
         declared = vars(import_module(f"chronik.protocol.messages.{api.module}")).values()
         own = [each for each in declared if isinstance(each, type) and each.__module__.endswith(f".{api.module}")]
@@ -121,8 +121,8 @@ def test_version_ranges_are_parsed_as_in_kafka_schemas() -> None:
 @pytest.mark.slow
 def test_codec_is_compiled_once_on_first_use() -> None:
     script = (
-        "import chronik.protocol.codec, chronik.protocol.compiling.compile as c;"
-        "assert c.decoder.cache_info().currsize == c.encoder.cache_info().currsize == 0"
+        "import chronik.protocol.codec, chronik.protocol.compiler.compile as c;"
+        "assert c.compile_decoder.cache_info().currsize == c.compile_encoder.cache_info().currsize == 0"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
     request = REQUESTS[0]

@@ -90,9 +90,9 @@ def test_consecutive_batches_share_a_budget(codec: Codec) -> None:
 def test_batch_with_too_many_bytes_is_rejected(codec: Codec) -> None:
     limit = INSPECTED_BYTES_MAX if codec is Codec.ZSTD else sized(16 * COMPRESSION_CHUNK_BYTES, INSPECTED_BYTES_MAX)
     largest = batch_with_large_record(limit - 20, codec)
-    room = DecompressionBudget(limit, 1, limit)
-    validate_records(*decompress_within_budget(largest, 0, room), keys_required=True)
-    assert limit - 20 < room.bytes_decompressed <= limit
+    capacity = DecompressionBudget(limit, 1, limit)
+    validate_records(*decompress_within_budget(largest, 0, capacity), keys_required=True)
+    assert limit - 20 < capacity.bytes_decompressed <= limit
     with pytest.raises(RecordsTooLarge):
         decompress_within_budget(batch_with_large_record(limit, codec), 0, DecompressionBudget(limit, 1, limit))
 

@@ -49,15 +49,15 @@ def test_module_imports_no_io_and_no_clock(path: Path) -> None:
 def test_role_transition_outside_table_raises_with_history() -> None:
     for source in Role:
         for target in Role:
-            career = RoleHistory(7)
-            career.role = source
+            history = RoleHistory(7)
+            history.role = source
             if (source, target) in TRANSITIONS:
-                assert career.transition_to(target, 3, "because").target is target
+                assert history.transition_to(target, 3, "because").target is target
             else:
                 with pytest.raises(
                     IllegalRoleTransition, match=r"node 7: illegal role transition term 3: .* transitions: none"
                 ):
-                    career.transition_to(target, 3, "because")
+                    history.transition_to(target, 3, "because")
 
 
 def test_docs_diagram_contains_every_role_transition() -> None:

@@ -52,8 +52,8 @@ class VirtualFlusher(Flusher):
         super().__init__(loop.failures.append)
         self._threads = cast(Any, disk)
 
-    def _may_wait_for(self, log: Flushable, ticket: SyncTask) -> bool:
-        """Decide at random; the real flusher uses the wall clock."""
+    def _can_sync_inline(self, log: Flushable, ticket: SyncTask) -> bool:
+        """Never sync inline; the real flusher decides by the wall clock."""
         return False
 
 
@@ -83,8 +83,8 @@ class ProduceServices:
     store: VirtualStore
     clock: VirtualClock
     is_fenced: Callable[[], bool]
-    refused_batches: RejectedBatches
-    openings: BatchDecompressor
+    rejected_batches: RejectedBatches
+    decompressor: BatchDecompressor
     authorizer: ClassVar[None] = None
 
     @property

@@ -94,10 +94,10 @@ class MembershipController(SimulatedController):
         node_id = self._world.chance.choice(sorted(self._world.consensus.image.nodes))
         for topic in list(self._world.consensus.image.topics.values()):
             for index, partition in enumerate(topic.partitions):
-                heirs = [each for each in self._world.replica_candidates() if each not in partition.replicas]
-                if node_id in partition.replicas and heirs:
-                    heir = self._world.chance.choice(heirs)
-                    replicas = tuple(heir if each == node_id else each for each in partition.target_replicas)
+                candidates = [each for each in self._world.replica_candidates() if each not in partition.replicas]
+                if node_id in partition.replicas and candidates:
+                    successor = self._world.chance.choice(candidates)
+                    replicas = tuple(successor if each == node_id else each for each in partition.target_replicas)
                     self.reassign_to(topic, index, replicas)
         self._world.later(self._world.chance.uniform(0.2, 2.0), partial(self._remove_one, node_id))
 

@@ -150,7 +150,10 @@ async def _never_truncate(fetcher: LeaderFetcher, key: PartitionId, *_: Any) -> 
 
 
 MUTANTS: Final = (
-    Mutant("ignores the ISR that it proposes", replaced("chronik.broker.isr_state.IsrState._count", _count_isr_only)),
+    Mutant(
+        "ignores the ISR that it proposes",
+        replaced("chronik.broker.isr_state.IsrState._update_counted", _count_isr_only),
+    ),
     Mutant(
         "lets a follower join below the high watermark",
         replaced("chronik.broker.isr_state.IsrState.can_join_isr", _join_always),
@@ -221,7 +224,8 @@ MUTANTS: Final = (
         replaced("chronik.broker.requests.rejected_batches.RejectedBatches.check", lambda *_: None),
     ),
     Mutant(
-        "remembers only five batches per producer", replaced("chronik.log.producer_state._long_stored", lambda *_: None)
+        "remembers only five batches per producer",
+        replaced("chronik.log.producer_state._find_older_stored", lambda *_: None),
     ),
     Mutant(
         "stores duplicate batches",

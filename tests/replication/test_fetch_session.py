@@ -22,12 +22,12 @@ BROKER_EPOCH = 5
 class FakeReplica:
     index: int
     leader_epoch: int = 1
-    durable_end: int = 10
-    last_epoch: int = 0
-    is_all_durable: bool = True
+    durable_end_offset: int = 10
+    latest_epoch: int = 0
+    is_fully_durable: bool = True
     topic_id: bytes = b"t" * 16
     log: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(log_start_offset=0, missing_start_offset=None))
-    opened_log: object | None = "open"
+    log_if_open: object | None = "open"
 
     @property
     def key(self) -> PartitionId:
@@ -61,7 +61,7 @@ def make_plan_in_session(*replicas: FakeReplica) -> LeaderFetchSession:
 
 
 def test_first_fetch_contains_all_partitions_and_no_session() -> None:
-    first, second = FakeReplica(0), FakeReplica(1, durable_end=20, last_epoch=3)
+    first, second = FakeReplica(0), FakeReplica(1, durable_end_offset=20, latest_epoch=3)
     fetch = request(make_plan(first, second))
     assert (fetch.broker_epoch, fetch.session_id, fetch.session_epoch) == (BROKER_EPOCH, NO_SESSION, 0)
     assert requested_partitions(fetch) == [0, 1]
@@ -95,21 +95,21 @@ def test_lost_response_restarts_session_with_all_partitions() -> None:
 
 
 def test_unsynced_partition_is_omitted_without_delaying_fetch() -> None:
-    replica = FakeReplica(0, is_all_durable=False)
+    replica = FakeReplica(0, is_fully_durable=False)
     plan = make_plan(replica)
     assert plan.replicas_to_sync() == [cast(Replica, replica)]
     fetch = request(plan)
     assert (requested_partitions(fetch), fetch.max_wait_ms) == ([], 0)
-    replica.is_all_durable = True
+    replica.is_fully_durable = True
     assert requested_partitions(request(plan)) == [0]
 
 
-def test_unopened_log_is_omitted_until_opened() -> None:
-    replica = FakeReplica(0, opened_log=None)
+def test_unlog_if_open_is_omitted_until_opened() -> None:
+    replica = FakeReplica(0, log_if_open=None)
     plan = make_plan(replica)
     assert plan.replicas_to_open() == [cast(Replica, replica)]
     assert requested_partitions(request(plan)) == []
-    replica.opened_log = "open"
+    replica.log_if_open = "open"
     assert requested_partitions(request(plan)) == [0]
 
 

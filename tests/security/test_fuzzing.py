@@ -12,10 +12,10 @@ EXPECTED_OUTCOMES = {
     "SCRAM server": ("authenticated", "rejected", "rejected immediately"),
     "SCRAM client": ("distrusted immediately", "distrusted"),
     "OAUTHBEARER": ("validated", "rejected"),
-    "tokens": ("accepted", "TokenRefused"),
+    "tokens": ("accepted", "InvalidToken"),
     "sessions": ("authenticated", "rejected", "unauthenticated"),
     "principal rules": ("ConfigError", "named", "no rule applies"),
-    "subjects": ("read", "BadSubject"),
+    "subjects": ("read", "InvalidSubject"),
     "ACLs and filters": ("all valid", "some invalid"),
 }
 """Outcomes that must occur: a target that always rejects its cases tests little."""

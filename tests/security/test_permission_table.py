@@ -11,7 +11,7 @@ def test_permission_table_in_docs_is_current() -> None:
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     assert text.count(START_MARKER) == text.count(END_MARKER) == 1
     is_current = text == update_page(text)
-    assert is_current, f"regenerate the table in {PAGE} with .venv/bin/python -m chronik.security.listing"
+    assert is_current, f"regenerate the table in {PAGE} with .venv/bin/python -m chronik.security.permission_table"
 
 
 def test_updating_the_table_keeps_surrounding_text() -> None:

@@ -156,10 +156,10 @@ async def _send_markers_once(
 async def _wait_for_unsent_markers(
     coordinator: TransactionCoordinator, of: TransactionMachine, transaction: Transaction
 ) -> None:
-    custody = coordinator._host
-    await coordinator._markers.send(transaction, of.epoch, lambda: custody.is_term_running(of))
-    if custody.is_term_running(of):
-        custody.handle_event(of, MarkersWritten(custody.now_ms(), transaction.index))
+    host = coordinator._host
+    await coordinator._markers.send(transaction, of.epoch, lambda: host.is_term_running(of))
+    if host.is_term_running(of):
+        host.handle_event(of, MarkersWritten(host.now_ms(), transaction.index))
 
 
 # Applying commands
@@ -265,7 +265,10 @@ def _high_watermark(replica: Replica) -> int:
 
 
 MUTANTS: Final = (
-    Mutant("does not fence producers after a timeout", wrap_in_modules((decisions, machine), "fence", _keep_epoch)),
+    Mutant(
+        "does not fence producers after a timeout",
+        wrap_in_modules((decisions, machine), "build_fencing_abort", _keep_epoch),
+    ),
     Mutant("gives a second instance the same epoch", wrap_function(decisions, "_assign_producer", _assign_same_epoch)),
     Mutant("does not check the producer epoch", wrap_function(decisions, "_producer_error", _ignore_epoch)),
     Mutant("does not bump the epoch of v2 transactions", wrap_function(decisions, "_end_ongoing", _keep_v2_epoch)),
@@ -287,7 +290,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "does not load undecided transactions after failover",
-        replace_attribute(TransactionMachineKind, "acts_by_itself", lambda *_: False),
+        replace_attribute(TransactionMachineKind, "may_have_timers", lambda *_: False),
     ),
     Mutant("sends no markers", replace_attribute(MarkerSender, "send", _send_no_markers)),
     Mutant("sends markers only once", wrap_function(MarkerSender, "send", _send_markers_once)),
@@ -299,7 +302,7 @@ MUTANTS: Final = (
         "does not recognize the next producer id",
         replace_attribute(decisions, "_uses_next_producer_id", lambda *_: False),
     ),
-    Mutant("does not detect exhausted epochs", replace_attribute(decisions, "is_exhausted", lambda epoch: False)),
+    Mutant("does not detect exhausted epochs", replace_attribute(decisions, "is_epoch_exhausted", lambda epoch: False)),
     Mutant("applies commands based on an outdated state", replace_attribute(handlers, "_check", _skip_check)),
     Mutant(
         "publishes offsets of aborted transactions", wrap_function(handlers, "_settle_offsets", _commit_all_offsets)
@@ -311,30 +314,39 @@ MUTANTS: Final = (
         "replaces the partitions of a transaction",
         replace_attribute(handlers, "_new_among", _forget_earlier_partitions),
     ),
-    Mutant("keeps deleted topics in transactions", replace_attribute(Image, "transactions_with", lambda *_: [])),
+    Mutant("keeps deleted topics in transactions", replace_attribute(Image, "transactions_with_topic", lambda *_: [])),
     Mutant("appends markers of any decision", wrap_function(MarkerAppender, "_partitions_due", _make_all_due)),
     Mutant("acknowledges uncommitted markers", wrap_function(MarkerAppender, "_append", _skip_replication_wait)),
     Mutant("marks everything as committed", wrap_function(Replica, "append_marker", _commit_all_markers)),
-    Mutant("accepts any record", replace_attribute(TransactionStart, "refusal", lambda *_: None)),
-    Mutant("accepts records for any partition", wrap_function(TransactionStart, "refusal", _accept_any_partition)),
-    Mutant("accepts records after the decision", wrap_function(TransactionStart, "refusal", _accept_any_state)),
-    Mutant("accepts records of any epoch", wrap_function(TransactionStart, "refusal", _accept_records_of_any_epoch)),
-    Mutant("does not confirm an outdated image", replace_attribute(transactions, "confirm", _skip_confirmation)),
+    Mutant("accepts any record", replace_attribute(TransactionStart, "rejection_code", lambda *_: None)),
+    Mutant(
+        "accepts records for any partition", wrap_function(TransactionStart, "rejection_code", _accept_any_partition)
+    ),
+    Mutant("accepts records after the decision", wrap_function(TransactionStart, "rejection_code", _accept_any_state)),
+    Mutant(
+        "accepts records of any epoch", wrap_function(TransactionStart, "rejection_code", _accept_records_of_any_epoch)
+    ),
+    Mutant(
+        "does not confirm an outdated image",
+        replace_attribute(transactions, "confirm_transaction_state", _skip_confirmation),
+    ),
     Mutant(
         "shows records of open transactions",
-        wrap_function(PartitionTransactions, "first_unstable", _stable_when_committed),
+        wrap_function(PartitionTransactions, "first_unstable_offset", _stable_when_committed),
     ),
     Mutant(
         "advances the last stable offset on uncommitted markers",
-        wrap_function(PartitionTransactions, "first_unstable", _stable_when_marked),
+        wrap_function(PartitionTransactions, "first_unstable_offset", _stable_when_marked),
     ),
     Mutant(
         "uses the high watermark as last stable offset",
         replace_attribute(Replica, "last_stable_offset", property(_high_watermark)),
     ),
-    Mutant("reports no aborted transactions", replace_attribute(PartitionLog, "aborted_in", lambda *_: [])),
+    Mutant(
+        "reports no aborted transactions", replace_attribute(PartitionLog, "find_aborted_transactions", lambda *_: [])
+    ),
     Mutant(
         "omits aborted transactions that started earlier",
-        wrap_function(PartitionLog, "aborted_in", _omit_earlier_aborted_transactions),
+        wrap_function(PartitionLog, "find_aborted_transactions", _omit_earlier_aborted_transactions),
     ),
 )

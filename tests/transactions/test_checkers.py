@@ -175,7 +175,7 @@ def two_transactions_of_a_producer_have_changed_places(story: TransactionHistory
 
 @invalid_history
 def a_record_is_read_that_nobody_sent(story: TransactionHistoryBuilder) -> set[str]:
-    story.end_with(RecordId("stranger", 1))
+    story.end_with(RecordId("unknown", 1))
     return {"phantom"}
 
 

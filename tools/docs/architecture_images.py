@@ -30,11 +30,13 @@ def generate_images() -> dict[Path, str]:
     command = parse_steps(extract_section(text, "A command of the metadata log"))
     topic = parse_steps(extract_section(text, "A new topic in a cluster"))
     return {
-        IMAGES / "house.svg": draw_layers(dict(PACKAGE_LINE.findall(extract_section(text, "The rooms", "## ")))),
-        IMAGES / "way-of-a-produce.svg": draw_request_path(
+        IMAGES / "package-layers.svg": draw_layers(
+            dict(PACKAGE_LINE.findall(extract_section(text, "Packages", "## ")))
+        ),
+        IMAGES / "produce-path.svg": draw_request_path(
             "Path of a produce request", parse_steps(extract_section(text, "A produce"))
         ),
-        IMAGES / "way-of-a-topic.svg": draw_request_path("Path of a new topic", [*topic[:-1], *command, topic[-1]]),
+        IMAGES / "topic-path.svg": draw_request_path("Path of a new topic", [*topic[:-1], *command, topic[-1]]),
     }
 
 
@@ -67,17 +69,17 @@ def draw_layers(descriptions: dict[str, str]) -> str:
 def _draw_layer(drawing: SvgDrawing, packages: Sequence[str], top: float, descriptions: dict[str, str]) -> None:
     gap = 8.0
     width = (WIDTH - 2 * MARGIN - gap * (len(packages) - 1)) / len(packages)
-    for place, room in enumerate(packages):
+    for place, package in enumerate(packages):
         x = MARGIN + place * (width + gap)
-        about = descriptions.get(room, "")
+        about = descriptions.get(package, "")
         drawing.box(x, top, width, LAYER_HEIGHT - gap, *_colours(about))
         if about:
-            drawing.text(x + 10, top + 18, f"{room}/", 13, strong=True)
+            drawing.text(x + 10, top + 18, f"{package}/", 13, strong=True)
             drawing.text(
                 x + 10, top + 33, truncate_to_width(re.split(r";|  ", about)[0], width - 16, 11), 11, colour="soft"
             )
         else:
-            drawing.text(x + width / 2, top + 26, room, min(13, 1.9 * width / max(8, len(room))), anchor="middle")
+            drawing.text(x + width / 2, top + 26, package, min(13, 1.9 * width / max(8, len(package))), anchor="middle")
 
 
 def _colours(about: str) -> tuple[str]:
@@ -129,15 +131,15 @@ def _first_clause(text: str) -> str:
 
 def draw_request_path(title: str, steps: Sequence[PathStep]) -> str:
     packages = list(dict.fromkeys(step.package for step in steps))
-    lanes = {room: MARGIN + LANE_WIDTH * (0.5 + number) for number, room in enumerate(packages)}
+    lanes = {package: MARGIN + LANE_WIDTH * (0.5 + number) for number, package in enumerate(packages)}
     top = MARGIN + 44
     name_column = MARGIN + LANE_WIDTH * len(packages) + 12
     descriptions = name_column + max(text_width(step.file, 12.5) for step in steps) + 10
     description = " ".join(f"{number}. {step.file} {step.about}." for number, step in enumerate(steps, 1))
     drawing = SvgDrawing(WIDTH, top + STEP_HEIGHT * len(steps) + 8, title, description)
     bottom = top + STEP_HEIGHT * (len(steps) - 1)
-    for room, x in lanes.items():
-        drawing.text(x, MARGIN + 12, f"{room}/", 12, anchor="middle", strong=True)
+    for package, x in lanes.items():
+        drawing.text(x, MARGIN + 12, f"{package}/", 12, anchor="middle", strong=True)
         drawing.line(x, MARGIN + 22, x, bottom + 12)
     points = [(lanes[step.package], top + STEP_HEIGHT * number) for number, step in enumerate(steps)]
     drawing.path("M" + "L".join(f"{x:g} {y:g}" for x, y in points), "one", width=3)

@@ -32,8 +32,8 @@ class RecentBatches:
 
     __slots__ = ("_budget", "_by_offset")
 
-    def __init__(self, room: RecentBatchBudget) -> None:
-        self._budget = room
+    def __init__(self, budget: RecentBatchBudget) -> None:
+        self._budget = budget
         # (end offset, batches) by base offset, in order; created with the first batch, since most partitions are idle.
         self._by_offset: OrderedDict[int, tuple[int, Buffer]] | None = None
 

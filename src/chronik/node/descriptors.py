@@ -20,7 +20,7 @@ NON_FILE_DESCRIPTORS: Final = 160
 """Descriptors reserved for peers, the metadata log, snapshots, compaction, HTTP, spares, and the event loop."""
 
 HTTP_CONNECTIONS_MIN: Final = 64
-"""Minimum of HTTP connections, which is included in FOR_OTHER_THINGS."""
+"""Minimum of HTTP connections, which is included in NON_FILE_DESCRIPTORS."""
 HTTP_CONNECTIONS_MAX: Final = 512
 HTTP_CONNECTIONS_DIVISOR: Final = 16
 """Divisor for HTTP connections: a sixteenth of the descriptors, within the limits above."""

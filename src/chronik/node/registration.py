@@ -110,12 +110,12 @@ class BrokerRegistration:
     def may_be_replaced(self) -> bool:
         """Return whether the controller may have replaced this broker as a leader.
 
-        It replaces no broker that it heard within GONE_SECONDS, and a heartbeat is sent before it is heard.
+        It replaces no broker that it heard within DOWN_SECONDS, and a heartbeat is sent before it is heard.
         """
         return self._clock.monotonic() - self._acknowledged_at >= DOWN_SECONDS
 
     async def watch_lease(self) -> None:
-        """Call `when_fenced` when the lease expires, so that requests which need a lease stop waiting.
+        """Call the `fencing_callbacks` when the lease expires, so that requests which need a lease stop waiting.
 
         Fencing through the metadata image is noticed there.
         """

@@ -37,7 +37,7 @@ def test_heartbeat_with_wrong_generation_or_member_id_is_rejected() -> None:
     lab = GroupHarness()
     (member,) = lab.create_stable_group(None)
     assert lab.heartbeat(member, generation=0) is ErrorCode.ILLEGAL_GENERATION
-    assert lab.heartbeat("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert lab.heartbeat("unknown") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_heartbeat_before_assignment_succeeds() -> None:
@@ -75,7 +75,7 @@ def test_failed_store_of_empty_group_is_retried() -> None:
 def test_remaining_members_rebalance_after_leave() -> None:
     lab = GroupHarness()
     leader, second, third = lab.create_stable_group(None, None, None)
-    left = lab.leave_result(lab.leave(LeavingMember(leader), LeavingMember("stranger"), LeavingMember(third)))
+    left = lab.leave_result(lab.leave(LeavingMember(leader), LeavingMember("unknown"), LeavingMember(third)))
     assert [one.error for one in left.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
     joined = lab.join_result(lab.join(second))
     assert (joined.generation, joined.leader) == (2, second)
@@ -84,7 +84,7 @@ def test_remaining_members_rebalance_after_leave() -> None:
 def test_leave_of_unknown_member_changes_nothing() -> None:
     lab = GroupHarness()
     lab.create_stable_group(None)
-    lab.leave(LeavingMember("stranger"), LeavingMember(""))
+    lab.leave(LeavingMember("unknown"), LeavingMember(""))
     assert lab.state() is GroupState.STABLE
 
 

@@ -21,7 +21,7 @@ def test_commit_is_accepted_only_in_members_generation() -> None:
     assert lab.commit(member, 1) is ErrorCode.NONE
     assert lab.commit(member, 0) is ErrorCode.ILLEGAL_GENERATION
     assert lab.commit(member, 2) is ErrorCode.ILLEGAL_GENERATION
-    assert lab.commit("stranger", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert lab.commit("unknown", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert lab.commit(member, -1) is ErrorCode.ILLEGAL_GENERATION
 
 

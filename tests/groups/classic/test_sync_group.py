@@ -36,7 +36,7 @@ def test_assignment_is_stored_before_members_receive_it() -> None:
 def test_member_omitted_by_leader_gets_empty_assignment() -> None:
     lab = GroupHarness()
     leader, follower = two_members(lab)
-    lab.sync(leader, assignments={leader: b"all", "stranger": b"ignored"})
+    lab.sync(leader, assignments={leader: b"all", "unknown": b"ignored"})
     synced = lab.sync_result(lab.sync(follower))
     assert (synced.error, synced.assignment, synced.protocol_name) == (ErrorCode.NONE, b"", "range")
 
@@ -115,7 +115,7 @@ def test_sync_with_wrong_generation_or_member_id_is_rejected() -> None:
     (leader,) = lab.create_stable_group(None)
     assert lab.sync_result(lab.sync(leader, generation=0)).error is ErrorCode.ILLEGAL_GENERATION
     assert lab.sync_result(lab.sync(leader, generation=2)).error is ErrorCode.ILLEGAL_GENERATION
-    assert lab.sync_result(lab.sync("stranger")).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert lab.sync_result(lab.sync("unknown")).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_sync_with_different_protocol_is_rejected() -> None:

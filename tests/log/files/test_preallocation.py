@@ -182,8 +182,8 @@ def test_power_failure_script_uses_preallocation(monkeypatch: pytest.MonkeyPatch
     extended = Preallocation.next_length
     reserved: list[int] = []
 
-    def counted(room: Preallocation, size: int, size_max: int) -> int | None:
-        end = extended(room, size, size_max)
+    def counted(budget: Preallocation, size: int, size_max: int) -> int | None:
+        end = extended(budget, size, size_max)
         if end is not None:
             reserved.append(end)
         return end
@@ -201,9 +201,9 @@ def test_first_sync_of_segment_does_not_preallocate() -> None:
 
 
 def preallocation_after(size: int) -> Preallocation:
-    room = Preallocation()
-    room.next_length(size, UNLIMITED)
-    return room
+    budget = Preallocation()
+    budget.next_length(size, UNLIMITED)
+    return budget
 
 
 def test_preallocation_grows_with_segment_within_bounds() -> None:
@@ -218,14 +218,14 @@ def test_preallocation_does_not_exceed_segment_bytes() -> None:
 
 
 def test_large_syncs_do_not_preallocate() -> None:
-    room = preallocation_after(100)
-    assert room.next_length(101 + SMALL_SYNC_BYTES, UNLIMITED) is None
-    assert room.next_length(102 + SMALL_SYNC_BYTES, UNLIMITED) is not None
+    budget = preallocation_after(100)
+    assert budget.next_length(101 + SMALL_SYNC_BYTES, UNLIMITED) is None
+    assert budget.next_length(102 + SMALL_SYNC_BYTES, UNLIMITED) is not None
 
 
 def test_preallocation_is_not_repeated_before_it_is_used() -> None:
-    room = preallocation_after(100)
-    end = room.next_length(200, UNLIMITED)
+    budget = preallocation_after(100)
+    end = budget.next_length(200, UNLIMITED)
     assert end is not None
-    assert room.next_length(end, UNLIMITED) is None
-    assert room.next_length(end + 1, UNLIMITED) is not None
+    assert budget.next_length(end, UNLIMITED) is None
+    assert budget.next_length(end + 1, UNLIMITED) is not None

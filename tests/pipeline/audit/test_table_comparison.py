@@ -35,7 +35,7 @@ from tests.pipeline.table_fixtures import compact_table
 TOPIC = "orders"
 
 
-class TestLanding:
+class LandingHarness:
     """Lands the records of a log in a table, as the pipeline does."""
 
     def __init__(self, root: Path, log: Path, kind: TableKind = TableKind.RAW) -> None:
@@ -102,7 +102,7 @@ class LandedLog:
             else:
                 log.append_batch(*((b"key", value) for value in values))
         self.replicas = ReplicaSet({1: self.directory}, log.close())
-        self.landing = TestLanding(tmp_path / "tables", self.directory, kind)
+        self.landing = LandingHarness(tmp_path / "tables", self.directory, kind)
 
     def compare(self) -> tuple[list[Finding], int]:
         landed = open_audited_table(self.landing.root, TOPIC)
@@ -264,7 +264,7 @@ def test_column_that_differs_from_the_decoded_value_is_reported(tmp_path: Path, 
     values[7] = b'{"number": "seven", "text": null, "odd": {"x": 18446744073709551616}}'
     log.append_batch(*((None, value) for value in values))
     held = ReplicaSet({1: directory}, log.close())
-    landing = TestLanding(tmp_path / "tables", directory, TableKind.DECODED)
+    landing = LandingHarness(tmp_path / "tables", directory, TableKind.DECODED)
     landing.add_columns(b"".join(values[:1]))
     landing.land(0, 20)
 

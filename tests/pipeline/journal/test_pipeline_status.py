@@ -135,7 +135,7 @@ def test_status_names_producer_of_open_transaction(
     assert topic.partitions[0].held_by is None
     assert (holder.transactional_id, holder.start_offset) == ("copier-0", 3)
     assert main(["pipeline", "status", "-b", reporting_broker.bootstrap]) == 0
-    output = "orders-1: held up at offset 3 by the open transaction of transactional id copier-0 (producer "
+    output = "orders-1: blocked at offset 3 by the open transaction of transactional id copier-0 (producer "
     assert output in capsys.readouterr().out
     assert main(["pipeline", "status", "-b", reporting_broker.bootstrap, "--json"]) == 0
     (topic_json,) = json.loads(capsys.readouterr().out)["topics"]
@@ -148,7 +148,7 @@ def test_status_names_producer_of_open_transaction(
 def test_status_command_prints_table_or_json(reporting_broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "status", "-b", reporting_broker.bootstrap]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["PIPELINE", "TOPIC", "STATE", "LAG", "ROWS/S", "ROWS", "DEAD", "NEWS", "DRIVER"]
+    assert lines[0].split() == ["PIPELINE", "TOPIC", "STATE", "LAG", "ROWS/S", "ROWS", "DEAD", "REPORTED", "DRIVER"]
     assert lines[1].split()[:7] == [ORDERS.pipeline, "orders", "landing", "4", "2", "4", "1"]
     assert [line.split() for line in lines[3:6]] == [
         ["TOPIC", "PARTITION", "LANDED", "TO", "END", "LAG"],
@@ -192,7 +192,7 @@ def test_status_and_pause_without_any_pipeline_report_it(
 ) -> None:
     bootstrap = chronik_broker_factory().bootstrap
     assert main(["pipeline", "status", "-b", bootstrap]) == 0
-    assert capsys.readouterr().out == "no pipeline has reported: `chronik pipeline run` does\n"
+    assert capsys.readouterr().out == "no pipeline has reported its status; start one with `chronik pipeline run`\n"
     assert main(["pipeline", "pause", "orders", "-b", bootstrap]) == 1
     expected = "chronik: no pipeline has reported for orders: name it with --pipeline\n"
     assert capsys.readouterr().err == expected
@@ -220,14 +220,14 @@ def test_pause_and_resume_are_written_and_shown_in_status(
     (topic,) = status(reporting_broker.bootstrap)
     assert topic.pause_asked
     assert main(["pipeline", "status", "-b", reporting_broker.bootstrap]) == 0
-    assert "landing, to pause" in capsys.readouterr().out
+    assert "landing, pausing" in capsys.readouterr().out
     assert resume(reporting_broker.bootstrap) == [PipelineTopicKey(ORDERS.pipeline, ALL_TOPICS)]
     with reporting_broker.cluster() as cluster:
         assert not read_journal(cluster).is_paused(ORDERS)
     assert main(["pipeline", "pause", "-b", reporting_broker.bootstrap]) == 0
     assert main(["pipeline", "resume", "orders", "--json", "-b", reporting_broker.bootstrap]) == 0
     output, _, rest = capsys.readouterr().out.partition("\n")
-    assert output == "chronik-pipeline-tables: every topic pauses after the round that runs"
+    assert output == "chronik-pipeline-tables: every topic will pause after the current round"
     assert json.loads(rest) == [ORDERS._asdict()]
     with reporting_broker.cluster() as cluster:
         assert not read_journal(cluster).is_paused(ORDERS)
@@ -239,8 +239,8 @@ def test_pause_of_unreported_pipeline_prints_warning(
     """The pipeline may start later, or the name may be wrong; the request is written in any case."""
     for action in ("resume", "pause"):
         assert main(["pipeline", action, "x", "--pipeline", "another", "-b", reporting_broker.bootstrap]) == 0
-        expected = f"no pipeline another has reported yet (there is {ORDERS.pipeline})"
-        assert capsys.readouterr().err == f"{expected}: it will be told if it ever starts\n"
+        expected = f"pipeline another has not reported yet (known pipelines: {ORDERS.pipeline})"
+        assert capsys.readouterr().err == f"{expected}: the request applies when it starts\n"
     with reporting_broker.cluster() as cluster:
         assert read_journal(cluster).is_paused(PipelineTopicKey("another", "x"))
     assert main(["pipeline", "pause", "--pipeline", ORDERS.pipeline, "-b", reporting_broker.bootstrap]) == 0
@@ -253,4 +253,4 @@ def test_pause_by_name_works_before_any_report(
     assert main(["pipeline", "pause", "--pipeline", "p", "--json", "-b", chronik_broker_factory().bootstrap]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out) == [{"pipeline": "p", "topic": "*"}]
-    assert output.err == "no pipeline p has reported yet (there is none): it will be told if it ever starts\n"
+    assert output.err == "pipeline p has not reported yet (known pipelines: none): the request applies when it starts\n"

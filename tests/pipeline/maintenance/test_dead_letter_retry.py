@@ -223,7 +223,7 @@ def test_retry_succeeds_during_landing_and_compaction(tmp_path: Path) -> None:
 
 KILLED_RETRY = """
 import os, sys
-from chronik.pipeline.upkeep import dead_letters
+from chronik.pipeline.maintenance import dead_letters
 from chronik.pipeline.tables.delta.table import DeltaTopicTable
 
 place, root = sys.argv[1:]
@@ -232,14 +232,14 @@ def die(*_, **__):
 if place == "before writing rows":
     dead_letters.write_decoded_rows = die
 elif place == "before committing rows":
-    DeltaTopicTable.append_numbered = die
+    DeltaTopicTable.append_in_sequence = die
 elif place == "before removing dead letters":
     dead_letters._TablePair._remove_settled = die
 elif place == "before committing the removal":
-    DeltaTopicTable.replace = die
+    DeltaTopicTable.replace_files = die
 elif place == "before recording the retry":
     dead_letters._TablePair._record_settled = die
-dead_letters.retry(root)
+dead_letters.retry_dead_letters(root)
 """
 
 

@@ -37,19 +37,19 @@ json.dump(outcomes, sys.stdout)
 """Script that runs several commands in one process, so that the JVM starts once. Each has its own session."""
 
 OLDER_RULES = """
-from chronik.pipeline.tables.values import shaping
+from chronik.pipeline.tables.values import column_conversion
 
-decode_today = shaping.decode_json
+decode_today = column_conversion.decode_json_values
 
-def decode_json(values):
+def decode_json_values(values):
     values = list(values)
     found = decode_today(values)
     for row, value in enumerate(values):
         if value is not None and b"modern" in value:
             found.errors[row], found.objects[row] = "not decodable yet", None
-    return shaping.Decoded(found.objects, dict(sorted(found.errors.items())))
+    return column_conversion.DecodedValues(found.objects, dict(sorted(found.errors.items())))
 
-shaping.decode_json = decode_json
+column_conversion.decode_json_values = decode_json_values
 """
 """A sitecustomize module for the driver and Spark's workers, with older decoding rules."""
 
@@ -153,7 +153,7 @@ def test_landed_records_are_compacted_retried_and_replayed(
     }  # fmt: skip
     assert by_partition(chronik_broker.records(f"{raw}-copy")) == by_partition(chronik_broker.records(raw))
     assert f"{count - each:,} records of {decoded} written to {decoded}-copy" in replayed_decoded
-    assert f"{each} dead letters of {decoded} not in its table" in replayed_decoded
+    assert f"{each} dead-letter records of {decoded} not in its table" in replayed_decoded
     found = by_value(chronik_broker.records(f"{decoded}-copy"))
     assert sum(map(len, found.values())) == count - each
     assert found == by_value(chronik_broker.records(decoded))

@@ -112,7 +112,7 @@ def shell(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     try:
         first = shell.sql("SELECT count(*) AS orders FROM orders")
         assert (first.code, first.out) == (0, "orders\n     3\n"), first.err
-        assert first.err.startswith("starting a Spark that stays")
+        assert first.err.startswith("starting a Spark server")
         assert len(first.err.splitlines()) == 1
         yield shell
     finally:
@@ -227,7 +227,7 @@ def test_query_runs_on_given_connect_server(shell: Shell, tmp_path_factory: pyte
     assert server is not None
     result = shell.sql("SELECT sum(n) FROM orders_hot", "--master", server.url, "--timing")
     assert (result.code, result.out.split()) == (0, ["sum(n)", "6"]), result.err
-    assert "to get a Spark" in result.err
+    assert "to start Spark" in result.err
 
 
 def test_file_that_is_not_utf8_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class ProcessKilled(BaseException):
 
 @pytest.fixture(params=["chronik_broker", "apache_kafka"])
 def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> TargetTopic:
-    monkeypatch.setattr("chronik.client.cluster.Connection", HookedConnection)
+    monkeypatch.setattr("chronik.client.cluster.BrokerConnection", HookedConnection)
     return TargetTopic(request.getfixturevalue(request.param))
 
 

@@ -158,11 +158,11 @@ def test_concurrent_drivers_land_every_offset_once(tmp_path: Path) -> None:
 KILLED_DRIVER = """
 import os, sys
 from pathlib import Path
-from chronik.pipeline.tables.spans import Span
-from tests.pipeline.landing_rows import landed, opened
-folder, where = Path(sys.argv[1]), sys.argv[2]
-committer = opened(folder)
-unit = landed(folder, Span(0, 0, 10))
+from chronik.pipeline.tables.commit_plan import PartitionRange
+from tests.pipeline.table_fixtures import open_test_table, write_task_output
+directory, where = Path(sys.argv[1]), sys.argv[2]
+committer = open_test_table(directory)
+unit = write_task_output(directory, PartitionRange(0, 0, 10))
 if where == "after the commit":
     committer.commit([unit])
 os.kill(os.getpid(), 9)

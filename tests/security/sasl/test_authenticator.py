@@ -59,7 +59,7 @@ def test_rejected_token_response_is_delayed_and_logged(
 class SharedCredentials:
     """A credential store with the same password for every user."""
 
-    def any_keys(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
+    def keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
         return (
             SCRAM,
             derive_keys(SCRAM, salt_password(PASSWORD, SALT, ITERATIONS_MIN, SCRAM.digest), SALT, ITERATIONS_MIN),

@@ -38,7 +38,7 @@ class TransactionServices(ProduceServices):
     configs: ConfigResolver
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    joining: TransactionJoiner
+    transaction_joiner: TransactionJoiner
     coordinators: CoordinatorTerms
     transaction_coordinators: CoordinatorTerms
     producer_ids: ProducerIdAllocator
@@ -64,7 +64,7 @@ class TransactionalProcess(Process):
         if self.is_booted:
             self.is_self_fenced = True
             self.replicas.fail_waiters()
-            self.loop.call_later(seconds, setattr, self, "fences_itself", False)
+            self.loop.call_later(seconds, setattr, self, "is_self_fenced", False)
 
     def boot(self, static: dict[str, str], incarnation: bytes) -> None:
         super().boot(static, incarnation)
@@ -108,7 +108,7 @@ class TransactionalProcess(Process):
             configs=self.configs,
             groups=groups,
             transactions=parts.coordinator,
-            joining=parts.joiner,
+            transaction_joiner=parts.joiner,
             coordinators=coordinators,
             transaction_coordinators=self._transaction_coordinators,
             producer_ids=self._producer_ids,

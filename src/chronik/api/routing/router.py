@@ -143,8 +143,8 @@ class Router:
         meter.received_bytes += len(frame)
         if logger.isEnabledFor(logging.DEBUG):
             _log_request(header, peer)
-        hurry = EarlyCompletion(self._has_fenced_broker)
-        context = RequestContext(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
+        completion = EarlyCompletion(self._has_fenced_broker)
+        context = RequestContext(header.api_version, header.client_id or "", peer, completion, api_key=header.api_key)
         if limits:
             context = self._with_quota_usage(header, context, len(frame), received_at)
         call = _Call(header, request, peer, received_at)
@@ -167,7 +167,7 @@ class Router:
             if reply.is_ready and reply.error is not None:
                 raise reply.error
             return reply
-        reply.early_completion = hurry
+        reply.early_completion = completion
         return self._start(call, reply)
 
     def _start(self, call: _Call, reply: Reply[Any]) -> Reply[Any]:
@@ -221,13 +221,13 @@ class Router:
                 f"{APIS[header.api_key].name} request of {len(view)} bytes exceeds {NON_PRODUCE_REQUEST_BYTES_MAX} "
                 "bytes"
             )
-        hurry = EarlyCompletion(self._has_fenced_broker)
-        context = RequestContext(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
+        completion = EarlyCompletion(self._has_fenced_broker)
+        context = RequestContext(header.api_version, header.client_id or "", peer, completion, api_key=header.api_key)
         if self.limiter.is_active:
             context = self._with_quota_usage(header, context, len(view), received_at)
 
         reply: Reply[Any] = Reply()
-        reply.early_completion = hurry
+        reply.early_completion = completion
         scheduler = self._services.scheduler
 
         async def decode_and_handle() -> Response | tuple[ResponseFrame, list[int]] | None:

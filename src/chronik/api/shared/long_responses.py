@@ -1,7 +1,7 @@
 """Responses that may be long: bounded, encoded element by element.
 
 One request may name a quarter of a million objects, and a request of a few bytes may ask for the whole image. Handlers
-of such requests return `Reply.of_steps`: a generator that yields after each element that it examines.
+of such requests return `Reply.from_steps`: a generator that yields after each element that it examines.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class DelayedFetch:
 
     __slots__ = (
         "_bytes_missing",
-        "_hurry",
+        "_early_completion",
         "_listens",
         "_look_again",
         "_loop",
@@ -43,7 +43,7 @@ class DelayedFetch:
         bytes_missing: int,
         timeout_seconds: float,
         callback: Callable[[], None],
-        hurry: EarlyCompletion,
+        early_completion: EarlyCompletion,
         *,
         committed_only: bool = False,
     ) -> None:
@@ -52,10 +52,10 @@ class DelayedFetch:
         self._bytes_missing = bytes_missing
         self._look_again = callback
         self._replicas = list(replicas)
-        self._hurry = hurry
+        self._early_completion = early_completion
         self._listens = True
         self._timer = self._loop.call_later(timeout_seconds, self.wake)
-        hurry.wake = self.wake
+        early_completion.wake = self.wake
         for replica in self._replicas:
             replica.delayed_fetches[self] = None
 
@@ -67,7 +67,7 @@ class DelayedFetch:
 
     def on_brokers_changed(self) -> None:
         """Let the fetch check whether it may still wait."""
-        self._hurry.check()
+        self._early_completion.check()
 
     def wake(self) -> None:
         """Stop waiting and schedule the callback in the next event-loop iteration, because the caller is not done."""
@@ -79,6 +79,6 @@ class DelayedFetch:
         """Stop waiting without calling the callback."""
         self._listens = False
         self._timer.cancel()
-        self._hurry.wake = None
+        self._early_completion.wake = None
         for replica in self._replicas:
             replica.delayed_fetches.pop(self, None)

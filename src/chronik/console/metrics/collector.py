@@ -75,14 +75,14 @@ def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Ite
 
     Series beyond `series_max`, including the `series` of all other families, are aggregated. None ends an iteration.
     """
-    room = divide_series(
+    limits = divide_series(
         series_max - series, len(survey.topics), len(TOPIC_METRICS), len(survey.lags), len(LAG_METRICS)
     )
     topics = LargestRows(
-        survey.topics, room.topics, lambda sums: sums.log_bytes, _add_topic, TopicTotals(), is_aggregated
+        survey.topics, limits.topics, lambda sums: sums.log_bytes, _add_topic, TopicTotals(), is_aggregated
     )
     lags = LargestRows(
-        survey.lags, room.lags, lambda lag: lag.records, _add_lag, GroupTopicLag(), lambda key: is_aggregated(*key)
+        survey.lags, limits.lags, lambda lag: lag.records, _add_lag, GroupTopicLag(), lambda key: is_aggregated(*key)
     )
     pace = TimeSlicer()
     yield from pace.run(topics.select_steps())

@@ -71,11 +71,15 @@ def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
     }
     for name, count in counts.items():
         yield FAMILIES[name].with_samples([Sample(count(meter), {"api": api}) for api, meter in named])
-    latencies = ((api, meter, which) for api, meter in named for which in ("at_once", "later"))
+    latencies = (
+        (api, answered, histogram)
+        for api, meter in named
+        for answered, histogram in (("at_once", meter.immediate), ("later", meter.deferred))
+    )
     yield FAMILIES["chronik_request_seconds"].with_samples(
-        Sample(histogram, {"api": api, "answered": which})
-        for api, meter, which in latencies
-        if (histogram := getattr(meter, which)).count
+        Sample(histogram, {"api": api, "answered": answered})
+        for api, answered, histogram in latencies
+        if histogram.count
     )
     yield FAMILIES["chronik_request_errors_total"].with_samples(
         Sample(count, {"api": api, "code": error_name(code)})

@@ -62,7 +62,7 @@ class LargestRows(Generic[K, V]):
         self.aggregate = rest
         self.aggregated_count = 0
         self._rows = rows
-        self._room = rows_max
+        self._limit = rows_max
         self._size = size
         self._add = add
         self._is_other = is_aggregated
@@ -70,13 +70,13 @@ class LargestRows(Generic[K, V]):
     def select_steps(self) -> Iterator[None]:
         """Select the largest rows and aggregate the others. Yield after each row."""
         heap: list[tuple[float, int]] = []  # A min-heap of (size, -row number): keys may not be comparable.
-        room = self._room if len(self._rows) <= self._room else max(self._room - 1, 0)
+        limit = self._limit if len(self._rows) <= self._limit else max(self._limit - 1, 0)
         for number, (key, value) in enumerate(self._rows.items()):
             if not self._is_other(key):
                 entry = self._size(value), -number
-                if len(heap) < room:
+                if len(heap) < limit:
                     heapq.heappush(heap, entry)
-                elif room:
+                elif limit:
                     heapq.heappushpop(heap, entry)
             yield
         numbers = {-number for _, number in heap}

@@ -68,10 +68,10 @@ class AsyncOperationContext(OperationContext):
 class RestApplication:
     """The HTTP application that serves the admin API and the console."""
 
-    def __init__(self, side: NodeInterface, door: PageAuthorizer) -> None:
+    def __init__(self, side: NodeInterface, page_authorizer: PageAuthorizer) -> None:
         """Create the application. Must be called on the node's event loop."""
         self.node: Final = side
-        self.authenticator: Final = HttpAuthenticator(side, door)
+        self.authenticator: Final = HttpAuthenticator(side, page_authorizer)
         self._assets = StaticFiles()
         self.loop_bridge: Final = LoopBridge(asyncio.get_running_loop())
         self._work = FairThreadPool(

@@ -48,9 +48,9 @@ TOO_MANY_ATTEMPTS: Final = "too many login attempts are waiting: try again later
 class HttpAuthenticator:
     """Authenticates HTTP requests and monitors their authorization."""
 
-    def __init__(self, side: NodeInterface, door: PageAuthorizer) -> None:
+    def __init__(self, side: NodeInterface, page_authorizer: PageAuthorizer) -> None:
         self._side = side
-        self._door = door
+        self._page_authorizer = page_authorizer
         clock, configs = side.services.clock, side.services.configs
         self._now = clock.monotonic
         self._authenticator = Authenticator(
@@ -73,7 +73,7 @@ class HttpAuthenticator:
         """The kind of login that clients need: "password", "token" or None."""
         if self._side.requires_login:
             return "password"
-        return None if self._door.allows_anonymous else "token"
+        return None if self._page_authorizer.allows_anonymous else "token"
 
     def _stored_credentials(self, principal: Principal) -> object:
         """Return the stored SCRAM credentials of a user. They identify the password that a session was created with."""
@@ -126,7 +126,7 @@ class HttpAuthenticator:
                 return Authentication(principal, credentials=credentials)
             return None
         try:
-            self._door.check_access("", request.authorization, has_certificate=caller.has_certificate)
+            self._page_authorizer.check_access("", request.authorization, has_certificate=caller.has_certificate)
         except HttpError:
             if request.authorization:
                 await self._attempts.record_failure(caller.host, TOKEN_USER)
@@ -142,12 +142,12 @@ class HttpAuthenticator:
         """
         if self._side.requires_login:
             return await self._authenticate_password(name, password, caller)
-        if self._door.allows_anonymous or caller.has_certificate:
+        if self._page_authorizer.allows_anonymous or caller.has_certificate:
             return ANONYMOUS
 
         async def verify() -> bool:
             try:
-                self._door.check_access("", f"Bearer {password}")
+                self._page_authorizer.check_access("", f"Bearer {password}")
             except HttpError:
                 return False
             return True

@@ -147,9 +147,9 @@ class InternalConnection(BrokerConnection):
         self._timeout_s = timeout_s
         self._client_id = CLIENT_ID
         self._correlation_id = 0
-        self._login_ends = float("inf")
+        self._reauthenticate_at = float("inf")
         self._is_closed = False
-        self._spoken = {api.key: api.versions for api in APIS.values()}
+        self._broker_versions = {api.key: api.versions for api in APIS.values()}
         if node_id != side.services.node_id:
             try:
                 self._negotiate()

@@ -89,7 +89,7 @@ class NodeHttpServer:
         from chronik.console.rest.node_interface import NodeInterface
 
         assert self._listener is not None
-        door = self._listener.page_authorizer
+        authorizer = self._listener.page_authorizer
         side = NodeInterface(
             self._services,
             self._router.dispatch,
@@ -97,7 +97,7 @@ class NodeHttpServer:
             self._node_mode.other_nodes,
             self._requires_login,
         )
-        return lambda: RestApplication(side, door)
+        return lambda: RestApplication(side, authorizer)
 
 
 class _LazyApplication:
