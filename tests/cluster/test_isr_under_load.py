@@ -46,7 +46,8 @@ def test_isr_stays_complete_without_duplicates_at_full_load(
         "loaded",
         min_insync_replicas="2",
         segment_bytes=str(64 * MIB),
-        retention_bytes=str(256 * MIB),  # a minute at full load is 20 GB
+        retention_bytes=str(256 * MIB),  # a minute at full load is 20 GB, and deleted files stay for a minute
+        file_delete_delay_ms="1000",
     )
     changes = IsrChanges(cluster)
     delivered = produce_at_full_speed(cluster.bootstrap, "loaded", size, SECONDS, producers)
