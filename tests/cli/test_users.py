@@ -73,7 +73,7 @@ def test_users_are_added_altered_and_deleted(broker: SaslBroker, password_file: 
     assert chronik("users", "delete", "alice", *connection).stdout == "deleted user alice\n"
     assert not can_authenticate(broker.bootstrap, "SCRAM-SHA-256", "alice", PASSWORD)
     deleted_again = chronik("users", "delete", "alice", *connection)
-    assert "there is no user 'alice'" in deleted_again.stderr
+    assert "user 'alice' does not exist" in deleted_again.stderr
     missing = chronik("users", "alter", "alice", *connection)
     assert "user 'alice' does not exist; use chronik users add to create it" in missing.stderr
     without = chronik("users", "add", "bob", *connection)
@@ -97,7 +97,7 @@ def test_add_scram_creates_first_user_only_once(tmp_path: Path, password_file: P
     command += ["--password-file", str(password_file)]
     try:
         for expected in (
-            "added the first user, 'admin'",
+            "first user 'admin' added",
             "user 'admin' is there already, and keeps the password it has",
         ):
             with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as node:

@@ -34,7 +34,7 @@ DEADLINE_SECONDS = 60.0
 """Time limit for anything that takes seconds at most."""
 
 KAFKA_PYTHON_LEAVES_SOCKETS = (
-    pytest.mark.usefixtures("sockets_let_go"),
+    pytest.mark.usefixtures("collect_unclosed_sockets"),
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 )

@@ -63,7 +63,7 @@ def test_node_can_be_replaced_by_another(chronik_cluster_factory: ClusterFactory
         kept = [node for node in cluster.live_nodes if node is not leader]
         code, message = membership_helpers.request_change(kept[0], leader.node_id, NodeAction.REMOVE)
         assert code is ErrorCode.POLICY_VIOLATION
-        assert "holds replicas" in message
+        assert "hosts replicas" in message
         membership_helpers.change_node(kept[0], leader.node_id, NodeAction.DRAIN)
         cluster.wait_until(
             lambda: membership_helpers.partitions_led_by(kept[0], leader.node_id), "the drained node to lead nothing"

@@ -88,4 +88,4 @@ def test_full_disk_stops_node_with_one_log_line(chronik_cluster_factory: Cluster
         assert "Traceback" not in each.log, each.log[each.log.index("Traceback") - 300 :][:2000]
     critical = [line for line in node.log.splitlines() if " CRITICAL " in line]
     assert len(critical) == 1
-    assert re.search(r"the node stops: .*write \S+\.log: File too large$", critical[0])
+    assert re.search(r"node is stopping: .*write \S+\.log: File too large$", critical[0])

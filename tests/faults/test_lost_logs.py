@@ -133,7 +133,7 @@ def test_log_emptied_by_delete_records_is_not_lost(stopped: Broker) -> None:
 def test_lost_synced_offsets_file_loses_no_records(stopped: Broker) -> None:
     (stopped.data_dir / "synced-offsets").unlink()
     stopped.start()
-    assert "synced-offsets is gone" in stopped.log
+    assert "synced-offsets is missing" in stopped.log
     assert [record.value for record in stopped.records("topic")] == VALUES
 
 

@@ -159,7 +159,7 @@ def test_rolling_upgrade_then_raising_the_feature_level(cluster: VersionedCluste
             settle(cluster, places, load)
         assert not any(map(is_greeted, cluster.live_nodes))
         assert LEVEL_LINE in run_chronik("cluster", "status", bootstrap=cluster[1].bootstrap).lines
-        assert upgrade(cluster[2]).out == f"chronik.version is {NEW}; it was {OLD}\n"
+        assert upgrade(cluster[2]).out == f"chronik.version raised from {OLD} to {NEW}\n"
         assert greet(cluster[3], "welcome") == (ErrorCode.NONE, None)
         make_and_delete_topic(cluster[2], "short-lived-5")
         settle(cluster, places, load)

@@ -60,7 +60,7 @@ def test_rolling_upgrade_from_earlier_version_loses_no_records(
         if level < levels.TRANSACTIONS_LEVEL:
             with pytest.raises(KafkaException, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
                 commit_transaction(cluster.bootstrap)
-        raised = f"chronik.version is {levels.HIGHEST}; it was {level}\n"
+        raised = f"chronik.version raised from {level} to {levels.HIGHEST}\n"
         assert run_chronik("cluster", "upgrade", bootstrap=cluster[2].bootstrap).out == raised
         commit_transaction(cluster.bootstrap)
         assert membership_helpers.voter_letters(cluster[1]) == "VVV"

@@ -60,7 +60,7 @@ def test_upgrade_and_downgrade_cause_no_client_errors(
                     client.wait_until_progress()
                 assert "Members: 1, 2, 3" in run_command(show_members, cluster)
                 assert cluster.levels == [FIRST_LEVEL] * 3
-            assert run_command(upgrade, cluster) == f"chronik.version is {levels.HIGHEST}; it was {FIRST_LEVEL}\n"
+            assert run_command(upgrade, cluster) == f"chronik.version raised from {FIRST_LEVEL} to {levels.HIGHEST}\n"
             commit_transaction(cluster.bootstrap)
             for client in clients:
                 client.wait_until_progress()

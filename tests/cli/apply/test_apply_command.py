@@ -290,7 +290,7 @@ def test_apply_validates_all_steps_before_first_change(
         file.write_text(f"{FILE}\n[topics.torn.configs]\n{contradiction}")
         torn = chronik("apply", file, "--yes")
         assert torn.code == 1
-        assert "min.compaction.lag.ms = 9 is above max.compaction.lag.ms = 8" in torn.err
+        assert "min.compaction.lag.ms = 9 must not exceed max.compaction.lag.ms = 8" in torn.err
         file.write_text(f"{FILE}\n[users.eve]\n")
         assert "user eve needs a password" in chronik("apply", file, "--dry-run").err
         file.write_text(f"{FILE}\n[topics.late]\npartitions = 0\n")
