@@ -57,7 +57,9 @@ def run_attack(attack: Attack, kind: str, seed: int, *, few: bool = False) -> At
 
 @contextmanager
 def start_target(attack: Attack, kind: str, home: Path) -> Iterator[AttackTarget]:
-    listener = AttackedListener(attack.protocol, attack.mechanism, home / "listener") if attack.protocol != PLAINTEXT else None
+    listener = (
+        AttackedListener(attack.protocol, attack.mechanism, home / "listener") if attack.protocol != PLAINTEXT else None
+    )
     new_node = ClusterNode if listener is None else partial(NodeWithSecuredListener, listener)
     with (_cluster if kind == CLUSTER else _node)(attack, new_node, home) as target:
         if listener is not None:

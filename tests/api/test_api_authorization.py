@@ -142,6 +142,8 @@ def test_every_declared_permission_has_a_test_case() -> None:
         elif api.name not in LISTS:
             covered = asked.get(api.name, set()) | ELSEWHERE.get(api.name, set())
             missing = set(map(need_text, api.required_permissions)) - covered
-            assert not missing, f"{api.name} has no case for it in tests/api/authorization_cases.py (or LISTS / ELSEWHERE above)"
+            assert not missing, (
+                f"{api.name} has no case for it in tests/api/authorization_cases.py (or LISTS / ELSEWHERE above)"
+            )
             more = covered - set(map(need_text, api.required_permissions))
             assert not more, f"{api.name} has a case for it, but its entry in protocol/apis.py does not declare it"

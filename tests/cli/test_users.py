@@ -98,7 +98,7 @@ def test_add_scram_creates_first_user_only_once(tmp_path: Path, password_file: P
     try:
         for expected in (
             "first user 'admin' added",
-            "user 'admin' is there already, and keeps the password it has",
+            "first user 'admin' exists already; keeping its password",
         ):
             with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as node:
                 assert node.stderr is not None

@@ -1,6 +1,7 @@
 """Creates archives of the data directories of a version: of a standalone node, and of a cluster of three nodes.
 
-    PYTHONPATH=<sources of that version> python tests/data_directories/create_archives.py tests/data_directories/<version>.tar.gz
+    cd tests/data_directories
+    PYTHONPATH=<sources of that version> python create_archives.py <version>.tar.gz
 
 Each data directory has one topic with VALUES in every partition, configs, committed offsets of a group, metadata
 snapshots and the logs after them.

@@ -1,4 +1,4 @@
-"""Data directories of earlier versions can be started by this version with all their contents (see `create_archives.py`)."""
+"""Data directories of earlier versions start with all their contents (see `create_archives.py`)."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_full_disk_stops_node_without_losing_acknowledged_records(
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (200_000, 200_000))
         wait_until(lambda: not broker.is_running, "the node keeps running although it cannot write")
         broker.kill()
-        assert "the node stops" in broker.log
+        assert "node is stopping" in broker.log
         before = len(load.acknowledged)
         broker.start()
         wait_until(lambda: len(load.acknowledged) > before + 1000, "no progress after the restart")

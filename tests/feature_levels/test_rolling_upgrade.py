@@ -41,9 +41,7 @@ SNAPSHOT_ENTRIES = 60
 
 OLD, NEW = next_version.LEVEL - 1, next_version.LEVEL
 
-LEVEL_LINE = (
-    f"Level: {OLD}; the queried nodes support {NEW}: use chronik cluster upgrade when all brokers support it"
-)
+LEVEL_LINE = f"Level: {OLD}; the queried nodes support {NEW}: use chronik cluster upgrade when all brokers support it"
 """The line of `chronik cluster status` when a node supports a higher level."""
 
 

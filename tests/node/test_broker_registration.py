@@ -47,7 +47,9 @@ class World:
             wait_applied=self._applied,
             status=SimpleNamespace(term=1),
         )
-        store = SimpleNamespace(image=self, propose=self._propose, incarnation=bytes(16), format_position=lambda index: "")
+        store = SimpleNamespace(
+            image=self, propose=self._propose, incarnation=bytes(16), format_position=lambda index: ""
+        )
         self.registration = BrokerRegistration(
             cast(RaftStore, store),
             cast(RaftDriver, driver),

@@ -76,7 +76,9 @@ def test_connection_error_distinguishes_address_tls_and_password(
     assert "rejected SCRAM-SHA-256 login of alice" in connection_error(sasl_password="wrong")
     assert "rejected PLAIN login of alice" in connection_error(sasl_password="wrong", sasl_mechanism="PLAIN")
     assert "TLS with" in connection_error(ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
-    assert "the broker's certificate was rejected" in connection_error(ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
+    assert "the broker's certificate was rejected" in connection_error(
+        ssl_ca_location="/etc/ssl/certs/ca-certificates.crt"
+    )
     assert "does not respond like a Kafka broker" in connection_error(security_protocol="SASL_PLAINTEXT")
     assert "does not take OAUTHBEARER; it takes" in connection_error(
         sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=f"file://{broker.ca_file}"

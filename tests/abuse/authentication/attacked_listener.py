@@ -100,10 +100,14 @@ class AttackedListener:
 class NodeWithSecuredListener(ClusterNode):
     """A node with a plaintext listener and a second, secured listener (`guarded`)."""
 
-    def __init__(self, listener: AttackedListener, directory: Path, kafka: Address, http: Address, **config: Any) -> None:
+    def __init__(
+        self, listener: AttackedListener, directory: Path, kafka: Address, http: Address, **config: Any
+    ) -> None:
         self._reserved = ReservedPorts(1)
         self.secured_address = Address(HOST, self._reserved.ports[0])
-        broker = {"listeners": listener.listeners(kafka, self.secured_address)} | listener.broker | config.pop("broker", {})
+        broker = (
+            {"listeners": listener.listeners(kafka, self.secured_address)} | listener.broker | config.pop("broker", {})
+        )
         super().__init__(directory, kafka, http, broker=broker, **config)
 
     def release(self) -> None:
