@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from chronik.controller.reconciliation import MembershipView, TransferLeader, next_step
-from chronik.metadata.records import Node
+from chronik.metadata.records import NodeRecord
 from chronik.raft.events import ChangeMembership, MessageReceived, Propose, RaftEvent, Ready, TransferLeadership
 from chronik.raft.membership import UNBOUND_DIRECTORY, AddLearner, DemoteVoter, Membership, PromoteLearner, RemoveMember
 from chronik.raft.messages import AnyRaftMessage
@@ -51,7 +51,7 @@ class RaftMembershipSimulation(RaftSimulation):
 
     # -- intended membership, as applied by each node
 
-    def nodes_of(self, host: SimulatedHost) -> dict[int, Node]:
+    def nodes_of(self, host: SimulatedHost) -> dict[int, NodeRecord]:
         letters = dict(self.founders)
         for command in host.machine.commands:
             if command.startswith(b"node "):
@@ -61,7 +61,7 @@ class RaftMembershipSimulation(RaftSimulation):
                     del changed[int(node_id)]
                 if any(LETTERS[each][0] for each in changed.values()):  # as in the image, at least one voter remains
                     letters = changed
-        return {node_id: Node(node_id, f"h{node_id}", 1, *LETTERS[letter]) for node_id, letter in letters.items()}
+        return {node_id: NodeRecord(node_id, f"h{node_id}", 1, *LETTERS[letter]) for node_id, letter in letters.items()}
 
     def _operator(self) -> None:
         """Change the intended membership while faults are injected."""

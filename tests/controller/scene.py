@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from chronik.controller import reconciliation
 from chronik.controller.reconciliation import MembershipView, ReconciliationStep, TransferLeader
-from chronik.metadata.records import Node
+from chronik.metadata.records import NodeRecord
 from chronik.raft.membership import DemoteVoter, Membership, PromoteLearner, RaftMember, RemoveMember, apply_change
 
 INDEX = 100
@@ -32,7 +32,7 @@ class MembershipScene:
     ) -> None:
         """Create a scene. The texts have a character per node from 1 on: V is a voter, o a learner, - no member."""
         self.nodes = {
-            node_id: Node(node_id, f"h{node_id}", 5000, letter == "V", node_id in drained)
+            node_id: NodeRecord(node_id, f"h{node_id}", 5000, letter == "V", node_id in drained)
             for node_id, letter in enumerate(meant, 1)
             if letter != "-"
         }

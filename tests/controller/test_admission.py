@@ -19,7 +19,7 @@ from chronik.controller.membership import (
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.commands.cluster import UpdateNode
-from chronik.metadata.records import Broker, Node
+from chronik.metadata.records import Broker, NodeRecord
 from chronik.peers.calls import PeerCalls
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.outcomes import OutcomeUnknown, ProposalRejected
@@ -38,7 +38,7 @@ from chronik.raft.membership import (
 from chronik.raft.roles import Role
 
 AT_GROWTH = {levels.FEATURE_NAME: levels.DYNAMIC_MEMBERSHIP_LEVEL}
-NODES = {1: Node(1, "one", 5001, True), 3: Node(3, "three", 5003, True)}
+NODES = {1: NodeRecord(1, "one", 5001, True), 3: NodeRecord(3, "three", 5003, True)}
 OLD, NEW, OTHER = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 
 
@@ -115,7 +115,7 @@ def make_admission(
     broker_directory: bytes | None = None,
     *,
     online: bool = False,
-    nodes: dict[int, Node] | None = None,
+    nodes: dict[int, NodeRecord] | None = None,
 ) -> NodeAdmission:
     """Create an admission. With `nodes`, the cluster is at the feature level from which node records are complete."""
     status = BrokerStatus.ONLINE if online else BrokerStatus.OFFLINE
@@ -212,7 +212,9 @@ def test_only_added_nodes_are_admitted() -> None:
     assert (answer.is_expected, answer.knows_cluster, answer.is_leader) == (False, True, True)
     assert answer.nodes == ((1, "one", 5001), (3, "three", 5003)), "the node may be added later and needs the addresses"
     assert leader.changes == []
-    answer = request_admission(make_admission(leader, nodes=NODES | {4: Node(4, "four", 5004, False)}), 4, "four", 5004)
+    answer = request_admission(
+        make_admission(leader, nodes=NODES | {4: NodeRecord(4, "four", 5004, False)}), 4, "four", 5004
+    )
     assert answer.is_expected
     assert leader.changes == [AddLearner(4, NEW)]
 
@@ -253,7 +255,7 @@ def test_request_from_new_address_updates_node_record() -> None:
 def test_only_intended_voters_are_promoted() -> None:
     for meant in (True, False):
         leader = Leader(seat=NEW, is_voter=False, match=7)
-        nodes = NODES | {3: Node(3, "three", 5003, meant)}
+        nodes = NODES | {3: NodeRecord(3, "three", 5003, meant)}
         asyncio.run(make_admission(leader, nodes=nodes).reconcile())
         assert leader.changes == ([PromoteLearner(3)] * CHANGES_PER_CHECK_MAX if meant else []), (
             "the fake never promotes"

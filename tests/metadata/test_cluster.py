@@ -14,7 +14,7 @@ from chronik.metadata.commands.envelope import Command, Envelope, UnknownCommand
 from chronik.metadata.handlers.cluster import FEATURES_MAX
 from chronik.metadata.handlers.nodes import NODES_MAX
 from chronik.metadata.image import HASHES_KEPT, Image
-from chronik.metadata.records import Node
+from chronik.metadata.records import NodeRecord
 from chronik.protocol.errors import ErrorCode
 
 from .metadata_world import NODE_INCARNATION, MetadataWorld
@@ -31,11 +31,11 @@ def test_cluster_id_can_be_set_only_once() -> None:
 def test_nodes_can_be_added_changed_and_removed() -> None:
     world = MetadataWorld()
     world.accept(AddNode(1, "a", 5001))
-    assert world.delta.nodes == ((None, Node(1, "a", 5001, True)),)
+    assert world.delta.nodes == ((None, NodeRecord(1, "a", 5001, True)),)
     world.accept(AddNode(1, "a", 5001))
     assert not world.delta
     world.accept(AddNode(1, "b", 5001, voter=False))
-    assert world.image.nodes == {1: Node(1, "b", 5001, False)}
+    assert world.image.nodes == {1: NodeRecord(1, "b", 5001, False)}
     world.accept(RemoveNode(1))
     assert world.image.nodes == {}
     assert world.reject(RemoveNode(1))[0] is ErrorCode.VOTER_NOT_FOUND

@@ -8,7 +8,7 @@ from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, Upda
 from chronik.metadata.commands.cluster import AddNode, CreateCluster, RemoveNode, SetFeatureLevel, UpdateNode
 from chronik.metadata.commands.partitions import Reassignment, ReassignPartitions
 from chronik.metadata.commands.topics import CreatePartitions, UpdateTopicConfig
-from chronik.metadata.records import Node
+from chronik.metadata.records import NodeRecord
 from chronik.metadata.snapshot import CHUNK_RECORDS, decode_snapshot
 from chronik.protocol.errors import ErrorCode
 
@@ -73,9 +73,9 @@ def test_update_node_changes_only_given_fields() -> None:
     world.accept(UpdateNode(2, draining=True))
     world.accept(UpdateNode(2, voter=False))
     world.accept(UpdateNode(2, "g", 7))
-    assert world.image.nodes[2] == Node(2, "g", 7, voter=False, draining=True)
+    assert world.image.nodes[2] == NodeRecord(2, "g", 7, voter=False, draining=True)
     world.accept(AddNode(2, "h", 8, voter=True))
-    assert world.image.nodes[2] == Node(2, "h", 8, voter=True, draining=True)
+    assert world.image.nodes[2] == NodeRecord(2, "h", 8, voter=True, draining=True)
     world.accept(UpdateNode(2, draining=True))
     assert not world.delta
     assert world.reject(UpdateNode(9, draining=True))[0] is ErrorCode.VOTER_NOT_FOUND
@@ -149,8 +149,10 @@ def test_drained_broker_stays_drained_after_restart() -> None:
 
 def test_node_below_level_3_has_hash_of_version_0_2_0() -> None:
     as_it_was = (1, "h", 5001, True)
-    assert hashing.node_hash(Node(*as_it_was)) == hashing.record_hash(hashing.NODE, as_it_was)
-    assert hashing.node_hash(Node(*as_it_was, draining=True)) == hashing.record_hash(hashing.NODE, (*as_it_was, True))
+    assert hashing.node_hash(NodeRecord(*as_it_was)) == hashing.record_hash(hashing.NODE, as_it_was)
+    assert hashing.node_hash(NodeRecord(*as_it_was, draining=True)) == hashing.record_hash(
+        hashing.NODE, (*as_it_was, True)
+    )
 
 
 def test_first_and_latest_registration_times_are_stored() -> None:

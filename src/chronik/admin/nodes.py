@@ -21,7 +21,7 @@ from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RemoveBroker
 from chronik.metadata.commands.cluster import AddNode, RemoveNode, UpdateNode
 from chronik.metadata.image import Image
-from chronik.metadata.records import Node
+from chronik.metadata.records import NodeRecord
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wording import pluralize
@@ -57,7 +57,7 @@ class NodeChange(NamedTuple):
 class NodeState(NamedTuple):
     """The intended and the actual state of a node."""
 
-    node: Node
+    node: NodeRecord
     """The intended state. A member that is being removed has no address here."""
     member: QuorumMember | None
     directory_id: bytes
@@ -86,7 +86,7 @@ async def describe_members(store: MetadataStore, node_id: int) -> dict[int, Quor
 
 def _state(image: Image, node_id: int, member: QuorumMember | None) -> NodeState:
     broker = image.brokers.get(node_id)
-    node = image.nodes.get(node_id) or Node(node_id, "", 0, voter=False)
+    node = image.nodes.get(node_id) or NodeRecord(node_id, "", 0, voter=False)
     if broker is None:
         return NodeState(node, member, member.directory_id if member else ZERO_ID, None, UNREGISTERED, -1)
     directory_id = member.directory_id if member else broker.directory_id
@@ -148,7 +148,7 @@ def check_nodes_can_change(image: Image, cluster_id: str | None) -> None:
 
 
 def _plan_change(
-    image: Image, nodes: dict[int, Node], members: Mapping[int, QuorumMember] | None, change: NodeChange
+    image: Image, nodes: dict[int, NodeRecord], members: Mapping[int, QuorumMember] | None, change: NodeChange
 ) -> NodeCommand | None:
     """Apply a change to `nodes` and return its command, or None if nothing changes."""
     if change.action == NodeAction.ADD:
@@ -185,7 +185,7 @@ def _plan_change(
     return command if changed != node else None
 
 
-def _plan_addition(nodes: dict[int, Node], change: NodeChange) -> NodeCommand | None:
+def _plan_addition(nodes: dict[int, NodeRecord], change: NodeChange) -> NodeCommand | None:
     """Add a node as an observer; a known node only gets the new address."""
     if not change.host or not 0 < change.port <= PORT_MAX:
         raise KafkaError(
@@ -206,13 +206,13 @@ def _plan_addition(nodes: dict[int, Node], change: NodeChange) -> NodeCommand | 
             message = f"{change.host}:{change.port} is already the peer address of node {other.id}."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     if known is None:
-        nodes[change.node_id] = Node(change.node_id, change.host, change.port, voter=False)
+        nodes[change.node_id] = NodeRecord(change.node_id, change.host, change.port, voter=False)
         return AddNode(change.node_id, change.host, change.port, voter=False)
     moved = nodes[change.node_id] = replace(known, host=change.host, port=change.port)
     return UpdateNode(change.node_id, change.host, change.port) if moved != known else None
 
 
-def _check_majority_remains(image: Image, nodes: Mapping[int, Node], node: Node, done: str) -> None:
+def _check_majority_remains(image: Image, nodes: Mapping[int, NodeRecord], node: NodeRecord, done: str) -> None:
     voters = [other.id for other in nodes.values() if other.voter and other.id != node.id]
     if not node.voter:
         return

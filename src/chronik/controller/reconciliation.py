@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from chronik.metadata.records import Node
+from chronik.metadata.records import NodeRecord
 from chronik.raft.membership import DemoteVoter, Membership, PromoteLearner, RaftMember, RemoveMember
 
 VOTERS_MIN: Final = 3
@@ -32,7 +32,7 @@ class MembershipView(NamedTuple):
     """The leader's view of the cluster."""
 
     leader: int
-    nodes: Mapping[int, Node]
+    nodes: Mapping[int, NodeRecord]
     membership: Membership
     membership_index: int
     match_indexes: Mapping[int, int]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from chronik.metadata.records import Acl, Broker, Group, Node, Topic, Transaction
+from chronik.metadata.records import Acl, Broker, Group, NodeRecord, Topic, Transaction
 from chronik.metadata.security.quotas import Entity
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Delta(msgspec.Struct, frozen=True):
     index: int
     topics: tuple[RecordChange[Topic], ...] = ()
     brokers: tuple[RecordChange[Broker], ...] = ()
-    nodes: tuple[RecordChange[Node], ...] = ()
+    nodes: tuple[RecordChange[NodeRecord], ...] = ()
     groups: tuple[RecordChange[Group], ...] = ()
     broker_configs: tuple[int, ...] = ()
     """Ids of brokers (or CLUSTER_DEFAULT) whose dynamic configs changed."""

@@ -17,7 +17,7 @@ from chronik.metadata.records import (
     ApplyResult,
     Broker,
     CommittedOffset,
-    Node,
+    NodeRecord,
     Partition,
     Topic,
     Transaction,
@@ -48,7 +48,7 @@ def committed_offset_digest(group_id: str, topic: str, partition: int, committed
     return blake2b(_encode((OFFSET, group_id, topic, partition, committed)), digest_size=HASH_BITS // 8).digest()
 
 
-def node_hash(node: Node) -> int:
+def node_hash(node: NodeRecord) -> int:
     return record_hash(NODE, omit_default_fields(node))
 
 

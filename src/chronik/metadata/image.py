@@ -18,7 +18,7 @@ from chronik.metadata.records import (
     CommittedOffset,
     Group,
     ImportState,
-    Node,
+    NodeRecord,
     Partition,
     SaltSecret,
     ScramCredential,
@@ -44,7 +44,7 @@ class Image:
         self._applied_index = 0
         self._state_hash = 0
         self._next_producer_id = 0
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, NodeRecord] = {}
         self._brokers: dict[int, Broker] = {}
         self._broker_configs: dict[int, dict[str, str]] = {}
         self._features: dict[str, int] = {}
@@ -87,7 +87,7 @@ class Image:
         return self._next_producer_id
 
     @property
-    def nodes(self) -> Mapping[int, Node]:
+    def nodes(self) -> Mapping[int, NodeRecord]:
         return self._nodes
 
     @property
@@ -293,7 +293,7 @@ class FrozenImage(NamedTuple):
     applied_index: int
     state_hash: int
     next_producer_id: int
-    nodes: Mapping[int, Node]
+    nodes: Mapping[int, NodeRecord]
     brokers: Mapping[int, Broker]
     broker_configs: Mapping[int, Mapping[str, str]]
     features: Mapping[str, int]

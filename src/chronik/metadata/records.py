@@ -29,7 +29,7 @@ __all__ = [
     "GroupMember",
     "ImportState",
     "ItemFailure",
-    "Node",
+    "NodeRecord",
     "Partition",
     "SaltSecret",
     "ScramCredential",
@@ -49,7 +49,7 @@ class ImageRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 @added_fields(draining=DYNAMIC_MEMBERSHIP_LEVEL)
-class Node(ImageRecord, frozen=True):
+class NodeRecord(ImageRecord, frozen=True):
     """A node of the cluster with its peer address and its intended voter status.
 
     From level 3 on, the controller changes the membership of the metadata log to match these records.

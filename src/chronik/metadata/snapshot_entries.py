@@ -18,7 +18,7 @@ from chronik.metadata.records import (
     Group,
     ImageRecord,
     ImportState,
-    Node,
+    NodeRecord,
     Partition,
     SaltSecret,
     ScramCredential,
@@ -48,7 +48,7 @@ class SnapshotHeader(ImageRecord, frozen=True, tag=1):
 class NodeEntry(ImageRecord, frozen=True, tag=2):
     """A node of the cluster."""
 
-    node: Node
+    node: NodeRecord
 
 
 @added_fields()

@@ -33,7 +33,7 @@ from chronik.metadata.records import (
     CommittedOffset,
     Group,
     ImportState,
-    Node,
+    NodeRecord,
     Partition,
     StagedOffset,
     Topic,
@@ -54,7 +54,7 @@ class ImageWriter(SecurityWriter):
         super().__init__(image)
         self._old_topics: dict[bytes, Topic | None] = {}
         self._old_brokers: dict[int, Broker | None] = {}
-        self._old_nodes: dict[int, Node | None] = {}
+        self._old_nodes: dict[int, NodeRecord | None] = {}
         self._old_groups: dict[str, Group | None] = {}
         self._broker_configs: dict[int, None] = {}
         self._group_configs: dict[str, None] = {}
@@ -78,7 +78,7 @@ class ImageWriter(SecurityWriter):
             self._hash_change += record_hash(hashing.PRODUCER_IDS, next_id)
         image._next_producer_id = next_id
 
-    def put_node(self, node: Node) -> None:
+    def put_node(self, node: NodeRecord) -> None:
         old = self.image._nodes.get(node.id)
         self._old_nodes.setdefault(node.id, old)
         self._hash_change += node_hash(node)

@@ -83,7 +83,7 @@ def test_columns_keep_order_of_option() -> None:
         (False, {"transport": "pigeon"}, "fetch or segments"),
         (False, {"transport": "segments"}, "segmentDirs is missing"),
         (False, {"kafka.security.protocol": "TLS"}, "kafka.security.protocol = 'TLS': expected PLAINTEXT or SSL"),
-        (False, {"kafka.sasl.kerberos.service.name": "k"}, "this client knows no such setting"),
+        (False, {"kafka.sasl.kerberos.service.name": "k"}, "unknown client setting"),
     ],
 )
 def test_invalid_option_error_names_the_option(streaming: bool, options: dict[str, str], message: str) -> None:

@@ -117,17 +117,15 @@ def _add_quorum_facts(accounts: SourceResponses, add: Any) -> None:
     add(quorum.leader_id, term=quorum.leader_epoch)
 
 
-class StateComparison(NamedTuple):
+class NodeAgreement(NamedTuple):
     nodes: int = 0
     applied_index: int | None = None
     is_same: bool | None = None
 
 
-def compare_node_states(pages: Iterable[NodePages]) -> StateComparison:
+def compare_node_states(pages: Iterable[NodePages]) -> NodeAgreement:
     statuses = [page.status for page in pages if "recent_hashes" in page.status]
     if len(statuses) < 2:
-        return StateComparison(len(statuses))  # a single node has nothing to compare with
+        return NodeAgreement(len(statuses))  # a single node has nothing to compare with
     compared = compare_states(statuses)
-    return StateComparison(
-        len(statuses), compared.index, compared.is_consistent if compared.index is not None else None
-    )
+    return NodeAgreement(len(statuses), compared.index, compared.is_consistent if compared.index is not None else None)

@@ -18,7 +18,7 @@ from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.brokers import running_broker_status, set_broker_status, unregister_broker
 from chronik.metadata.image import Image
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, cluster_level
-from chronik.metadata.records import ApplyResult, Node
+from chronik.metadata.records import ApplyResult, NodeRecord
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
@@ -33,7 +33,7 @@ def add_node(writer: ImageWriter, command: AddNode, index: int) -> ApplyResult:
     nodes_max = CLUSTER_MEMBERS_MAX if has_dynamic_membership else NODES_MAX
     if known is None and len(nodes) >= nodes_max:
         raise CommandRejectedError(ErrorCode.INVALID_REQUEST, f"there are {nodes_max} nodes already")
-    node = Node(command.node_id, command.host, command.port, command.voter, known is not None and known.draining)
+    node = NodeRecord(command.node_id, command.host, command.port, command.voter, known is not None and known.draining)
     if has_dynamic_membership:
         _check_address_is_unique(writer.image, node)
         _check_voters_remain(writer.image, node)
@@ -72,28 +72,28 @@ def _has_dynamic_membership(image: Image) -> bool:
     return cluster_level(image.features) >= DYNAMIC_MEMBERSHIP_LEVEL
 
 
-def _require_node(image: Image, node_id: int) -> Node:
+def _require_node(image: Image, node_id: int) -> NodeRecord:
     node = image.nodes.get(node_id)
     if node is None:
         raise CommandRejectedError(ErrorCode.VOTER_NOT_FOUND, f"there is no node {node_id}")
     return node
 
 
-def _check_address_is_unique(image: Image, node: Node) -> None:
+def _check_address_is_unique(image: Image, node: NodeRecord) -> None:
     for other in image.nodes.values():
         if other.id != node.id and (other.host, other.port) == (node.host, node.port):
             message = f"{node.host}:{node.port} is the address of node {other.id}"
             raise CommandRejectedError(ErrorCode.INVALID_REQUEST, message)
 
 
-def _check_voters_remain(image: Image, node: Node) -> None:
+def _check_voters_remain(image: Image, node: NodeRecord) -> None:
     """Reject a change that would leave the cluster without voters. During bootstrap, voters are added one by one."""
     others_vote = any(other.voter for other in image.nodes.values() if other.id != node.id)
     if image.cluster_id and not node.voter and not others_vote:
         raise CommandRejectedError(ErrorCode.POLICY_VIOLATION, f"without node {node.id} nobody would be meant to vote")
 
 
-def _put(writer: ImageWriter, node: Node) -> None:
+def _put(writer: ImageWriter, node: NodeRecord) -> None:
     """Store a node. Draining a node changes the status of its running broker."""
     if writer.image.nodes.get(node.id) == node:
         return
