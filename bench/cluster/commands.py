@@ -63,7 +63,7 @@ class _Store:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._send({"folder": str(folder), "node_id": node_id, "ports": ports})
+        self._send({"directory": str(folder), "node_id": node_id, "ports": ports})
 
     def request(self, command: str, **arguments: Any) -> Any:
         self._send({"command": command, **arguments})
