@@ -8,13 +8,13 @@ from pathlib import Path
 
 from setuptools import setup
 
-ONLY_LINKS = ("Running it", "Read on", "See it")
-"""Sections that consist mainly of links or images."""
+LINK_SECTIONS = ("Documentation",)
+"""Sections that consist of links."""
 
 
 def description(readme: str) -> str:
     sections = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
-    kept = [section for section in sections if not section.startswith(tuple(f"## {name}\n" for name in ONLY_LINKS))]
+    kept = [section for section in sections if not section.startswith(tuple(f"## {name}\n" for name in LINK_SECTIONS))]
     text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", "".join(kept))
     return f"{text.rstrip()}\n\nThe documentation is in the docs directory of the source distribution. Apache-2.0.\n"
 

@@ -12,6 +12,12 @@ import pytest
 
 from tests import quick, retries
 from tests.jvm_options import make_spark_short_lived
+from tests.xdist_groups import (  # noqa: F401 - hooks
+    pytest_collection_modifyitems,
+    pytest_runtest_setup,
+    pytest_sessionstart,
+    pytest_xdist_make_scheduler,
+)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background job; child processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,7 +2,7 @@
 
 Names of topics, groups, members and clients may contain any Unicode character: a line break forges a log line, an
 escape sequence controls a terminal, a direction mark reverses a line. Such characters are replaced by Python's escape
-sequences. All output passes through `EscapingStream` or `chronik.logs`, so callers need not escape anything.
+sequences. All output passes through `EscapingStream` or `chronik.log_output`, so callers need not escape anything.
 """
 
 from __future__ import annotations

@@ -773,7 +773,7 @@ _WITHOUT_LIMIT: Final[dict[str, tuple[str, ...]]] = {
         "DescribeTopicPartitions.cursor.topic_name",
         "FetchImported.partitions[]",
     ),
-    "compiled patterns are cached up to `chronik.patterns.CHARACTERS_MAX`": (
+    "compiled patterns are cached up to `chronik.linear_regex.EXPRESSION_CHARACTERS_MAX`": (
         "ListTransactions.transactional_id_pattern",
     ),
     LOGGED: ("JoinGroup.reason", "LeaveGroup.members[].reason"),

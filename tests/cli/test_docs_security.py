@@ -101,4 +101,4 @@ def test_commands_of_security_page_create_secured_cluster(tmp_path: Path) -> Non
                 assert len(done.out.splitlines()) == RECORDS
         unauthenticated = run("chronik topics list", tmp_path, bootstrap)
         assert unauthenticated.code == 1
-        assert "if it wants TLS, say so (security.protocol)" in unauthenticated.err
+        assert "if this listener uses TLS, set security.protocol" in unauthenticated.err

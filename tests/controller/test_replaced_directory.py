@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 NOBODY = -1
 STARTS_PRE_VOTE = "-> pre-candidate"
 """Part of the log line of a node that starts a pre-vote."""
-WAITS_FOR_ADMISSION = "waiting to be let in"
+WAITS_FOR_ADMISSION = "waiting for admission"
 ELECTIONS_SEEN = 5
 """Number of failed elections after which a test concludes that a node cannot be elected."""
 

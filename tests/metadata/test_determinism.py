@@ -297,8 +297,8 @@ def assert_partitions_are_sound(image: Image) -> None:
 
 
 SCRIPT = """
-from metadata.test_every_node_ends_in_the_same_state import scripted
-print(scripted())
+from metadata.test_determinism import run_script
+print(run_script())
 """
 
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import gc, sys, weakref
-from chronik.node.garbage import keep_collections_short
+from chronik.node.gc_tuning import limit_collection_time
 
 class Thing:
     def __init__(self):
@@ -20,18 +20,18 @@ class Thing:
 def things(count):
     return [Thing() for _ in range(count)]
 
-def looked_through():
+def examined():
     return sum(isinstance(each, Thing) for each in gc.get_objects())  # without frozen objects
 
 gc.disable()
-at_the_start = things(1000)
-keep_collections_short(float(sys.argv[1]))
-print("at the start", looked_through())
+at_start = things(1000)
+limit_collection_time(float(sys.argv[1]))
+print("at the start", examined())
 later = things(1000)
 gc.collect(1)
-print("after a partial collection", looked_through())
+print("after a partial collection", examined())
 gc.collect()
-print("after a full collection", looked_through())
+print("after a full collection", examined())
 ring = Thing()
 ring.itself = ring
 known = weakref.ref(ring), weakref.ref(later[0])
@@ -42,15 +42,15 @@ print("gone", [each() is None for each in known])
 
 GROWTH = """
 import gc
-from chronik.node.garbage import keep_collections_short
+from chronik.node.gc_tuning import limit_collection_time
 
-looked_through = []
+examined = []
 gc.callbacks.append(
-    lambda phase, info: phase == "start" and info["generation"] == 2 and looked_through.append(len(gc.get_objects()))
+    lambda phase, info: phase == "start" and info["generation"] == 2 and examined.append(len(gc.get_objects()))
 )
-keep_collections_short(0.0)
+limit_collection_time(0.0)
 kept = [[] for _ in range(500_000)]
-print(len(looked_through), max(looked_through))
+print(len(examined), max(examined))
 """
 
 

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import resource, sys
-from chronik.node.memory import keep_freed_memory
+from chronik.node.malloc_tuning import retain_freed_memory
 if sys.argv[1] == "kept":
-    keep_freed_memory()
+    retain_freed_memory()
 
 def requests_come_and_go():
     for _ in range(20):

@@ -15,7 +15,7 @@ DEADLINE_SECONDS = 60
 
 START_AND_ASK = """
 import asyncio, json, sys
-from chronik.client.connection import Connection
+from chronik.client.connection import BrokerConnection
 from chronik.config import load_config
 from chronik.node.node import Node
 from chronik.protocol.messages.describe_quorum import (
@@ -37,7 +37,7 @@ def ask(address):
     topic = DescribeQuorumTopic(
         topic_name="__cluster_metadata", partitions=[DescribeQuorumPartition(partition_index=0)]
     )
-    connection = Connection(address, client_id="test")
+    connection = BrokerConnection(address, client_id="test")
     try:
         return connection.request(DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
     finally:

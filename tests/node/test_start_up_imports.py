@@ -35,7 +35,7 @@ print(*(name for name in sys.argv[1:] if name in sys.modules))
 LOADED_IN_A_CLUSTER = """
 import sys
 import chronik.node.run
-import chronik.node.clustered
+import chronik.node.cluster_mode
 from chronik.api.routing.handlers import HANDLERS
 from chronik.protocol.apis import APIS
 print(len([HANDLERS[key] for key in APIS]), *(name for name in sys.argv[1:] if name in sys.modules))
@@ -43,8 +43,8 @@ print(len([HANDLERS[key] for key in APIS]), *(name for name in sys.argv[1:] if n
 
 RUN_UNTIL_ALL_IS_LOADED = """
 import asyncio, gc, os, signal, sys
-from chronik.api.routing.handlers import COMMON, HANDLERS
-from chronik.cli.main import parser_of
+from chronik.api.routing.handlers import HANDLERS, PRELOADED_APIS
+from chronik.cli.main import build_parser
 from chronik.config import load_config
 from chronik.node.run import run
 from chronik.protocol.apis import APIS
@@ -60,7 +60,7 @@ async def end_when_all_is_loaded():
     while not gc.callbacks:  # they are set after the remaining imports
         await asyncio.sleep(0.01)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert {APIS[key].name for key in HANDLERS} == COMMON
+    assert {APIS[key].name for key in HANDLERS} == PRELOADED_APIS
     sys.meta_path.insert(1, AnotherVersion())
     return [(HANDLERS[key], RESPONSES[key], REQUESTS[key]) for key in APIS]
 
@@ -68,7 +68,7 @@ def ready(node, address):
     assert not HANDLERS, sorted(HANDLERS)
     tasks.append(asyncio.ensure_future(end_when_all_is_loaded()))
 
-parser_of("start").parse_args([])
+build_parser("start").parse_args([])
 code = run(load_config(None, {}, data_dir=sys.argv[1], kafka="127.0.0.1:0"), ready=ready)
 assert len(tasks[0].result()) == len(APIS)
 print(*(name for name in sys.argv[2:] if name in sys.modules))

@@ -85,10 +85,10 @@ def test_wheel_metadata(metadata: Message) -> None:
 
 def test_description_contains_only_absolute_links(metadata: Message) -> None:
     text = str(metadata.get_payload())
-    assert "**Kafka, in Python.**" in text
-    assert "More in docs/testing.md." in text
+    assert "**A Kafka-compatible broker in Python" in text
+    assert "See Test with Chronik." in text
     assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("http")] == []
-    assert "## Read on" not in text
+    assert "## Documentation" not in text
 
 
 def test_node_runs_from_wheel_in_clean_environment(packages: tuple[Path, Path], tmp_path: Path) -> None:

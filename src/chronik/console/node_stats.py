@@ -9,7 +9,7 @@ import msgspec
 from chronik.histogram import quantile
 
 BucketCounts = tuple[int, ...]
-"""Counts per histogram bucket of `chronik.meters`."""
+"""Counts per histogram bucket of `chronik.histogram`."""
 
 
 class LatencyQuantiles(NamedTuple):

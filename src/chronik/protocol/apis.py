@@ -51,7 +51,7 @@ not see them."""
 class ApiTarget(Enum):
     """The node that an API is addressed to.
 
-    It determines the response of a node that is isolated or may lag behind: see `chronik.api.shared.admission`.
+    It determines the response of a node that is isolated or may lag behind: see `chronik.api.shared.read_consistency`.
     """
 
     NODE = auto()

@@ -41,6 +41,10 @@ def import_modules() -> None:
     """Import the modules of all kinds of nodes: a fork shares them at no cost, even if it does not need them."""
     import uvloop  # noqa: F401
 
+    import chronik.node.cluster_mode
+    import chronik.node.security.tls_setup
+    import chronik.node.standalone_mode  # noqa: F401
+
     for key, api in APIS.items():
         HANDLERS[key]
         for version in range(api.min_version, api.max_version + 1):

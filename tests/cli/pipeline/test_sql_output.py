@@ -86,7 +86,7 @@ def test_task_error_is_printed_without_traceback() -> None:
     message = (
         "An exception was thrown from the Python worker: Traceback (most recent call last):\n"
         '  File "reading.py", line 1, in read\n'
-        "chronik.pipeline.errors.DataLoss: orders-0: offsets 2 to 5 cannot be read\n"
+        "chronik.pipeline.errors.DataLossError: orders-0: offsets 2 to 5 cannot be read\n"
     )
     assert summarize_error(message) == "orders-0: offsets 2 to 5 cannot be read"
     message = "Job aborted:\nTraceback (most recent call last):\nZeroDivisionError: division by zero\n\n\tat org.apache"

@@ -19,8 +19,8 @@ import asyncio, json, sys
 from chronik.config import Address, load_config
 from chronik.node.node import Node
 
-WATCHED = ("h11", "chronik.console", "chronik.client", "chronik.console.rest", "chronik.console.rest.table",
-           "chronik.console.web.assets")
+WATCHED = ("h11", "chronik.console", "chronik.client", "chronik.console.rest", "chronik.console.rest.operation_table",
+           "chronik.console.web.static_files")
 
 def loaded():
     return [name for name in WATCHED if name in sys.modules]

@@ -163,7 +163,7 @@ def test_rows_are_printed_as_table_json_or_csv(shell: Shell) -> None:
         "1  a,b   k     2024-05-01T12:00:00Z",
         "2  -     k     2024-05-01T12:00:00.001000Z",
     ]
-    assert limited.err == "the first 2 rows; --rows N shows more, --format csv or json all\n"
+    assert limited.err == "showing the first 2 rows; --rows N shows more, --format csv or json all\n"
     first, *_, last = map(json.loads, json_lines.out.splitlines())
     assert first == {"n": 1, "text": "a,b", "_key": "k", "_timestamp": "2024-05-01T12:00:00Z"}
     assert (last["n"], last["text"]) == (3, "ü" * 100)

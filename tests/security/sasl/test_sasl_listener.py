@@ -92,7 +92,7 @@ def test_api_versions_and_handshake_are_allowed_before_authentication(client: Ra
 def test_other_request_before_authentication_disconnects(broker: SaslBroker, client: RawClient) -> None:
     client.send(MetadataRequest(topics=None), 1)
     assert client.wait_for_close()
-    assert "closed: Metadata came before it had said who it is" in broker.log
+    assert "closed: Metadata request before authentication" in broker.log
 
 
 @pytest.mark.parametrize("frame", [b"\0", b"\xff" * 8, b"\0\x24\0\0" + b"\xff" * 60, b"GET / HTTP/1.1\r\n\r\n" * 9])
@@ -112,7 +112,7 @@ def test_disabled_mechanism_is_rejected(broker: SaslBroker, client: RawClient) -
     answer = client.request(SaslHandshakeRequest(mechanism="GSSAPI"), 1, SaslHandshakeResponse)
     assert answer == SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=MECHANISMS)
     assert client.wait_for_close()
-    assert "it asked for 'GSSAPI', and PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are enabled" in broker.log
+    assert "unsupported SASL mechanism 'GSSAPI'; enabled: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512" in broker.log
 
 
 def test_reauthentication_of_unlimited_session_returns_illegal_sasl_state(client: RawClient) -> None:
@@ -208,7 +208,7 @@ def test_session_is_reauthenticated_or_expires() -> None:
             client.send(MetadataRequest(topics=[]), 1)
             if client.read_frame() is None:
                 break
-        assert "the session of User:alice has expired, and it did not authenticate again" in broker.log
+        assert "session of User:alice expired without reauthentication" in broker.log
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ SAMPLE_SECONDS_MAX: Final = 10.0
 
 DRIVER_SILENT_SECONDS: Final = 30.0
 """Age of the last report after which a driver counts as stopped. Drivers report every ten seconds; see
-`chronik.pipeline.journal.status`."""
+`chronik.pipeline.journal.pipeline_status`."""
 
 DRIVER_REQUESTS_MAX: Final = 4
 """Maximum number of requests to drivers in progress: half of the API's threads, so that drivers that do not respond
@@ -271,7 +271,7 @@ def _build_topic(
 
 
 class DriverResponse(msgspec.Struct):
-    """A driver's response. Defined by `chronik.pipeline.tables.showing`, which this layer must not import."""
+    """A driver's response. Defined by `chronik.pipeline.tables.row_sample`, which this layer must not import."""
 
     columns: list[str] = []
     rows: list[list[str | None]] = []
