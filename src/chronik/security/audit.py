@@ -1,8 +1,8 @@
 """Audit log: denied requests, failed logins and administrative changes, as JSON lines of the logger `chronik.audit`.
 
 Names are untrusted: they are truncated and escaped as JSON. Record contents are never logged. The handler of
-`chronik.log_output` limits the rate per message template, so each event type has a fixed template with arguments. In the JSON
-log format, the fields of an event are merged into the log line.
+`chronik.log_output` limits the rate per message template, so each event type has a fixed template with arguments. In
+the JSON log format, the fields of an event are merged into the log line.
 """
 
 from __future__ import annotations
