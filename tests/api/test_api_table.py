@@ -98,6 +98,7 @@ def test_consistency_requirements_follow_from_api_target() -> None:
         ApiTarget.LEADER: [True, True, True],
         ApiTarget.COORDINATOR: [True, False, False],
         ApiTarget.COORDINATOR_STATE: [True, True, True],
+        ApiTarget.COORDINATOR_LOOKUP: [False, True, True],
         ApiTarget.OFFSETS: [False, True, True],
     }
 

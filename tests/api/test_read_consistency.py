@@ -187,7 +187,19 @@ def test_find_coordinator_requires_confirmed_image() -> None:
     assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-LEADER_READS = [api for api in APIS.values() if api.target in (ApiTarget.LEADER, ApiTarget.COORDINATOR_STATE)]
+def test_fenced_node_refers_clients_to_another_node_without_read_barrier() -> None:
+    node = FakeNode(unconfirmed(), is_fenced=True)
+    for group in ("g", "h", "i", "j"):
+        found = node.ask("FindCoordinator", 3, FindCoordinatorRequest(key=group), FindCoordinatorResponse)
+        assert (found.error_code, found.node_id in (2, 3)) == (ErrorCode.NONE, True)
+    assert node.barrier.passed == 0
+
+
+LEADER_READS = [
+    api
+    for api in APIS.values()
+    if api.target in (ApiTarget.LEADER, ApiTarget.COORDINATOR_STATE, ApiTarget.COORDINATOR_LOOKUP)
+]
 
 
 @pytest.mark.parametrize("api", LEADER_READS, ids=lambda api: api.name)

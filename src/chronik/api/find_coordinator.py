@@ -5,6 +5,7 @@ Difference from Kafka: share groups are not supported.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Generator
 from enum import IntEnum
 from typing import Final
@@ -13,6 +14,7 @@ from chronik.api.shared.authorization import authorization_check
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.transaction_errors import TRANSACTIONS_UNSUPPORTED_ERROR, transactions_unsupported_reason
 from chronik.limits import GROUP_ID_CHARACTERS_MAX, TRANSACTIONAL_ID_CHARACTERS_MAX
+from chronik.metadata.records import Broker
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse, FoundCoordinator
 from chronik.protocol.permissions import AclOperation, AclResourceType
@@ -69,11 +71,35 @@ def _find(services: Services, key: str, key_type: int, listener: str) -> FoundCo
     length_error = _length_error(services, key, key_type)
     if length_error is not None:
         return length_error
-    broker = services.image.brokers.get(coordinators.coordinator_of(key))
+    coordinator_id = coordinators.coordinator_of(key)
+    broker = (
+        _other_broker(services, coordinator_id) if services.is_fenced() else _online_broker(services, coordinator_id)
+    )
     place = broker.listener_address(listener) if broker is not None else None
-    if broker is None or place is None or broker.is_fenced or services.is_unreachable(broker.id):
+    if broker is None or place is None:
         return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
     return FoundCoordinator(key=key, node_id=broker.id, host=place.host, port=place.port, error_message=None)
+
+
+def _online_broker(services: Services, broker_id: int) -> Broker | None:
+    broker = services.image.brokers.get(broker_id)
+    return None if broker is None or broker.is_fenced or services.is_unreachable(broker_id) else broker
+
+
+def _other_broker(services: Services, coordinator_id: int) -> Broker | None:
+    """Return the broker to which a fenced node refers a client: the coordinator, or else any other broker.
+
+    The image of a fenced node may be stale, but a client that was given the wrong coordinator gets NOT_COORDINATOR and
+    asks again. Without a referral, librdkafka would stay with this node, because it has a connection to it.
+    """
+    others = {
+        key: broker
+        for key, broker in services.image.brokers.items()
+        if key != services.node_id and not broker.is_fenced
+    }
+    if coordinator_id in others:
+        return others[coordinator_id]
+    return random.choice(list(others.values())) if others else None
 
 
 def _length_error(services: Services, key: str, key_type: int) -> FoundCoordinator | None:

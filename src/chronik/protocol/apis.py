@@ -64,6 +64,8 @@ class ApiTarget(Enum):
     """The coordinator of a group or transactional id, whose state the request changes."""
     COORDINATOR_STATE = auto()
     """The coordinator of a group or transactional id, whose state the request reads."""
+    COORDINATOR_LOOKUP = auto()
+    """Any node; the response names the coordinator of a group or transactional id."""
     OFFSETS = auto()
     """Any node, because all nodes have all offsets; in Kafka the group's coordinator."""
 
@@ -120,7 +122,7 @@ _APIS: Final = (
     _api(3, "Metadata", "0-13", "9+", ApiTarget.METADATA, "Describe Topic, Create Topic, Create Cluster"),
     _api(8, "OffsetCommit", "0-10", "8+", ApiTarget.COORDINATOR, "Read Group, Read Topic"),
     _api(9, "OffsetFetch", "0-10", "6+", ApiTarget.OFFSETS, "Describe Group, Describe Topic"),
-    _api(10, "FindCoordinator", "0-6", "3+", ApiTarget.COORDINATOR_STATE, "Describe Group, Describe TransactionalId"),
+    _api(10, "FindCoordinator", "0-6", "3+", ApiTarget.COORDINATOR_LOOKUP, "Describe Group, Describe TransactionalId"),
     _api(11, "JoinGroup", "0-9", "6+", ApiTarget.COORDINATOR, "Read Group"),
     _api(12, "Heartbeat", "0-4", "4+", ApiTarget.COORDINATOR, "Read Group"),
     _api(13, "LeaveGroup", "0-5", "4+", ApiTarget.COORDINATOR, "Read Group"),

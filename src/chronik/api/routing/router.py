@@ -31,6 +31,7 @@ from chronik.api.shared.read_consistency import (
     CONFIRMED_READS,
     FENCED_ERRORS,
     METADATA_READS,
+    SERVED_WHEN_FENCED,
     UNCONFIRMED_ERRORS,
     wait_for_brokers,
 )
@@ -301,7 +302,8 @@ class Router:
         key, services = call.header.api_key, self._services
         if key in self._cluster_permissions and not self._is_authorized_on_cluster(context):
             return Reply.from_response(HANDLERS[key].failure(call.request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-        if key in CONFIRMED_READS and services.store.is_shared and not (key in FENCED_ERRORS and services.is_fenced()):
+        is_unconfirmed = key in SERVED_WHEN_FENCED and services.is_fenced()
+        if key in CONFIRMED_READS and services.store.is_shared and not is_unconfirmed:
             return Reply.from_coroutine(self._handle_when_confirmed(call, context))
         return self._handle_now(call, context)
 

@@ -29,12 +29,19 @@ FENCED_ERRORS: Final = {
 }
 """Error codes with which a fenced broker rejects requests, by API key. They make clients look for another broker.
 
-A fenced broker still serves Metadata and ApiVersions, and OffsetFetch if a majority confirms its image.
+A fenced broker still serves Metadata and ApiVersions, and OffsetFetch if a majority confirms its image. FindCoordinator
+refers clients to another node.
 """
+
+SERVED_WHEN_FENCED: Final = frozenset(
+    {*FENCED_ERRORS, *(api.key for api in APIS.values() if api.target is ApiTarget.COORDINATOR_LOOKUP)}
+)
+"""Keys of the APIs that a fenced broker answers without a confirmation by a majority, which it would not get."""
 
 _UNCONFIRMED_ERROR_BY_TARGET: Final = {
     ApiTarget.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ApiTarget.COORDINATOR_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ApiTarget.COORDINATOR_LOOKUP: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Every node serves offsets. COORDINATOR_LOAD_IN_PROGRESS is the only error after which every client retries.
     ApiTarget.OFFSETS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
