@@ -31,7 +31,7 @@ help:
 	@echo "make long    tests with their full iteration counts (SEED=$(SEED))"
 	@echo "make chaos   three nodes with kills, pauses, network partitions, resets, slow links and full disks (SECONDS=$(SECONDS) STEPS= SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
 	@echo "make chaos-seeds     make chaos with each of five seeds, 40 faults each (SEEDS=$(SEEDS) STEPS=40), and a summary"
-	@echo "make abuse   hostile clients next to an honest one, with limits (SEED=$(SEED) ATTACKS=$(ATTACKS)); writes docs/abuse.md"
+	@echo "make abuse   hostile clients next to an honest one, with limits (SEED=$(SEED) ATTACKS=$(ATTACKS)); writes docs/internals/abuse.md"
 	@echo "make package  build a wheel and a source distribution into dist/, check, install and test them (PyPI)"
 	@echo "make docs    build the docs site into build/site (PyPI); warnings are errors"
 	@echo "make fuzz    send malformed frames to the decoder and to a broker (SEED=$(SEED))"
@@ -123,7 +123,7 @@ long: $(READY) fuzz
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz --seed $(SEED)
 
-# RATE: records per second of a workload; REPLICATION: replicas of its topics. See docs/chaos.md.
+# RATE: records per second of a workload; REPLICATION: replicas of its topics. See docs/internals/chaos.md.
 SECONDS ?= 60
 FAULTS ?= all
 WORKLOAD ?= all
@@ -143,7 +143,7 @@ chaos-seeds: $(READY) $(NETWORK)
 
 ATTACKS ?= all
 abuse: $(READY)
-	@$(BIN)/python -m tests.abuse.run --seed $(SEED) --attacks $(ATTACKS) --report docs/abuse.md
+	@$(BIN)/python -m tests.abuse.run --seed $(SEED) --attacks $(ATTACKS) --report docs/internals/abuse.md
 
 package: $(PACKAGING)
 	@.tools/packaging/bin/python -m tests.packaging.run

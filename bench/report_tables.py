@@ -1,4 +1,4 @@
-"""Results as Markdown for docs/benchmarks.md, as JSON, and compared with their targets."""
+"""Results as Markdown for docs/internals/benchmarks.md, as JSON, and compared with their targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages quoted in docs/operations.md, for readers who search for them, exist in the source code."""
+"""Messages quoted in docs/operate/operations.md, for readers who search for them, exist in the source code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "operate" / "operations.md"
 QUOTED = re.compile(r'"([^"\n]+)"')
 VARIABLE_PART = re.compile(r"…|\d+|:\s*$")
 """Variable parts of a message."""

@@ -14,9 +14,9 @@ from chronik.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "chronik"
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
+ARCHITECTURE = ROOT / "docs" / "internals" / "architecture.md"
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted(ROOT.glob("docs/*.md"))]
-ALL_PAGES = [*PAGES, *sorted(ROOT.glob("docs/decisions/*.md"))]
+ALL_PAGES = [*PAGES, *sorted(ROOT.glob("docs/internals/decisions/*.md"))]
 BASE_DIRECTORIES = (ROOT, ROOT / "src", PACKAGE, PACKAGE / "pipeline")
 """Directories to which paths in the docs are relative."""
 
@@ -77,13 +77,13 @@ def test_linked_docs_headings_exist(page: Path) -> None:
 def test_site_navigation_lists_every_docs_page() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     listed = set(re.findall(r": ([\w-]+\.md)$", navigation, re.MULTILINE))
-    assert [page.name for page in PAGES if page.parent.name == "docs" and page.name not in listed] == []
+    assert [page.name for page in PAGES if page.parent.parent.name == "docs" and page.name not in listed] == []
 
 
 def test_cli_reference_lists_every_command() -> None:
-    text = (ROOT / "docs" / "cli-reference.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "cli-reference.md").read_text(encoding="utf-8")
     listed = re.findall(r"^## chronik (\w+)$", text, re.MULTILINE)
-    assert listed == list(COMMANDS), "regenerate docs/cli-reference.md with .venv/bin/python -m tools.docs"
+    assert listed == list(COMMANDS), "regenerate docs/reference/cli-reference.md with .venv/bin/python -m tools.docs"
 
 
 def test_modules_named_in_architecture_page_exist() -> None:

@@ -48,7 +48,7 @@ def test_install_hints_name_extras_that_exist() -> None:
 
 
 def test_no_message_or_page_suggests_installing_chronik_from_pypi() -> None:
-    pages = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    pages = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     wrong = [
         str(page) for page in pages if re.search(r"pip install '?chronik\b(?!-)", page.read_text(encoding="utf-8"))
     ]

@@ -1,7 +1,8 @@
 """`python -m bench.peers` (`make bench-peers`): Chronik compared with Apache Kafka, same client, one node and three.
 
 All servers run throughout and are measured in interleaved rounds, so that other load on the machine affects them
-equally. Prints a table of ratios; --keep writes docs/benchmarks/peers.json, images, and a part of docs/benchmarks.md.
+equally. Prints a table of ratios; --keep writes docs/internals/benchmarks/peers.json, images, and a part of
+docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class ServerResults(msgspec.Struct):
 
 
 class PeerResults(msgspec.Struct):
-    """The results of one run, as stored in docs/benchmarks/peers.json."""
+    """The results of one run, as stored in docs/internals/benchmarks/peers.json."""
 
     machine: str
     load_before: float

@@ -1,4 +1,4 @@
-"""The generated part of docs/benchmarks.md and its images, from docs/benchmarks/peers.json."""
+"""The generated part of docs/internals/benchmarks.md and its images, from docs/internals/benchmarks/peers.json."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bench.peers.figures import PeerResults, decode, encode, format_table
 from bench.peers.plots import IMAGES_BY_NAME, draw_images
 from bench.servers import ROOT
 
-RESULTS_FILE: Final = Path("docs", "benchmarks", "peers.json")
+RESULTS_FILE: Final = Path("docs", "internals", "benchmarks", "peers.json")
 IMAGES: Final = Path("docs", "images")
-PAGE: Final = Path("docs", "benchmarks.md")
+PAGE: Final = Path("docs", "internals", "benchmarks.md")
 BEGIN, END = "<!-- peers: written by bench.peers -->", "<!-- peers: end -->"
 GENERATED_PART: Final = re.compile(rf"(?<={re.escape(BEGIN)}\n).*?(?=^{re.escape(END)})", re.MULTILINE | re.DOTALL)
 
@@ -26,7 +26,7 @@ records are on disk. Measured on {machine}; load before: {load_before:.2f}; Chro
 
 
 def format_section(peers: PeerResults) -> str:
-    pictures = "\n".join(f"![{title}](images/{name})" for name, (title, _, _) in IMAGES_BY_NAME.items())
+    pictures = "\n".join(f"![{title}](../images/{name})" for name, (title, _, _) in IMAGES_BY_NAME.items())
     tables = "\n\n".join(format_table(peers, nodes) for nodes in peers.cluster_sizes())
     summary = SUMMARY.format(
         rounds=peers.rounds,

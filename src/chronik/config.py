@@ -59,7 +59,7 @@ def initial_voters(peers: Sequence[PeerConfig]) -> frozenset[int]:
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
-    """The configuration of a node. docs/configuration.md is generated from these fields."""
+    """The configuration of a node. docs/reference/configuration.md is generated from these fields."""
 
     node_id: int = 1
     data_dir: Path = Path("data")

@@ -2,7 +2,7 @@
 
 Kafka's configs define them: `listeners`, `advertised.listeners`, `listener.security.protocol.map` and
 `inter.broker.listener.name`. The keys `kafka` and `advertised` are a short form for one listener named PLAINTEXT.
-Validation follows Kafka; docs/differences-from-kafka.md lists the exceptions.
+Validation follows Kafka; docs/reference/differences-from-kafka.md lists the exceptions.
 """
 
 from __future__ import annotations

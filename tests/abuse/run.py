@@ -1,7 +1,7 @@
 """`make abuse`: run every attack against a node and a cluster, and measure its effect on a probe.
 
     make abuse SEED=1 ATTACKS=idle-connections,endless-frame
-    python -m tests.abuse.run --report docs/abuse.md
+    python -m tests.abuse.run --report docs/internals/abuse.md
 
 The exit code is 1 if an attack exceeds its budget, a node is not healthy afterwards, or an acknowledged record is lost.
 """

@@ -98,7 +98,7 @@ def test_images_have_a_bar_and_alternative_text_for_every_value() -> None:
 
 
 def test_keep_writes_json_images_and_page(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
+    (tmp_path / PAGE).parent.mkdir(parents=True)
     (tmp_path / PAGE).write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
     assert load_results(tmp_path) is None
     write_results(peers(), tmp_path)
@@ -107,7 +107,7 @@ def test_keep_writes_json_images_and_page(tmp_path: Path) -> None:
     assert "old" not in page
     assert page.startswith(f"before\n{BEGIN}\n")
     assert page.endswith(f"{END}\nafter\n")
-    assert all(f"](images/{name})" in page and (tmp_path / IMAGES / name).exists() for name in IMAGES_BY_NAME)
+    assert all(f"](../images/{name})" in page and (tmp_path / IMAGES / name).exists() for name in IMAGES_BY_NAME)
     assert (tmp_path / RESULTS_FILE).exists()
     assert replace_section(page, None) == f"before\n{BEGIN}\n{NO_RESULTS}{END}\nafter\n"
 

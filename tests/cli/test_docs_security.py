@@ -1,4 +1,4 @@
-"""The config files and the commands in docs/security.md are executed and give a secured cluster."""
+"""The config files and the commands in docs/operate/security.md are executed and give a secured cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cli.command_line import COMMAND, TIMEOUT_S, CommandResult, environmen
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "security.md"
 RECORDS = 1000
 PORTS = ("9092", "9093", "9094", "5001", "5002", "5003")
 """Ports on the page, which are replaced by free ones."""

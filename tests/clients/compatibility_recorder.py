@@ -1,7 +1,7 @@
 """Recorder of client compatibility: counts test outcomes by client and feature.
 
-CHRONIK_RECORD_CLIENTS=docs/client-compatibility.json names the output file, from which `python -m tools.docs` generates
-docs/client-compatibility.md.
+CHRONIK_RECORD_CLIENTS=docs/reference/client-compatibility.json names the output file, from which `python -m tools.docs`
+generates docs/reference/client-compatibility.md.
 """
 
 from __future__ import annotations

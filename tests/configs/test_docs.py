@@ -20,8 +20,8 @@ def test_broker_configs_page_is_up_to_date() -> None:
 
 def test_docs_list_every_config_that_kafka_does_not_have() -> None:
     own = {name for name in (*TOPIC_KEYS, *BROKER_KEYS) if name.startswith(OWN)}
-    differences = (ROOT / "docs" / "differences-from-kafka.md").read_text(encoding="utf-8")
+    differences = (ROOT / "docs" / "reference" / "differences-from-kafka.md").read_text(encoding="utf-8")
     (added,) = re.findall(r"^Added: (.*?)\n\n", differences, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"`([\w.]+)`", added)) == own, (
-        '"Added" in docs/differences-from-kafka.md must name these configs'
+        '"Added" in docs/reference/differences-from-kafka.md must name these configs'
     )

@@ -36,7 +36,7 @@ IN_OTHER_UNITS = {"log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.
 """Configs that Kafka does not describe unless they are set; Chronik derives them from hours or minutes."""
 
 OWN_DEFAULTS = {"group.initial.rebalance.delay.ms", "group.max.size", "max.connections", "replica.lag.time.max.ms"}
-"""Configs with different defaults (see docs/differences-from-kafka.md)."""
+"""Configs with different defaults (see docs/reference/differences-from-kafka.md)."""
 
 FIXED_HERE = {"listeners", "listener.security.protocol.map"}
 """Configs that Kafka can change dynamically and Chronik cannot."""

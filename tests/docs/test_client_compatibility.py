@@ -51,6 +51,6 @@ def test_every_recorded_feature_has_a_column_and_tests() -> None:
 
 
 def test_recorded_compatibility_contains_every_client() -> None:
-    recorded_file = ROOT / "docs" / "client-compatibility.json"
+    recorded_file = ROOT / "docs" / "reference" / "client-compatibility.json"
     recorded = json.loads(recorded_file.read_text(encoding="utf-8"))
     assert set(CLIENTS) <= set(recorded)

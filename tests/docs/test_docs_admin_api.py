@@ -1,4 +1,4 @@
-"""The commands in docs/admin-api.md, on a node with logins and on an open node."""
+"""The commands in docs/reference/admin-api.md, on a node with logins and on an open node."""
 
 from __future__ import annotations
 

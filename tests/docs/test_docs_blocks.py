@@ -51,7 +51,7 @@ def test_text_blocks_contain_no_commands() -> None:
         for line in block.text.splitlines()
         if block.language == "text" and line.startswith(("$ ", "chronik ", "make ")) and not block.mark(NOT_RUN)
     ]
-    assert [line for line in hidden if not line.startswith("docs/cli-reference.md")] == []
+    assert [line for line in hidden if not line.startswith("docs/reference/cli-reference.md")] == []
 
 
 def test_number_of_unrun_blocks_does_not_grow() -> None:

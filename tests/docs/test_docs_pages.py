@@ -29,7 +29,7 @@ FIRST_PORTS = (9092, 6092, 5001)
 """Ports in the pages, each followed by two more: Kafka, HTTP and Raft."""
 CLUSTER_UP = "chronik cluster up "
 SEPARATOR = "\x1e"
-SECURITY = "docs/security.md"
+SECURITY = "docs/operate/security.md"
 
 WAIT = """\
 waited=0

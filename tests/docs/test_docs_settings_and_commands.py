@@ -16,8 +16,8 @@ from chronik.errors import ConfigError
 from tests.docs.blocks import PAGES, ROOT, CodeBlock, all_blocks
 
 OTHER_SETTINGS = {
-    "docs/from-apache-kafka.md": "of MirrorMaker 2",
-    "docs/apply.md": "a cluster's file, which is applied",
+    "docs/guides/from-apache-kafka.md": "of MirrorMaker 2",
+    "docs/operate/apply.md": "a cluster's file, which is applied",
 }
 """Files that are neither node nor client configuration; other tests read them."""
 
@@ -44,7 +44,7 @@ def test_node_configs_in_docs_are_valid(block: CodeBlock, tmp_path: Path) -> Non
 
 
 def test_configuration_page_lists_exactly_the_config_keys(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert sorted(listed) == sorted(CONFIG_KEYS)
     file = tmp_path / "node.toml"

@@ -38,14 +38,19 @@ def test_github_markdown_is_converted_to_python_markdown(github: str, python: st
 @pytest.mark.parametrize(
     ("link", "source", "page", "target"),
     [
-        ("cluster.md#listeners", "docs/operations.md", "operations.md", "cluster.md#listeners"),
-        ("../README.md", "docs/cluster.md", "cluster.md", "index.md"),
-        ("docs/cluster.md", "README.md", "index.md", "cluster.md"),
-        ("docs/decisions/", "README.md", "index.md", "decisions/README.md"),
-        ("../benchmarks.md#tails", "docs/decisions/x.md", "decisions/x.md", "../benchmarks.md#tails"),
-        ("../src/chronik/config.py", "docs/cluster.md", "cluster.md", None),
-        ("https://example.org/a", "docs/cluster.md", "cluster.md", "https://example.org/a"),
-        ("#tails", "docs/benchmarks.md", "benchmarks.md", "#tails"),
+        ("cluster.md#listeners", "docs/operate/operations.md", "operate/operations.md", "cluster.md#listeners"),
+        ("../../README.md", "docs/operate/cluster.md", "operate/cluster.md", "../index.md"),
+        ("docs/operate/cluster.md", "README.md", "index.md", "operate/cluster.md"),
+        ("docs/internals/decisions/", "README.md", "index.md", "internals/decisions/README.md"),
+        (
+            "../benchmarks.md#tails",
+            "docs/internals/decisions/x.md",
+            "internals/decisions/x.md",
+            "../benchmarks.md#tails",
+        ),
+        ("../../src/chronik/config.py", "docs/operate/cluster.md", "operate/cluster.md", None),
+        ("https://example.org/a", "docs/operate/cluster.md", "operate/cluster.md", "https://example.org/a"),
+        ("#tails", "docs/internals/benchmarks.md", "internals/benchmarks.md", "#tails"),
     ],
 )
 def test_links_are_resolved_for_the_site(link: str, source: str, page: str, target: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The program in docs/transactions.md, which copies records between topics exactly once."""
+"""The program in docs/guides/transactions.md, which copies records between topics exactly once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chronik.client.records import OutgoingRecord
 from chronik.testing.plugin import BrokerFactory
 from tests.docs.blocks import ROOT, parse_blocks
 
-PAGE = ROOT / "docs" / "transactions.md"
+PAGE = ROOT / "docs" / "guides" / "transactions.md"
 WAIT_SECONDS_MAX = 60.0
 
 

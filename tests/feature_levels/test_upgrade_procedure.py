@@ -1,4 +1,4 @@
-"""The upgrade procedure of docs/upgrading.md, from 0.2.0 to this version and back, while clients write and read."""
+"""The upgrade procedure of docs/operate/upgrading.md, from 0.2.0 to this version and back, under load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.xdist_group("cluster"), *replication_helpers.KAFKA_PYT
 FIRST_LEVEL = 1
 """The feature level of 0.2.0."""
 
-PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "upgrading.md"
 COMMAND = re.compile(r"^ *```sh\n *chronik (.*)\n *```$", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Migration from Apache Kafka with MirrorMaker 2, with the settings and commands of docs/from-apache-kafka.md."""
+"""Migration from Apache Kafka with MirrorMaker 2, as in docs/guides/from-apache-kafka.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
-PAGE = Path(__file__).parents[2] / "docs" / "from-apache-kafka.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "from-apache-kafka.md"
 JARS = TOOLS / "jars" / "connect"
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 SECONDS_MAX = 120.0

@@ -28,7 +28,7 @@ from chronik.raft.roles import TRANSITIONS, IllegalRoleTransition, Role, RoleHis
 from tests.raft.lab import Lab, directory
 
 PACKAGE_PATH = Path(chronik.raft.__path__[0])
-DOCS = Path(__file__).parents[2] / "docs"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "cluster.md"
 ALLOWED_MODULES = {"__future__", "bisect", "collections", "dataclasses", "enum", "msgspec", "random", "types", "typing"}
 ALLOWED_CHRONIK_MODULES = {"chronik.crc", "chronik.errors", "chronik.ids", "chronik.limits"}
 FORBIDDEN_BUILTINS = {"__import__", "input", "open", "print"}
@@ -62,7 +62,7 @@ def test_role_transition_outside_table_raises_with_history() -> None:
 
 def test_docs_diagram_contains_every_role_transition() -> None:
     assert format_mermaid().count("-->") == len(TRANSITIONS) + 1
-    assert format_mermaid() in (DOCS / "cluster.md").read_text(encoding="utf-8")
+    assert format_mermaid() in PAGE.read_text(encoding="utf-8")
 
 
 def test_membership_changes_are_applied_and_invalid_ones_rejected() -> None:

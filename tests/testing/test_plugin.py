@@ -243,7 +243,7 @@ time.sleep(3600)
 
 
 def test_documented_examples_pass(pytester: pytest.Pytester) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(examples) >= 3
     for number, example in enumerate(examples):

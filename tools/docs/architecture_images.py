@@ -1,4 +1,4 @@
-"""Generator of the images in docs/architecture.md: the package layers and two request paths."""
+"""Generator of the images in docs/internals/architecture.md: the package layers and two request paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.test_import_layers import LAYERS
 from tools.docs.svg import SvgDrawing, text_width
 
 ROOT: Final = Path(__file__).parents[2]
-ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
+ARCHITECTURE: Final = ROOT / "docs" / "internals" / "architecture.md"
 IMAGES: Final = Path("docs", "images")
 
 WIDTH: Final = 960.0
@@ -42,7 +42,7 @@ def generate_images() -> dict[Path, str]:
 
 def extract_section(text: str, heading: str, mark: str = "### ") -> str:
     _, _, rest = text.partition(f"\n{mark}{heading}\n")
-    assert rest, f"docs/architecture.md has no section {heading}"
+    assert rest, f"docs/internals/architecture.md has no section {heading}"
     return re.split(r"^#{2,3} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
 
 

@@ -1,4 +1,4 @@
-"""Generator of docs/configuration.md: the keys of a node's configuration file, from NodeConfig."""
+"""Generator of docs/reference/configuration.md: the keys of a node's configuration file, from NodeConfig."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from chronik.config import CONFIG_KEYS, NodeConfig
 from tools.docs.python_api import SOURCES, iter_fields
 
-PAGE: Final = Path("docs", "configuration.md")
+PAGE: Final = Path("docs", "reference", "configuration.md")
 INTRODUCTION: Final = """\
 # Node configuration
 
@@ -30,7 +30,8 @@ flush = "group"                 # or "os"
 ```
 
 For the keys under `[broker]`, see [broker-configs.md](broker-configs.md). For `[[peers]]` and clusters, see
-[cluster.md](cluster.md#configuration). For certificates, logins and permissions, see [security.md](security.md).
+[How a cluster works](../operate/cluster.md#configuration). For certificates, logins and permissions, see
+[Security](../operate/security.md).
 
 | key | default | |
 |---|---|---|

@@ -26,7 +26,7 @@ EXTERNAL_PAGES: Final = {
 }
 """Site pages by name, and the repository files that they are generated from."""
 SITE_PAGE_BY_FILE: Final = {name: page for page, name in EXTERNAL_PAGES.items()}
-DECISIONS: Final = "decisions"
+DECISIONS: Final = "internals/decisions"
 MERMAID: Final = re.compile(r"^( *)```mermaid\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 STATES: Final = "images/states-{}.svg"
 

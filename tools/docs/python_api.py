@@ -1,4 +1,4 @@
-"""Generator of docs/python-api.md: signatures and docstrings of the public API, without importing it."""
+"""Generator of docs/reference/python-api.md: signatures and docstrings of the public API, without importing it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 SOURCES: Final = Path(__file__).parents[2] / "src"
-PAGE: Final = Path("docs", "python-api.md")
+PAGE: Final = Path("docs", "reference", "python-api.md")
 INTRODUCTION: Final = """\
 # Python API
 
@@ -30,7 +30,7 @@ class ApiSection(NamedTuple):
 PARTS: Final = (
     ApiSection(
         "chronik.testing",
-        "Real brokers for tests: [testing.md](testing.md). All names can be imported from `chronik.testing`.",
+        "Real brokers for tests: [testing.md](../guides/testing.md). All names can be imported from `chronik.testing`.",
         (
             ("chronik.testing.broker", ("Broker",)),
             ("chronik.testing.secured", ("SecuredBroker",)),
@@ -60,7 +60,7 @@ PARTS: Final = (
     ),
     ApiSection(
         "chronik.pipeline",
-        "Topics as tables, with Spark: [pipeline.md](pipeline.md). Requires `chronik[spark]`.",
+        "Topics as tables, with Spark: [pipeline.md](../guides/pipeline.md). Requires `chronik[spark]`.",
         (
             ("chronik.pipeline.spark.runtime", ("session",)),
             ("chronik.pipeline.landing.runner", ("run",)),

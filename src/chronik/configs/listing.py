@@ -1,4 +1,4 @@
-"""Generator of the reference page of broker configs (docs/broker-configs.md)."""
+"""Generator of the reference page of broker configs (docs/reference/broker-configs.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from chronik.configs.broker_key_lookup import all_broker_keys
 from chronik.configs.keys import ConfigKey, UpdateMode
 
-PAGE: Final = Path("docs", "broker-configs.md")
+PAGE: Final = Path("docs", "reference", "broker-configs.md")
 """The path of the page relative to the root of the repository."""
 
 INTRODUCTION = """\
@@ -34,7 +34,7 @@ KEPT = """
 Chronik stores and describes these configs for scripts and tools that set them. Two are rejected in the config file if
 they request something that Chronik does not support: `security.inter.broker.protocol`, if it names no listener, and
 `controller.listener.names`, if it names one of `listeners`. The TLS configs (`ssl.…`) do have an effect, but only in
-the config file: see [security.md](security.md).
+the config file: see [security.md](../operate/security.md).
 """
 
 CHANGED_BY = {

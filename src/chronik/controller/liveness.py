@@ -7,8 +7,8 @@ heartbeat; the controller waits for one session after that heartbeat arrived, wh
 responses reports that in its heartbeats.
 
 A broker is fenced after a session of silence: it may only be slow or paused, and fencing moves all of its partitions. A
-port that refuses connections proves that the process has stopped. docs/decisions/2026-11-15-early-fencing.md explains
-why it is safe to fence the broker early in that case.
+port that refuses connections proves that the process has stopped. docs/internals/decisions/2026-11-15-early-fencing.md
+explains why it is safe to fence the broker early in that case.
 """
 
 from __future__ import annotations

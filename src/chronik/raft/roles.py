@@ -1,4 +1,6 @@
-"""The Raft roles and the legal transitions between them; the diagram in docs/cluster.md is generated from this table.
+"""The Raft roles and the legal transitions between them.
+
+The diagram in docs/operate/cluster.md is generated from this table.
 
 A learner is not a role: the membership defines the learners, which are followers that never campaign.
 """

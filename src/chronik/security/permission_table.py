@@ -1,4 +1,4 @@
-"""Generated table of the APIs and their required permissions, which is part of docs/security.md."""
+"""Generated table of the APIs and their required permissions, which is part of docs/operate/security.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from chronik.protocol.apis import APIS
 
-PAGE: Final = Path("docs", "security.md")
+PAGE: Final = Path("docs", "operate", "security.md")
 """Path of the documentation page, relative to the repository root."""
 
 START_MARKER, END_MARKER = "<!-- rights: generated -->", "<!-- rights: end -->"

@@ -1,4 +1,4 @@
-"""The file and the commands in docs/apply.md are executed, and their output is compared with the page."""
+"""The file and the commands in docs/operate/apply.md are executed, and their output is compared with the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chronik.testing.secured import SecuredBroker
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[3] / "docs" / "apply.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "apply.md"
 
 
 def blocks(language: str) -> list[str]:

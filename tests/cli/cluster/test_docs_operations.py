@@ -1,4 +1,4 @@
-"""The commands in docs/operations.md are executed in order."""
+"""The commands in docs/operate/operations.md are executed in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.command_line import run_chronik
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "operations.md"
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

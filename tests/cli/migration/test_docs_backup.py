@@ -1,4 +1,4 @@
-"""The commands in docs/backup.md are executed in order."""
+"""The commands in docs/operate/backup.md are executed in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.migration import sample_data
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[3] / "docs" / "backup.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "backup.md"
 
 
 def blocks() -> list[str]:

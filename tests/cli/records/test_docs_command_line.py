@@ -1,4 +1,4 @@
-"""The commands in docs/command-line.md are executed in a shell, and their output is compared with the page."""
+"""The commands in docs/guides/command-line.md are executed in a shell, and their output is compared with the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cli.command_line import COMMAND, TIMEOUT_S, environment
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "command-line.md"
 BLOCK = re.compile(r"^```sh\n(.*?)^```$(?:\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 
 

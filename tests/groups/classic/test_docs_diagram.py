@@ -1,4 +1,4 @@
-"""The group state diagram in docs/groups.md is generated from the transition table."""
+"""The group state diagram in docs/internals/groups.md is generated from the transition table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chronik.groups.classic.transitions import render_mermaid
 
-PAGE = Path(__file__).parents[3] / "docs" / "groups.md"
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "groups.md"
 
 
 def test_docs_state_diagram_matches_transition_table() -> None:

@@ -1,4 +1,4 @@
-"""Tests that run the programs of docs/pipeline.md, which read a topic and write another one."""
+"""Tests that run the programs of docs/guides/pipeline.md, which read a topic and write another one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.testing import Broker
 
-PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "pipeline.md"
 
 
 def test_documented_programs_read_and_copy_orders(

@@ -31,8 +31,8 @@ Next steps:
   echo hello | chronik produce greetings        any other Kafka client works as well
   chronik pipeline run --topics greetings --table-root tables
   chronik pipeline sql 'SELECT * FROM greetings' --table-root tables
-  docs/pipeline.md                              topics as tables, and the Spark session API
-  docs/testing.md                               brokers in your own tests, with fault injection"""
+  docs/guides/pipeline.md                              topics as tables, and the Spark session API
+  docs/guides/testing.md                               brokers in your own tests, with fault injection"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

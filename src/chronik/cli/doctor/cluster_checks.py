@@ -124,7 +124,7 @@ def check_slow_disks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
                 f"the slowest disk sync of node {node.id} took {node.longest_sync_s:.1f} s"
                 + (f", and {pluralize(node.slow_syncs, 'sync')} took over 50 ms" if node.slow_syncs else ""),
                 "Produce requests with acks=all wait for disk syncs",
-                "use a faster disk, or one disk per node; see Disks in docs/operations.md",
+                "use a faster disk, or one disk per node; see Disks in docs/operate/operations.md",
             )
 
 
@@ -164,7 +164,7 @@ def check_mixed_versions(facts: ClusterFacts) -> Iterator[DoctorFinding]:
             "mixed-versions",
             f"nodes run different versions: {', '.join(versions)}",
             "That is normal during a rolling upgrade, but should not last",
-            "upgrade the other nodes (docs/upgrading.md)",
+            "upgrade the other nodes (docs/operate/upgrading.md)",
         )
 
 

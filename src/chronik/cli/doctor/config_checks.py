@@ -23,7 +23,8 @@ def check_config_errors(facts: ConfigFacts) -> Iterator[DoctorFinding]:
             "config",
             f"{facts.path}: {problem.removeprefix(f'{facts.path}: ')}",
             "A node does not start with this config",
-            "correct the file; all keys are listed in docs/cluster.md, and those of [broker] in docs/broker-configs.md",
+            "correct the file; docs/reference/configuration.md lists all keys; docs/reference/broker-configs.md lists "
+            "those of [broker]",
         )
 
 
@@ -33,7 +34,7 @@ def check_ineffective_keys(facts: ConfigFacts) -> Iterator[DoctorFinding]:
             "config-without-effect",
             f"{facts.path}: keys in [broker] have no effect: {abbreviate_names(facts.without_effect)}",
             "All of Kafka's broker configs are accepted and returned, including those that Chronik does not use",
-            do="remove them; docs/broker-configs.md lists the configs that have an effect",
+            do="remove them; docs/reference/broker-configs.md lists the configs that have an effect",
         )
 
 
@@ -83,7 +84,7 @@ def check_insecure_listeners(facts: ConfigFacts) -> Iterator[DoctorFinding]:
             "Traffic can be read on the network"
             if each.protocol in UNENCRYPTED_PROTOCOLS
             else "Anyone who can reach it is accepted",
-            "use SASL_SSL or a loopback address: docs/security.md; chronik cluster certs creates certificates",
+            "use SASL_SSL or a loopback address: docs/operate/security.md; chronik cluster certs creates certificates",
         )
 
 
@@ -130,7 +131,7 @@ def check_peer_tls(facts: ConfigFacts) -> Iterator[DoctorFinding]:
             "peers-without-tls",
             "connections between nodes are not encrypted",
             "Nodes authenticate with the cluster secret, but records can be read on the network",
-            "set peer_keystore and peer_truststore: docs/security.md",
+            "set peer_keystore and peer_truststore: docs/operate/security.md",
         )
 
 

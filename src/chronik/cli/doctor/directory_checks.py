@@ -132,7 +132,7 @@ def check_supported_versions(facts: DataDirectoryFacts) -> Iterator[DoctorFindin
             "folder-format",
             f"{facts.path} has format {facts.format}, but this version supports {facts.format_supported}",
             "The directory was written by a newer version",
-            "start the newer version (docs/upgrading.md)",
+            "start the newer version (docs/operate/upgrading.md)",
         )
     elif facts.level is not None and facts.level > facts.level_supported:
         yield error_finding(
@@ -140,7 +140,7 @@ def check_supported_versions(facts: DataDirectoryFacts) -> Iterator[DoctorFindin
             f"the metadata in {facts.path} is at feature level {facts.level}, but this version supports "
             f"{facts.level_supported}",
             "A newer version has raised the feature level, which cannot be undone",
-            "start the newer version (docs/upgrading.md)",
+            "start the newer version (docs/operate/upgrading.md)",
         )
 
 

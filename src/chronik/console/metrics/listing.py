@@ -1,4 +1,4 @@
-"""Generates the tables of `docs/metrics.md`: `python -m chronik.console.metrics.listing`."""
+"""Generates the tables of `docs/operate/metrics.md`: `python -m chronik.console.metrics.listing`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from chronik.console.metrics.families import SECTIONS, MetricFamily
 
-PAGE: Final = Path("docs", "metrics.md")
+PAGE: Final = Path("docs", "operate", "metrics.md")
 """The page, relative to the root of the repository."""
 
 GENERATED_MARK: Final = "<!-- from here on written by `.venv/bin/python -m chronik.console.metrics.listing` -->"

@@ -1,4 +1,4 @@
-"""Generates the operation tables of `docs/admin-api.md`: `python -m chronik.console.rest.listing`."""
+"""Generates the operation tables of `docs/reference/admin-api.md`: `python -m chronik.console.rest.listing`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from chronik.console.rest.operation import BASE_PATH, RestOperation
 from chronik.console.rest.operation_table import OPERATIONS
 
-PAGE: Final = Path("docs", "admin-api.md")
+PAGE: Final = Path("docs", "reference", "admin-api.md")
 """The page, relative to the root of the repository."""
 
 GENERATED_MARK: Final = "<!-- from here on written by .venv/bin/python -m chronik.console.rest.listing -->"
