@@ -40,7 +40,6 @@ LAYERS = (
         "histogram",
         "ids",
         "ip_addresses",
-        "kept_modules",
         "log_levels",
         "notifier",
         "principals",

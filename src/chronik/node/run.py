@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from chronik.api.routing.handlers import preload_handlers
+from chronik.api.routing.handlers import import_handlers
 from chronik.api.routing.router import Interceptor
 from chronik.config import Address, NodeConfig
 from chronik.errors import ChronikError, exc_info_if_unexpected, root_cause
@@ -76,7 +76,7 @@ async def _serve(node: Node, ready: ReadyCallback | None, log_format: str) -> in
         (stop_requested, stopped), timeout=DEFERRED_IMPORT_SECONDS, return_when=asyncio.FIRST_COMPLETED
     )
     if not early:
-        await preload_handlers()
+        await import_handlers()
         # Now that everything is imported that stays until the end.
         limit_collection_time()
         await asyncio.wait((stop_requested, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -7,11 +7,10 @@ import inspect
 from collections.abc import Callable
 from functools import partial, wraps
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from chronik.api.routing.audit import with_audit_log
 from chronik.api.shared.context import RequestContext, Services
-from chronik.kept_modules import KEPT
 from chronik.protocol.apis import APIS
 from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
@@ -68,25 +67,12 @@ def as_reply_handler(handle: Callable[[Services, Any, RequestContext], Any]) -> 
 
 HANDLERS = _LazyHandlers()
 
-PRELOADED_APIS: Final = frozenset(
-    (
-        *("Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "InitProducerId"),
-        *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
-    )
-)
-"""APIs that ordinary producers and consumers use. Their handlers are imported soon after the start of the node."""
 
+async def import_handlers() -> None:
+    """Import the handlers of all APIs, in small steps.
 
-async def preload_handlers() -> None:
-    """Import the handlers of common APIs, and keep the source of the others in memory.
-
-    Installing another version of Chronik then does not affect the running node. Runs in small steps after the start.
+    A running node then never imports them from another version of Chronik that was installed in its place.
     """
-    for key, api in APIS.items():
-        if api.name in PRELOADED_APIS:
-            HANDLERS[key]
-            await asyncio.sleep(0)
-    for _ in KEPT.keep(
-        f"chronik.{package}.{api.module}" for package in ("api", "protocol.messages") for api in APIS.values()
-    ):
+    for key in APIS:
+        HANDLERS[key]
         await asyncio.sleep(0)
