@@ -7,14 +7,7 @@ import re
 
 import pytest
 
-from chronik.linear_regex import (
-    DEPTH_MAX,
-    EXPRESSION_CHARACTERS_MAX,
-    EXPRESSION_NODES_MAX,
-    REPETITIONS_MAX,
-    Pattern,
-    PatternError,
-)
+from chronik.linear_regex import EXPRESSION_CHARACTERS_MAX, Pattern, PatternError
 
 ALPHABET = "abcdxyzA09-_.]^* \n"
 TEXTS = 2_000
@@ -56,7 +49,7 @@ SUPPORTED = (
     r"\n",
 )
 
-UNSUPPORTED = r"( a) [a [ *a a** a{2}{3} a{3,2} [z-a] (?=a) (?<!a) (?P<>a) (?x)a (? \b \1 \pL \ [[:alpha:]] |+"
+UNSUPPORTED = r"( a) [a [ *a a** a{2}{3} a{3,2} [z-a] (?=a) (?<!a) (?P<>a) (?x)a (? \1 \ |+"
 
 
 def equivalent(expression: str) -> re.Pattern[str]:
@@ -90,19 +83,17 @@ def test_unsupported_expression_is_rejected(expression: str) -> None:
 
 def test_expression_above_a_limit_is_rejected() -> None:
     Pattern("a" * EXPRESSION_CHARACTERS_MAX)
-    Pattern("(" * (DEPTH_MAX - 1) + ")" * (DEPTH_MAX - 1))
-    Pattern(f"a{{{REPETITIONS_MAX}}}")
+    Pattern("a{1000}")
     for expression in (
         "a" * (EXPRESSION_CHARACTERS_MAX + 1),
-        "(" * DEPTH_MAX + ")" * DEPTH_MAX,
-        f"a{{{REPETITIONS_MAX + 1}}}",
-        f"(a{{{REPETITIONS_MAX}}}){{{EXPRESSION_NODES_MAX // REPETITIONS_MAX}}}",
+        "a{1001}",
+        "(.{500}){2}" * 20,
         "(((((){1000}){1000}){1000}){1000}){1000}",
     ):
         with pytest.raises(PatternError):
             Pattern(expression)
 
 
-def test_matching_long_text_yields_regularly() -> None:
-    steps = Pattern("(a|b|.c){100,}").match_in_steps("ab" * 200)
-    assert len(list(steps)) > 10
+def test_groups_contain_whole_text_first() -> None:
+    assert Pattern("(a+)(b)?").groups("aa") == ("aa", "aa", "")
+    assert Pattern("(a+)(b)?").groups("aac") is None

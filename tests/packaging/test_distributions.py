@@ -27,7 +27,7 @@ from tests.packaging.build_steps import (
 
 pytestmark = pytest.mark.slow
 
-REQUIRED_PACKAGES = {"uvloop", "msgspec", "crc32c", "cramjam", "h11"}
+REQUIRED_PACKAGES = {"uvloop", "msgspec", "crc32c", "cramjam", "google-re2", "h11"}
 
 
 @pytest.fixture(scope="module")

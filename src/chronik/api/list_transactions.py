@@ -42,7 +42,7 @@ def _list_transactions(
     for each in services.transactions.iterate_transactions():
         yield
         if each is not None and matches_filter(each) and may_see(each.transactional_id):
-            if pattern is not None and not (yield from pattern.match_in_steps(each.transactional_id)):
+            if pattern is not None and not pattern.matches(each.transactional_id):
                 continue
             listed.append(
                 ListedTransaction(

@@ -13,8 +13,7 @@ from typing import Final
 
 from chronik.errors import ConfigError
 from chronik.escaping import truncate_text
-from chronik.linear_regex import PatternError
-from chronik.security.capturing_regex import CapturingPattern
+from chronik.linear_regex import Pattern, PatternError
 
 CONFIG_KEY: Final = "ssl.principal.mapping.rules"
 CACHED_NAMES_MAX: Final = 1000
@@ -39,7 +38,7 @@ class PrincipalRules:
         """
         self._rules = list(_parse_rules(text))
         self.principal_name = lru_cache(maxsize=CACHED_NAMES_MAX)(self._name_of)
-        """Function that returns the principal name of a certificate subject. Raises NoRuleApplies."""
+        """Function that returns the principal name of a certificate subject. Raises NoMatchingRule."""
 
     def _name_of(self, subject: str) -> str:
         for rule in self._rules:
@@ -54,7 +53,7 @@ class _Rule:
 
     def __init__(self, expression: str, replacement: str, case: str) -> None:
         """Raise PatternError if the pattern is invalid."""
-        self._pattern = CapturingPattern(expression)
+        self._pattern = Pattern(expression)
         self._replacement = replacement
         self._case = case
 
