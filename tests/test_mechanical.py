@@ -29,7 +29,7 @@ class Successor:
 
 def test_renames_and_rewording_are_no_difference() -> None:
     comparison = compare(OLD, NEW)
-    assert comparison.structure == []
+    assert comparison.differences(comparison.names) == []
     assert comparison.reworded == 1
     assert set(comparison.names) == {("Heir", "Successor"), ("tell", "notify"), ("whom", "listener")}
 
@@ -46,10 +46,17 @@ def test_renames_and_rewording_are_no_difference() -> None:
     ],
 )
 def test_changed_code_is_reported(old: str, new: str) -> None:
-    assert compare(OLD, NEW.replace(old, new)).structure
+    comparison = compare(OLD, NEW.replace(old, new))
+    assert comparison.differences(comparison.names)
 
 
 def test_renamed_pattern_keyword_is_reported_as_name() -> None:
     comparison = compare("match x:\n    case A(told=1): y()", "match x:\n    case A(reported=1): y()")
     assert set(comparison.names) == {("told", "reported")}
-    assert comparison.structure == []
+    assert comparison.differences(comparison.names) == []
+
+
+def test_string_with_renamed_words_is_no_difference() -> None:
+    comparison = compare("patch('a.Heir.tell')", "patch('a.Successor.notify')")
+    assert comparison.differences({("Heir", "Successor"), ("tell", "notify")}) == []
+    assert comparison.differences({("Heir", "Successor")}) == [(1, "'a.Heir.tell' became 'a.Successor.notify'")]

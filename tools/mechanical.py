@@ -3,19 +3,22 @@
     python -m tools.mechanical BASE [HEAD]
 
 Compare the syntax trees of all Python files of two commits. Docstrings, comments, messages (string literals with
-a space), imports and identifiers may differ; any other difference is reported, and the exit code is 1. `--names` prints
-the renamed identifiers, `--tests` those of the test functions.
+a space), imports and identifiers may differ, and other strings if each of their words was renamed like an identifier or
+module. Any other difference is reported, and the exit code is 1. `--names` prints the renamed identifiers, `--tests`
+those of the test functions.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 IDENTIFIER_FIELDS: Final = frozenset({"id", "attr", "name", "arg", "rest"})
@@ -35,8 +38,31 @@ class Comparison:
     """Lines and descriptions of differences that change the program."""
     names: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Renamed identifiers, old and new, with the number of their occurrences."""
+    strings: list[tuple[int, str, str]] = field(default_factory=list)
+    """Lines, old and new values of strings that are no messages."""
     reworded: int = 0
     """Messages whose text differs."""
+
+    def differences(self, renamed: Container[tuple[str, str]]) -> list[tuple[int, str]]:
+        """Return the lines and descriptions of differences that change the program, given all renamed identifiers."""
+        return sorted(
+            self.structure
+            + [
+                (line, f"{old!r} became {new!r}")
+                for line, old, new in self.strings
+                if not _is_renamed(old, new, renamed)
+            ]
+        )
+
+
+def _is_renamed(old: str, new: str, renamed: Container[tuple[str, str]]) -> bool:
+    """Return whether two strings differ only in words that were renamed."""
+    if re.split(r"\w+", old) != re.split(r"\w+", new):
+        return False
+    return all(
+        pair[0] == pair[1] or pair in renamed
+        for pair in zip(re.findall(r"\w+", old), re.findall(r"\w+", new), strict=True)
+    )
 
 
 def compare(old: str, new: str) -> Comparison:
@@ -78,6 +104,9 @@ def _compare(old: Any, new: Any, comparison: Comparison, line: int) -> None:
             return
         for old_item, new_item in zip(old, new, strict=True):
             _compare(old_item, new_item, comparison, line)
+    elif isinstance(old, str) and isinstance(new, str):
+        if old != new:
+            comparison.strings.append((line, old, new))
     elif old != new:
         comparison.structure.append((line, f"{old!r} became {new!r}"))
 
@@ -113,18 +142,20 @@ class FilePair:
     new: str
 
 
-def changed_files(base: str, head: str) -> Iterator[FilePair]:
-    """Yield the Python files that differ between two commits, renamed files included.
+def changed_files(base: str, head: str, moved: Mapping[str, str]) -> Iterator[FilePair]:
+    """Yield the Python files that differ between two commits.
 
-    Raises:
-        SystemExit: A file was added or deleted.
+    `moved` has the new paths of files by their old ones. The new path of a deleted file, and the old path of an added
+    one, is empty.
     """
+    yield from (FilePair(old, new) for old, new in moved.items())
+    paired = {*moved, *moved.values()}
     listing = _git("diff", "--name-status", f"-M{SIMILARITY}", "-l20000", base, head, "--", "*.py")
     for row in listing.splitlines():
         status, *paths = row.split("\t")
-        if status[0] in "AD":
-            sys.exit(f"{paths[0]} was {'added' if status[0] == 'A' else 'deleted'}: not a mechanical change")
-        yield FilePair(paths[0], paths[-1])
+        if paired.issuperset(paths):
+            continue
+        yield FilePair("" if status[0] == "A" else paths[0], "" if status[0] == "D" else paths[-1])
 
 
 def _git(*arguments: str) -> str:
@@ -135,23 +166,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mechanical", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("base", metavar="BASE", help="the commit before the change")
     parser.add_argument("head", metavar="HEAD", nargs="?", default="HEAD", help="the commit after it (default: HEAD)")
+    parser.add_argument("--moved", metavar="FILE", type=Path, help="lines with old and new paths of moved files")
     parser.add_argument("--names", action="store_true", help="print all renamed identifiers")
     parser.add_argument("--tests", action="store_true", help="print all renamed test functions")
     parsed = parser.parse_args(arguments)
+    moved = dict(line.split() for line in parsed.moved.read_text().splitlines()) if parsed.moved else {}
     names: Counter[tuple[str, str]] = Counter()
-    files = reworded = failures = 0
-    for pair in changed_files(parsed.base, parsed.head):
-        comparison = compare(_git("show", f"{parsed.base}:{pair.old}"), _git("show", f"{parsed.head}:{pair.new}"))
-        files, reworded = files + 1, reworded + comparison.reworded
-        names.update(comparison.names)
-        for line, difference in comparison.structure:
+    renamed: set[tuple[str, str]] = set()
+    comparisons: list[tuple[str, Comparison]] = []
+    reworded = failures = 0
+    for pair in changed_files(parsed.base, parsed.head, moved):
+        if not pair.old or not pair.new:
             failures += 1
-            print(f"{pair.new}:{line}: {difference}")
+            print(f"{pair.old or pair.new}: {'deleted' if pair.old else 'added'}")
+            continue
+        comparison = compare(_git("show", f"{parsed.base}:{pair.old}"), _git("show", f"{parsed.head}:{pair.new}"))
+        comparisons.append((pair.new, comparison))
+        reworded += comparison.reworded
+        names.update(comparison.names)
+        renamed |= {*zip(re.findall(r"\w+", pair.old), re.findall(r"\w+", pair.new), strict=False)}
+    renamed |= {*names}
+    for path, comparison in comparisons:
+        for line, difference in comparison.differences(renamed):
+            failures += 1
+            print(f"{path}:{line}: {difference}")
     for (old, new), count in sorted(names.items()):
         if parsed.names or (parsed.tests and old.startswith("test_")):
             print(f"{old} -> {new} ({count})")
     print(
-        f"{files} files, {len(names)} identifiers renamed, {reworded} messages reworded, {failures} other differences"
+        f"{len(comparisons)} files, {len(names)} identifiers renamed, {reworded} messages reworded, "
+        f"{failures} other differences"
     )
     return 1 if failures else 0
 
