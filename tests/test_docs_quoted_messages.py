@@ -20,7 +20,7 @@ LITERAL_BREAK = re.compile(r'"\s*\n\s*f?"')
 
 def quotes() -> list[str]:
     text = PAGE.read_text(encoding="utf-8")
-    tables = text[text.index("## When something looks wrong") :]
+    tables = text[text.index("## Troubleshooting") :]
     return QUOTED.findall(re.sub(r"`[^`\n]*`", "", tables))
 
 

@@ -13,6 +13,7 @@ PAGES_RUN_HERE: dict[str, dict[str, Any] | None] = {
     "docs/get-started/quick-start.md": None,
     "docs/get-started/tutorial.md": None,
     "docs/operate/cluster.md": None,
+    "docs/operate/monitoring.md": {},
     "docs/operate/security.md": AUTHORIZER_CONFIG,
 }
 """Pages run by `test_docs_pages`, and the config of the broker that each needs, if any."""

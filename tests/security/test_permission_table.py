@@ -16,6 +16,6 @@ def test_permission_table_in_docs_is_current() -> None:
 
 def test_updating_the_table_keeps_surrounding_text() -> None:
     written = update_page(f"before\n{START_MARKER}\n| Gone | 99 | none |\n{END_MARKER}\nbehind\n")
-    assert written.startswith(f"before\n{START_MARKER}\n| API | key | rights |")
+    assert written.startswith(f"before\n{START_MARKER}\n| API | key | permissions |")
     assert written.endswith(f"|\n{END_MARKER}\nbehind\n")
     assert "Gone" not in written

@@ -11,7 +11,7 @@ from chronik.protocol.apis import APIS
 PAGE: Final = Path("docs", "operate", "security.md")
 """Path of the documentation page, relative to the repository root."""
 
-START_MARKER, END_MARKER = "<!-- rights: generated -->", "<!-- rights: end -->"
+START_MARKER, END_MARKER = "<!-- permissions: generated -->", "<!-- permissions: end -->"
 
 
 def update_page(before: str) -> str:
@@ -23,7 +23,7 @@ def update_page(before: str) -> str:
 
 def build_table() -> str:
     """Return the table with the two marker lines around it."""
-    return "\n".join([START_MARKER, "| API | key | rights |", "|---|---|---|", *_rows(), END_MARKER])
+    return "\n".join([START_MARKER, "| API | key | permissions |", "|---|---|---|", *_rows(), END_MARKER])
 
 
 def _rows() -> Iterator[str]:

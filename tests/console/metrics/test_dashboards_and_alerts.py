@@ -1,4 +1,4 @@
-"""The Grafana dashboard, the alert rules and docs/operate/metrics.md match the declared metrics."""
+"""The Grafana dashboard, the alert rules and docs/reference/metrics.md match the declared metrics."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Metrics of each API: requests, bytes, latencies and error codes.
 
-Every request is counted here, so the code avoids all overhead; docs/operate/metrics.md has the measured cost.
+Every request is counted here, so the code avoids all overhead.
 """
 
 from __future__ import annotations

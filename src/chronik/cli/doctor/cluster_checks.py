@@ -124,7 +124,7 @@ def check_slow_disks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
                 f"the slowest disk sync of node {node.id} took {node.longest_sync_s:.1f} s"
                 + (f", and {pluralize(node.slow_syncs, 'sync')} took over 50 ms" if node.slow_syncs else ""),
                 "Produce requests with acks=all wait for disk syncs",
-                "use a faster disk, or one disk per node; see Disks in docs/operate/operations.md",
+                "use a faster disk, or one disk per node; see Disk problems in docs/operate/operations.md",
             )
 
 

@@ -1,6 +1,6 @@
 """All metric families of a node: name, type, labels and description.
 
-`docs/operate/metrics.md` is generated from this table (`python -m chronik.console.metrics.listing`). Tests compare the
+`docs/reference/metrics.md` is generated from this table (`python -m chronik.console.metrics.listing`). Tests compare the
 dashboard and the alerts in `packaging/` with it. Names must not change: users' dashboards and alerts depend on them.
 """
 

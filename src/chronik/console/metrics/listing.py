@@ -1,4 +1,4 @@
-"""Generates the tables of `docs/operate/metrics.md`: `python -m chronik.console.metrics.listing`."""
+"""Generates the tables of `docs/reference/metrics.md`: `python -m chronik.console.metrics.listing`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 
 from chronik.console.metrics.families import SECTIONS, MetricFamily
 
-PAGE: Final = Path("docs", "operate", "metrics.md")
+PAGE: Final = Path("docs", "reference", "metrics.md")
 """The page, relative to the root of the repository."""
 
-GENERATED_MARK: Final = "<!-- from here on written by `.venv/bin/python -m chronik.console.metrics.listing` -->"
+GENERATED_MARK: Final = "<!-- generated from here on by `.venv/bin/python -m chronik.console.metrics.listing` -->"
 """Separates the handwritten part of the page from the generated tables below it."""
 
 
@@ -33,7 +33,7 @@ def update_page(before: str) -> str:
 
 
 def _format_section(title: str, families: tuple[MetricFamily, ...]) -> Iterator[str]:
-    yield from ("", f"### {title}", "", "| name | type | labels | description |", "|---|---|---|---|")
+    yield from ("", f"## {title}", "", "| name | type | labels | description |", "|---|---|---|---|")
     for family in families:
         labels = ", ".join(f"`{label}`" for label in family.labels)
         yield f"| `{family.name}` | {family.kind} | {labels} | {family.help} |"
