@@ -37,8 +37,7 @@ from chronik.bench.report import format_number
 from chronik.bench.rounds import MISSED_LABEL, format_markdown_table
 from chronik.client.access.settings import BootstrapAccess, parse_security
 from chronik.client.cluster import ClusterClient
-from chronik.client.security.acls import AclBinding, AclFilter, add_acls, list_acls
-from chronik.client.security.users import set_password
+from chronik.client.security import AclBinding, AclFilter, add_acls, list_acls, set_password
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN
 from chronik.testing import Broker

@@ -27,7 +27,7 @@ from chronik.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from chronik.server.listener_limits import ListenerLimits
+from chronik.server.connection import ListenerLimits
 from chronik.testing import Broker
 from tests.raw import RawClient
 

@@ -14,8 +14,7 @@ from typing import Final
 
 from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from chronik.bench.errors import BenchmarkError
-from chronik.controller.leader_balance import find_unbalanced_partitions
-from chronik.controller.leaderless_partitions import find_leaderless_partitions
+from chronik.controller.partition_maintenance import find_leaderless_partitions, find_unbalanced_partitions
 from chronik.metadata.apply import apply
 from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
 from chronik.metadata.commands.envelope import Command, Envelope

@@ -9,7 +9,7 @@ import pytest
 
 from chronik.admin.acls import create_acls, delete_acls
 from chronik.limits import ACL_FILTERS_MAX, ACLS_PER_REQUEST_MAX
-from chronik.metadata.commands.acls import ACLS_PER_COMMAND_MAX
+from chronik.metadata.commands.security import ACLS_PER_COMMAND_MAX
 from chronik.metadata.image import Image
 from chronik.metadata.records import Acl, ApplyResult
 from chronik.metadata.stores.store import MetadataStore

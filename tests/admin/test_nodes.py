@@ -8,8 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.admin.nodes import NodeAction, NodeChange, alter_nodes, describe_nodes, unregister_broker
-from chronik.admin.voters import VoterKey, add_voter, remove_voter
+from chronik.admin.nodes import (
+    NodeAction,
+    NodeChange,
+    VoterKey,
+    add_voter,
+    alter_nodes,
+    describe_nodes,
+    remove_voter,
+    unregister_broker,
+)
 from chronik.controller.quorum import Quorum, QuorumMember
 from chronik.ids import ZERO_ID
 from chronik.limits import CLUSTER_MEMBERS_MAX

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 from chronik.api.shared.context import Services
 from chronik.config import load_config
-from chronik.metadata.commands.acls import CreateAcls, DeleteAcls
 from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.security import CreateAcls, DeleteAcls
 from chronik.metadata.records import Acl
 from chronik.node.node import Node
 from chronik.protocol.apis import APIS
+from chronik.protocol.codec import REQUESTS
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 from chronik.protocol.schema import Request, Response, Struct
 from tests.metadata.metadata_world import image_records

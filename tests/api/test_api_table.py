@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import chronik.api
-from chronik.api.routing.audit_descriptions import CHANGE_DESCRIBERS
+from chronik.api.routing.audit import CHANGE_DESCRIBERS
 from chronik.api.routing.handlers import HANDLERS
 from chronik.api.shared.read_consistency import CONFIRMED_READS, FENCED_ERRORS, UNCONFIRMED_ERRORS
 from chronik.protocol.apis import APIS, Api, ApiTarget

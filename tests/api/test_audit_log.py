@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from chronik.api.routing.audit import with_audit_log
-from chronik.api.routing.audit_descriptions import CHANGE_DESCRIBERS
+from chronik.api.routing.audit import CHANGE_DESCRIBERS, with_audit_log
 from chronik.api.routing.handlers import as_reply_handler
 from chronik.api.shared.context import RequestContext
 from chronik.protocol.apis import APIS
+from chronik.protocol.codec import RESPONSES
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.message_types import RESPONSES
 from chronik.request_reply import ConnectedClient
 from tests.api.authorizing_node import AuthorizingNode, build_request, build_struct, error_codes_in, send_request
 from tests.raw import RawClient

@@ -10,10 +10,9 @@ import pytest
 
 from chronik.api.routing.handlers import HANDLERS
 from chronik.protocol.apis import APIS, Api
-from chronik.protocol.codec import decode_response, encode_response
+from chronik.protocol.codec import REQUESTS, RESPONSES, decode_response, encode_response
 from chronik.protocol.error_responses import build_error_response, error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.message_types import REQUESTS, RESPONSES
 from chronik.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic

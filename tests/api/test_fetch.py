@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from chronik.api.fetch import PARTITIONS_PER_ITERATION_MAX, response_bytes_max
+from chronik.broker.requests.fetch_sessions import FetchSessionCache
 from chronik.limits import FETCH_PARTITIONS_MAX, FETCH_RESPONSE_BYTES_MAX, RESPONSE_BYTES_MIN, RESPONSES_BYTES_MAX
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchPartition, FetchResponse, ForgottenTopic
@@ -14,6 +17,8 @@ from chronik.request_reply import EarlyCompletion, UnsentByteCounter
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.api import request_builders
+from tests.api.authorizing_node import AuthorizingNode, error_codes_in, send_request
+from tests.api.quota_requests import set_quota
 from tests.raw import RawClient
 
 MIB = 1 << 20
@@ -270,3 +275,58 @@ def test_fetch_partition_count_is_limited(client: RawClient, chronik_topic: str,
     request.topics[0].partitions *= FETCH_PARTITIONS_MAX + extra
     client.send(request, 12)
     assert (client.read_frame() is None) is bool(extra)
+
+
+RATE = 10_000
+VERSION = 11
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[AuthorizingNode]:
+    node = AuthorizingNode(tmp_path / "data", **{"super.users": "User:ANONYMOUS"})
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def sessions(node: AuthorizingNode) -> FetchSessionCache:
+    return node.services.fetch_sessions
+
+
+def connect(node: AuthorizingNode, client_id: str = "limited") -> RawClient:
+    client = RawClient(node.bootstrap)
+    client.client_id = client_id
+    return client
+
+
+def prepare(operator: RawClient) -> None:
+    for name in ("empty", "full"):
+        topic = {"name": name, "num_partitions": 1, "replication_factor": 1}
+        assert not error_codes_in(send_request(operator, "CreateTopics", 7, topics=[topic]))
+    request_builders.produce(operator, "full", request_builders.batch(bytes(3 * RATE)))
+    set_quota(operator, {"client_id": "limited"}, consumer_byte_rate=RATE)
+
+
+@pytest.mark.parametrize("is_continued", [False, True])
+def test_throttled_waiting_fetch_closes_only_new_sessions(
+    node: AuthorizingNode, sessions: FetchSessionCache, is_continued: bool
+) -> None:
+    with connect(node, "operator") as operator, connect(node) as waiting, connect(node) as other:
+        prepare(operator)
+        session = (0, 0)
+        if is_continued:
+            first = waiting.request(
+                request_builders.fetch_request(("empty", 0, 0), session=session), VERSION, FetchResponse
+            )
+            session = (first.session_id, 1)
+        request = request_builders.fetch_request(("empty", 0, 0), min_bytes=1, max_wait_ms=30_000, session=session)
+        waiting.send(request, VERSION)
+        node.wait_until(
+            lambda: len(sessions) == 1 and all(each.epoch == session[1] + 1 for each in sessions._sessions.values())
+        )
+        assert other.request(request_builders.fetch_request(("full", 0, 0)), VERSION, FetchResponse).responses
+        request_builders.produce(operator, "empty", request_builders.batch(b"x"))
+        answer = waiting.receive(request, VERSION, FetchResponse)
+        assert answer.throttle_time_ms > 0
+        assert (answer.responses, answer.session_id) == ([], session[0])
+        assert len(sessions) == is_continued, "only a session that the client already knows is kept"

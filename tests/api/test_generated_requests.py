@@ -6,9 +6,8 @@ import pytest
 
 from chronik.api.routing.handlers import HANDLERS
 from chronik.protocol.apis import APIS, Api
-from chronik.protocol.codec import encode_response
+from chronik.protocol.codec import REQUESTS, RESPONSES, encode_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.message_types import REQUESTS, RESPONSES
 from chronik.protocol.messages.fetch import FetchRequest
 from chronik.protocol.messages.join_group import JoinGroupRequest
 from chronik.protocol.messages.produce import ProduceRequest

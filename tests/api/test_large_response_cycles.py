@@ -16,7 +16,7 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.metadata import levels
-from chronik.metadata.commands.acls import CreateAcls
+from chronik.metadata.commands.security import CreateAcls
 from chronik.metadata.records import Acl
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.protocol.schema import Struct

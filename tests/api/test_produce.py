@@ -17,7 +17,7 @@ from chronik.broker.requests.rejected_batches import RejectedBatches
 from chronik.broker.uncommitted import NodeUncommittedBytes, UncommittedBytes
 from chronik.clock import ManualClock
 from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX
-from chronik.log.append_info import AppendInfo
+from chronik.log.partition_log import AppendInfo
 from chronik.log.producer_state import ProducerStateManager
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode, KafkaError

@@ -23,9 +23,8 @@ from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.image import Image
 from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
 from chronik.protocol.apis import APIS, Api, ApiTarget
-from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.codec import REQUESTS, RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from chronik.broker.requests.client_rate_limits import ClientRateLimiter
 from chronik.groups.classic.members import protocols_size
 from chronik.groups.config import GroupConfig
 from chronik.ids import new_id
@@ -22,9 +21,10 @@ from chronik.limits import CLIENT_ID_CHARACTERS_MAX, PRODUCER_IDS_PER_CLIENT_MAX
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.metadata.offsets import OFFSET_BYTES
 from chronik.protocol.apis import APIS
+from chronik.protocol.codec import REQUESTS
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.schema import Response, Struct
+from chronik.security.quotas.token_buckets import ClientRateLimiter
 from chronik.testing.ports import HOST, ReservedPorts
 from tests.api.authorizing_node import AuthorizingNode, build_request, error_codes_in, send_request
 from tests.api.request_builders import batch
@@ -282,7 +282,7 @@ TOO_MANY: Final = ErrorCode.POLICY_VIOLATION
 TOPIC_NAME: Final = LIMITS + "TOPIC_NAME_CHARACTERS_MAX"
 GROUP_ID: Final = LIMITS + "GROUP_ID_CHARACTERS_MAX"
 ACL_NAME: Final = LIMITS + "ACL_NAME_CHARACTERS_MAX"
-USER_NAME: Final = "chronik.metadata.handlers.users.USER_NAME_CHARACTERS_MAX"
+USER_NAME: Final = "chronik.metadata.handlers.security.USER_NAME_CHARACTERS_MAX"
 SALT: Final = "chronik.admin.users.SALT_BYTES_MAX"
 CONFIG_NAME: Final = LIMITS + "CONFIG_NAME_CHARACTERS_MAX"
 CONFIG_TEXT: Final = CONFIGS + "CONFIG_CHARACTERS_MAX"
@@ -354,7 +354,7 @@ LIMITED: Final[dict[str, Limit]] = {
         )[1],
         3,
         lowered_to=2000,
-        lowered_in="chronik.groups.classic.sync_group",
+        lowered_in="chronik.groups.classic.rebalance",
     ),
     "ApiVersions.client_software_name": Limit(
         LIMITS + "CLIENT_SOFTWARE_CHARACTERS_MAX",
@@ -536,7 +536,7 @@ LIMITED: Final[dict[str, Limit]] = {
         TOO_MANY,
         lambda client, size: finish(client, groups=[{"group_id": text(40), "protocol_type": ""}] * size),
         lowered_to=0,
-        lowered_in="chronik.admin.import_limits",
+        lowered_in="chronik.admin.topic_import",
         only_above=True,
     ),
     "AlterImport.groups[].group_id": Limit(
@@ -561,7 +561,7 @@ LIMITED: Final[dict[str, Limit]] = {
         TOO_MANY,
         lambda client, size: finish(client, group_configs=[{"group_id": text(40)}] * size),
         lowered_to=0,
-        lowered_in="chronik.admin.import_limits",
+        lowered_in="chronik.admin.topic_import",
         only_above=True,
     ),
     "AlterImport.group_configs[].configs[]": Limit(

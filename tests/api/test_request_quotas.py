@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from chronik import scheduler
 from chronik.api.routing import throttling
 from chronik.api.routing.handlers import as_reply_handler
+from chronik.api.routing.router import Router
 from chronik.api.routing.throttling import handle_throttled
+from chronik.api.shared.context import RequestContext
 from chronik.clock import ManualClock
-from chronik.metadata.security.quotas import Entity, QuotaValues
+from chronik.metadata.records import Entity, QuotaValues
+from chronik.protocol.codec import RequestHeader
 from chronik.protocol.messages.heartbeat import HeartbeatResponse
 from chronik.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from chronik.request_reply import ConnectedClient, Reply
@@ -178,3 +181,13 @@ def test_pipelined_response_contains_remaining_throttle_time() -> None:
         assert await reply == HeartbeatResponse(throttle_time_ms=3000)
 
     asyncio.run(run())
+
+
+def test_unauthenticated_connection_uses_no_quota() -> None:
+    lookups: list[tuple[str, str]] = []
+    router = SimpleNamespace(limiter=SimpleNamespace(usage=lambda *who: lookups.append(who)))
+    for is_let_in in (False, True):
+        context = RequestContext(0, "payments", ConnectedClient("127.0.0.1", 1, 1, is_authenticated=is_let_in))
+        header = RequestHeader(18, 0, 1, "payments")
+        assert Router._with_quota_usage(cast(Any, router), header, context, 10, 1.0) is context
+    assert lookups == [("ANONYMOUS", "payments")]

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from chronik.api import create_partitions, delete_topics
+from chronik.api.shared.context import RequestContext, Services
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.topics import CreatePartitions, DeleteTopic
+from chronik.metadata.names import OFFSETS_TOPIC
+from chronik.metadata.records import ApplyResult
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -42,9 +54,13 @@ from chronik.protocol.messages.describe_topic_partitions import (
 )
 from chronik.protocol.messages.fetch import FetchResponse
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.request_reply import ConnectedClient
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
+from tests.admin.factories import topic_admin
 from tests.api import request_builders
+from tests.api.rejecting_services import rejecting_services
+from tests.groups.shared_image import OFFSETS_TOPIC_ID, SharedImage
 from tests.raw import RawClient
 
 DEADLINE_SECONDS = 60
@@ -381,3 +397,144 @@ def _wait_until_deleted(broker: Broker) -> None:
     while len(list((broker.data_dir / "topics").iterdir())) > 1 or any((broker.data_dir / "deleted").iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+UNNAMED = DeleteTopicState(name=None)
+BY_BOTH = DeleteTopicState(name="both", topic_id=b"i" * 16)
+NAME_OR_ID = "Specify either the name or the id of each topic"
+TWICE = "The request names the topic more than once"
+
+
+@pytest.mark.parametrize("topic", [UNNAMED, BY_BOTH])
+@pytest.mark.parametrize(("count", "message"), [(1, NAME_OR_ID), (2, TWICE), (3, TWICE)])
+def test_duplicate_topic_error_precedes_invalid_name_error(topic: DeleteTopicState, count: int, message: str) -> None:
+    request = DeleteTopicsRequest(topics=[topic] * count)
+    context: Any = SimpleNamespace(version=6, usage=None)
+    (result,) = asyncio.run(delete_topics.handle(rejecting_services(), request, context)).responses
+    assert (result.name, result.topic_id) == (topic.name, topic.topic_id)
+    assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+def test_delete_topic_enable_is_read_once_per_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    node_services = rejecting_services()
+    reads: list[str] = []
+    monkeypatch.setattr(node_services.configs, "broker_flag", lambda name: not reads.append(name))  # type: ignore[func-returns-value]
+    request = DeleteTopicsRequest(topic_names=[f"t{number}" for number in range(1_200)])
+    responses = asyncio.run(
+        delete_topics.handle(node_services, request, SimpleNamespace(version=1, usage=None))  # type: ignore[arg-type]
+    ).responses
+    assert {result.error_code for result in responses} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert reads == ["delete.topic.enable"]
+
+
+CONTEXT = RequestContext(6, "", cast(ConnectedClient, SimpleNamespace(number=1)))
+REJECTED = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class RecordingStore:
+    """A store that records commands without applying them."""
+
+    def __init__(self, *, alone: bool) -> None:
+        shared = SharedImage()
+        self.image = shared.image
+        for broker in list(self.image.brokers.values()):
+            shared.apply(UpdateBrokerStatus(broker.id, BrokerStatus.ONLINE, broker.epoch))
+        self.is_shared = not alone
+        self.done: list[str] = []
+
+    async def propose(self, command: Command) -> ApplyResult:
+        assert isinstance(command, DeleteTopic | CreatePartitions)
+        verb = "delete" if isinstance(command, DeleteTopic) else "enlarge"
+        self.done.append(f"{verb} {self.image.topics_by_id[command.topic_id].name}")
+        return ApplyResult()
+
+
+def services_of(recorder: RecordingStore) -> Services:
+    return cast(Services, SimpleNamespace(authorizer=None, topics=topic_admin(cast(MetadataStore, recorder))))
+
+
+def delete_on_node(services: Services, *wanted: DeleteTopicState) -> list[int]:
+    request = DeleteTopicsRequest(topics=list(wanted))
+    return [each.error_code for each in asyncio.run(delete_topics.handle(services, request, CONTEXT)).responses]
+
+
+def enlarge(services: Services, *names: str, validate_only: bool = False) -> list[int]:
+    topics = [CreatePartitionsTopic(name=name, count=200, assignments=None) for name in names]
+    request = CreatePartitionsRequest(topics=topics, validate_only=validate_only)
+    return [each.error_code for each in asyncio.run(create_partitions.handle(services, request, CONTEXT)).results]
+
+
+@pytest.mark.parametrize(
+    "wanted", [DeleteTopicState(name=OFFSETS_TOPIC), DeleteTopicState(name=None, topic_id=OFFSETS_TOPIC_ID)]
+)
+def test_cluster_rejects_deletion_of_internal_topic(wanted: DeleteTopicState) -> None:
+    recorder = RecordingStore(alone=False)
+    services = services_of(recorder)
+    assert delete_on_node(services, wanted, DeleteTopicState(name="t")) == [REJECTED, ErrorCode.NONE]
+    assert recorder.done == ["delete t"]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_cluster_rejects_new_partitions_of_internal_topic(validate_only: bool) -> None:
+    recorder = RecordingStore(alone=False)
+    services = services_of(recorder)
+    assert enlarge(services, OFFSETS_TOPIC, "t", validate_only=validate_only) == [REJECTED, ErrorCode.NONE]
+    assert recorder.done == ([] if validate_only else ["enlarge t"])
+
+
+def test_standalone_node_allows_changes_of_internal_topic() -> None:
+    recorder = RecordingStore(alone=True)
+    services = services_of(recorder)
+    assert enlarge(services, OFFSETS_TOPIC) == [ErrorCode.NONE]
+    assert delete_on_node(services, DeleteTopicState(name=OFFSETS_TOPIC)) == [ErrorCode.NONE]
+    assert recorder.done == [f"enlarge {OFFSETS_TOPIC}", f"delete {OFFSETS_TOPIC}"]
+
+
+TOPICS = 3000
+
+
+def create_in_batches(broker: Broker, names: list[str], per_request: int) -> list[int]:
+    codes = []
+    with RawClient(broker.bootstrap) as client:
+        for first in range(0, len(names), per_request):
+            request = CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+                    for name in names[first : first + per_request]
+                ]
+            )
+            codes += [topic.error_code for topic in client.request(request, 7, CreateTopicsResponse).topics]
+    return codes
+
+
+def topics_of(broker: Broker) -> dict[str | None, bytes]:
+    with RawClient(broker.bootstrap) as client:
+        response = client.request(MetadataRequest(topics=None), 12, MetadataResponse)
+    assert all(topic.error_code == ErrorCode.NONE for topic in response.topics)
+    assert all([partition.leader_id for partition in topic.partitions] == [1] for topic in response.topics)
+    return {topic.name: topic.topic_id for topic in response.topics}
+
+
+@pytest.mark.parametrize("threads", [1, 10, 100])
+def test_thousands_of_topics_are_created_and_survive_restart(
+    chronik_broker_factory: BrokerFactory, threads: int
+) -> None:
+    broker = chronik_broker_factory()
+    names = [f"topic-{number:04d}" for number in range(TOPICS)]
+    chunks = [names[thread::threads] for thread in range(threads)]
+    per_request = TOPICS if threads == 1 else 1
+    with ThreadPoolExecutor(threads) as pool:
+        codes = [
+            code
+            for chunk in pool.map(lambda chunk: create_in_batches(broker, chunk, per_request), chunks)
+            for code in chunk
+        ]
+    assert codes == [ErrorCode.NONE] * TOPICS
+    topics = topics_of(broker)
+    assert sorted(name or "" for name in topics) == names
+    assert len(set(topics.values())) == TOPICS
+    broker.restart()
+    assert topics_of(broker) == topics
+    broker.kill()
+    broker.start()
+    assert topics_of(broker) == topics

@@ -23,7 +23,7 @@ from chronik.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from chronik.transactions.events import TransactionResult
+from chronik.transactions.decisions import TransactionResult
 from tests.api.transaction_node import TransactionNode
 
 FENCED, OLD_EPOCH = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH

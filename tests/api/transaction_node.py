@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 
 from chronik.api.routing.handlers import HANDLERS
 from chronik.api.shared.context import RequestContext, Services
-from chronik.broker.requests.client_rate_limits import ClientRateLimiter
 from chronik.clock import ManualClock
 from chronik.limits import PRODUCER_IDS_PER_CLIENT_MAX
 from chronik.metadata import levels
@@ -26,7 +25,8 @@ from chronik.protocol.codec import decode_response, encode_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.schema import Request, Response
 from chronik.request_reply import ConnectedClient
-from chronik.transactions.events import TransactionResult
+from chronik.security.quotas.token_buckets import ClientRateLimiter
+from chronik.transactions.decisions import TransactionResult
 from tests.metadata.metadata_world import MetadataWorld, build_assignment, build_id
 
 R = TypeVar("R", bound=Response)

@@ -10,7 +10,7 @@ import pytest
 from bench.kafka_comparison import RunningServer
 from bench.tails import TailsSubject, allowed_ms, create_subjects, format_table, is_met
 from chronik.bench.round_trip import TimeSpan, list_slow_syncs, summarize_trips
-from chronik.broker.sync_metrics import RECENT_SLOW_SYNCS_MAX, SLOW_SYNC_SECONDS, SyncInterval, SyncMetrics
+from chronik.broker.flusher import RECENT_SLOW_SYNCS_MAX, SLOW_SYNC_SECONDS, SyncInterval, SyncMetrics
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.config import Address

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from chronik.broker.partition_removals import PartitionRemovals
+from chronik.broker.replica_manager import PartitionRemovals, run_in_thread
 
 TOPIC = bytes(range(16))
 
@@ -55,3 +56,33 @@ def test_partition_is_not_recreated_while_its_files_are_in_use(partition: int | 
             await removing
 
     asyncio.run(story())
+
+
+def test_cancellation_waits_until_thread_has_finished() -> None:
+    """Otherwise a stopping node would close a file during its sync, and report the error as a storage failure."""
+    begun, may_end = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(20)
+        done.append("worked")
+
+    async def story() -> None:
+        task = asyncio.ensure_future(run_in_thread(work))
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == ["worked"]
+
+    asyncio.run(story())
+
+
+def test_exception_of_thread_work_is_raised() -> None:
+    def work() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(run_in_thread(work))

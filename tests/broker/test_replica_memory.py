@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, cast
 
 from chronik.broker.flusher import Flusher
-from chronik.broker.offset_waiters import OffsetWaiters
 from chronik.broker.recent_batches import RecentBatchBudget
-from chronik.broker.replica import Replica
+from chronik.broker.replica import OffsetWaiters, Replica
 from chronik.broker.requests.produced_records import ProduceRules
 from chronik.broker.uncommitted import NodeUncommittedBytes
 from chronik.log.files.synced_offsets import SyncedOffsets

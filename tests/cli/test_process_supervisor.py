@@ -25,7 +25,7 @@ from chronik.cli.process_supervisor import (
 )
 from chronik.client.cluster import ClusterClient as Client
 from chronik.client.errors import ClientError
-from chronik.client.quorum import describe_cluster
+from chronik.client.nodes import describe_cluster
 from chronik.config import Address, NodeConfig, PeerConfig
 from chronik.console.http_client import NodeRequestError, fetch_status
 from chronik.errors import ConfigError

@@ -6,10 +6,10 @@ import sys
 
 
 def main() -> int:
-    from chronik.api.producing import transactions
+    from chronik.api import produce
     from chronik.testing import broker_process
 
-    transactions.TransactionStart.rejection_code = lambda self, image: None  # type: ignore[method-assign]
+    produce.TransactionStart.rejection_code = lambda self, image: None  # type: ignore[method-assign]
     return broker_process.main()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from chronik.client.cluster import ClusterClient
 from chronik.client.cluster_view import describe_partitions
-from chronik.client.quorum import describe_nodes_from_quorum
+from chronik.client.nodes import describe_nodes_from_quorum
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, encode_response
 from chronik.protocol.errors import ErrorCode, KafkaError

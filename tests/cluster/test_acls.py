@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient as Client
-from chronik.client.security.acls import AclBinding, AclFilter, add_acls, remove_acls
+from chronik.client.security import AclBinding, AclFilter, add_acls, remove_acls
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.protocol.permissions import AclOperation, AclResourceType

@@ -11,9 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from chronik.client.cluster_view import describe_partitions
-from chronik.client.nodes import describe_nodes, to_planned_node
-from chronik.client.quorum import describe_nodes_from_quorum
-from chronik.client.throttle import THROTTLED_RATE_KEYS, THROTTLED_REPLICAS_KEYS
+from chronik.client.nodes import describe_nodes, describe_nodes_from_quorum, to_planned_node
+from chronik.client.partitions import THROTTLED_RATE_KEYS, THROTTLED_REPLICAS_KEYS
 from chronik.protocol.messages.describe_nodes import DescribedNode
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory

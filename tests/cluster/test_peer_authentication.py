@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from chronik.config import Address
-from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import CallKind
 from chronik.peers.frames import FrameKind, encode_frame
 from chronik.peers.handshake import DialerHandshake, PeerIdentity, derive_identity
 from chronik.protocol.errors import ErrorCode

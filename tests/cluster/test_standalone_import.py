@@ -18,8 +18,7 @@ from chronik.client.admin import NewTopic, create_topics, delete_topics, list_to
 from chronik.client.cluster import ClusterClient as Client
 from chronik.client.groups import GroupOffset
 from chronik.client.records import TopicPartition
-from chronik.client.security.quotas import alter_quotas, describe_quotas
-from chronik.client.security.users import list_users, set_password
+from chronik.client.security import alter_quotas, describe_quotas, list_users, set_password
 from chronik.migration import failpoints
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.testing.broker import Broker

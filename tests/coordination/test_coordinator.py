@@ -13,6 +13,7 @@ import pytest
 
 from chronik.clock import SystemClock
 from chronik.coordination.coordinator import MachineCoordinator
+from chronik.coordination.host import CoordinatorTerms
 from chronik.coordination.machine import (
     CoordinatorChanged,
     Instruction,
@@ -26,7 +27,6 @@ from chronik.coordination.machine import (
     TimePassed,
     Unload,
 )
-from chronik.coordination.terms import CoordinatorTerms
 from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment

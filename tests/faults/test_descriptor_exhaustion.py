@@ -16,7 +16,7 @@ import pytest
 from chronik.client.cluster import ClusterClient
 from chronik.client.consumer import read_all
 from chronik.files import DiskFileSystem, FileCache
-from chronik.files.descriptors import RESERVED_DESCRIPTORS, DescriptorReserve
+from chronik.files.disk import RESERVED_DESCRIPTORS, DescriptorReserve
 from chronik.limits import OPEN_FILES_MAX
 from chronik.node.descriptors import CONNECTIONS_MIN, NON_FILE_DESCRIPTORS, divide_descriptors
 from tests.cli.command_line import run_chronik

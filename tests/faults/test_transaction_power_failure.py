@@ -30,8 +30,7 @@ from chronik.protocol.messages.list_offsets import (
 )
 from chronik.protocol.messages.produce import ProduceResponse
 from chronik.testing import Broker
-from chronik.wal.log import SYNCED_FILE_NAME, segment_path
-from chronik.wal.synced_position import SyncedPositionFile
+from chronik.wal.log import SYNCED_FILE_NAME, SyncedPositionFile, segment_path
 from tests.api import request_builders
 from tests.api.test_hanging_transactions import OK, V1, V2, TransactionalProducer
 from tests.clients.client_process import wait_for

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from chronik.clock import Clock, SystemClock
-from chronik.coordination.terms import CoordinatorTerms
+from chronik.coordination.host import CoordinatorTerms
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.apply import apply

@@ -8,7 +8,7 @@ import pytest
 
 from chronik.groups import coordinator as coordinator_module
 from chronik.groups import offsets as offsets_module
-from chronik.groups.classic.join_group import join_request_size
+from chronik.groups.classic.rebalance import join_request_size
 from chronik.groups.config import (
     GROUP_OFFSETS_BYTES_MAX,
     GROUPS_BYTES_MAX,

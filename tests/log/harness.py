@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from chronik.clock import ManualClock
 from chronik.files import FileCache, FileSystem
-from chronik.log.append_info import AppendInfo
 from chronik.log.config import LogConfig
 from chronik.log.files.synced_offsets import SyncedOffsets
-from chronik.log.partition_log import PartitionLog
+from chronik.log.partition_log import AppendInfo, PartitionLog
 from chronik.log.timestamp_lookup import TimestampedBatch, TimestampedOffset, find_record_or_batch_start
 from chronik.protocol.batch import iter_batches, validate_produced, verify_crc
 from chronik.protocol.budget import DecompressionBudget

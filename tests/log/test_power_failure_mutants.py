@@ -12,8 +12,7 @@ from chronik.log.compaction import Compaction
 from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.log.leader_epochs import LeaderEpochHistory
 from chronik.log.partition_log import PartitionLog
-from chronik.log.segment_swaps import SegmentSwaps
-from chronik.log.segments import LogSegments
+from chronik.log.segments import LogSegments, SegmentSwaps
 from chronik.log.sync import SyncTask
 from tests.files.simulated_files import SimulatedFile, SimulatedFileSystem
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chronik.log.aborted_transactions import AbortedTransaction
-from chronik.log.append_info import AppendOrigin
 from chronik.log.config import LogConfig
-from chronik.log.partition_log import PartitionLog
+from chronik.log.partition_log import AppendOrigin, PartitionLog
+from chronik.log.partition_transactions import AbortedTransaction
 from chronik.protocol.batch import iter_batches, parse_header
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch, parse_marker_batch
 from chronik.protocol.records import decode_batch

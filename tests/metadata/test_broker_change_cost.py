@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chronik.controller.leaderless_partitions import find_leaderless_partitions
+from chronik.controller.partition_maintenance import find_leaderless_partitions
 from chronik.metadata import elections
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.partitions import Reassignment, ReassignPartitions

@@ -13,18 +13,7 @@ from hypothesis import strategies as st
 
 from chronik.metadata import levels
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import (
-    acls,
-    brokers,
-    cluster,
-    groups,
-    imports,
-    partitions,
-    quotas,
-    topics,
-    transactions,
-    users,
-)
+from chronik.metadata.commands import brokers, cluster, groups, imports, partitions, security, topics, transactions
 from chronik.metadata.delta import diff_images
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
@@ -60,7 +49,7 @@ TARGETS = st.lists(BROKERS, min_size=1, max_size=3, unique=True).map(tuple)
 REASSIGNMENTS = st.builds(partitions.Reassignment, IDS, SMALL, st.none() | TARGETS)
 USERS = st.sampled_from(["", "alice", "bob"])
 SCRAM_KEYS = st.builds(
-    users.ScramKeys,
+    security.ScramKeys,
     st.integers(1, 2),
     st.just(b"salt"),
     st.just(bytes(32)),
@@ -81,20 +70,22 @@ IMPORTED_GROUPS = st.lists(
 QUOTA_ENTITIES = st.sampled_from([(("user", "u"),), (("user", ""), ("client-id", "c")), (("ip", "10.0.0.1"),)])
 QUOTA_KEYS = st.sampled_from(["producer_byte_rate", "request_percentage"])
 QUOTA_ALTERATIONS = st.builds(
-    quotas.QuotaAlteration,
+    security.QuotaAlteration,
     QUOTA_ENTITIES,
     st.dictionaries(QUOTA_KEYS, st.sampled_from([1.0, 0.1]), max_size=2),
     st.lists(QUOTA_KEYS, max_size=2).map(tuple),
 )
 
 ACLS = st.lists(
-    st.builds(acls.Acl, st.just(2), TOPICS, st.just(3), st.just("User:u"), st.just("*"), st.integers(3, 4), st.just(3)),
+    st.builds(
+        security.Acl, st.just(2), TOPICS, st.just(3), st.just("User:u"), st.just("*"), st.integers(3, 4), st.just(3)
+    ),
     max_size=3,
 ).map(tuple)
 
 COMMANDS: st.SearchStrategy[Any] = st.one_of(
-    st.builds(acls.CreateAcls, ACLS),
-    st.builds(acls.DeleteAcls, ACLS),
+    st.builds(security.CreateAcls, ACLS),
+    st.builds(security.DeleteAcls, ACLS),
     st.builds(cluster.CreateCluster, st.sampled_from(["x", "y"]), SMALL),
     st.builds(cluster.AddNode, BROKERS, st.just("h"), SMALL, st.booleans()),
     st.builds(cluster.RemoveNode, BROKERS),
@@ -181,7 +172,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
     st.builds(transactions.ExpireTransaction, TRANSACTIONAL_IDS, INDEXES),
     st.builds(transactions.HoldCommits),
     st.builds(
-        users.AlterScramUser,
+        security.AlterScramUser,
         USERS,
         st.lists(SCRAM_KEYS, max_size=2).map(tuple),
         st.lists(st.integers(1, 2), max_size=1).map(tuple),
@@ -190,7 +181,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
     ),
     st.builds(transactions.ReleaseCommits, st.integers(0, 30)),
     st.builds(transactions.StageOffsets, GROUPS, TRANSACTIONAL_IDS, INDEXES, OFFSETS.map(tuple), SMALL),
-    st.builds(quotas.AlterQuotas, st.lists(QUOTA_ALTERATIONS, max_size=3).map(tuple)),
+    st.builds(security.AlterQuotas, st.lists(QUOTA_ALTERATIONS, max_size=3).map(tuple)),
 )
 
 

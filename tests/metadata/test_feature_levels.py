@@ -16,8 +16,7 @@ from chronik.metadata.commands.cluster import CreateCluster, SetFeatureLevel
 from chronik.metadata.image import Image
 from chronik.metadata.levels import UnsupportedLevelError, cluster_level
 from chronik.metadata.records import ApplyResult
-from chronik.metadata.snapshot import CHUNK_RECORDS, SnapshotLoader, decode_snapshot
-from chronik.metadata.snapshot_entries import FeatureEntry, SnapshotHeader
+from chronik.metadata.snapshot import CHUNK_RECORDS, FeatureEntry, SnapshotHeader, SnapshotLoader, decode_snapshot
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.metadata.metadata_world import MetadataWorld, build_id, encode_verified_snapshot

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chronik.metadata import levels, records, snapshot_entries
+from chronik.metadata import levels, records, snapshot
 from chronik.metadata.commands.base import CommandBase
 from chronik.metadata.commands.base import CommandPart as PartOfCommand
 from chronik.metadata.commands.brokers import BrokerStatus
@@ -40,7 +40,7 @@ STRUCTS: list[type[msgspec.Struct]] = [
     *subclasses(records.ImageRecord),
 ]
 LEVEL_1_NAMES: dict[type[msgspec.Struct], str] = {
-    snapshot_entries.SnapshotHeader: "Head",
+    snapshot.SnapshotHeader: "Head",
     records.ItemFailure: "Failure",
     records.ApplyResult: "Result",
 }

@@ -32,8 +32,7 @@ from chronik.metadata.commands.topics import CreateTopic, DeleteTopic
 from chronik.metadata.delta import diff_images
 from chronik.metadata.offsets import OFFSET_BYTES, UNUSED_TOPICS_MAX, OffsetSizes, OffsetTable
 from chronik.metadata.records import CommittedOffset
-from chronik.metadata.snapshot import decode_snapshot
-from chronik.metadata.snapshot_entries import OffsetsEntry
+from chronik.metadata.snapshot import OffsetsEntry, decode_snapshot
 from tests.run_size import sized
 
 from .metadata_world import (

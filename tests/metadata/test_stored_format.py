@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from chronik.metadata import snapshot
-from chronik.metadata.commands.acls import Acl, CreateAcls, DeleteAcls
 from chronik.metadata.commands.brokers import (
     BrokerStatus,
     Endpoint,
@@ -68,7 +67,15 @@ from chronik.metadata.commands.partitions import (
     UpdateISR,
     UpdatePartitionOffset,
 )
-from chronik.metadata.commands.quotas import AlterQuotas, QuotaAlteration
+from chronik.metadata.commands.security import (
+    Acl,
+    AlterQuotas,
+    AlterScramUser,
+    CreateAcls,
+    DeleteAcls,
+    QuotaAlteration,
+    ScramKeys,
+)
 from chronik.metadata.commands.topics import (
     CreatePartitions,
     CreateTopic,
@@ -88,9 +95,8 @@ from chronik.metadata.commands.transactions import (
     StageOffsets,
     TransactionPartition,
 )
-from chronik.metadata.commands.users import AlterScramUser, ScramKeys
 from chronik.metadata.levels import FEATURE_NAME, IMPORTED_GROUPS_LEVEL
-from chronik.metadata.snapshot_entries import SnapshotEntry
+from chronik.metadata.snapshot import SnapshotEntry
 from chronik.protocol.errors import ErrorCode
 
 from .metadata_world import NODE, NODE_INCARNATION, MetadataWorld, build_id, encode_verified_snapshot, image_records

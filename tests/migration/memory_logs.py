@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chronik.migration.import_stream import BatchChunk, ImportStream
+from chronik.migration.record_transfer import BatchChunk, ImportStream
 from chronik.protocol.batch import Bytes, iter_batches
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
 from chronik.protocol.records import Record, encode_batch

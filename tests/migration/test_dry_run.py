@@ -16,8 +16,13 @@ from chronik.metadata.commands.imports import (
 from chronik.metadata.commands.topics import UpdateTopicConfig
 from chronik.metadata.records import Acl
 from chronik.migration.dry_run import dry_run_restore
-from chronik.migration.import_plan import build_import_plan, find_import_obstacles
-from chronik.migration.import_requests import GROUPS_REQUEST_CHARACTERS_MAX, build_group_requests, find_missing_groups
+from chronik.migration.import_plan import (
+    GROUPS_REQUEST_CHARACTERS_MAX,
+    build_group_requests,
+    build_import_plan,
+    find_import_obstacles,
+    find_missing_groups,
+)
 from chronik.migration.security_import import SecurityMetadata
 from chronik.migration.source import MigrationError
 from tests.metadata.metadata_world import MetadataWorld, build_assignment, build_id

@@ -15,14 +15,11 @@ import pytest
 from chronik.admin.users import create_first_user_command
 from chronik.cli.migration.import_runner import execute_import
 from chronik.client.cluster import ClusterClient
-from chronik.metadata.commands.acls import CreateAcls
-from chronik.metadata.commands.quotas import AlterQuotas, QuotaAlteration
-from chronik.metadata.commands.users import AlterScramUser
+from chronik.metadata.commands.security import AlterQuotas, AlterScramUser, CreateAcls, QuotaAlteration
 from chronik.metadata.records import Acl
 from chronik.migration import failpoints, importer
-from chronik.migration.backup.backup_point import create_backup_point
 from chronik.migration.backup.backup_source import open_backup
-from chronik.migration.backup.backup_writer import BackupWriter
+from chronik.migration.backup.backup_writer import BackupWriter, create_backup_point
 from chronik.migration.directory_source import DirectorySource
 from chronik.migration.import_plan import build_import_plan, find_import_obstacles
 from chronik.migration.importer import Importer, ImportResult

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chronik.ids import new_id
-from chronik.node.bootstrap import BOOTSTRAP_WAIT_SECONDS, BootstrapGate, ClusterBootstrap, is_bootstrap_vote
+from chronik.node.membership_job import BOOTSTRAP_WAIT_SECONDS, BootstrapGate, ClusterBootstrap, is_bootstrap_vote
 from chronik.raft.membership import UNBOUND_DIRECTORY
 from chronik.raft.messages import AnyRaftMessage, Heartbeat, VoteAck, VoteRequest
 

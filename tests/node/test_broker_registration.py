@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
-from chronik.clock import Clock
+from chronik.clock import Clock, SystemClock
 from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import BrokerHeartbeat, BrokerHeartbeatResponse
 from chronik.controller.liveness import DOWN_SECONDS, BrokerLiveness
+from chronik.errors import ConfigError
 from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker
-from chronik.metadata.records import Broker
+from chronik.metadata.image import Image
+from chronik.metadata.records import ApplyResult, Broker
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.node.registration import HEARTBEAT_SECONDS_MAX, HEARTBEATS_PER_SESSION, BrokerRegistration
 from chronik.peers.calls import CallTimedOut
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver
+from chronik.quorum.outcomes import CommittedPosition
+from tests.peers.helpers import run, until
+from tests.quorum.cluster import running_cluster
 from tests.replication.virtual_loop import VirtualLoop
 
 SESSION = 3.0
@@ -259,3 +267,64 @@ def test_broker_sends_a_heartbeat_when_it_reaches_the_controller_again() -> None
         assert world.registration.lease_seconds > 0
 
     run_scenario(scenario)
+
+
+class LateAnswerStore(RaftStore):
+    """A store that returns the result of a command after leadership has moved to another node, in a later term."""
+
+    def __init__(self, driver: RaftDriver, successor: int) -> None:
+        super().__init__(driver.node_id)
+        self._driver = driver
+        self._successor = successor
+        self.committed: CommittedPosition | None = None
+
+    async def propose(self, *_: Any, **__: Any) -> ApplyResult:
+        self.committed = await self._driver.propose(b"a registration")
+        await self._driver.transfer_leadership(self._successor)
+        await until(lambda: self._driver.leader == self._successor, "the transfer")
+        return ApplyResult(value=7, index=self.committed.index)
+
+
+def test_registration_logs_term_of_its_entry_after_leader_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader = await cluster.leader()
+            successor = next(node_id for node_id in cluster.nodes if node_id != leader.node_id)
+            store = LateAnswerStore(leader.driver, successor)
+            command = RegisterBroker(leader.node_id, "localhost", 9092, None, bytes(16), bytes(16))
+            registration = BrokerRegistration(
+                store, leader.driver, cast(Controller, None), SystemClock(), command, session_seconds=3.0
+            )
+            await registration._register()
+            assert store.committed is not None
+            assert leader.driver.status.term > store.committed.term
+            expected = f"epoch=7 term={store.committed.term} index={store.committed.index}"
+            assert f"registered broker {leader.node_id}: {expected}" in caplog.text
+
+    run(scenario())
+
+
+MESSAGE = "broker 3 supports chronik.version 1 to 1, and the cluster is at 2: start it with a newer version of Chronik"
+
+
+def test_registration_with_unsupported_level_raises_config_error() -> None:
+    proposals = []
+
+    async def propose(command: RegisterBroker) -> Any:
+        proposals.append(command)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, MESSAGE)
+
+    async def scenario() -> None:
+        store = cast(RaftStore, SimpleNamespace(propose=propose, incarnation=bytes(16), image=Image()))
+        command = RegisterBroker(3, "localhost", 9092, None, bytes(16), bytes(16))
+        unused = cast(Any, None)
+        await BrokerRegistration(store, unused, unused, SystemClock(), command, 3.0).run()
+
+    with pytest.raises(ConfigError) as stopped:
+        asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert str(stopped.value) == MESSAGE
+    assert [command.broker_id for command in proposals] == [3]

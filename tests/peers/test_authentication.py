@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from chronik.errors import ConfigError
-from chronik.peers import handshake, unauthenticated
+from chronik.peers import handshake, transport
 from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import (
     FRAME_BYTES_MAX,
@@ -319,19 +319,19 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
     return True
 
 
-@pytest.mark.parametrize("held", [unauthenticated.UNAUTHENTICATED_MAX, unauthenticated.UNAUTHENTICATED_MAX + 1])
+@pytest.mark.parametrize("held", [transport.UNAUTHENTICATED_MAX, transport.UNAUTHENTICATED_MAX + 1])
 def test_oldest_unauthenticated_connection_is_evicted_at_limit(held: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with listening_node() as (address, _, server):
             opened = []
             for number in range(held):
                 opened.append(await asyncio.open_connection(*address))
-                expected = min(number + 1, unauthenticated.UNAUTHENTICATED_MAX)
+                expected = min(number + 1, transport.UNAUTHENTICATED_MAX)
                 await until(lambda: len(server._unauthenticated) == expected)  # noqa: B023 (awaited in the same iteration)
-            if held > unauthenticated.UNAUTHENTICATED_MAX:
+            if held > transport.UNAUTHENTICATED_MAX:
                 assert await is_closed(opened[0][0])
                 assert "too many unauthenticated connections" in caplog.text
-            assert len(server._unauthenticated) == unauthenticated.UNAUTHENTICATED_MAX
+            assert len(server._unauthenticated) == transport.UNAUTHENTICATED_MAX
             for _, writer in opened:
                 writer.close()
             await until(lambda: not server._unauthenticated)
@@ -343,8 +343,8 @@ def test_peer_connects_while_unauthenticated_limit_is_reached(monkeypatch: pytes
     async def scenario() -> None:
         monkeypatch.setattr("chronik.peers.connection.HANDSHAKE_SECONDS_MAX", 3600.0)  # only eviction frees a slot
         async with listening_node() as (address, _, server):
-            silent = [await asyncio.open_connection(*address) for _ in range(unauthenticated.UNAUTHENTICATED_MAX)]
-            await until(lambda: len(server._unauthenticated) == unauthenticated.UNAUTHENTICATED_MAX)
+            silent = [await asyncio.open_connection(*address) for _ in range(transport.UNAUTHENTICATED_MAX)]
+            await until(lambda: len(server._unauthenticated) == transport.UNAUTHENTICATED_MAX)
             async with connected_client(identity(2), address) as (client, _):
                 await until(lambda: client.connected_peers == [1])
             for _, writer in silent:
@@ -362,11 +362,11 @@ def test_peer_connects_during_connection_flood() -> None:
                 while True:
                     _, writer = await asyncio.open_connection(*address)
                     held.append(writer)
-                    if len(held) > 2 * unauthenticated.UNAUTHENTICATED_MAX:
+                    if len(held) > 2 * transport.UNAUTHENTICATED_MAX:
                         held.popleft().close()
 
             knocking = [asyncio.ensure_future(connect_repeatedly()) for _ in range(20)]
-            await until(lambda: len(server._unauthenticated) == unauthenticated.UNAUTHENTICATED_MAX)
+            await until(lambda: len(server._unauthenticated) == transport.UNAUTHENTICATED_MAX)
             async with connected_client(identity(2), address) as (client, _):
                 await until(lambda: client.connected_peers == [1])
             for task in knocking:
@@ -379,7 +379,7 @@ def test_peer_connects_during_connection_flood() -> None:
 
 
 def test_connections_with_hello_or_known_host_are_evicted_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronik.peers.unauthenticated.UNAUTHENTICATED_MAX", 4)
+    monkeypatch.setattr("chronik.peers.transport.UNAUTHENTICATED_MAX", 4)
 
     def make_connection(host: str, *, has_sent_hello: bool = False) -> PeerConnection:
         acceptor = AcceptorHandshake(identity(1))
@@ -389,7 +389,7 @@ def test_connections_with_hello_or_known_host_are_evicted_last(monkeypatch: pyte
         connection.host = host
         return connection
 
-    table = unauthenticated.UnauthenticatedConnections(["10.0.0.2"])
+    table = transport.UnauthenticatedConnections(["10.0.0.2"])
     table.add_known_host("10.0.0.3")
     order = [
         make_connection("10.0.0.2", has_sent_hello=True),

@@ -9,8 +9,8 @@ import pytest
 
 from chronik.config import Address
 from chronik.files import Buffer
-from chronik.peers.calls import CallRejected, CallTimedOut, PeerUnavailable, TypedCall
-from chronik.peers.send_queue import (
+from chronik.peers.calls import CallKind, CallRejected, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.peers.link import (
     CALLS_BYTES_MAX,
     DISCONNECTED_MESSAGES_MAX,
     MESSAGES_BYTES_MAX,
@@ -257,3 +257,19 @@ def test_moved_peer_is_dialed_at_new_address() -> None:
                 assert client.connected_peers == []
 
     run(scenario())
+
+
+def test_call_kind_numbers_are_stable() -> None:
+    assert {kind.name: kind.value for kind in CallKind} == {
+        "FORWARD": 1,
+        "PING": 2,
+        "HEARTBEAT": 16,
+        "QUORUM": 17,
+        "JOIN": 18,
+        "FETCH": 19,
+        "WAKE": 20,
+        "MARKERS": 21,
+        "JOIN_TRANSACTION": 22,
+        "ADMIN": 23,
+        "STATUS": 24,
+    }

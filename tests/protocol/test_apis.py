@@ -9,8 +9,8 @@ import pytest
 
 import chronik.protocol.messages
 from chronik.protocol.apis import APIS, KAFKA_APIS, Versions
-from chronik.protocol.compiler.compile import compile_decoder
-from chronik.protocol.message_types import REQUESTS, RESPONSES
+from chronik.protocol.codec import REQUESTS, RESPONSES
+from chronik.protocol.compiler import compile_decoder
 from chronik.protocol.schema import Request, Response, Struct
 
 README = Path(__file__).parents[2] / "README.md"

@@ -15,9 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronik.protocol.compression import Codec, compress, decompress, parse_codec
+from chronik.protocol.compression import (
+    Codec,
+    compress,
+    decompress,
+    parse_codec,
+    with_correct_checksum,
+    with_legacy_checksum,
+)
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError, RecordsTooLarge
-from chronik.protocol.lz4_legacy import with_correct_checksum, with_legacy_checksum
 
 CODECS = list(Codec)
 REAL_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

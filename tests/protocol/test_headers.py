@@ -12,8 +12,8 @@ from kio.serial import entity_writer
 
 from chronik.protocol import codec
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, KAFKA_APIS, Api
-from chronik.protocol.message_types import REQUESTS, RESPONSES
-from tests.protocol.messages.message_versions import MESSAGE_VERSIONS
+from chronik.protocol.codec import REQUESTS, RESPONSES
+from tests.protocol.messages.values import MESSAGE_VERSIONS
 
 API_LIST = list(KAFKA_APIS.values())
 CLIENT_IDS = (None, "", "rdkafka", "ü" * 300)

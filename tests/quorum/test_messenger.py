@@ -12,6 +12,7 @@ from chronik.peers.transport import PeerTransport
 from chronik.quorum.messenger import RaftMessenger
 from chronik.quorum.peer_activity import PeerActivityTracker
 from chronik.raft.events import MessageReceived, RaftEvent
+from chronik.raft.membership import UNBOUND_DIRECTORY, Membership, RaftMember
 from chronik.raft.messages import AnyRaftMessage, Heartbeat, encode_message
 from tests.peers.helpers import ANY_PORT, connected_client, fail_on_fatal, identity, listening_node, run, until
 
@@ -92,3 +93,26 @@ def test_malformed_message_closes_connection(caplog: pytest.LogCaptureFixture) -
             assert heard == []
 
     run(scenario())
+
+
+OLD, NEW = bytes([1] * 16), bytes([2] * 16)
+
+
+def is_active(member_directory: bytes, directory_id: bytes) -> bool:
+    times = PeerActivityTracker()
+    times.record_contact(3, directory_id)
+    times.update(Membership((RaftMember(3, member_directory, is_voter=True),)), {3: 7}, 7, 100.0)
+    return 3 in times.by_peer
+
+
+def test_member_is_active_only_on_its_directory() -> None:
+    assert is_active(OLD, OLD)
+    assert is_active(UNBOUND_DIRECTORY, NEW), "an unbound member may use any directory"
+    assert not is_active(OLD, NEW)
+
+
+def test_non_member_is_not_active() -> None:
+    times = PeerActivityTracker()
+    times.record_contact(4, OLD)
+    times.update(Membership((RaftMember(3, OLD, is_voter=True),)), {3: 7}, 7, 100.0)
+    assert times.by_peer == {}

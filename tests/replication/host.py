@@ -21,6 +21,7 @@ from chronik.broker.requests.decompression import BatchDecompressor
 from chronik.broker.requests.rejected_batches import RejectedBatches
 from chronik.configs.resolver import ConfigResolver
 from chronik.files import FileCache
+from chronik.files.interface import parent_directory
 from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.log.sync import SyncTask
 from chronik.metadata import levels
@@ -33,13 +34,44 @@ from chronik.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from chronik.replication.checkpoints import OffsetCheckpoints
-from chronik.replication.replication import Replication
+from chronik.replication.replication import OffsetCheckpoints, Replication
 from chronik.request_reply import ConnectedClient
-from tests.replication.disk import TwinDisk
+from tests.files.simulated_files import Inode, NameChange, SimulatedFileSystem
 from tests.replication.metadata_log import SimulatedMetadataLog, VirtualStore
 from tests.replication.network import Network, VirtualCalls
 from tests.replication.virtual_loop import ProcessRun, SlowDisk, VirtualClock, VirtualLoop
+
+
+@dataclass(slots=True)
+class FolderMove(NameChange):
+    """A rename of a directory and everything below it."""
+
+    def apply(self, names: dict[str, Inode]) -> None:
+        assert self.old_path is not None
+        for name in [name for name in names if name == self.old_path or name.startswith(self.old_path + "/")]:
+            names[self.path + name[len(self.old_path) :]] = names.pop(name)
+
+
+class TwinDisk(SimulatedFileSystem):
+    """A simulated disk with directory renames."""
+
+    def rename(self, path: str, new_path: str) -> None:
+        inode = self._names.get(path)
+        if inode is None or inode.content is not None or parent_directory(new_path) not in self._names:
+            super().rename(path, new_path)
+            return
+        self.count_event("rename", path)
+        # The contents move in one step; power failures between single names are covered by other tests.
+        for folder in [name for name in self._pending_names if name == path or name.startswith(path + "/")]:
+            for change in self._pending_names.pop(folder):
+                change.apply(self._durable_names)
+        self._rename_durably_later(path, FolderMove(new_path, inode, path))
+
+    def crash(self, seed: int) -> TwinDisk:
+        after = TwinDisk()
+        after.__dict__.update(super().crash(seed).__dict__)
+        return after
+
 
 PRODUCE_VERSION = 13
 """A Produce version with topic ids, because topics are deleted and created again under the same name."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from chronik.controller.leader_balance import replace_drained_leaders
+from chronik.controller.partition_maintenance import replace_drained_leaders
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker
 from chronik.metadata.commands.cluster import AddNode, CreateCluster, RemoveNode, SetFeatureLevel, UpdateNode
@@ -20,8 +20,7 @@ from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.replication.checker import Violation
 from tests.replication.controller import SimulatedController
-from tests.replication.disk import TwinDisk
-from tests.replication.host import Host, Process
+from tests.replication.host import Host, Process, TwinDisk
 from tests.replication.simulation import ReplicationSimulation
 from tests.replication.virtual_loop import VirtualClock
 

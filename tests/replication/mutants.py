@@ -214,7 +214,7 @@ MUTANTS: Final = (
     Mutant("elects a replica outside the ISR", replaced("chronik.metadata.elections.elect", _elect_any_replica)),
     Mutant(
         "keeps the leader epoch when replicas leave",
-        replaced("chronik.metadata.handlers.reassignments._led", _keep_term_when_replicas_leave),
+        replaced("chronik.metadata.handlers.partitions._led", _keep_term_when_replicas_leave),
     ),
     Mutant(
         "returns uncommitted records to consumers", replaced("chronik.broker.replica.Replica.read", _read_to_log_end)

@@ -27,8 +27,7 @@ from chronik.replication.messages import (
     PartitionId,
 )
 from chronik.replication.throttle import ReplicationThrottle
-from tests.replication.disk import TwinDisk
-from tests.replication.host import VirtualFlusher
+from tests.replication.host import TwinDisk, VirtualFlusher
 from tests.replication.metadata_log import SimulatedMetadataLog, VirtualStore
 from tests.replication.virtual_loop import ProcessRun, SlowDisk, VirtualClock, VirtualLoop
 

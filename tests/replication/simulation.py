@@ -23,8 +23,7 @@ from chronik.protocol.errors import ErrorCode
 from tests.replication.checker import Key, ReplicationChecker, Violation
 from tests.replication.clients import ALL, PATIENCE_SECONDS, Consumer, Producer
 from tests.replication.controller import SimulatedController
-from tests.replication.disk import TwinDisk
-from tests.replication.host import Host, Process
+from tests.replication.host import Host, Process, TwinDisk
 from tests.replication.metadata_log import SimulatedMetadataLog
 from tests.replication.network import Network
 from tests.replication.pipelined import PipelinedProducer

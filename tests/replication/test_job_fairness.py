@@ -12,8 +12,8 @@ import pytest
 from chronik.broker.log_maintenance import LogMaintenance
 from chronik.broker.replica_manager import REPLICAS_PER_ITERATION
 from chronik.configs.resolver import ConfigResolver
-from chronik.replication.checkpoints import OffsetCheckpoints
 from chronik.replication.isr_manager import IsrManager
+from chronik.replication.replication import OffsetCheckpoints
 from tests.replication.rig import Rig
 
 PARTITIONS = 4 * REPLICAS_PER_ITERATION + 1
@@ -67,13 +67,13 @@ def test_isr_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_offset_checkpoint_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
-    monkeypatch.setattr("chronik.replication.checkpoints.OffsetCheckpoints._checkpoint", processed)
+    monkeypatch.setattr("chronik.replication.replication.OffsetCheckpoints._checkpoint", processed)
     _check_job(processed, lambda rig: OffsetCheckpoints(rig.store, rig.replicas, interval_seconds=0).run())
 
 
 def test_periodic_sync_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
-    monkeypatch.setattr("chronik.broker.log_syncer.LogSyncer.request_sync_if_needed", processed)
+    monkeypatch.setattr("chronik.broker.flusher.LogSyncer.request_sync_if_needed", processed)
     monkeypatch.setattr("chronik.broker.log_maintenance.SYNC_SECONDS", 0)
     _check_job(processed, lambda rig: _housekeeping(rig)._run_syncs())
 

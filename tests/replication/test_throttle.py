@@ -12,7 +12,7 @@ from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerConfig, 
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import UpdateTopicConfig
-from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import CallKind
 from chronik.protocol.records import Record, encode_batch
 from chronik.replication.fetcher import ReplicaFetchers
 from chronik.replication.messages import FetchCall, FollowerFetchRequest, FollowerFetchResponse, PartitionChunk

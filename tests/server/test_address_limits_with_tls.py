@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chronik.security.quotas.connection_limits import BURST_SECONDS, CONNECTIONS_PER_ADDRESS, ConnectionLimits
-from chronik.server.listener_limits import ListenerLimits
+from chronik.server.connection import ListenerLimits
 from chronik.tls.settings import CLIENT_AUTH_REQUIRED
 from tests.security.quotas.test_connection_limits import limits
 from tests.server.test_connections import Echo, until

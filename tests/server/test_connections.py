@@ -15,8 +15,8 @@ from chronik.config import Address
 from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSE_RATE_BYTES_MIN, RESPONSES_UNSENT_BYTES_MAX
 from chronik.request_reply import ConnectedClient, Disconnect, EarlyCompletion, Reply
 from chronik.server import connection
+from chronik.server.connection import ListenerLimits
 from chronik.server.listener import ClientListeners
-from chronik.server.listener_limits import ListenerLimits
 
 DEADLINE_SECONDS = 20.0
 MUCH_BYTES = 16 << 20

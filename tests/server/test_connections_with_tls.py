@@ -14,8 +14,8 @@ import pytest
 import uvloop
 
 from chronik.config import Address
+from chronik.server.connection import ListenerLimits
 from chronik.server.listener import ClientListeners
-from chronik.server.listener_limits import ListenerLimits
 from chronik.server.tls_listener import TlsListenerConfig, TlsListeners
 from chronik.tls.contexts import ReloadableTlsContext
 from chronik.tls.settings import TlsSettings

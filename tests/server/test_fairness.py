@@ -20,8 +20,8 @@ from chronik.principals import ANONYMOUS, Principal
 from chronik.request_reply import ConnectedClient, Dispatch, Reply
 from chronik.scheduler import UNAUTHENTICATED_SECONDS_MAX, Scheduler
 from chronik.server import connection
+from chronik.server.connection import ListenerLimits
 from chronik.server.listener import ACCEPTS_PER_ITERATION, ClientListeners
-from chronik.server.listener_limits import ListenerLimits
 from tests.server.test_connections import DEADLINE_SECONDS, MUCH_BYTES, Echo, framed, listening, read_frame, run, until
 
 
@@ -373,3 +373,50 @@ def test_disconnected_authenticated_client_is_removed_from_scheduler() -> None:
                 client.close()
 
     run(scenario)
+
+
+COUNT, ITERATIONS_MAX = 160, 30
+
+
+async def iterations_until_accepted(count: int) -> int:
+    """Return how many event-loop iterations it takes to accept connections that are all in the backlog already."""
+    listener = ClientListeners({"PLAINTEXT": Address("127.0.0.1", 0)}, Echo())
+    address = (await listener.bind())["PLAINTEXT"]
+    await listener.serve()
+    clients = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(count)]
+    iterations = 0
+    while listener.connection_count < count:
+        await asyncio.sleep(0)
+        iterations += 1
+        assert iterations < 100 * count
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(framed(b"and one more"))
+    assert await read_frame(reader) == b"and one more"
+    writer.close()
+    for each in clients:
+        each.close()
+    await listener.stop()
+    return iterations
+
+
+@pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_many_waiting_connections_are_accepted_within_few_iterations(loop: object) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:  # type: ignore[arg-type]
+        iterations = runner.run(asyncio.wait_for(iterations_until_accepted(COUNT), 3 * DEADLINE_SECONDS))
+    assert iterations <= ITERATIONS_MAX
+
+
+def test_stopped_listener_releases_its_port() -> None:
+    async def scenario() -> None:
+        first = ClientListeners({"PLAINTEXT": Address("127.0.0.1", 0)}, Echo())
+        address = (await first.bind())["PLAINTEXT"]
+        await first.serve()
+        await first.stop()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, DEADLINE_SECONDS)
+        second = ClientListeners({"PLAINTEXT": address}, Echo())
+        assert (await second.bind())["PLAINTEXT"] == address
+        await second.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(scenario(), DEADLINE_SECONDS))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from chronik import limits
+from chronik.server.connection import ListenerLimits
 from chronik.server.handshake_limiter import HandshakeLimiter
-from chronik.server.listener_limits import ListenerLimits
 from tests.server.test_connections import Echo, until
 from tests.server.tls_server import connect_and_exchange, in_thread, run, tls_server
 from tests.tls.certificates import client_context, server_settings

@@ -9,7 +9,7 @@ import pytest
 
 from chronik.limits import MIB
 from chronik.request_reply import ConnectedClient, Reply
-from chronik.server.listener_limits import ListenerLimits
+from chronik.server.connection import ListenerLimits
 
 from .test_connections import Echo, closed, framed, listening, read_frame, run, until
 

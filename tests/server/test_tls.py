@@ -14,7 +14,7 @@ import pytest
 
 from chronik.limits import TLS_SUBJECT_CHARACTERS_MAX
 from chronik.request_reply import ConnectedClient, Reply
-from chronik.server.listener_limits import ListenerLimits
+from chronik.server.connection import ListenerLimits
 from chronik.tls.settings import CLIENT_AUTH_REQUESTED, CLIENT_AUTH_REQUIRED, TLS_1_2, TLS_1_3
 from tests.server.test_connections import Echo, framed, until
 from tests.server.tls_server import (

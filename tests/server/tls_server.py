@@ -15,8 +15,8 @@ import uvloop
 from chronik.config import Address
 from chronik.security.principal_rules import PrincipalRules
 from chronik.security.quotas.connection_limits import ConnectionLimits
+from chronik.server.connection import ListenerLimits
 from chronik.server.listener import ClientListeners
-from chronik.server.listener_limits import ListenerLimits
 from chronik.server.tls_listener import TlsListenerConfig, TlsListeners
 from chronik.tls.contexts import ReloadableTlsContext
 from chronik.tls.settings import TlsSettings

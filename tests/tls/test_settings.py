@@ -8,8 +8,8 @@ import pytest
 
 from chronik.config import load_config
 from chronik.errors import ConfigError
-from chronik.node.security.tls_setup import create_tls_listeners
-from chronik.server.listener_limits import ListenerLimits
+from chronik.node.security_setup import create_tls_listeners
+from chronik.server.connection import ListenerLimits
 from chronik.tls.contexts import ReloadableTlsContext
 from chronik.tls.settings import CLIENT_AUTH_NONE, CLIENT_AUTH_REQUIRED, TLS_1_2, TLS_1_3, read_tls_settings
 from tests.tls.certificates import certificate_authority, issue_certificate, replace_file

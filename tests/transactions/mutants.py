@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from chronik.api.producing import transactions
-from chronik.api.producing.transactions import TransactionStart
+from chronik.api import produce
+from chronik.api.produce import TransactionStart
 from chronik.broker.replica import Replica
 from chronik.coordination.machine import Instruction, MachineReply, StoreFailed
 from chronik.log.partition_log import PartitionLog
@@ -28,17 +28,17 @@ from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions import decisions, machine
 from chronik.transactions.coordinator import TransactionCoordinator, TransactionMachineKind
-from chronik.transactions.decisions import RequestDecision, StoreDecision
-from chronik.transactions.events import (
+from chronik.transactions.decisions import (
     EndRequested,
     InitProducerRequested,
     MarkersWritten,
+    RequestDecision,
+    StoreDecision,
     TransactionRequested,
     TransactionResult,
 )
 from chronik.transactions.machine import TransactionMachine
-from chronik.transactions.marker_appender import MarkerAppender
-from chronik.transactions.marker_sender import MarkerSender
+from chronik.transactions.markers import MarkerAppender, MarkerSender
 from chronik.transactions.peer_messages import WriteMarkersRequest
 from tests.replication.mutants import Mutant, Patch, replace_attribute
 
@@ -328,7 +328,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "does not confirm an outdated image",
-        replace_attribute(transactions, "confirm_transaction_state", _skip_confirmation),
+        replace_attribute(produce, "confirm_transaction_state", _skip_confirmation),
     ),
     Mutant(
         "shows records of open transactions",

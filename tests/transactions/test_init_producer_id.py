@@ -7,7 +7,7 @@ import pytest
 from chronik.metadata.commands.transactions import InitTransaction
 from chronik.metadata.records import TransactionState
 from chronik.protocol.errors import ErrorCode
-from chronik.transactions.events import TransactionResult
+from chronik.transactions.decisions import TransactionResult
 from tests.transactions.transaction_harness import FRESH, TransactionHarness
 
 OK = ErrorCode.NONE

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import CallKind
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import PRODUCER_EPOCH_MAX
 

@@ -27,8 +27,7 @@ from chronik.peers.calls import PeerCalls
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.records import Record, encode_batch
 from chronik.transactions.coordinator import DELTA_TRANSACTIONS_MAX, TransactionCoordinator
-from chronik.transactions.marker_appender import MarkerAppender
-from chronik.transactions.marker_sender import MarkerSender
+from chronik.transactions.markers import MarkerAppender, MarkerSender
 from chronik.transactions.peer_calls import PENDING_MARKER_CALLS_MAX, TransactionPeerCalls
 from chronik.transactions.peer_messages import NoTransactionPeers, WriteMarkersRequest, WriteMarkersResponse
 from tests.groups.coordinator_helpers import run_scenario, until

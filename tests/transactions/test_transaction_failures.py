@@ -18,7 +18,7 @@ from chronik.metadata.commands.transactions import (
 )
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.records import TransactionState
-from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import CallKind
 from chronik.protocol.errors import ErrorCode
 
 from .history import TransactionId

@@ -10,7 +10,7 @@ from chronik.metadata.commands.transactions import InitTransaction
 from chronik.metadata.records import TransactionState
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import COMPLETION_DELAY_MS, GROUPS_PER_TRANSACTION_MAX
-from chronik.transactions.events import TransactionResult
+from chronik.transactions.decisions import TransactionResult
 from tests.transactions.transaction_harness import ID, TIMEOUT_MS, TransactionHarness
 
 OK = ErrorCode.NONE

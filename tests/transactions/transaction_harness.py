@@ -19,7 +19,7 @@ from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.metadata.records import Transaction
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import COMPLETION_DELAY_MS
-from chronik.transactions.events import (
+from chronik.transactions.decisions import (
     AddRequested,
     EndRequested,
     InitProducerRequested,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from chronik.limits import ACL_FILTERS_MAX, ACLS_PER_REQUEST_MAX
 from chronik.metadata.chunking import YieldTimer, iter_chunks
-from chronik.metadata.commands.acls import ACLS_PER_COMMAND_MAX, CreateAcls, DeleteAcls
+from chronik.metadata.commands.security import ACLS_PER_COMMAND_MAX, CreateAcls, DeleteAcls
 from chronik.metadata.records import Acl
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from types import MappingProxyType
@@ -10,14 +11,15 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from chronik.admin import configs
 from chronik.admin.fresh_image_retry import retry_on_fresh_image
-from chronik.admin.loggers import alter_log_levels, check_node_id, describe_log_levels
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.configs.broker_key_lookup import find_broker_key
-from chronik.configs.keys import TOPIC_KEYS, ConfigType
+from chronik.configs.keys import TOPIC_KEYS, ConfigKey, ConfigType
 from chronik.configs.resolver import ConfigEntry, ConfigResolver, ConfigSource, ConfigSynonym
 from chronik.configs.validation import validate_broker_configs, validate_config_sizes, validate_topic_config
+from chronik.configs.validators import accept_any_value
 from chronik.limits import GROUP_ID_CHARACTERS_MAX
 from chronik.listeners import ADVERTISED_LISTENERS, LISTENERS
 from chronik.metadata import levels
@@ -28,6 +30,56 @@ from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+
+ROOT_LOGGER: Final = "root"
+"""Kafka's name of the root logger."""
+
+CHRONIK_LOGGER: Final = "chronik"
+
+LEVELS: Final = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+"""Python levels by Kafka's level names. Python has no TRACE: it enables debug lines and is reported as TRACE."""
+
+
+def log_levels() -> dict[str, str]:
+    """Return the effective level of each logger."""
+    return {name: _name(logger.getEffectiveLevel()) for name, logger in _loggers().items()}
+
+
+def has_logger(name: str) -> bool:
+    """Return whether the name is that of an existing logger."""
+    return name in _loggers()
+
+
+def set_level(name: str, level: str) -> None:
+    """Set the level of a logger."""
+    _loggers()[name].setLevel(LEVELS[level])
+
+
+def inherit_level(name: str) -> None:
+    """Remove a logger's own level, so that it inherits its parent's."""
+    _loggers()[name].setLevel(logging.NOTSET)
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    root = logging.getLogger()
+    ours = {
+        name: logger
+        for name, logger in sorted(root.manager.loggerDict.items())
+        if isinstance(logger, logging.Logger) and (name == CHRONIK_LOGGER or name.startswith(f"{CHRONIK_LOGGER}."))
+    }
+    return {ROOT_LOGGER: root, **ours}
+
+
+def _name(level: int) -> str:
+    return next((name for name, lowest in reversed(LEVELS.items()) if level >= lowest), "TRACE")
+
 
 BROKER_ID_DIGITS_MAX: Final = 10
 """The maximum number of digits of a broker id (int32). Parsing a number with thousands of digits is slow."""
@@ -293,3 +345,50 @@ def _edit_list(current: str, value: str, operation: int) -> str:
     if operation == AlterConfigOperation.APPEND:
         return ",".join(items + [item for item in given if item not in items])
     return ",".join(item for item in items if item not in given)
+
+
+LEVEL_DOC = "The level of a logger."
+
+
+def check_node_id(node_id: int, name: str) -> None:
+    """Raise INVALID_REQUEST unless the broker id is this node's: a node knows only its own loggers."""
+    if name != str(node_id):
+        message = f"Unexpected broker id, expected {node_id} but received {name!r}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def describe_log_levels() -> Iterator[ConfigEntry]:
+    """Yield the levels of all loggers."""
+    for name, level in configs.log_levels().items():
+        key = ConfigKey(name, ConfigType.UNKNOWN, None, LEVEL_DOC, accept_any_value)
+        yield ConfigEntry(key, level, ConfigSource.DYNAMIC_BROKER_LOGGER, read_only=False)
+
+
+def alter_log_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_only: bool) -> None:
+    """Set and remove log levels, all or none.
+
+    Raises:
+        KafkaError: A logger or a level does not exist.
+    """
+    for name, level in wanted.items():
+        _check_logger_exists(name)
+        if level not in configs.LEVELS:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
+                f"Valid log levels are {', '.join(sorted(configs.LEVELS))}",
+            )
+    for name in delete:
+        if name == configs.ROOT_LOGGER:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        _check_logger_exists(name)
+    if not validate_only:
+        for name, level in wanted.items():
+            configs.set_level(name, level)
+        for name in delete:
+            configs.inherit_level(name)
+
+
+def _check_logger_exists(name: str) -> None:
+    if not configs.has_logger(name):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")

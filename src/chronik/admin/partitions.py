@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
@@ -9,6 +11,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from chronik.admin.fresh_image_retry import refresh_image
+from chronik.broker.replica import Replica
+from chronik.broker.replica_manager import ReplicaManager
 from chronik.limits import CLUSTER_MEMBERS_MAX
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.partitions import (
@@ -140,3 +144,78 @@ def _chunks(items: Iterable[T]) -> Iterator[list[T]]:
     left = iter(items)
     while chunk := list(islice(left, PARTITIONS_PER_COMMAND_MAX)):
         yield chunk
+
+
+logger = logging.getLogger("chronik.api")
+
+UP_TO_HIGH_WATERMARK: Final = -1
+"""The requested offset that stands for the high watermark."""
+
+LowWatermark = int
+
+
+async def delete_records(
+    store: MetadataStore, replicas: ReplicaManager, partition: NamedPartition, offset: int, timeout_ms: int
+) -> LowWatermark:
+    """Delete the records before an offset of a partition that this node leads. Return the low watermark.
+
+    Raises:
+        KafkaError: The partition is not led here, its records cannot be deleted, or the offset is out of range.
+    """
+
+    def is_alive(broker_id: int) -> bool:
+        broker = store.image.brokers.get(broker_id)
+        return broker is not None and not broker.is_fenced
+
+    try:
+        lost = replicas.find_lost(partition.topic, partition.partition)
+        if lost is not None and offset == UP_TO_HIGH_WATERMARK:
+            return _restart_lost_partition(lost)
+        replica = replicas.get_leader(partition.topic, partition.partition)
+        if store.image.topics_by_id[replica.topic_id].internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if not replica.produce_rules.can_delete_records:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        if offset == UP_TO_HIGH_WATERMARK:
+            offset = replica.high_watermark
+        if not 0 <= offset <= replica.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        start = await replica.delete_records_before(offset)
+        async with asyncio.timeout(timeout_ms / 1000):  # the timeout applies to the followers only
+            return await replica.wait_for_low_watermark(start, is_alive)
+    except TimeoutError:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
+
+
+def _restart_lost_partition(lost: Replica) -> LowWatermark:
+    """Restart a partition that has lost records. Deleting all its records confirms that the loss is accepted."""
+    damage = lost.damage_description
+    start = lost.restart_after_data_loss()
+    logger.warning("%r: log restarted by request after data loss offset=%d: %s", lost, start, damage)
+    return start
+
+
+class PartitionSize(NamedTuple):
+    """The size of a partition on disk and its lag."""
+
+    size_bytes: int
+    offset_lag: int
+    """The number of offsets behind the high watermark."""
+
+
+def read_partition_size(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> PartitionSize | None:
+    """Return the size of a partition, or None if it is not hosted here."""
+    replica = replicas.find(topic, index)
+    if replica is None:
+        return None
+    replica.open()
+    partition = store.image.topics_by_id[replica.topic_id].partitions[index]
+    return PartitionSize(replica.log.size, replica.lag(partition.high_watermark))
+
+
+def check_replica_move(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> ErrorCode:
+    """Return the error code for a request to move a replica into this directory: NONE if it is already there."""
+    known = store.image.topics.get(topic)
+    if known is None or not known.has_partition(index):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if replicas.find(topic, index) is not None else ErrorCode.REPLICA_NOT_AVAILABLE

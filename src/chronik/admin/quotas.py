@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chronik.limits import QUOTA_ALTERATIONS_MAX
-from chronik.metadata.commands.quotas import AlterQuotas, QuotaAlteration
-from chronik.metadata.security.quotas import Entity
+from chronik.metadata.commands.security import AlterQuotas, QuotaAlteration
+from chronik.metadata.records import Entity
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.entities import QuotaValueChange, validate_changes, validate_entity

@@ -15,7 +15,7 @@ from chronik.admin.quotas import QuotaChangeRequest, alter_quotas
 from chronik.admin.users import SALT_BYTES_MAX, SECRET_BYTES, check_user_name
 from chronik.ids import format_id
 from chronik.metadata.chunking import iter_chunks
-from chronik.metadata.commands.users import AlterScramUser, ScramKeys
+from chronik.metadata.commands.security import AlterScramUser, ScramKeys
 from chronik.metadata.records import Acl
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from chronik.metadata.commands.users import AlterScramUser, ScramKeys
-from chronik.metadata.handlers.users import USER_NAME_CHARACTERS_MAX
+from chronik.metadata.commands.security import AlterScramUser, ScramKeys
+from chronik.metadata.handlers.security import USER_NAME_CHARACTERS_MAX
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.api.shared.authorization import txn_offsets_authorization_error
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.transaction_errors import ErrorVersions, transaction_request_error
+from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
 from chronik.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 ERROR_VERSIONS = ErrorVersions(producer_fenced=2, transaction_abortable=4)

@@ -12,7 +12,7 @@ import asyncio
 from chronik.api.shared.authorization import authorization_check, require_cluster_permission
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.long_responses import deduplicate
-from chronik.api.shared.transaction_errors import ErrorVersions, transaction_request_error
+from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
 from chronik.metadata.chunking import YieldTimer, iter_chunks
 from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.protocol.errors import ErrorCode

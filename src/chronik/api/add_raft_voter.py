@@ -6,7 +6,7 @@ is a voter or, if `ack_when_committed` is false, as soon as the change is accept
 
 from __future__ import annotations
 
-from chronik.admin.voters import VoterKey, add_voter
+from chronik.admin.nodes import VoterKey, add_voter
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import KafkaError

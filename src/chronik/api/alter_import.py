@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from chronik.admin.import_limits import check_import_source, check_imported_configs, check_imported_groups
-from chronik.admin.topic_import import TopicToImport, import_topics
+from chronik.admin.topic_import import (
+    TopicToImport,
+    check_import_source,
+    check_imported_configs,
+    check_imported_groups,
+    import_topics,
+)
 from chronik.admin.topic_planner import TopicPlanner
 from chronik.api.shared.context import RequestContext, Services
 from chronik.clock import Clock

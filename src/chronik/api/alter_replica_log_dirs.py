@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.admin.log_dirs import check_replica_move
+from chronik.admin.partitions import check_replica_move
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.alter_replica_log_dirs import (

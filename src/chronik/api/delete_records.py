@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from chronik.admin.partitions import NamedPartition
-from chronik.admin.records import delete_records
+from chronik.admin.partitions import NamedPartition, delete_records
 from chronik.api.shared.authorization import NamePredicate, authorization_check
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.chunking import YieldTimer, iter_chunks

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chronik.api.shared.context import RequestContext, Services
-from chronik.metadata.security.quotas import ADDRESS, DEFAULT_ENTITY, Entity, QuotaValues
+from chronik.metadata.records import DEFAULT_ENTITY, IP_ENTITY, Entity, QuotaValues
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -73,7 +73,7 @@ def _decode_filter(components: list[QuotaComponent]) -> QuotaFilter:
         if kind not in ENTITY_TYPES:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
         wanted[kind] = _decode_name(component)
-    if ADDRESS in wanted and len(wanted) > 1:
+    if IP_ENTITY in wanted and len(wanted) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "An IP address cannot be combined with other entity types in a filter"
         )

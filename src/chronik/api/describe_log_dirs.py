@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from chronik.admin.log_dirs import read_partition_size
+from chronik.admin.partitions import read_partition_size
 from chronik.api.shared.context import RequestContext, Services
 from chronik.files.platform import get_disk_space
 from chronik.protocol.errors import ErrorCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from chronik.api.shared.authorization import authorization_check
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.transaction_errors import ErrorVersions, transaction_request_error
+from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from chronik.protocol.permissions import AclOperation, AclResourceType

@@ -12,7 +12,7 @@ from typing import Final
 
 from chronik.api.shared.authorization import authorization_check
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.transaction_errors import TRANSACTIONS_UNSUPPORTED_ERROR, transactions_unsupported_reason
+from chronik.api.shared.transactions import TRANSACTIONS_UNSUPPORTED_ERROR, transactions_unsupported_reason
 from chronik.limits import GROUP_ID_CHARACTERS_MAX, TRANSACTIONAL_ID_CHARACTERS_MAX
 from chronik.metadata.records import Broker
 from chronik.protocol.errors import ErrorCode

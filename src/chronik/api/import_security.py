@@ -5,7 +5,7 @@ from __future__ import annotations
 from chronik.admin.quotas import QuotaChangeRequest
 from chronik.admin.security_import import check_import_in_progress, import_acls, import_quotas, import_users
 from chronik.api.shared.context import RequestContext, Services
-from chronik.metadata.commands.users import ScramKeys
+from chronik.metadata.commands.security import ScramKeys
 from chronik.metadata.records import Acl
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.error_responses import error_fields

@@ -10,13 +10,13 @@ import logging
 
 from chronik.api.shared.authorization import authorization_check, can_write_any_topic, is_authorized_on_cluster
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.transaction_errors import ErrorVersions, transaction_request_error
-from chronik.broker.requests.client_rate_limits import client_key
+from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
 from chronik.limits import PRODUCER_IDS_PER_SECOND
 from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.security.quotas.token_buckets import client_key
 
 logger = logging.getLogger("chronik.api")
 

@@ -15,25 +15,18 @@ The leadership of the partition is checked again afterwards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from chronik.api.producing import transactions
-from chronik.api.producing.authorization import find_writable_replica, is_transaction_authorized, topic_write_check
-from chronik.api.producing.response_details import (
-    FIRST_VERSION_WITH_TOPIC_IDS,
-    MANY_TOPICS,
-    add_current_leaders,
-    check_topic_names_size,
-    disconnect_on_error,
-    rejected_records,
-)
-from chronik.api.producing.transactions import TransactionStart
+from chronik.api import produce
+from chronik.api.shared.authorization import NamePredicate, authorization_check, is_authorized_on_cluster
 from chronik.api.shared.context import RequestContext, Services
+from chronik.api.shared.leaders import broker_endpoints, find_partition
 from chronik.api.shared.read_consistency import CONFIRM_TIMEOUT_SECONDS
+from chronik.api.shared.transactions import confirm_transaction_state
 from chronik.broker.replica import Replica
 from chronik.broker.requests.produced_records import (
     BudgetFactory,
@@ -42,19 +35,28 @@ from chronik.broker.requests.produced_records import (
     validate_produced_records,
 )
 from chronik.broker.uncommitted import can_pipeline
-from chronik.metadata.commands.transactions import TransactionPartition
-from chronik.protocol.batch import BatchHeader
+from chronik.limits import PRODUCE_NAMES_BYTES_MAX
+from chronik.log.producer_state import ProducerStateManager
+from chronik.metadata.commands.transactions import NO_RECORD_INDEX, TransactionPartition
+from chronik.metadata.image import Image
+from chronik.metadata.records import TransactionState
+from chronik.metadata.stores.store import MetadataStore, StoreClosedError
+from chronik.protocol.batch import BatchHeader, is_transactional
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.error_responses import build_error_response
-from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
+from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
 from chronik.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
+from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.request_reply import Disconnect, Reply
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
@@ -269,10 +271,8 @@ class _PendingProduce:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
         elif transactional_id is not None and self._context.version >= FIRST_VERSION_OF_TRANSACTIONS_V2:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-            partitions = transactions.transaction_partitions(
-                self._request, services.image, self._may_write, by_id=by_id
-            )
-            await transactions.add_partitions(services, transactional_id, first.header, partitions)
+            partitions = produce.transaction_partitions(self._request, services.image, self._may_write, by_id=by_id)
+            await produce.add_partitions(services, transactional_id, first.header, partitions)
         else:
             await first.confirm(services)
 
@@ -328,7 +328,7 @@ class _PendingProduce:
             owner is not None and owner.transactional_id != self._request.transactional_id
         ):  # the client's WRITE permission was checked for the request's transactional id
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if transactions.continues_transaction(replica.log.producers, header):
+        if produce.continues_transaction(replica.log.producers, header):
             return
         first = TransactionStart(header, TransactionPartition(replica.topic_id, replica.index))
         refusal = first.rejection_code(self._services.image)
@@ -433,3 +433,210 @@ def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
 
 def _key(topic: TopicProduceData) -> str | bytes:
     return topic.name or topic.topic_id
+
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+MANY_TOPICS = 100
+"""Number of topics below which their names cannot add up to many bytes."""
+
+
+def check_topic_names_size(request: ProduceRequest) -> None:
+    """Raise Disconnect if the topic names are too long in total: the response would be as large as the request."""
+    if sum(len(topic.name) for topic in request.topic_data) > PRODUCE_NAMES_BYTES_MAX:
+        raise Disconnect(f"produce request with topic names of more than {PRODUCE_NAMES_BYTES_MAX} characters")
+
+
+def add_current_leaders(services: Services, response: ProduceResponse, context: RequestContext) -> None:
+    """Add the current leaders and their endpoints for partitions with NOT_LEADER_OR_FOLLOWER."""
+    if services.is_fenced():
+        return  # the image of a fenced broker may be stale and name the broker itself as leader
+    leaders = set()
+    for topic in response.responses:
+        key = topic.topic_id if context.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                partition = find_partition(services, key, answer.index)
+                if partition is not None:
+                    answer.current_leader = ProduceLeaderIdAndEpoch(
+                        leader_id=partition.leader, leader_epoch=partition.leader_epoch
+                    )
+                    leaders.add(partition.leader)
+    if leaders:
+        response.node_endpoints = [
+            ProduceNodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
+            for broker, place in broker_endpoints(services.image.brokers, leaders, context.listener)
+        ]
+
+
+def rejected_records(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
+    """Return the indexes of the rejected records, so that the client can send the others again.
+
+    The reason is the same for all of them and is part of the partition's response.
+    """
+    indexes = error.record_indexes if isinstance(error, InvalidRecord) else ()
+    return [BatchIndexAndErrorMessage(batch_index=index) for index in indexes]
+
+
+def disconnect_on_error(response: ProduceResponse) -> None:
+    """Raise Disconnect if a partition of a request without acks failed: the client gets no response."""
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code != ErrorCode.NONE:
+                raise Disconnect(
+                    f"produce request with acks=0 failed: {ErrorCode(partition.error_code).name} "
+                    f"for partition {topic.name}-{partition.index}"
+                )
+
+
+INTERNAL_TOPICS_CLIENT = "__admin_client"
+"""Client id with which Kafka's tools write to internal topics.
+
+Every client can use it. With an authorizer, writing to internal topics needs the CLUSTER_ACTION permission instead.
+"""
+
+
+def is_transaction_authorized(services: Services, request: ProduceRequest, context: RequestContext) -> bool:
+    """Return whether the client may use the request's transactional id, if it contains transactional batches."""
+    if services.authorizer is None:
+        return True
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            if partition.records is not None and is_transactional(partition.records):
+                may_write_topic = authorization_check(
+                    services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID
+                )
+                return request.transactional_id is not None and may_write_topic(request.transactional_id)
+    return True
+
+
+def topic_write_check(services: Services, context: RequestContext) -> NamePredicate | None:
+    """Return the predicate that authorizes writing to a topic, or None without an authorizer."""
+    if services.authorizer is None:
+        return None
+    return authorization_check(services, context, AclOperation.WRITE, AclResourceType.TOPIC)
+
+
+def find_writable_replica(
+    services: Services,
+    context: RequestContext,
+    topic: TopicProduceData,
+    index: int,
+    may_write_topic: NamePredicate | None,
+) -> Replica:
+    """Return the replica to append to.
+
+    Raises:
+        KafkaError: The topic does not exist, is internal, or the client may not write to it. Authorization comes
+            first, so that only authorized clients learn whether a topic exists.
+    """
+    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    if may_write_topic is not None:
+        known = services.image.topics_by_id.get(topic.topic_id) if by_id else None
+        name = topic.name if not by_id else None if known is None else known.name
+        if name is not None and not may_write_topic(name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    replicas = services.replicas
+    replica = replicas.get_leader_by_id(topic.topic_id, index) if by_id else replicas.get_leader(topic.name, index)
+    if services.image.topics_by_id[replica.topic_id].internal and not _may_write_internal(services, context):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{replica.topic_name} is an internal topic")
+    return replica
+
+
+def _may_write_internal(services: Services, context: RequestContext) -> bool:
+    if services.authorizer is None:
+        return context.client_id == INTERNAL_TOPICS_CLIENT
+    return is_authorized_on_cluster(services, context, AclOperation.CLUSTER_ACTION)
+
+
+def continues_transaction(producers: ProducerStateManager, header: BatchHeader) -> bool:
+    """Return whether the batch continues a transaction that is open in this log, or is a duplicate.
+
+    Raises:
+        KafkaError: The batch is out of sequence.
+    """
+    producer = producers.get(header.producer_id)
+    if producer is None:
+        return False
+    is_open = header.producer_id in producers.transactions.open and producer.epoch == header.producer_epoch
+    return is_open or producers.check_batches((header,)) is not None
+
+
+class TransactionStart(NamedTuple):
+    """A batch that would start a transaction in a partition."""
+
+    header: BatchHeader
+    partition: TransactionPartition
+
+    def rejection_code(self, image: Image) -> ErrorCode | None:
+        """Return why the batch must be rejected, or None if the transaction is open and contains the partition."""
+        transaction = image.transaction_by_producer(self.header.producer_id)
+        if transaction is None:
+            return ErrorCode.TRANSACTION_ABORTABLE
+        if self.header.producer_epoch < transaction.producer_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        is_open = transaction.state is TransactionState.ONGOING
+        is_open = is_open and self.header.producer_epoch == transaction.producer_epoch
+        return None if is_open and self.partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
+
+    def is_durable(self, store: MetadataStore) -> bool:
+        """Return whether the open transaction would survive a power failure, so that a coordinator will end it."""
+        return store.is_durable(self._last_change(store.image))
+
+    async def confirm(self, services: Services) -> None:
+        """Wait until the image shows durably that the transaction is open, or is confirmed to be current.
+
+        Raises:
+            KafkaError: NOT_ENOUGH_REPLICAS, because neither could be confirmed in time.
+        """
+        await confirm_transaction_state(services, lambda: self.rejection_code(services.image) is None)
+        try:
+            await services.store.wait_durable(self._last_change(services.image), CONFIRM_TIMEOUT_SECONDS)
+        except (KafkaError, StoreClosedError) as error:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "The transaction is not durable yet: retry") from error
+
+    def _last_change(self, image: Image) -> int:
+        transaction = image.transaction_by_producer(self.header.producer_id)
+        return NO_RECORD_INDEX if transaction is None else transaction.index
+
+
+async def add_partitions(
+    services: Services, transactional_id: str, header: BatchHeader, partitions: Sequence[TransactionPartition]
+) -> None:
+    """Add partitions to the transaction on behalf of a producer that does not send AddPartitionsToTxn.
+
+    Raises:
+        KafkaError: The partitions could not be added.
+    """
+    error = await services.transaction_joiner.join(
+        transactional_id, header.producer_id, header.producer_epoch, partitions
+    )
+    match error:
+        case ErrorCode.NONE:
+            return
+        case ErrorCode.PRODUCER_FENCED:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        case (
+            ErrorCode.NOT_COORDINATOR
+            | ErrorCode.COORDINATOR_NOT_AVAILABLE
+            | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            | ErrorCode.CONCURRENT_TRANSACTIONS
+        ):  # the same error as in Kafka: every client retries after it
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"The partition was not added to the transaction: {error}")
+        case _:
+            raise KafkaError(error)
+
+
+def transaction_partitions(
+    request: ProduceRequest, image: Image, may_write: NamePredicate | None, *, by_id: bool
+) -> list[TransactionPartition]:
+    """Return the partitions of the request that can be part of its transaction.
+
+    Internal topics are excluded, as in AddPartitionsToTxn, and topics that the producer may not write to.
+    """
+    found = []
+    for each in request.topic_data:
+        topic = image.topics_by_id.get(each.topic_id) if by_id else image.topics.get(each.name)
+        if topic is not None and not topic.internal and (may_write is None or may_write(topic.name)):
+            indexes = (partition.index for partition in each.partition_data)
+            found += [TransactionPartition(topic.id, index) for index in indexes if topic.has_partition(index)]
+    return found

@@ -5,7 +5,7 @@ The response is sent when the change has taken effect.
 
 from __future__ import annotations
 
-from chronik.admin.voters import VoterKey, remove_voter
+from chronik.admin.nodes import VoterKey, remove_voter
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.error_responses import error_fields
 from chronik.protocol.errors import KafkaError

@@ -9,8 +9,7 @@ from __future__ import annotations
 from chronik.api.shared.authorization import authorization_check, txn_offsets_authorization_error
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.offset_commits import ensure_offsets_topic, select_known_offsets
-from chronik.api.shared.open_transactions import find_open_transaction
-from chronik.api.shared.transaction_errors import ErrorVersions, transaction_request_error
+from chronik.api.shared.transactions import ErrorVersions, find_open_transaction, transaction_request_error
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.protocol.apis import LAST_VERSION
 from chronik.protocol.error_responses import build_error_response

@@ -11,13 +11,69 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from chronik.broker.sync_metrics import SyncInterval, SyncMetrics
+from chronik.histogram import Histogram
 from chronik.limits import KIB
+from chronik.log.partition_log import PartitionLog
 from chronik.log.sync import SyncTask
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+SLOW_SYNC_SECONDS: Final = 0.05
+"""Duration of a slow sync: a hundred times that of a healthy disk."""
+
+RECENT_SLOW_SYNCS_MAX: Final = 200
+"""Recent slow syncs that are kept and shown on the status page."""
+
+
+class SyncInterval(NamedTuple):
+    """The start and end of a sync, by the clock that all processes of a machine share (`time.perf_counter`)."""
+
+    started_at: float
+    ended_at: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended_at - self.started_at
+
+
+class SyncMetrics:
+    """Counters and durations of a node's syncs."""
+
+    __slots__ = ("count", "durations", "longest_seconds", "slow_count", "slow_syncs")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.durations = Histogram()
+        self.longest_seconds = 0.0
+        self.slow_count = 0
+        self.slow_syncs: deque[SyncInterval] = deque(maxlen=RECENT_SLOW_SYNCS_MAX)
+
+    def add(self, sync: SyncInterval) -> None:
+        self.count += 1
+        seconds = sync.ended_at - sync.started_at
+        self.durations.record(seconds)
+        if seconds > self.longest_seconds:
+            self.longest_seconds = seconds
+        if seconds > SLOW_SYNC_SECONDS:
+            self.slow_count += 1
+            self.slow_syncs.append(sync)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values for the status page.
+
+        `recent_slow` has [start, end] of each sync in seconds, oldest first.
+        """
+        return {
+            "count": self.count,
+            "longest_ms": round(1000 * self.longest_seconds, 3),
+            "slow": self.slow_count,
+            "recent_slow": [list(sync) for sync in self.slow_syncs],
+        }
+
 
 SYNC_THREADS = 4
 """Threads that run syncs. fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four."""
@@ -146,3 +202,111 @@ def _run(ticket: SyncTask) -> SyncInterval:
     began = time.perf_counter()
     ticket.run()
     return SyncInterval(began, time.perf_counter())
+
+
+def _ignore_synced(log: PartitionLog) -> None: ...
+
+
+class LogSyncer:
+    """The syncs of one log: its unsynced bytes, and the tasks that wait for a sync."""
+
+    __slots__ = (
+        "_bytes_appended",
+        "_bytes_synced",
+        "_bytes_syncing",
+        "_flusher",
+        "_next",
+        "_now",
+        "_on_synced",
+        "is_abandoned",
+        "log",
+    )
+
+    def __init__(self, flusher: Flusher, on_synced: Callable[[PartitionLog], None]) -> None:
+        self.log: PartitionLog | None = None
+        self.is_abandoned = False
+        self._flusher = flusher
+        self._on_synced = on_synced
+        self._next: list[asyncio.Future[None]] = []  # waiters for the next sync
+        self._now: list[asyncio.Future[None]] = []  # waiters for the sync in progress
+        self._bytes_appended = 0
+        self._bytes_syncing = 0
+        self._bytes_synced = 0
+
+    @property
+    def unsynced_bytes(self) -> int:
+        return self._bytes_appended - self._bytes_synced
+
+    def record_append(self, size: int) -> None:
+        """Count bytes that were appended to the log."""
+        self._bytes_appended += size
+
+    def request_sync(self) -> None:
+        """Schedule a sync of the log."""
+        self._flusher.request_sync(self)
+
+    def request_sync_if_needed(self) -> None:
+        """Schedule a sync of the log if it has unsynced changes."""
+        if self.log is not None and self.log.needs_sync and not self.is_abandoned:
+            self._flusher.request_sync(self)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until no sync of the log is in progress."""
+        await self._flusher.wait_until_idle(self)
+
+    async def wait_until_synced(self) -> None:
+        """Wait until everything that the log contains now is synced.
+
+        This takes a new sync, or the one in progress if nothing was written since it started.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if the partition is removed.
+        """
+        if self.log is None or self.is_abandoned:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.log.needs_sync:
+            self._next.append(waiter)
+            self._flusher.request_sync(self)
+        elif self.log.is_syncing:
+            self._now.append(waiter)
+        else:
+            return
+        await waiter
+
+    def begin_sync(self) -> SyncTask | None:
+        """Return a sync task of the log, or None if everything is synced."""
+        if self.log is None or self.is_abandoned:
+            return None
+        task = self.log.begin_sync()
+        self._bytes_syncing = self._bytes_appended
+        self._now, self._next = self._next, []
+        if task is None:
+            self._wake_waiters()
+        return task
+
+    def complete_sync(self, task: SyncTask) -> None:
+        """Record that a sync task has run, and wake its waiters."""
+        log = self.log
+        if log is None:
+            return
+        log.complete_sync(task)
+        self._bytes_synced = self._bytes_syncing
+        if not self.is_abandoned:
+            self._on_synced(log)
+            self._wake_waiters()
+
+    def abandon(self) -> None:
+        """Fail all waiters, because the partition was removed."""
+        self.is_abandoned = True
+        self._on_synced = _ignore_synced  # breaks the reference cycle with the replica: see node/garbage
+        for waiter in (*self._next, *self._now):
+            if not waiter.done():
+                waiter.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        self._next, self._now = [], []
+
+    def _wake_waiters(self) -> None:
+        for waiter in self._now:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._now = []

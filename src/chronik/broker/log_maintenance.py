@@ -9,8 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable
 
 from chronik.broker.replica import Replica
-from chronik.broker.replica_manager import ReplicaManager
-from chronik.broker.thread_work import run_in_thread
+from chronik.broker.replica_manager import ReplicaManager, run_in_thread
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.log.compaction import Compaction

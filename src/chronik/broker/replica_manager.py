@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from chronik.broker.damage_report import format_missing_records
 from chronik.broker.flusher import Flusher
-from chronik.broker.partition_removals import PartitionRemovals
-from chronik.broker.quarantine import TOPICS_DIRECTORY, Quarantine, is_partition_index
+from chronik.broker.quarantine import DELETED_DIRECTORY, TOPICS_DIRECTORY, Quarantine, is_partition_index
 from chronik.broker.recent_batches import RecentBatchBudget
 from chronik.broker.replica import Replica
 from chronik.broker.requests.produced_records import ProduceRules
@@ -29,6 +28,117 @@ from chronik.metadata.delta import Delta
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+
+
+def format_missing_records(replica: Replica, log: PartitionLog, node_id: int, replicas: Sequence[int]) -> str:
+    """Return the log message about the records that a replica's disk has lost."""
+    missing = (
+        f"{replica!r}: synced records are missing on disk: offsets {log.missing_start_offset} to "
+        f"{log.missing_end_offset - 1}"
+        f" directory={log.directory}"
+    )
+    if not log.has_lost_all_records:
+        return missing
+    return (
+        f"{missing}; the replica serves no reads and writes until other replicas refill it. Restore the files"
+        " and restart the node, or abandon the records with `chronik topics begin-anew`"
+    ) + _format_reelection_steps(replica, node_id, replicas)
+
+
+def _format_reelection_steps(replica: Replica, node_id: int, replicas: Sequence[int]) -> str:
+    """Return how to make this node the leader again, or an empty string if it has the only replica.
+
+    An unclean election elects the first replica that is online, and other replicas have fewer records than the last
+    in-sync replica.
+    """
+    if len(replicas) == 1:
+        return ""
+    order = ",".join(map(str, sorted(replicas, key=lambda each: each != node_id)))
+    name, index = replica.topic_name, replica.index
+    return (
+        ". If the partition has no leader after that, and this node was the last in-sync replica:"
+        f" `chronik topics reassign {name} {index}:{order}` makes it the first of the replicas, and"
+        f" `chronik topics elect-leaders --topic {name} --partition {index} --unclean` elects it"
+    )
+
+
+T = TypeVar("T")
+
+
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread as `asyncio.to_thread` does, but wait for the thread when cancelled.
+
+    Otherwise a stopping node would close the files that the thread uses.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+class _Removal(NamedTuple):
+    """The pending removal of a topic's directory, or of one partition's directory."""
+
+    topic_id: bytes
+    partition: int | None
+    abandoned: list[Replica]
+
+
+class PartitionRemovals:
+    """The removal of directories of deleted topics and of partitions that moved to other nodes."""
+
+    def __init__(self, cache: FileCache, set_aside: Quarantine, on_left: Callable[[bytes], None]) -> None:
+        """Create the removals. `on_left` is called with the topic id after a partition has left `leaving`."""
+        self._cache = cache
+        self._set_aside = set_aside
+        self._on_left = on_left
+        self._pending: deque[_Removal] = deque()
+        self._due = asyncio.Event()
+        self.pending_partitions: set[tuple[bytes, int]] = set()
+        """Partitions whose files are still being closed and which cannot be created again until then. A deleted topic
+        may return too: an aborted import that is started again uses the same topic ids."""
+
+    def add(self, topic_id: bytes, partition: int | None, abandoned: list[Replica]) -> None:
+        """Schedule the removal of a topic's or a partition's directory."""
+        if partition is not None:
+            self.pending_partitions.add((topic_id, partition))
+        self.pending_partitions.update((topic_id, replica.index) for replica in abandoned)
+        self._pending.append(_Removal(topic_id, partition, abandoned))
+        self._due.set()
+
+    def check_for_deleted(self) -> None:
+        """Schedule the deletion of directories that were moved to the `deleted` directory."""
+        if self._cache.files.list_directory(DELETED_DIRECTORY):
+            self._due.set()
+
+    async def run(self) -> None:
+        """Move and delete directories, once no sync uses them."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            while self._pending:
+                for replica in self._pending[0].abandoned:
+                    await replica.release()
+                self._move_to_deleted(self._pending.popleft())
+            await run_in_thread(self._set_aside.delete_removed)
+
+    def close(self) -> None:
+        """Move the remaining directories, so that the next start deletes them. No sync may be in progress."""
+        while self._pending:
+            self._move_to_deleted(self._pending.popleft())
+
+    def _move_to_deleted(self, removal: _Removal) -> None:
+        topic_id, partition, abandoned = removal
+        directory = format_id(topic_id) if partition is None else f"{format_id(topic_id)}/{partition}"
+        self._cache.close_directory(f"{TOPICS_DIRECTORY}/{directory}")
+        self._set_aside.move_directory(directory, DELETED_DIRECTORY)
+        self.pending_partitions.difference_update((topic_id, replica.index) for replica in abandoned)
+        if partition is not None:
+            self.pending_partitions.discard((topic_id, partition))
+        self._on_left(topic_id)
+
 
 logger = logging.getLogger("chronik.broker")
 

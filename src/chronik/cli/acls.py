@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from chronik.cli.arguments import InvalidInput, add_client_arguments, add_json_argument, connect_cluster
 from chronik.cli.output import format_table, print_json
-from chronik.client.security.acls import MATCH_ANY, AclBinding, AclFilter, add_acls, list_acls, remove_acls
+from chronik.client.security import MATCH_ANY, AclBinding, AclFilter, add_acls, list_acls, remove_acls
 from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 from chronik.security.acls import MATCH_PATTERN, AclPermission, PatternType

@@ -8,7 +8,7 @@ from typing import Final
 
 from chronik.cli.arguments import CommandRunner, InvalidInput, add_client_arguments, add_json_argument, connect_cluster
 from chronik.cli.output import format_table, print_json
-from chronik.client.security.quotas import alter_quotas, describe_quotas
+from chronik.client.security import alter_quotas, describe_quotas
 
 UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 DEFAULT_ENTITY_NAME: Final = "<default>"

@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.add_scram, read_password(arguments.password_file, arguments.add_scram)
         )
     # Imported after the config is loaded, so that config errors are reported quickly.
-    from chronik.node.gc_tuning import gc_disabled
+    from chronik.node.memory_tuning import gc_disabled
 
     with gc_disabled():
         from chronik.node.run import run as run_node

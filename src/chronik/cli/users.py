@@ -7,7 +7,7 @@ import argparse
 from chronik.cli.arguments import InvalidInput, add_client_arguments, add_json_argument, connect_cluster
 from chronik.cli.output import format_table, print_json
 from chronik.cli.passwords import add_password_argument, read_password
-from chronik.client.security.users import delete_user, list_users, set_password
+from chronik.client.security import delete_user, list_users, set_password
 from chronik.security.sasl.scram_keys import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS_BY_NAME
 
 

@@ -6,10 +6,23 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+import chronik
 from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.client.connection import BrokerConnection
 from chronik.planning.views import PlannedNode
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_nodes import AlterNodesRequest, AlterNodesResponse, NodeToAlter
+from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
+from chronik.protocol.messages.describe_quorum import (
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopic,
+    QuorumPartitionData,
+)
+from chronik.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 ONLINE_STATUSES: Final = ("online", "maintenance")
 """Node statuses of brokers whose heartbeats arrive."""
@@ -83,3 +96,92 @@ def to_planned_node(node: DescribedNode) -> PlannedNode:
         is_voter=node.is_voter,
         should_vote=node.meant_to_vote,
     )
+
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""Kafka's name of the metadata log."""
+
+
+def describe_cluster(connection: BrokerConnection) -> DescribeClusterResponse:
+    """Return the DescribeCluster response of a broker, including fenced brokers. Raises ClientError, KafkaError."""
+    request = DescribeClusterRequest(include_fenced_brokers=True)
+    response = connection.request(request, DescribeClusterResponse)
+    raise_for_code(response.error_code, "cluster", response.error_message)
+    response.brokers.sort(key=lambda broker: broker.broker_id)
+    return response
+
+
+def describe_quorum(connection: BrokerConnection) -> QuorumPartitionData:
+    """Return the state of the Raft quorum. A Chronik node forwards the request to the leader.
+
+    Raises:
+        ClientError: If the request fails.
+        KafkaError: If the quorum has no known leader at the moment.
+    """
+    topic_request = DescribeQuorumTopic(
+        topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition(partition_index=0)]
+    )
+    response = connection.request(DescribeQuorumRequest(topics=[topic_request]), DescribeQuorumResponse)
+    raise_for_code(response.error_code, "quorum", response.error_message)
+    results = [result for topic in response.topics for result in topic.partitions]
+    if not results:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "quorum: the response contains no partition")
+    raise_for_code(results[0].error_code, "quorum", results[0].error_message)
+    return results[0]
+
+
+def describe_nodes_from_quorum(cluster: ClusterClient) -> list[PlannedNode]:
+    """Return the nodes as input for plans, for clusters without DescribeNodes.
+
+    Raises:
+        ClientError: If a request fails.
+        KafkaError: If the quorum is unknown, because plans must not be made without it.
+    """
+    described = cluster.retry(lambda: describe_cluster(cluster.any_broker()))
+    quorum = cluster.retry(lambda: describe_quorum(cluster.controller()))
+    voters = {state.replica_id for state in quorum.current_voters}
+    members = voters | {state.replica_id for state in quorum.observers}
+    brokers = {broker.broker_id: broker for broker in described.brokers}
+    return [
+        PlannedNode(
+            node_id,
+            brokers[node_id].rack if node_id in brokers else None,
+            is_online=node_id in brokers and not brokers[node_id].is_fenced,
+            is_member=node_id in members,
+            is_voter=node_id in voters,
+            should_vote=node_id in voters,
+        )
+        for node_id in sorted({*brokers, *voters})
+    ]
+
+
+FEATURE_NAME = "chronik.version"
+FIRST_LEVEL = 1
+"""The level of nodes that do not report feature levels."""
+
+
+class FeatureLevels(NamedTuple):
+    """The feature level of a cluster and the levels that one broker supports."""
+
+    lowest: int
+    highest: int
+    """The highest level that the broker supports."""
+    level: int
+    """The finalized level of the cluster."""
+
+
+def describe_feature_levels(connection: BrokerConnection) -> FeatureLevels | None:
+    """Request the broker's feature levels. Return None if the broker is not Chronik or does not report levels."""
+    request = ApiVersionsRequest(client_software_name="chronik", client_software_version=chronik.__version__)
+    response = connection.request(request, ApiVersionsResponse)
+    supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+    finalized = {each.name: each.max_version_level for each in response.finalized_features}
+    return FeatureLevels(*supported[FEATURE_NAME], finalized[FEATURE_NAME]) if FEATURE_NAME in supported else None
+
+
+def raise_feature_level(cluster: ClusterClient, level: int) -> None:
+    """Raise the feature level of the cluster. Raises KafkaError if the cluster rejects the level."""
+    update = FeatureUpdateKey(feature=FEATURE_NAME, max_version_level=level)
+    request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=int(cluster.timeout_s * 1000))
+    response = cluster.retry(lambda: cluster.any_broker().request(request, UpdateFeaturesResponse))
+    raise_for_code(response.error_code, "feature level not raised", response.error_message)

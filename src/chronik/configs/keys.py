@@ -6,21 +6,17 @@ INVALID_CONFIG.
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import msgspec
 from msgspec.structs import replace
 
-from chronik.configs.key_types import ConfigKey as ConfigKey
-from chronik.configs.key_types import ConfigType as ConfigType
-from chronik.configs.key_types import UnitFallback as UnitFallback
-from chronik.configs.key_types import UpdateMode as UpdateMode
-from chronik.configs.key_types import boolean_key as _flag
-from chronik.configs.key_types import int_key as _int
-from chronik.configs.key_types import list_key as _list
-from chronik.configs.key_types import long_key as _long
-from chronik.configs.key_types import string_key as _text
-from chronik.configs.sasl_keys import SASL_KEYS
 from chronik.configs.validators import (
     INT_MAX,
     LONG_MAX,
+    Validator,
+    accept_any_value,
     integer_in_range,
     integer_or_unlimited,
     list_of,
@@ -28,8 +24,134 @@ from chronik.configs.validators import (
     one_of,
     one_of_or_empty,
     validate_address_counts,
+    validate_boolean,
     validate_principals,
     validate_throttled_replicas,
+)
+
+
+class ConfigType(IntEnum):
+    """The type of a config value, with the numbers of DescribeConfigs."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class UpdateMode(IntEnum):
+    """The dynamic update mode of a broker config."""
+
+    READ_ONLY = 0
+    """Changed only by a restart."""
+    PER_BROKER = 1
+    """Changed dynamically for a single broker only."""
+    CLUSTER_WIDE = 2
+    """Changed dynamically for a single broker or for all brokers."""
+
+
+class UnitFallback(NamedTuple):
+    """A config with the same meaning in another unit.
+
+    Its value times `unit` is the value of the key that falls back.
+    """
+
+    name: str
+    unit: int
+
+
+class ConfigKey(msgspec.Struct, frozen=True):
+    """A configuration key with its type, default and validator."""
+
+    name: str
+    type: ConfigType
+    default: str | None
+    doc: str
+    check: Validator
+    synonym: str | None = None
+    """For a topic key: the broker key that supplies its default."""
+    scope: UpdateMode = UpdateMode.READ_ONLY
+    fallbacks: tuple[UnitFallback, ...] = ()
+    """Broker keys that supply the default if the key has none of its own, in order of precedence."""
+    kept: bool = False
+    """Whether the key is accepted and described, but has no effect."""
+    internal: bool = False
+    """Whether the key is described only if it is set."""
+    per_listener: bool = False
+    """Whether the key can be changed only with a listener prefix, `listener.name.NAME.`."""
+    secret: bool = False
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Return whether the value is never returned to clients."""
+        return self.secret or self.type is ConfigType.PASSWORD
+
+
+def int_key(name: str, default: int, doc: str, low: int = 0, high: int = INT_MAX, **more: object) -> ConfigKey:
+    """Return a key with an INT value."""
+    return ConfigKey(name, ConfigType.INT, str(default), doc, integer_in_range(low, high), **more)  # type: ignore[arg-type]
+
+
+def long_key(name: str, default: int, doc: str, low: int = 0, high: int = LONG_MAX, **more: object) -> ConfigKey:
+    """Return a key with a LONG value."""
+    return ConfigKey(name, ConfigType.LONG, str(default), doc, integer_in_range(low, high), **more)  # type: ignore[arg-type]
+
+
+def boolean_key(name: str, default: bool, doc: str, **more: object) -> ConfigKey:
+    """Return a key with a BOOLEAN value."""
+    default_text = "true" if default else "false"
+    return ConfigKey(name, ConfigType.BOOLEAN, default_text, doc, validate_boolean, **more)  # type: ignore[arg-type]
+
+
+def string_key(
+    name: str, default: str | None, doc: str, check: Validator = accept_any_value, **more: object
+) -> ConfigKey:
+    """Return a key with a STRING value."""
+    return ConfigKey(name, ConfigType.STRING, default, doc, check, **more)  # type: ignore[arg-type]
+
+
+def list_key(name: str, default: str, doc: str, check: Validator = accept_any_value, **more: object) -> ConfigKey:
+    """Return a key with a LIST value."""
+    return ConfigKey(name, ConfigType.LIST, default, doc, check, **more)  # type: ignore[arg-type]
+
+
+SASL_KEYS: Final = (  # Kafka's SASL configs that Chronik supports
+    list_key(
+        "sasl.enabled.mechanisms",
+        "GSSAPI",
+        "The mechanisms that SASL listeners accept: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
+        scope=UpdateMode.PER_BROKER,
+    ),
+    long_key("connections.max.reauth.ms", 0, "The time after which a client must reauthenticate; 0 for never."),
+    int_key(
+        "connection.failed.authentication.delay.ms",
+        100,
+        "The delay before a failed authentication is reported to the client.",
+    ),
+    string_key(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        None,
+        "The URL of the JWKS that verifies tokens: file://, http:// or https://.",
+    ),
+    long_key("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, "The interval at which the JWKS is reloaded.", 1),
+    long_key(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, "The delay before a failed JWKS reload is retried.", 1
+    ),
+    list_key("sasl.oauthbearer.expected.audience", "", "The audiences that tokens must name; empty for any audience."),
+    string_key(
+        "sasl.oauthbearer.expected.issuer", None, "The issuer that tokens must name; any issuer if it is not set."
+    ),
+    int_key(
+        "sasl.oauthbearer.clock.skew.seconds", 30, "The tolerated difference between the clocks of issuer and broker."
+    ),
+    string_key("sasl.oauthbearer.sub.claim.name", "sub", "The claim of a token that contains the user name."),
+    string_key("sasl.oauthbearer.scope.claim.name", "scope", "The claim of a token that contains its scopes."),
 )
 
 
@@ -83,44 +205,44 @@ SYNONYMS = {
 """The broker keys that supply the defaults of topic keys."""
 
 TOPIC_KEYS = _topic_keys(
-    _list(
+    list_key(
         "cleanup.policy",
         "delete",
         "Whether old segments are deleted, compacted, both or neither.",
         list_of("delete", "compact"),
     ),
-    _flag("columnar.enabled", False, "Whether pipelines without a list of topics land this topic in a table."),
-    _text(
+    boolean_key("columnar.enabled", False, "Whether pipelines without a list of topics land this topic in a table."),
+    string_key(
         "columnar.format",
         "",
         'Whether the table has bytes ("raw") or JSON fields ("json"); empty for the default of the pipeline.',
         one_of_or_empty("raw", "json"),
     ),
-    _text(
+    string_key(
         "columnar.partition.by",
         "",
         "How the table is partitioned; empty for the default of the pipeline.",
         one_of_or_empty("date", "hour", "none"),
     ),
-    _text(
+    string_key(
         "compression.type",
         "producer",
         'The compression of stored batches; "producer" keeps that of the producer.',
         one_of(*COMPRESSION_TYPES),
     ),
-    _int("compression.gzip.level", -1, "The gzip level if the broker compresses.", -1, 9),
-    _int("compression.lz4.level", 9, "The lz4 level if the broker compresses.", 1, 17),
-    _int("compression.zstd.level", 3, "The zstd level if the broker compresses.", -131072, 22),
-    _long("delete.retention.ms", 86_400_000, "How long a compacted topic retains tombstones."),
-    _long("file.delete.delay.ms", 60_000, "The delay before the file of a deleted segment is removed."),
-    _long("flush.messages", LONG_MAX, 'Sync after this number of records if `flush` is "os".', 1),
-    _long("flush.ms", LONG_MAX, 'Sync after this time if `flush` is "os".'),
-    _int("index.interval.bytes", 4096, "The number of log bytes between two index entries."),
-    _long("max.compaction.lag.ms", LONG_MAX, "The maximum time a record stays uncompacted.", 1),
-    _int("max.message.bytes", 1_048_588, "The maximum size of a record batch."),
-    _long("message.timestamp.after.max.ms", 3_600_000, "How far a record's timestamp may be in the future."),
-    _long("message.timestamp.before.max.ms", LONG_MAX, "How far a record's timestamp may be in the past."),
-    _text(
+    int_key("compression.gzip.level", -1, "The gzip level if the broker compresses.", -1, 9),
+    int_key("compression.lz4.level", 9, "The lz4 level if the broker compresses.", 1, 17),
+    int_key("compression.zstd.level", 3, "The zstd level if the broker compresses.", -131072, 22),
+    long_key("delete.retention.ms", 86_400_000, "How long a compacted topic retains tombstones."),
+    long_key("file.delete.delay.ms", 60_000, "The delay before the file of a deleted segment is removed."),
+    long_key("flush.messages", LONG_MAX, 'Sync after this number of records if `flush` is "os".', 1),
+    long_key("flush.ms", LONG_MAX, 'Sync after this time if `flush` is "os".'),
+    int_key("index.interval.bytes", 4096, "The number of log bytes between two index entries."),
+    long_key("max.compaction.lag.ms", LONG_MAX, "The maximum time a record stays uncompacted.", 1),
+    int_key("max.message.bytes", 1_048_588, "The maximum size of a record batch."),
+    long_key("message.timestamp.after.max.ms", 3_600_000, "How far a record's timestamp may be in the future."),
+    long_key("message.timestamp.before.max.ms", LONG_MAX, "How far a record's timestamp may be in the past."),
+    string_key(
         "message.timestamp.type",
         "CreateTime",
         "Whether records keep the producer's timestamp or get the broker's.",
@@ -133,13 +255,15 @@ TOPIC_KEYS = _topic_keys(
         "The uncompacted fraction of the log that triggers compaction.",
         number_in_range(0, 1),
     ),
-    _long("min.compaction.lag.ms", 0, "The minimum time a record stays uncompacted."),
-    _int("min.insync.replicas", 1, "The number of in-sync replicas required for acks=all.", 1),
-    _long("local.retention.bytes", -2, "Accepted for compatibility; there is no tiered storage.", -2, kept=True),
-    _long("local.retention.ms", -2, "Accepted for compatibility; there is no tiered storage.", -2, kept=True),
-    _flag("preallocate", False, "Accepted for compatibility; files grow as they are written.", kept=True),
-    _flag("remote.log.copy.disable", False, "Accepted for compatibility; there is no tiered storage.", kept=True),
-    _flag("remote.log.delete.on.disable", False, "Accepted for compatibility; there is no tiered storage.", kept=True),
+    long_key("min.compaction.lag.ms", 0, "The minimum time a record stays uncompacted."),
+    int_key("min.insync.replicas", 1, "The number of in-sync replicas required for acks=all.", 1),
+    long_key("local.retention.bytes", -2, "Accepted for compatibility; there is no tiered storage.", -2, kept=True),
+    long_key("local.retention.ms", -2, "Accepted for compatibility; there is no tiered storage.", -2, kept=True),
+    boolean_key("preallocate", False, "Accepted for compatibility; files grow as they are written.", kept=True),
+    boolean_key("remote.log.copy.disable", False, "Accepted for compatibility; there is no tiered storage.", kept=True),
+    boolean_key(
+        "remote.log.delete.on.disable", False, "Accepted for compatibility; there is no tiered storage.", kept=True
+    ),
     ConfigKey(
         "remote.storage.enable",
         ConfigType.BOOLEAN,
@@ -148,11 +272,11 @@ TOPIC_KEYS = _topic_keys(
         one_of("false"),
         kept=True,
     ),
-    _long(
+    long_key(
         "retention.bytes", -1, "The size above which a partition's oldest segments are deleted; -1 for no limit.", -1
     ),
-    _long("retention.ms", 604_800_000, "The age at which segments are deleted; -1 for no limit.", -1),
-    _int("segment.bytes", 1_073_741_824, "The maximum size of a segment file.", SEGMENT_BYTES_MIN),
+    long_key("retention.ms", 604_800_000, "The age at which segments are deleted; -1 for no limit.", -1),
+    int_key("segment.bytes", 1_073_741_824, "The maximum size of a segment file.", SEGMENT_BYTES_MIN),
     ConfigKey(
         "internal.segment.bytes",
         ConfigType.INT,
@@ -161,22 +285,22 @@ TOPIC_KEYS = _topic_keys(
         integer_in_range(1, INT_MAX),
         internal=True,
     ),
-    _int("segment.index.bytes", 10_485_760, "The maximum size of an index file.", 4),
-    _long("segment.jitter.ms", 0, "Accepted for compatibility; segments roll exactly at segment.ms.", kept=True),
-    _long("segment.ms", 604_800_000, "The age at which a segment is rolled even if it is not full.", 1),
-    _list(
+    int_key("segment.index.bytes", 10_485_760, "The maximum size of an index file.", 4),
+    long_key("segment.jitter.ms", 0, "Accepted for compatibility; segments roll exactly at segment.ms.", kept=True),
+    long_key("segment.ms", 604_800_000, "The age at which a segment is rolled even if it is not full.", 1),
+    list_key(
         "leader.replication.throttled.replicas",
         "",
         "Replicas whose replication the leader throttles: PARTITION:BROKER, or * for all.",
         validate_throttled_replicas,
     ),
-    _list(
+    list_key(
         "follower.replication.throttled.replicas",
         "",
         "Replicas whose replication the follower throttles: PARTITION:BROKER, or * for all.",
         validate_throttled_replicas,
     ),
-    _flag(
+    boolean_key(
         "unclean.leader.election.enable",
         False,
         "Whether a replica outside the ISR may become leader, which may lose records.",
@@ -227,71 +351,73 @@ BROKER_KEYS = _by_name(
         "log.retention.ms in hours, if the minutes are not set either.",
         integer_or_unlimited(1, INT_MAX),
     ),
-    _int("log.roll.hours", 168, "log.roll.ms in hours, if that is not set.", 1),
-    _int("log.roll.jitter.hours", 0, "log.roll.jitter.ms in hours, if that is not set.", kept=True),
-    _long("log.flush.scheduler.interval.ms", LONG_MAX, "The default of log.flush.interval.ms."),
-    _int("node.id", 1, "The id of the node; set as `node_id`."),
-    _int("broker.id", 1, "The older name of node.id; set as `node_id`."),
-    _list(
+    int_key("log.roll.hours", 168, "log.roll.ms in hours, if that is not set.", 1),
+    int_key("log.roll.jitter.hours", 0, "log.roll.jitter.ms in hours, if that is not set.", kept=True),
+    long_key("log.flush.scheduler.interval.ms", LONG_MAX, "The default of log.flush.interval.ms."),
+    int_key("node.id", 1, "The id of the node; set as `node_id`."),
+    int_key("broker.id", 1, "The older name of node.id; set as `node_id`."),
+    list_key(
         "listeners",
         "",
         "The addresses on which the node listens: NAME://HOST:PORT, …; set as `kafka` for a single one.",
     ),
-    _list(
+    list_key(
         "advertised.listeners",
         "",
         "The advertised address of each listener: NAME://HOST:PORT, …; set as `advertised` for a single one.",
     ),
-    _text(
+    string_key(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The protocol of each listener: NAME:PROTOCOL, …, with PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     ),
     *SASL_KEYS,
-    _text(
+    string_key(
         "inter.broker.listener.name",
         None,
         "The listener whose address identifies the node; the first one if it is not set.",
     ),
-    _list("log.dirs", "", "The data directory; set as `data_dir`."),
-    _text("broker.rack", None, "The rack of the node; set as `rack`."),
-    _int("num.partitions", 1, "The default number of partitions of a new topic.", 1),
-    _int("default.replication.factor", 1, "The default replication factor of a new topic.", 1, 32767),
-    _flag("auto.create.topics.enable", True, "Whether a Metadata request for an unknown topic creates it."),
-    _flag("delete.topic.enable", True, "Whether topics can be deleted."),
-    _flag("auto.leader.rebalance.enable", True, "Whether leadership is moved back to the preferred leaders."),
-    _long("leader.imbalance.check.interval.seconds", 300, "The interval at which the leader imbalance is checked.", 1),
-    _int(
+    list_key("log.dirs", "", "The data directory; set as `data_dir`."),
+    string_key("broker.rack", None, "The rack of the node; set as `rack`."),
+    int_key("num.partitions", 1, "The default number of partitions of a new topic.", 1),
+    int_key("default.replication.factor", 1, "The default replication factor of a new topic.", 1, 32767),
+    boolean_key("auto.create.topics.enable", True, "Whether a Metadata request for an unknown topic creates it."),
+    boolean_key("delete.topic.enable", True, "Whether topics can be deleted."),
+    boolean_key("auto.leader.rebalance.enable", True, "Whether leadership is moved back to the preferred leaders."),
+    long_key(
+        "leader.imbalance.check.interval.seconds", 300, "The interval at which the leader imbalance is checked.", 1
+    ),
+    int_key(
         "leader.imbalance.per.broker.percentage",
         10,
         "The tolerated percentage of partitions not led by the preferred leader.",
         0,
         100,
     ),
-    _long(
+    long_key(
         "leader.replication.throttled.rate",
         LONG_MAX,
         "The replication quota of throttled leader replicas in bytes per second.",
         0,
         scope=UpdateMode.CLUSTER_WIDE,
     ),
-    _long(
+    long_key(
         "follower.replication.throttled.rate",
         LONG_MAX,
         "The replication quota of throttled follower replicas in bytes per second.",
         0,
         scope=UpdateMode.CLUSTER_WIDE,
     ),
-    _int("group.min.session.timeout.ms", 6_000, "The minimum session timeout of group members."),
-    _int("group.max.session.timeout.ms", 1_800_000, "The maximum session timeout of group members."),
-    _int(
+    int_key("group.min.session.timeout.ms", 6_000, "The minimum session timeout of group members."),
+    int_key("group.max.session.timeout.ms", 1_800_000, "The maximum session timeout of group members."),
+    int_key(
         "group.initial.rebalance.delay.ms", 0, "How long a new group waits for more members before the first rebalance."
     ),
-    _int("group.max.size", 10_000, "The maximum number of members of a group.", 1),
-    _int("offset.metadata.max.bytes", 4096, "The maximum size of the metadata of a committed offset."),
-    _int("offsets.retention.minutes", 10_080, "How long the committed offsets of an empty group are retained.", 1),
-    _long("offsets.retention.check.interval.ms", 600_000, "The interval at which expired offsets are removed.", 1),
-    _int(
+    int_key("group.max.size", 10_000, "The maximum number of members of a group.", 1),
+    int_key("offset.metadata.max.bytes", 4096, "The maximum size of the metadata of a committed offset."),
+    int_key("offsets.retention.minutes", 10_080, "How long the committed offsets of an empty group are retained.", 1),
+    long_key("offsets.retention.check.interval.ms", 600_000, "The interval at which expired offsets are removed.", 1),
+    int_key(
         "offsets.topic.num.partitions",
         50,
         "The partitions of __consumer_offsets on a standalone node; a cluster has 50.",
@@ -304,75 +430,75 @@ BROKER_KEYS = _by_name(
         "The replication factor of __consumer_offsets; set as `replication_factor` in a cluster.",
         integer_in_range(1, 32767),
     ),
-    _int(
+    int_key(
         "producer.id.expiration.ms",
         86_400_000,
         "How long the state of an inactive idempotent producer is retained.",
         1,
         scope=UpdateMode.CLUSTER_WIDE,
     ),
-    _int("transaction.max.timeout.ms", 900_000, "The maximum transaction timeout of producers.", 1),
-    _int("transactional.id.expiration.ms", 604_800_000, "How long an unused transactional id is retained.", 1),
-    _int(
+    int_key("transaction.max.timeout.ms", 900_000, "The maximum transaction timeout of producers.", 1),
+    int_key("transactional.id.expiration.ms", 604_800_000, "How long an unused transactional id is retained.", 1),
+    int_key(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3_600_000,
         "The interval at which expired transactional ids are removed.",
         1,
     ),
-    _long("connections.max.idle.ms", 600_000, "The time after which an idle connection is closed.", 1),
-    _int("max.connections", 10_000, "The maximum number of open connections.", 1, scope=UpdateMode.CLUSTER_WIDE),
-    _int(
+    long_key("connections.max.idle.ms", 600_000, "The time after which an idle connection is closed.", 1),
+    int_key("max.connections", 10_000, "The maximum number of open connections.", 1, scope=UpdateMode.CLUSTER_WIDE),
+    int_key(
         "max.connections.per.ip",
         INT_MAX,
         "The maximum number of open connections per client address.",
         0,
         scope=UpdateMode.CLUSTER_WIDE,
     ),
-    _text(
+    string_key(
         "max.connections.per.ip.overrides",
         "",
         "The maximum number of open connections for specific addresses: ADDRESS:COUNT, ADDRESS:COUNT.",
         validate_address_counts,
         scope=UpdateMode.CLUSTER_WIDE,
     ),
-    _int(
+    int_key(
         "max.connection.creation.rate",
         INT_MAX,
         "The maximum number of new connections per second.",
         0,
         scope=UpdateMode.CLUSTER_WIDE,
     ),
-    _int("socket.request.max.bytes", 104_857_600, "The maximum size of a request.", 1),
-    _int("fetch.max.bytes", 57_671_680, "The maximum size of a fetch response.", 1024),
-    _int("max.incremental.fetch.session.cache.slots", 1000, "The maximum number of incremental fetch sessions."),
-    _text(
+    int_key("socket.request.max.bytes", 104_857_600, "The maximum size of a request.", 1),
+    int_key("fetch.max.bytes", 57_671_680, "The maximum size of a fetch response.", 1024),
+    int_key("max.incremental.fetch.session.cache.slots", 1000, "The maximum number of incremental fetch sessions."),
+    string_key(
         "authorizer.class.name",
         "",
         'The authorizer: "standard", or Kafka\'s class name of it; empty to allow everything.',
         one_of_or_empty("standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ),
-    _text(
+    string_key(
         "super.users",
         "",
         "Principals that are allowed everything regardless of ACLs: User:NAME;User:NAME.",
         validate_principals,
     ),
-    _flag("allow.everyone.if.no.acl.found", False, "Whether everyone may access resources without ACLs."),
-    _int(
+    boolean_key("allow.everyone.if.no.acl.found", False, "Whether everyone may access resources without ACLs."),
+    int_key(
         "chronik.metrics.series.max",
         20_000,
         "The maximum number of series in /metrics; the smallest topics and groups are aggregated.",
         scope=UpdateMode.CLUSTER_WIDE,
     ),
-    _long("replica.lag.time.max.ms", 10_000, "The time after which a lagging follower is removed from the ISR.", 1),
-    _long(
+    long_key("replica.lag.time.max.ms", 10_000, "The time after which a lagging follower is removed from the ISR.", 1),
+    long_key(
         "log.retention.check.interval.ms",
         300_000,
         "The interval at which logs are checked for deletion and compaction.",
         1,
     ),
-    _flag("log.cleaner.enable", True, "Whether the log cleaner compacts topics."),
-    _long(
+    boolean_key("log.cleaner.enable", True, "Whether the log cleaner compacts topics."),
+    long_key(
         "log.cleaner.backoff.ms",
         15_000,
         "The pause of the log cleaner after it found nothing to compact.",

@@ -8,8 +8,8 @@ from chronik.configs.broker_key_lookup import all_broker_keys, find_broker_key
 from chronik.configs.keys import TOPIC_KEYS, ConfigKey, UpdateMode
 from chronik.errors import ConfigError
 from chronik.limits import CONFIG_NAME_CHARACTERS_MAX
-from chronik.metadata.errors import CommandRejectedError
 from chronik.metadata.handlers.configs import CONFIG_KEYS_MAX, validate_configs
+from chronik.metadata.records import CommandRejectedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wording import spelling_suggestion
 

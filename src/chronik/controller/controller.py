@@ -13,8 +13,7 @@ from typing import Final
 from chronik.clock import Clock
 from chronik.config import Address
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.heartbeat_confirmation import HeartbeatConfirmation
-from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatResponse
+from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatResponse, HeartbeatConfirmation
 from chronik.controller.liveness import DOWN_SECONDS, BrokerLiveness
 from chronik.controller.membership import NodeAdmission, has_node_records, members_without_node_record
 from chronik.controller.partition_maintenance import PartitionMaintenance

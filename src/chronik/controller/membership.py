@@ -19,8 +19,7 @@ from chronik.metadata import levels
 from chronik.metadata.commands.cluster import UpdateNode
 from chronik.metadata.image import Image
 from chronik.metadata.stores.raft_store import RaftStore
-from chronik.peers.call_kinds import CallKind
-from chronik.peers.calls import TypedCall
+from chronik.peers.calls import CallKind, TypedCall
 from chronik.protocol.errors import KafkaError
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalLost, ProposalRejected

@@ -3,23 +3,113 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.leader_balance import find_unbalanced_partitions, replace_drained_leaders
-from chronik.controller.leaderless_partitions import (
-    LeaderlessPartition,
-    can_elect_uncleanly,
-    find_leaderless_partitions,
+from chronik.metadata.commands.brokers import BrokerStatus
+from chronik.metadata.commands.partitions import (
+    PARTITIONS_PER_COMMAND_MAX,
+    ElectLeaders,
+    PartitionKey,
+    SetPartitionLeader,
 )
-from chronik.metadata.commands.partitions import PARTITIONS_PER_COMMAND_MAX, ElectLeaders, PartitionKey
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.delta import Delta
-from chronik.metadata.records import Topic
+from chronik.metadata.elections import elect, elect_unclean_leader
+from chronik.metadata.image import Image
+from chronik.metadata.names import META_TOPIC, SYSTEM_TOPICS
+from chronik.metadata.records import Partition, Topic
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.wording import pluralize
+
+
+def find_unbalanced_partitions(image: Image, imbalance_percent: int) -> list[PartitionKey]:
+    """Return the partitions to move back to their preferred leaders.
+
+    A broker qualifies if it does not lead more than `imbalance_percent` of the partitions that prefer it. Partitions
+    under reassignment are excluded, and so is `__meta`, which the Raft leader leads.
+    """
+    preferred: Counter[int] = Counter()
+    not_leading: dict[int, list[tuple[PartitionKey, bool]]] = defaultdict(list)
+    for topic in image.all_topics_by_id.values():
+        if topic.name == META_TOPIC:
+            continue
+        for index, partition in enumerate(topic.partitions):
+            broker_id = partition.replicas[0]
+            preferred[broker_id] += 1
+            if partition.leader != broker_id:
+                can_lead = broker_id in partition.isr and not partition.is_reassigning
+                not_leading[broker_id].append((PartitionKey(topic.id, index), can_lead))
+    return [
+        key
+        for broker_id, partitions in sorted(not_leading.items())
+        if _is_online(image, broker_id) and 100 * len(partitions) > imbalance_percent * preferred[broker_id]
+        for key, can_lead in partitions
+        if can_lead
+    ]
+
+
+def replace_drained_leaders(image: Image, count_max: int) -> list[SetPartitionLeader]:
+    """Return new leaders for partitions that a drained broker still leads although another replica is in sync.
+
+    When a broker is drained, it keeps the partitions for which no other replica is in sync at that time.
+    """
+    found: list[SetPartitionLeader] = []
+    drained = {broker.id for broker in image.brokers.values() if broker.status is BrokerStatus.MAINTENANCE}
+    for topic in {
+        topic.id: topic for broker_id in sorted(drained) for topic in image.topics_on_broker(broker_id)
+    }.values():
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader in drained and len(found) < count_max:
+                leader = elect(partition, partition.isr, image.brokers)
+                if leader not in drained and leader != NO_LEADER:
+                    found.append(SetPartitionLeader(topic.id, index, leader, partition.leader_epoch))
+    return found
+
+
+def _is_online(image: Image, broker_id: int) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and broker.is_online
+
+
+class LeaderlessPartition(msgspec.Struct, frozen=True):
+    """A partition that has no leader."""
+
+    topic: Topic
+    index: int
+    partition: Partition
+
+    @property
+    def key(self) -> PartitionKey:
+        return PartitionKey(self.topic.id, self.index)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no disk is left that is known to have all acknowledged records."""
+        return not self.partition.isr
+
+    def __str__(self) -> str:
+        return f"{self.topic.name}-{self.index}"
+
+
+def find_leaderless_partitions(image: Image) -> Iterator[LeaderlessPartition]:
+    """Yield the partitions without a leader, except those of system topics (see `system_topics`)."""
+    for topic in image.leaderless_topics():
+        if topic.name in SYSTEM_TOPICS:
+            continue
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader == NO_LEADER:
+                yield LeaderlessPartition(topic, index, partition)
+
+
+def can_elect_uncleanly(image: Image, leaderless: LeaderlessPartition, is_allowed: Callable[[Topic], bool]) -> bool:
+    return is_allowed(leaderless.topic) and elect_unclean_leader(leaderless.partition, image.brokers) != NO_LEADER
+
 
 logger = logging.getLogger("chronik.controller")
 

@@ -11,8 +11,7 @@ import msgspec
 
 from chronik.controller.quorum import OFFSET_UNKNOWN, TIME_UNKNOWN, Quorum, QuorumMember
 from chronik.metadata.stores.raft_store import RaftStore
-from chronik.peers.call_kinds import CallKind
-from chronik.peers.calls import CallRejected, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.peers.calls import CallKind, CallRejected, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRejected, ReadTimedOut

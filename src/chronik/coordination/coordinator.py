@@ -13,10 +13,9 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Final, Generic
 
 from chronik.clock import Clock
-from chronik.coordination.host import StateMachineHost
+from chronik.coordination.host import CoordinatorTerm, StateMachineHost, has_term_changes
 from chronik.coordination.machine import MachineKind, MachineT
 from chronik.coordination.proposals import CoordinatorStore, ProposalQueue
-from chronik.coordination.terms import CoordinatorTerm, has_term_changes
 from chronik.errors import InvariantError, exc_info_if_unexpected, root_cause
 from chronik.metadata.delta import Delta
 from chronik.protocol.errors import ErrorCode

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, 
 
 from chronik.clock import Clock
 from chronik.coordination.coordinator import MachineCoordinator
+from chronik.coordination.host import STANDALONE_TERM, CoordinatorTerm
 from chronik.coordination.proposals import CoordinatorStore
-from chronik.coordination.terms import STANDALONE_TERM, CoordinatorTerm
-from chronik.groups import events
-from chronik.groups.classic.join_group import join_request_error, join_request_size
+from chronik.groups import requests
 from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.members import CONSUMER_PROTOCOL_TYPE
+from chronik.groups.classic.rebalance import join_request_error, join_request_size
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GROUPS_BYTES_MAX, SMALL_MEMBER_BYTES_MAX, GroupConfig
 from chronik.groups.group_machine import GroupMachine, GroupMachineKind, is_group_limit_reached
@@ -33,7 +34,6 @@ from chronik.groups.requests import (
     SyncResult,
     TopicPartition,
 )
-from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.limits import GROUP_ID_CHARACTERS_MAX
 from chronik.metadata.commands.groups import DeleteOffsets, OffsetKey
 from chronik.metadata.names import OFFSETS_TOPIC
@@ -84,7 +84,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         if group is None:
             group = ClassicGroup(request.group_id, self._config, term.epoch)
             self._host.add(group)
-        return await self._host.request(group, JoinResult, events.JoinRequested, request, str(uuid.uuid4()))
+        return await self._host.request(group, JoinResult, requests.JoinRequested, request, str(uuid.uuid4()))
 
     async def sync(self, request: SyncRequest) -> SyncResult:
         """Handle a SyncGroup request."""
@@ -95,7 +95,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else group)
         if not self._has_capacity(group.sync_growth_bytes(request)):
             return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return await self._host.request(group, SyncResult, events.SyncRequested, request)
+        return await self._host.request(group, SyncResult, requests.SyncRequested, request)
 
     async def heartbeat(
         self, group_id: str, generation: int, member_id: str, group_instance_id: str | None = None
@@ -106,14 +106,14 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
             # As in Kafka: the heartbeat succeeds, and a later one returns the state of the loaded group.
             return ErrorCode.NONE if group is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else group
         return await self._host.request(
-            group, ErrorCode, events.HeartbeatRequested, generation, member_id, group_instance_id
+            group, ErrorCode, requests.HeartbeatRequested, generation, member_id, group_instance_id
         )
 
     async def leave(self, request: LeaveRequest) -> LeaveResult:
         """Handle a LeaveGroup request."""
         group = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if not isinstance(group, ErrorCode):
-            return await self._host.request(group, LeaveResult, events.LeaveRequested, request)
+            return await self._host.request(group, LeaveResult, requests.LeaveRequested, request)
         if group is not ErrorCode.UNKNOWN_MEMBER_ID:
             return LeaveResult(group)
         left = tuple(LeftMember(leaving.member_id, leaving.group_instance_id, group) for leaving in request.members)
@@ -204,4 +204,4 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         return self._host.get(group_id, term) or ErrorCode.GROUP_ID_NOT_FOUND
 
     async def _delete(self, group: GroupMachine) -> ErrorCode:
-        return await self._host.request(group, ErrorCode, events.DeletionRequested)
+        return await self._host.request(group, ErrorCode, requests.DeletionRequested)

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from chronik.clock import Clock
-from chronik.coordination.host import StateMachineHost
+from chronik.coordination.host import CoordinatorTerm, StateMachineHost
 from chronik.coordination.machine import StateDeleted
 from chronik.coordination.proposals import CoordinatorStore, ProposalQueue, client_error
-from chronik.coordination.terms import CoordinatorTerm
 from chronik.errors import check_invariant
+from chronik.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from chronik.groups.config import (
     COMMIT_BATCH_BYTES_MAX,
     GROUP_OFFSETS_BYTES_MAX,
@@ -28,10 +28,14 @@ from chronik.groups.config import (
     STAGED_OFFSETS_MAX,
     GroupConfig,
 )
-from chronik.groups.events import CommitCheckRequested, OffsetsStored
 from chronik.groups.group_machine import GroupMachine, is_group_limit_reached
-from chronik.groups.requests import NO_GENERATION, UNKNOWN_MEMBER_ID, TopicPartition
-from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from chronik.groups.requests import (
+    NO_GENERATION,
+    UNKNOWN_MEMBER_ID,
+    CommitCheckRequested,
+    OffsetsStored,
+    TopicPartition,
+)
 from chronik.limits import GROUP_ID_CHARACTERS_MAX
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.commands.groups import (

@@ -14,25 +14,210 @@ therefore have contiguous offsets, and a damaged base offset is detected in comp
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from chronik.files import FileCache, FileSystem
-from chronik.log.aborted_transactions import AbortedTransactions
-from chronik.log.cleaned_segment import CleanedSegmentWriter, SegmentReplacement
-from chronik.log.cleaned_transactions import CleanedTransactions
-from chronik.log.config import LogConfig
+from chronik.log.config import LONG_MAX, LogConfig
 from chronik.log.files import names
+from chronik.log.files.index import SegmentIndex
 from chronik.log.leader_epochs import LeaderEpochHistory
+from chronik.log.partition_transactions import AbortedTransaction, AbortedTransactions
 from chronik.log.producer_state import ProducerStateManager
-from chronik.log.segment import LogSegment, ScannedBatch
-from chronik.protocol.batch import BatchHeader
+from chronik.log.segment import NO_TIMESTAMP, LogSegment, ScannedBatch
+from chronik.protocol.batch import (
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    build_batch,
+    parse_header,
+)
 from chronik.protocol.batch_rewrite import filter_batch, set_delete_horizon
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.control_records import parse_marker_batch
 from chronik.protocol.record_scan import NO_KEY, decompress_within_budget, scan_records
 from chronik.protocol.varint import INT32_MAX
+
+# Compacted batches are buffered and written in chunks of this size.
+WRITE_BYTES = 1 << 20
+
+
+class SegmentReplacement(msgspec.Struct):
+    """A compacted segment and the source segments that it replaces."""
+
+    sources: list[LogSegment]
+    segment: LogSegment
+
+
+class CleanedSegmentWriter:
+    """A writer of a compacted segment.
+
+    The file has the suffix `.cleaned` until it is complete; recovery deletes such files.
+    """
+
+    def __init__(
+        self, cache: FileCache, directory: str, base_offset: int, epochs: LeaderEpochHistory, config: LogConfig
+    ) -> None:
+        log_name = names.offset_file_name(base_offset, names.LOG)
+        self._cache = cache
+        self._epochs = epochs
+        self._interval = config.index_interval_bytes
+        self._segment = LogSegment(cache, directory, base_offset, log_name=log_name + names.CLEANED)
+        self._segment.index = SegmentIndex(cache, self._segment.index.path + names.CLEANED, base_offset, is_new=True)
+        self._buffer = bytearray()
+        self._headers: list[BatchHeader] = []
+        self._next_offset = base_offset
+        self._remove_files()
+
+    def add(self, piece: ScannedBatch, kept: memoryview | bytes | None) -> None:
+        """Add what compaction keeps of a batch. Offsets without records are covered by empty batches."""
+        if kept is None:
+            return
+        if piece.base_offset > self._next_offset:
+            self._fill_gap(piece.base_offset)
+        self._append_batch(kept)
+
+    def finish(self, end_offset: int) -> LogSegment:
+        """Write the buffered batches and return the segment. Its contents are durable; its name is not yet."""
+        if end_offset > self._next_offset:
+            self._fill_gap(end_offset)
+        self._flush()
+        self._segment.seal()
+        self._segment.file.fdatasync()
+        self._close_files()
+        return self._segment
+
+    def discard(self) -> None:
+        self._close_files()
+        self._remove_files()
+
+    def _fill_gap(self, end_offset: int) -> None:
+        """Add empty batches for the offsets up to `end_offset`, one per leader epoch.
+
+        A follower's log may end at any batch, and its leader must know the epoch of that batch.
+        """
+        while self._next_offset < end_offset:
+            epoch, epoch_end = self._epochs.epoch_at(self._next_offset)
+            self._append_batch(build_batch(_empty_header(self._next_offset, min(end_offset, epoch_end), epoch), b""))
+
+    def _append_batch(self, batch: memoryview | bytes) -> None:
+        header = parse_header(batch)
+        self._buffer += batch
+        self._headers.append(header)
+        self._next_offset = header.next_offset
+        if len(self._buffer) >= WRITE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._headers:
+            self._segment.append(self._buffer, self._headers, self._interval)
+            self._buffer, self._headers = bytearray(), []
+
+    def _close_files(self) -> None:
+        self._cache.close_file(self._segment.log_path)
+        self._cache.close_file(self._segment.index.path)
+
+    def _remove_files(self) -> None:
+        self._cache.files.remove(self._segment.log_path)
+        self._cache.files.remove(self._segment.index.path)
+
+
+def _empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchHeader:
+    return BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=end_offset - base_offset - 1,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=0,
+    )
+
+
+class _FoundTransaction:
+    """An aborted transaction, and whether compaction has found any batch of it."""
+
+    __slots__ = ("has_batches", "transaction")
+
+    def __init__(self, transaction: AbortedTransaction) -> None:
+        self.transaction = transaction
+        self.has_batches = False
+
+
+class CleanedTransactions:
+    """The transactions that a compaction finds (Kafka's `CleanedTransactionMetadata`).
+
+    The compaction passes all transactional batches from `start_offset` on, in order. They are below the last stable
+    offset, so a transaction that is not aborted is committed.
+    """
+
+    __slots__ = ("_by_producer", "_known_to", "_left", "_near", "_rest", "_written")
+
+    def __init__(self, aborted: AbortedTransactions, start_offset: int) -> None:
+        self._rest: Iterator[AbortedTransaction] = aborted.iter_from_marker(start_offset)
+        self._known_to = 0
+        """All transactions that start below this offset are in `_open` or already passed."""
+        self._near: deque[_FoundTransaction] = deque()
+        self._by_producer: dict[int, deque[_FoundTransaction]] = {}
+        self._left = AbortedTransactions()
+        self._written: set[int] = set()
+        """Producers with a batch since their last transaction marker."""
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Return whether the batch belongs to an aborted transaction."""
+        self._written.add(header.producer_id)
+        self._advance(header.base_offset)
+        near = self._by_producer.get(header.producer_id)
+        if near is None or near[0].transaction.first_offset > header.base_offset:
+            return False
+        near[0].has_batches = True
+        return True
+
+    def is_marker_removable(self, marker: BatchHeader) -> bool:
+        """Return whether the marker's transaction has no batches left."""
+        if marker.producer_id not in self._written:
+            return True
+        self._written.discard(marker.producer_id)
+        return False
+
+    def remaining_aborted(self, end_offset: int) -> AbortedTransactions:
+        """Return the aborted transactions that ended before `end_offset` and still have batches."""
+        self._advance(end_offset)
+        return self._left
+
+    def _advance(self, offset: int) -> None:
+        while self._known_to <= offset:
+            transaction = next(self._rest, None)
+            if transaction is None:
+                self._known_to = LONG_MAX
+                break
+            self._known_to = transaction.last_stable_offset
+            found = _FoundTransaction(transaction)
+            self._near.append(found)
+            self._by_producer.setdefault(transaction.producer_id, deque()).append(found)
+        while self._near and self._near[0].transaction.marker_offset < offset:
+            self._finish(self._near.popleft())
+
+    def _finish(self, found: _FoundTransaction) -> None:
+        """Finish a transaction whose marker was passed."""
+        producer_id = found.transaction.producer_id
+        transactions = self._by_producer[producer_id]
+        transactions.popleft()
+        if not transactions:
+            del self._by_producer[producer_id]
+        if found.has_batches:
+            self._left.add(found.transaction)
+
 
 # Longer keys are stored as a 128-bit digest. Kafka does this with all keys.
 KEY_BYTES_MAX = 16

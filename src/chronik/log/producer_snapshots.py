@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from chronik.clock import Clock
 from chronik.files import Buffer, FileCache, read_file
-from chronik.log.aborted_transactions import BYTES_PER_TRANSACTION
 from chronik.log.files import names
 from chronik.log.leader_epochs import LeaderEpochHistory
+from chronik.log.partition_transactions import BYTES_PER_TRANSACTION
 from chronik.log.producer_state import ProducerLimit, ProducerStateManager
 from chronik.log.segment import LogSegment
 from chronik.log.sync import PendingSync

@@ -14,9 +14,8 @@ import msgspec
 from chronik.files import FileCache, FileSystem, parent_directories, read_file
 from chronik.log.config import LONG_MAX
 from chronik.log.files import names
-from chronik.log.files.batch_scan import validate_batch
+from chronik.log.files.batch_scan import SEARCH_BYTES_MAX, validate_batch
 from chronik.log.files.checkpoints import OffsetCheckpointFile
-from chronik.log.files.damage_search import SEARCH_BYTES_MAX
 from chronik.log.leader_epochs import LeaderEpochHistory
 from chronik.log.segment import LogSegment, ScannedBatch
 from chronik.protocol.batch import HEADER_BYTES

@@ -11,15 +11,54 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from chronik.files import Buffer, File, FileCache
-from chronik.limits import FRAME_BYTES_MAX
+from chronik.limits import FRAME_BYTES_MAX, KIB, MIB
 from chronik.log.files import names
-from chronik.log.files.batch_scan import declared_batch_size, validate_batch
-from chronik.log.files.damage_search import find_valid_batch_after
+from chronik.log.files.batch_scan import declared_batch_size, find_valid_batch_after, validate_batch
 from chronik.log.files.index import CorruptIndexError, IndexEntry, SegmentIndex
-from chronik.log.files.preallocation import Preallocation
 from chronik.log.leader_epochs import LeaderEpochHistory
 from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_header
 from chronik.protocol.errors import CorruptRecords
+
+SMALL_SYNC_BYTES = 16 * KIB
+"""Space is preallocated while syncs cover no more than this. Larger syncs allocate new blocks each time, and journaling
+those costs as much as a known length saves."""
+
+PREALLOCATED_BYTES_MIN = 16 * KIB
+PREALLOCATED_BYTES_MAX = 1 * MIB
+"""As much space is preallocated as the segment holds already, within these bounds, to save disk space with thousands of
+small topics."""
+
+
+class Preallocation:
+    """The length of a segment's file including preallocated space."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self) -> None:
+        self._end = 0  # until the first sync
+
+    def extends_beyond(self, size: int) -> bool:
+        return self._end > size
+
+    def next_length(self, size: int, size_max: int) -> int | None:
+        """Return the length to preallocate before a sync of a segment with `size` bytes, or None.
+
+        The first sync preallocates nothing, because many segments are synced only once. When the file system rejects
+        the preallocation, the next attempt follows after as many appended bytes, not with each sync.
+        """
+        if size <= self._end:
+            return None
+        known, self._end = self._end, size
+        end = min(size + min(max(size, PREALLOCATED_BYTES_MIN), PREALLOCATED_BYTES_MAX), size_max)
+        if known == 0 or size - known > SMALL_SYNC_BYTES or end <= size:
+            return None
+        self._end = end
+        return end
+
+    def record_truncation(self, size: int) -> None:
+        """Record that the file was truncated to `size`."""
+        self._end = size
+
 
 # Chunk size of scans over many batches.
 SCAN_CHUNK_BYTES = 1 << 20

@@ -13,37 +13,24 @@ from msgspec.structs import replace
 from chronik.errors import check_invariant
 from chronik.metadata.commands.envelope import Command, Envelope
 from chronik.metadata.delta import Delta
-from chronik.metadata.errors import CommandRejectedError
-from chronik.metadata.handlers import (
-    acls,
-    brokers,
-    cluster,
-    groups,
-    imports,
-    nodes,
-    partitions,
-    quotas,
-    topics,
-    transactions,
-    users,
-)
+from chronik.metadata.handlers import brokers, cluster, groups, imports, partitions, security, topics, transactions
 from chronik.metadata.image import Image
-from chronik.metadata.records import ApplyResult
+from chronik.metadata.records import ApplyResult, CommandRejectedError
 from chronik.metadata.sessions import find_known_result
 from chronik.metadata.writer import ImageWriter
 
 HANDLERS: Final = (
     cluster.HANDLERS
-    | nodes.HANDLERS
+    | cluster.NODE_HANDLERS
     | brokers.HANDLERS
     | topics.HANDLERS
     | imports.HANDLERS
     | partitions.HANDLERS
     | groups.HANDLERS
     | transactions.HANDLERS
-    | users.HANDLERS
-    | acls.HANDLERS
-    | quotas.HANDLERS
+    | security.USER_HANDLERS
+    | security.HANDLERS
+    | security.QUOTA_HANDLERS
 )
 
 

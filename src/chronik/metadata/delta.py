@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from chronik.metadata.records import Acl, Broker, Group, NodeRecord, Topic, Transaction
-from chronik.metadata.security.quotas import Entity
+from chronik.metadata.records import Acl, Broker, Entity, Group, NodeRecord, Topic, Transaction
 
 if TYPE_CHECKING:
     from chronik.metadata.image import Image

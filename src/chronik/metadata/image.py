@@ -16,21 +16,20 @@ from chronik.metadata.records import (
     Acl,
     Broker,
     CommittedOffset,
+    Entity,
     Group,
     ImportState,
     NodeRecord,
     Partition,
+    QuotaValues,
     SaltSecret,
     ScramCredential,
     StagedOffset,
     Topic,
     Transaction,
 )
-from chronik.metadata.replica_index import ReplicaIndex
-from chronik.metadata.security.quotas import Entity, QuotaValues
-from chronik.metadata.security.users import UserTable
 from chronik.metadata.sessions import CommandSession, SessionRecord
-from chronik.metadata.transactions import StagedByPartition, StagedOffsetTable, TransactionTable
+from chronik.metadata.tables import ReplicaIndex, StagedByPartition, StagedOffsetTable, TransactionTable, UserTable
 
 HASHES_KEPT: Final = 1024
 """The number of recent (index, state hash) pairs kept, to compare nodes whose applied indexes differ."""

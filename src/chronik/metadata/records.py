@@ -6,19 +6,34 @@ old state without a copy.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, Protocol
 
 import msgspec
 
+from chronik.errors import ChronikError
 from chronik.listeners import PLAINTEXT
-from chronik.metadata.commands.acls import Acl
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint
 from chronik.metadata.commands.groups import GroupMember
+from chronik.metadata.commands.security import Acl
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.commands.transactions import NO_PRODUCER_ID, TransactionPartition
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FIRST_LEVEL, SECURITY_LEVEL, added_fields, since_level
 from chronik.protocol.errors import ErrorCode
+
+
+class CommandRejectedError(ChronikError):
+    """A command that must not be applied. It changes nothing, and its result carries the code and the message.
+
+    The result is part of the state hash. Changing the wording of a message makes nodes of different versions diverge.
+    """
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
 
 __all__ = [
     "Acl",
@@ -346,3 +361,28 @@ class ApplyResult(ImageRecord, frozen=True):
     failures: tuple[ItemFailure, ...] = ()
     index: int = -1
     """The log index at which the command was applied; for a retried command, the first time."""
+
+
+Entity = tuple[tuple[str, str], ...]
+"""Sorted (type, name) pairs, such as (("client-id", "c"), ("user", "alice")). DEFAULT names the default entity."""
+
+QuotaValues = Mapping[str, float]
+"""Quota values by key."""
+
+DEFAULT_ENTITY: Final = ""
+USER_ENTITY: Final = "user"
+CLIENT_ID_ENTITY: Final = "client-id"
+IP_ENTITY: Final = "ip"
+
+
+def normalize_entity(pairs: Iterable[tuple[str, str]]) -> Entity:
+    """Return the entity with these (type, name) pairs."""
+    return tuple(sorted(pairs))
+
+
+@since_level(SECURITY_LEVEL)
+class QuotaEntry(ImageRecord, frozen=True, tag=31):
+    """The quotas of one entity in a snapshot."""
+
+    entity: Entity
+    values: dict[str, float]

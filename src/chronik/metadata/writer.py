@@ -28,20 +28,77 @@ from chronik.metadata.image import Image
 from chronik.metadata.names import topic_metric_name
 from chronik.metadata.records import (
     NO_CONFIGS,
+    Acl,
     ApplyResult,
     Broker,
     CommittedOffset,
+    Entity,
     Group,
     ImportState,
     NodeRecord,
     Partition,
+    QuotaValues,
+    SaltSecret,
+    ScramCredential,
     StagedOffset,
     Topic,
     Transaction,
     TransactionPartition,
 )
-from chronik.metadata.security_writer import SecurityWriter
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, CommandSession, SessionRecord
+
+
+class SecurityWriter:
+    """Changes users, ACLs and quotas of an image and updates the state hash."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self._hash_change = 0
+        self._old_acls: dict[Acl, Acl | None] = {}
+        self._quotas: dict[Entity, None] = {}
+        self._users: dict[str, None] = {}
+
+    # --- users ---
+
+    def put_credential(self, credential: ScramCredential) -> None:
+        self._users[credential.name] = None
+        old = self.image._users.put(credential)
+        self._hash_change += record_hash(hashing.USER, credential)
+        if old is not None:
+            self._hash_change -= record_hash(hashing.USER, old)
+
+    def remove_credential(self, name: str, mechanism: int) -> None:
+        self._users[name] = None
+        self._hash_change -= record_hash(hashing.USER, self.image._users.remove(name, mechanism))
+
+    def set_salt_secret(self, secret: bytes) -> None:
+        check_invariant(not self.image._salt_secret, "the cluster has a secret already")
+        self.image._salt_secret = secret
+        self._hash_change += record_hash(hashing.SALT_SECRET, SaltSecret(secret))
+
+    # --- ACLs ---
+
+    def add_acl(self, acl: Acl) -> None:
+        self._old_acls.setdefault(acl, None)
+        self.image._acls[acl] = None
+        self._hash_change += record_hash(hashing.ACL, acl)
+
+    def remove_acl(self, acl: Acl) -> None:
+        self._old_acls.setdefault(acl, acl)
+        del self.image._acls[acl]
+        self._hash_change -= record_hash(hashing.ACL, acl)
+
+    # --- quotas ---
+
+    def set_quotas(self, entity: Entity, values: QuotaValues) -> None:
+        """Replace the quotas of an entity. Empty values remove them."""
+        for each, sign in ((self.image._quotas.pop(entity, None), -1), (values, 1)):
+            if each:
+                self._hash_change += sign * record_hash(hashing.QUOTA, entity, each)
+        if values:
+            self.image._quotas[entity] = values
+        self._quotas[entity] = None
+
 
 OFFSETS_APPENDED_MIN: Final = 8
 """The number of offsets from which on appending them together is faster than storing each."""

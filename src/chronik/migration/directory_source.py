@@ -19,8 +19,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.journal import MetadataJournal
 from chronik.migration.source import MigrationError, visible_topics
-from chronik.node.data_directory import LOCK_FILE, SYNCED_OFFSETS_FILE
-from chronik.node.directory_recovery import highest_feature_level
+from chronik.node.data_directory import LOCK_FILE, SYNCED_OFFSETS_FILE, highest_feature_level
 from chronik.node.identity import (
     IDENTITY_FILE,
     METADATA_DIRECTORIES,

@@ -25,8 +25,8 @@ from chronik.metadata.commands.envelope import COMMAND_BYTES_MAX, Command, Envel
 from chronik.metadata.image import Image
 from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, DeltaSubscriber
-from chronik.migration.import_plan import ImportPlan
-from chronik.migration.import_requests import (
+from chronik.migration.import_plan import (
+    ImportPlan,
     build_begin_request,
     build_finish_request,
     build_group_requests,
@@ -35,9 +35,8 @@ from chronik.migration.import_requests import (
 from chronik.migration.security_import import build_security_requests, find_missing_security
 from chronik.migration.source import ImportSource, MigrationError
 from chronik.migration.verification import find_metadata_differences
-from chronik.protocol.codec import encode_request
+from chronik.protocol.codec import RequestHeader, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.headers import RequestHeader
 from chronik.protocol.messages.alter_import import AlterImportRequest
 from chronik.protocol.schema import Request
 from chronik.protocol.wire import UnencodableMessage

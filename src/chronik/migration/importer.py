@@ -14,16 +14,17 @@ from chronik.ids import format_id
 from chronik.metadata.levels import IMPORTED_GROUPS_LEVEL, cluster_level
 from chronik.metadata.records import Topic
 from chronik.migration import failpoints
-from chronik.migration.import_plan import ImportPlan, build_import_plan, find_import_obstacles
-from chronik.migration.import_requests import (
+from chronik.migration.import_plan import (
+    ImportPlan,
     build_begin_request,
     build_finish_request,
     build_group_requests,
+    build_import_plan,
     build_topic_requests,
+    find_import_obstacles,
     find_missing_groups,
 )
-from chronik.migration.import_stream import ImportStream, commit_decisions
-from chronik.migration.record_transfer import PartitionToImport, transfer_records
+from chronik.migration.record_transfer import ImportStream, PartitionToImport, commit_decisions, transfer_records
 from chronik.migration.security_import import build_security_requests, find_conflicts, find_missing_security
 from chronik.migration.source import ImportSource, MigrationError
 from chronik.migration.target_cluster import TargetCluster

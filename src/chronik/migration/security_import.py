@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from chronik.metadata.image import Image
-from chronik.metadata.records import Acl, ScramCredential
-from chronik.metadata.security.quotas import DEFAULT_ENTITY, Entity, QuotaValues
+from chronik.metadata.records import DEFAULT_ENTITY, Acl, Entity, QuotaValues, ScramCredential
 from chronik.protocol.messages.import_security import (
     ImportedAcl,
     ImportedEntity,

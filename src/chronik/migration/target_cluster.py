@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.client.errors import ClientError
-from chronik.client.features import describe_feature_levels
+from chronik.client.nodes import describe_feature_levels
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.image import Image
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FEATURE_NAME

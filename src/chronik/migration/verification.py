@@ -10,8 +10,7 @@ from chronik.limits import MIB
 from chronik.metadata.commands.imports import ImportedGroup
 from chronik.metadata.image import Image
 from chronik.metadata.records import Topic
-from chronik.migration.import_stream import BatchChunk
-from chronik.migration.record_transfer import CONCURRENT_PARTITIONS, PartitionToImport
+from chronik.migration.record_transfer import CONCURRENT_PARTITIONS, BatchChunk, PartitionToImport
 from chronik.migration.source import MigrationError
 from chronik.migration.target_cluster import RETRIABLE_ERRORS, TargetCluster, TopicIdPartition
 from chronik.protocol.errors import ErrorCode

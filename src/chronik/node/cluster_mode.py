@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from chronik.broker.replica_manager import ReplicaManager
 from chronik.clock import Clock
 from chronik.config import NodeConfig, PeerConfig, initial_voters
@@ -17,10 +19,9 @@ from chronik.histogram import Histogram
 from chronik.ids import format_id
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint, UpdateBrokerStatus
 from chronik.metadata.delta import Delta
-from chronik.node.bootstrap import BootstrapGate
 from chronik.node.data_directory import DataDirectory
 from chronik.node.http.admin_calls import AdminCalls
-from chronik.node.membership_job import MembershipJob
+from chronik.node.membership_job import BootstrapGate, MembershipJob
 from chronik.node.node_mode import BackgroundJob, build_registration
 from chronik.node.peer_addresses import PeerAddresses
 from chronik.node.registration import BrokerRegistration
@@ -28,17 +29,39 @@ from chronik.peers.handshake import derive_identity
 from chronik.peers.tls import PeerTls
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.driver import RaftDriver
-from chronik.quorum.election_counts import ElectionCounts
 from chronik.quorum.settings import DriverSettings
 from chronik.quorum.watchdog import EventLoopWatchdog
 from chronik.raft.events import RaftStatus
-from chronik.raft.membership import UNBOUND_DIRECTORY, Membership, RaftMember
+from chronik.raft.membership import NO_NODE, UNBOUND_DIRECTORY, Membership, RaftMember
 from chronik.raft.roles import Role
 from chronik.replication.replication import Replication
 from chronik.request_reply import Dispatch
 from chronik.scheduler import Scheduler
-from chronik.transactions.components import TransactionComponents
+from chronik.transactions.coordinator import TransactionComponents
 from chronik.transactions.peer_calls import TransactionPeerCalls
+
+
+class ElectionCounts(msgspec.Struct):
+    """Counters of a node's candidacies, won elections and observed leader changes."""
+
+    candidacies: int = 0
+    elections_won: int = 0
+    leader_changes: int = 0
+    """Number of times that a different leader was observed, including the first one."""
+    last_status: RaftStatus | None = None
+    leader: int | None = None
+
+    def record(self, status: RaftStatus) -> None:
+        """Update the counters after a change of role, term or leader."""
+        previous = self.last_status
+        is_new = previous is None or (previous.role, previous.term) != (status.role, status.term)
+        self.candidacies += is_new and status.role is Role.CANDIDATE
+        self.elections_won += is_new and status.role is Role.LEADER
+        if status.leader != NO_NODE and status.leader != self.leader:
+            self.leader = status.leader
+            self.leader_changes += 1
+        self.last_status = status
+
 
 logger = logging.getLogger("chronik.node")
 

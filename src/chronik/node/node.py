@@ -28,7 +28,7 @@ from chronik.broker.requests.rejected_batches import RejectedBatches
 from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
-from chronik.coordination.terms import CoordinatorTerms
+from chronik.coordination.host import CoordinatorTerms
 from chronik.errors import exc_info_if_unexpected, root_cause
 from chronik.files import FileCache
 from chronik.groups.coordinator import GroupCoordinator
@@ -36,37 +36,31 @@ from chronik.ids import new_id
 from chronik.listeners import SASL_PROTOCOLS
 from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.metadata.commands.cluster import AllocateProducerIds
-from chronik.metadata.commands.users import AlterScramUser
+from chronik.metadata.commands.security import AlterScramUser
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.stores.store import Acks
-from chronik.node.component_settings import (
-    divide_node_descriptors,
-    group_config,
-    listener_limits,
-    static_configs,
-    transaction_config,
-)
 from chronik.node.data_directory import DataDirectory
 from chronik.node.descriptors import DescriptorLimits
 from chronik.node.http.port import LazyHttpPort
 from chronik.node.identity import METADATA_DIRECTORIES, DirectoryMode
 from chronik.node.node_mode import NodeMode, advertised_endpoints
-from chronik.node.security.authorization import create_node_authorizer
-from chronik.node.security.first_user import add_first_user
-from chronik.node.security.tls_setup import create_http_tls, create_tls_listeners
+from chronik.node.security_setup import add_first_user, create_http_tls, create_node_authorizer, create_tls_listeners
 from chronik.node.standalone_mode import StandaloneMode
 from chronik.request_reply import Dispatch
 from chronik.scheduler import Scheduler
 from chronik.security.quotas.connection_limits import ConnectionLimits
 from chronik.security.quotas.limiter import QuotaLimiter
 from chronik.server.listener import ACCEPTS_PER_ITERATION, ClientListeners
-from chronik.transactions.components import TransactionComponents, build_transaction_components
-from chronik.transactions.coordinator import TransactionCoordinator
+from chronik.transactions.coordinator import TransactionComponents, TransactionCoordinator, build_transaction_components
 
 if TYPE_CHECKING:
     from chronik.console.https import HttpTls
     from chronik.node.http.server import NodeHttpServer
     from chronik.node.status import NodeStatusSource
+from chronik.groups.config import GroupConfig
+from chronik.node.descriptors import divide_descriptors, raise_descriptor_limit
+from chronik.server.connection import ListenerLimits
+from chronik.transactions.config import TransactionConfig
 
 logger = logging.getLogger("chronik.node")
 
@@ -297,7 +291,7 @@ class Node:
         """Return the dispatch function of the listeners, with SASL authentication where a listener requires it."""
         if not gated:
             return router.dispatch
-        from chronik.node.security.sasl import create_sasl_gate
+        from chronik.node.sasl_setup import create_sasl_gate
 
         gate = create_sasl_gate(services, router.dispatch, gated)
         assert services.authenticator is not None
@@ -458,3 +452,54 @@ def _as_coroutine(function: Callable[[], None]) -> Callable[[], Awaitable[None]]
         function()
 
     return call
+
+
+def group_config(configs: ConfigResolver) -> GroupConfig:
+    """Return the settings of the group coordinator."""
+    return GroupConfig.from_broker_configs(
+        {
+            name: configs.broker_value(name)
+            for name in (
+                "group.min.session.timeout.ms",
+                "group.max.session.timeout.ms",
+                "group.max.size",
+                "group.initial.rebalance.delay.ms",
+                "offset.metadata.max.bytes",
+                "offsets.retention.minutes",
+                "offsets.retention.check.interval.ms",
+            )
+        }
+    )
+
+
+def transaction_config(configs: ConfigResolver) -> TransactionConfig:
+    """Return the settings of the transaction coordinator."""
+    return TransactionConfig(
+        timeout_ms_max=configs.broker_int("transaction.max.timeout.ms"),
+        expiration_ms=configs.broker_int("transactional.id.expiration.ms"),
+        expiration_check_interval_ms=configs.broker_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
+    )
+
+
+def static_configs(config: NodeConfig) -> dict[str, str]:
+    """Return the static broker configs, including those with their own config key, unless they have Kafka's default."""
+    own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
+    return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
+
+
+def divide_node_descriptors(configs: ConfigResolver) -> DescriptorLimits:
+    """Divide the file descriptors of the process, and log a warning if they are too few for `max.connections`."""
+    limit = raise_descriptor_limit()
+    descriptors = divide_descriptors(limit)
+    if descriptors.connections < configs.broker_int("max.connections"):
+        message = "max.connections limited to %d: the process may open %d file descriptors; raise the limit (ulimit -n)"
+        logger.warning(message, descriptors.connections, limit)
+    return descriptors
+
+
+def listener_limits(configs: ConfigResolver) -> ListenerLimits:
+    """Return the limits of the client listeners."""
+    return ListenerLimits(
+        frame_bytes=configs.broker_int("socket.request.max.bytes"),
+        idle_seconds=configs.broker_int("connections.max.idle.ms") / 1000,
+    )

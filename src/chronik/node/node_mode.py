@@ -15,7 +15,7 @@ from chronik.metadata.commands.brokers import Endpoint, RegisterBroker
 from chronik.metadata.stores.store import MetadataStore
 from chronik.request_reply import Dispatch
 from chronik.scheduler import Scheduler
-from chronik.transactions.components import TransactionComponents
+from chronik.transactions.coordinator import TransactionComponents
 from chronik.transactions.peer_messages import TransactionPeers
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from chronik.api.routing.router import Interceptor
 from chronik.config import Address, NodeConfig
 from chronik.errors import ChronikError, exc_info_if_unexpected, root_cause
 from chronik.log_output import configure_logging, print_notice
-from chronik.metadata.commands.users import AlterScramUser
-from chronik.node.gc_tuning import limit_collection_time
-from chronik.node.malloc_tuning import retain_freed_memory
+from chronik.metadata.commands.security import AlterScramUser
+from chronik.node.memory_tuning import limit_collection_time, retain_freed_memory
 from chronik.node.node import Node
 from chronik.node.service_manager import READY, STOPPING, notify_service_manager
 

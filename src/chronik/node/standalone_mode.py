@@ -16,13 +16,12 @@ from chronik.histogram import Histogram
 from chronik.ids import new_id
 from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.levels import timestamp_if_supported
-from chronik.metadata.stores.early_acks import can_ack_before_sync, never_ack_early
-from chronik.metadata.stores.local_store import LocalStore
+from chronik.metadata.stores.local_store import LocalStore, can_ack_before_sync, never_ack_early
 from chronik.node.data_directory import DataDirectory
 from chronik.node.node_mode import BackgroundJob, build_registration
 from chronik.request_reply import Dispatch
 from chronik.scheduler import Scheduler
-from chronik.transactions.components import TransactionComponents
+from chronik.transactions.coordinator import TransactionComponents
 from chronik.transactions.peer_messages import NoTransactionPeers
 
 if TYPE_CHECKING:

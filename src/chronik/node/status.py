@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import chronik
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
+from chronik.broker.flusher import SyncMetrics
 from chronik.broker.partition_counters import PartitionChangeCounters
-from chronik.broker.sync_metrics import SyncMetrics
 from chronik.console.image_views import describe_group, describe_image
 from chronik.console.node_stats import NodeStats
 from chronik.console.status_source import Metric

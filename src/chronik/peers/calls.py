@@ -10,16 +10,33 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Sequence
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from chronik.errors import ChronikError, InvalidPeerMessage, check_invariant, exc_info_if_unexpected, root_cause
 from chronik.files import Buffer
-from chronik.peers.call_kinds import CallKind
 from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import FRAME_BYTES_MAX, RESPONSE_FRAME_BYTES_MAX, FrameKind, encode_frame, encode_frame_header
+
+
+@unique
+class CallKind(IntEnum):
+    """The kind of a call. The numbers are sent between nodes and must never change."""
+
+    FORWARD = 1  # to the leader: propose a command
+    PING = 2  # answered immediately and without contents; "unknown kind" from older nodes is an answer too
+    HEARTBEAT = 16  # to the controller: the broker is alive in the given epoch
+    QUORUM = 17  # to the leader: describe the quorum
+    JOIN = 18  # to any node: request admission to the cluster
+    FETCH = 19  # from a follower to a partition leader: fetch records
+    WAKE = 20  # from a follower: complete the pending fetch immediately
+    MARKERS = 21  # from a transaction coordinator to a partition leader: write transaction markers
+    JOIN_TRANSACTION = 22  # to a transaction coordinator: add a partition or group to the transaction
+    ADMIN = 23  # from a node's console: execute a request on behalf of a logged-in user
+    STATUS = 24  # from a node's console: return the node's status
+
 
 logger = logging.getLogger("chronik.raft")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chronik.planning.balancer import LeaderBalancer, ReplicaBalancer
-from chronik.planning.replica_layout import ReplicaLayout
+from chronik.planning.balancer import LeaderBalancer, ReplicaBalancer, ReplicaLayout
 from chronik.planning.views import (
     NO_LEADER,
     PlannedNode,

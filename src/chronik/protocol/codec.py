@@ -8,20 +8,24 @@ message that cannot be encoded raises UnencodableMessage with the name of the fi
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Final, TypeVar, cast
 
-from chronik.protocol.compiler.compile import Encoder, compile_decoder, compile_element_encoder, compile_encoder
-from chronik.protocol.compiler.validation import find_invalid_field
-from chronik.protocol.headers import (
-    RequestHeader,
-    decode_request_header,
-    decode_response_header,
-    encode_request_header,
-    is_response_header_flexible,
+import msgspec
+
+from chronik.errors import check_invariant
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS
+from chronik.protocol.compiler import (
+    Encoder,
+    compile_decoder,
+    compile_element_encoder,
+    compile_encoder,
+    find_invalid_field,
 )
-from chronik.protocol.message_types import REQUESTS, RESPONSES
-from chronik.protocol.schema import BytesLike, Request, Response, Struct
+from chronik.protocol.schema import BytesLike, Request, Response, Struct, StructSchema
 from chronik.protocol.wire import (
+    REPLACE_INVALID_UTF8,
     REQUEST_ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,
     MalformedMessage,
@@ -29,7 +33,113 @@ from chronik.protocol.wire import (
     UnknownApi,
     UnsupportedField,
     UnsupportedVersion,
+    length_error,
+    read_tag_count,
+    skip_tags,
 )
+
+_FIXED: Final = struct.Struct(">hhih")  # api key, api version, correlation id, client id length
+_NO_CLIENT_ID: Final = -1
+
+
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
+    """The header of a request."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
+    """Decode a request header, and return it with the position of the message.
+
+    Raises:
+        UnknownApi: The API key is unknown.
+        UnsupportedVersion: The API version is not supported.
+        MalformedMessage: The header is malformed.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
+        api = APIS.get(api_key)
+        if api is None:
+            raise UnknownApi(api_key, api_version, correlation_id)
+        if not api.versions.first <= api_version <= api.versions.last:
+            raise UnsupportedVersion(api_key, api_version, correlation_id)
+        client_id, position = _decode_client_id(frame, length)
+        if api_version >= api.flexible.first:
+            position = _skip_tags(frame, position)
+    except (IndexError, struct.error) as error:
+        raise MalformedMessage(f"request header: {error}") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def _decode_client_id(frame: memoryview, length: int) -> tuple[str | None, int]:
+    if length == _NO_CLIENT_ID:
+        return None, _FIXED.size
+    end = _FIXED.size + length
+    if not _FIXED.size <= end <= len(frame):
+        raise length_error("client_id", length, len(frame) - _FIXED.size)
+    return str(frame[_FIXED.size : end], "utf-8", REPLACE_INVALID_UTF8), end
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    if frame[position] == 0:
+        return position + 1
+    count, position, _ = read_tag_count(frame, position, len(frame), REQUEST_ELEMENTS_MAX)
+    return skip_tags(frame, position, len(frame), count)
+
+
+def encode_request_header(out: bytearray, header: RequestHeader, flexible: bool) -> None:
+    """Append an encoded request header to `out`."""
+    client_id = None if header.client_id is None else header.client_id.encode()
+    length = _NO_CLIENT_ID if client_id is None else len(client_id)
+    out += _FIXED.pack(header.api_key, header.api_version, header.correlation_id, length)
+    if client_id is not None:
+        out += client_id
+    if flexible:
+        out.append(0)
+
+
+def is_response_header_flexible(schema: StructSchema, api_version: int) -> bool:
+    """Return whether the response header of a message version has tagged fields."""
+    return schema.flexible.covers(api_version) and schema.api_key != API_VERSIONS_KEY
+
+
+def decode_response_header(schema: StructSchema, api_version: int, frame: memoryview) -> tuple[int, int]:
+    """Decode a response header, and return the correlation id and the position of the message."""
+    try:
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        position = 4
+        if is_response_header_flexible(schema, api_version):
+            position = _skip_tags(frame, position)
+    except (IndexError, struct.error) as error:
+        raise MalformedMessage(f"response header: {error}") from error
+    return correlation_id, position
+
+
+M = TypeVar("M", bound=Struct)
+
+
+class _LazyMessages(dict[int, type[M]]):
+    """Message classes by API key, imported on first access."""
+
+    def __init__(self, kind: type[M]) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def __missing__(self, key: int) -> type[M]:
+        api = APIS[key]
+        declared = vars(import_module(f"chronik.protocol.messages.{api.module}"))
+        message: type[M] = declared[f"{api.name}{self._kind.__name__}"]
+        check_invariant(issubclass(message, self._kind), f"{message.__name__} is no {self._kind.__name__}")
+        self[key] = message
+        return message
+
+
+REQUESTS: Final[Mapping[int, type[Request]]] = _LazyMessages(Request)
+RESPONSES: Final[Mapping[int, type[Response]]] = _LazyMessages(Response)
+
 
 __all__ = [
     "MalformedMessage",
@@ -49,7 +159,6 @@ __all__ = [
     "encode_response",
 ]
 
-M = TypeVar("M", bound=Struct)
 
 FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the size prefix of a frame is an int32
 _SIZE: Final = struct.Struct(">i")

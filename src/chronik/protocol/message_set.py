@@ -24,9 +24,15 @@ from chronik.protocol.batch import (
     iter_batches,
 )
 from chronik.protocol.budget import DecompressionBudget
-from chronik.protocol.compression import Codec, compress, decompress_view, parse_codec
+from chronik.protocol.compression import (
+    Codec,
+    compress,
+    decompress_view,
+    parse_codec,
+    with_correct_checksum,
+    with_legacy_checksum,
+)
 from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
-from chronik.protocol.lz4_legacy import with_correct_checksum, with_legacy_checksum
 from chronik.protocol.record_scan import RecordsBody, decompress_within_budget, scan_records
 from chronik.protocol.records import Record, encode_batch
 

@@ -24,13 +24,12 @@ from chronik.histogram import Histogram
 from chronik.notifier import Notifier
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.applier import Applier
-from chronik.quorum.log_writer import RaftLogWriter
 from chronik.quorum.messenger import RaftMessenger
 from chronik.quorum.outcomes import CommittedPosition, CompletionPoint, DriverStopped, OutcomeUnknown
 from chronik.quorum.peer_activity import PeerActivityTracker
 from chronik.quorum.settings import DEFAULT_TIMEOUT_SECONDS, DriverSettings, DriverStatus
 from chronik.quorum.snapshot_manager import SnapshotManager, StateMachine
-from chronik.quorum.storage import RaftStorage
+from chronik.quorum.storage import RaftLogWriter, RaftStorage
 from chronik.quorum.waiters import AppliedWaiters, RequestWaiters, Waiter, WaiterKind
 from chronik.quorum.watchdog import EventLoopWatchdog
 from chronik.raft.entries import SnapshotMetadata

@@ -13,8 +13,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.peers.call_kinds import CallKind
-from chronik.peers.calls import PENDING_CALLS_MAX, CallRejected, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.peers.calls import PENDING_CALLS_MAX, CallKind, CallRejected, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.outcomes import (
     CommittedPosition,

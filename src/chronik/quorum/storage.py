@@ -10,7 +10,10 @@ of the class state where each method must be called: on the event loop, in the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,16 +23,18 @@ from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import FileSystem, read_file, write_atomically
 from chronik.histogram import Histogram
 from chronik.quorum import snapshot_files
-from chronik.quorum.disk_records import (
+from chronik.quorum.snapshot_files import IncomingSnapshotFile, RaftSnapshotWriter
+from chronik.quorum.stored_entries import (
+    CACHE_BYTES,
+    EntryPositions,
     RaftManifest,
+    StoredEntries,
     decode_manifest,
     decode_record,
     encode_entry,
     encode_hard_state,
     encode_manifest,
 )
-from chronik.quorum.snapshot_files import IncomingSnapshotFile, RaftSnapshotWriter
-from chronik.quorum.stored_entries import CACHE_BYTES, EntryPositions, StoredEntries
 from chronik.raft.entries import HardState, RaftEntry, RecoveredRaftState, SnapshotMetadata
 from chronik.raft.events import Persist, SnapshotChunkRequest
 from chronik.wal import log as wal
@@ -317,3 +322,40 @@ def _positions(begin: int, sizes: Sequence[int]) -> list[int]:
         positions.append(begin)
         begin += size
     return positions
+
+
+class RaftLogWriter:
+    """A writer that calls `on_written` with the sequence of each durable `Persist`, or `on_failure` with an error."""
+
+    def __init__(
+        self,
+        storage: RaftStorage,
+        thread: Executor,
+        on_written: Callable[[int], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._storage = storage
+        self._thread = thread
+        self._written = on_written
+        self._failed = on_failure
+        self._pending_write: asyncio.Future[None] | None = None
+
+    def write(self, persist: Persist) -> None:
+        check_invariant(self._pending_write is None, "Raft log: a write is already in progress")
+        write = self._storage.prepare_write(persist)
+        self._pending_write = asyncio.get_running_loop().run_in_executor(self._thread, self._storage.write, write)
+        self._pending_write.add_done_callback(partial(self._on_write_done, write))
+
+    async def stop(self) -> None:
+        """Wait until the current write is complete."""
+        if self._pending_write is not None:
+            await asyncio.gather(self._pending_write, return_exceptions=True)
+
+    def _on_write_done(self, write: PendingWrite, pending_write: asyncio.Future[None]) -> None:
+        self._pending_write = None
+        error = pending_write.exception()
+        if error is not None:
+            self._failed(error)
+        else:
+            self._storage.complete_write(write)
+            self._written(write.persist.sequence)

@@ -12,9 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from chronik.broker.replica import Replica
+from chronik.broker.replica import Replica, first_base_offset
 from chronik.broker.replica_manager import ReplicaManager
-from chronik.broker.replicated_batches import first_base_offset
 from chronik.clock import Clock
 from chronik.limits import MIB
 from chronik.metadata.commands.topics import NO_LEADER

@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from chronik.files import Buffer
-from chronik.peers.call_kinds import CallKind
-from chronik.peers.calls import TypedCall
+from chronik.peers.calls import CallKind, TypedCall
 from chronik.protocol.errors import ErrorCode
 
 NO_SESSION: Final = 0

@@ -15,13 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
+import socket
+import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
+import msgspec
+
+from chronik import limits
 from chronik.errors import exc_info_if_unexpected, root_cause
 from chronik.ip_addresses import client_network
-from chronik.limits import FRAME_RATE_BYTES_MIN, REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
+from chronik.limits import (
+    FRAME_RATE_BYTES_MIN,
+    REQUESTS_QUEUED_MAX,
+    RESPONSE_RATE_BYTES_MIN,
+    RESPONSES_UNSENT_BYTES_MAX,
+)
 from chronik.request_reply import (
     ConnectedClient,
     Disconnect,
@@ -32,11 +44,128 @@ from chronik.request_reply import (
     account_key,
 )
 from chronik.scheduler import Account, Scheduler, Work
-from chronik.server.connection_slots import ConnectionSlot
 from chronik.server.frames import READ_BUFFER_BYTES, FrameReader, InvalidFrameSize
-from chronik.server.listener_limits import ListenerLimits
-from chronik.server.socket_state import is_closed_by_peer
-from chronik.server.unread_responses import UnreadResponses
+
+
+class ConnectionSlot(NamedTuple):
+    """A slot of an accepted client, held until its connection is closed, including the TLS handshake."""
+
+    host: str
+    throttled_until: float
+    """Event-loop time before which no request of the client is handled (connection-rate throttling)."""
+
+
+class ConnectionStats(msgspec.Struct):
+    """Connection statistics of one listener since the node started."""
+
+    accepted: int = 0
+    rejected: int = 0
+    """Connections rejected because of a limit, before or after the TLS handshake."""
+    open: int = 0
+    throttled: int = 0
+    """Admitted connections that were delayed by the limit on the connection rate."""
+    throttled_seconds: float = 0.0
+
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
+
+    def send_queue_bytes(sock: socket.socket) -> int:
+        """Return the bytes in the socket's send queue."""
+        (count,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))
+        return int(count)
+
+    def is_closed_by_peer(sock: socket.socket) -> bool:
+        """Return whether the client has closed its end, even if there is unread data."""
+        poll = select.poll()
+        poll.register(sock.fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
+
+else:
+
+    def send_queue_bytes(sock: socket.socket) -> int:
+        """Return 0: the size of the send queue is only available on Linux."""
+        return 0
+
+    def is_closed_by_peer(sock: socket.socket) -> bool:
+        """Return False: the state is only available on Linux."""
+        return False
+
+
+class UnreadResponses:
+    """The unread responses of one connection."""
+
+    __slots__ = ("_last_progress", "_outbox", "_transport", "bytes")
+
+    def __init__(self, transport: asyncio.Transport, outbox: UnsentByteCounter) -> None:
+        self._transport = transport
+        self._outbox = outbox
+        self._last_progress = (0.0, 0)  # time of the last progress, and unread bytes at that time
+        self.bytes = 0
+        """Unsent response bytes that count as unread."""
+
+    def start(self, now: float) -> None:
+        """Start tracking: the transport has paused writing."""
+        self._count(self._transport.get_write_buffer_size())
+        self._last_progress = now, self._unread_bytes()
+
+    def stop(self) -> None:
+        """Stop tracking: everything is written, or the connection is closed."""
+        self._count(0)
+
+    def add(self, count: int) -> None:
+        """Add a response to the unread ones."""
+        since, unread = self._last_progress
+        self._last_progress = since, unread + count
+        self._count(self._transport.get_write_buffer_size())
+
+    def has_progress(self, now: float) -> bool:
+        """Return whether the client has read at the minimum rate since its last progress; a slow one is not stalled."""
+        if not self.bytes:
+            return False
+        self._count(self._transport.get_write_buffer_size())
+        since, before = self._last_progress
+        unread = self._unread_bytes()
+        if unread >= before or before - unread < RESPONSE_RATE_BYTES_MIN * (now - since):
+            return False
+        self._last_progress = now, unread
+        return True
+
+    def stalled_seconds(self, now: float) -> float:
+        """Return for how many seconds the client has made no progress; 0 if there is nothing to read."""
+        return now - self._last_progress[0] if self.bytes else 0.0
+
+    def _count(self, unsent: int) -> None:
+        growth = unsent - self.bytes
+        self.bytes = unsent
+        self._outbox.add(growth)
+
+    def _unread_bytes(self) -> int:
+        if self._transport.is_closing():  # its file descriptor may be closed or reused
+            return self.bytes
+        return self.bytes + send_queue_bytes(self._transport.get_extra_info("socket"))
+
+
+class ListenerLimits(msgspec.Struct, frozen=True):
+    """The limits of the client listeners of a node; tests lower them."""
+
+    frame_bytes: int = limits.FRAME_BYTES_MAX
+    frames_bytes: int = limits.FRAMES_BYTES_MAX
+    frame_receive_seconds: float = limits.FRAME_RECEIVE_SECONDS_MAX
+    frame_rate_seconds: float = limits.FRAME_RATE_SECONDS
+    connections: int = limits.CONNECTIONS_MAX
+    handshakes: int = limits.TLS_HANDSHAKES_MAX
+    handshakes_per_address: int = limits.TLS_HANDSHAKES_PER_ADDRESS_MAX
+    handshake_seconds: float = limits.TLS_HANDSHAKE_SECONDS_MAX
+    idle_seconds: float = limits.CONNECTION_IDLE_SECONDS_MAX
+    responses_bytes: int = limits.RESPONSES_BYTES_MAX
+    response_stalled_seconds: float = limits.RESPONSE_STALLED_SECONDS_MAX
+    unauthenticated_frame_bytes: int = limits.UNAUTHENTICATED_FRAME_BYTES_MAX
+    authentication_seconds: float = limits.AUTHENTICATION_SECONDS_MAX
+    linger_seconds: float = 5.0
+    stop_seconds: float = 10.0
+
 
 logger = logging.getLogger("chronik.server")
 

@@ -16,11 +16,8 @@ from chronik.listeners import explain_bind_error
 from chronik.request_reply import Dispatch, UnsentByteCounter
 from chronik.scheduler import Scheduler
 from chronik.security.quotas.connection_limits import ConnectionDecision, ConnectionLimits
-from chronik.server.connection import ClientConnection
-from chronik.server.connection_slots import ConnectionSlot, ConnectionStats
-from chronik.server.frame_budget import FrameBudget
-from chronik.server.frames import READ_BUFFER_BYTES
-from chronik.server.listener_limits import ListenerLimits
+from chronik.server.connection import ClientConnection, ConnectionSlot, ConnectionStats, ListenerLimits
+from chronik.server.frames import READ_BUFFER_BYTES, FrameBudget
 
 logger = logging.getLogger("chronik.server")
 

@@ -15,11 +15,9 @@ from chronik.principals import ANONYMOUS, USER, Principal
 from chronik.scheduler import Account, AccountShare
 from chronik.security.certificate_subject import InvalidSubject, certificate_subject
 from chronik.security.principal_rules import NoMatchingRule, PrincipalRules
-from chronik.server.connection import ClientConnection
-from chronik.server.connection_slots import ConnectionSlot
+from chronik.server.connection import ClientConnection, ConnectionSlot, ListenerLimits
 from chronik.server.handshake_limiter import HandshakeLimiter
 from chronik.server.listener import ClientListeners
-from chronik.server.listener_limits import ListenerLimits
 from chronik.tls.contexts import ReloadableTlsContext, reload_changed_certificates
 from chronik.tls.transport import TlsConnectionRejected, TlsTransport
 

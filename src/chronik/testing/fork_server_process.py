@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from chronik.api.routing.handlers import HANDLERS
 from chronik.protocol.apis import APIS
-from chronik.protocol.compiler.compile import compile_decoder, compile_encoder
-from chronik.protocol.message_types import REQUESTS, RESPONSES
+from chronik.protocol.codec import REQUESTS, RESPONSES
+from chronik.protocol.compiler import compile_decoder, compile_encoder
 from chronik.testing import broker_process
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
@@ -42,7 +42,7 @@ def import_modules() -> None:
     import uvloop  # noqa: F401
 
     import chronik.node.cluster_mode
-    import chronik.node.security.tls_setup
+    import chronik.node.security_setup
     import chronik.node.standalone_mode  # noqa: F401
 
     for key, api in APIS.items():

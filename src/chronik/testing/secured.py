@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from chronik.client.access.settings import BootstrapAccess, parse_security
 from chronik.client.cluster import ClusterClient
-from chronik.client.security.acls import AclBinding, add_acls
-from chronik.client.security.users import set_password
+from chronik.client.security import AclBinding, add_acls, set_password
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 from chronik.security.acls import AclPermission, PatternType
 from chronik.security.sasl.outcomes import SCRAM_SHA_256

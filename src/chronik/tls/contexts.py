@@ -18,8 +18,15 @@ from typing import Final
 import msgspec
 
 from chronik.errors import ConfigError
-from chronik.tls.ciphers import TLS_1_2_CIPHERS
-from chronik.tls.settings import CLIENT_AUTH_NONE, CLIENT_AUTH_REQUIRED, TLS_1_2, TLS_1_3, PemSource, TlsSettings
+from chronik.tls.settings import (
+    CLIENT_AUTH_NONE,
+    CLIENT_AUTH_REQUIRED,
+    TLS_1_2,
+    TLS_1_2_CIPHERS,
+    TLS_1_3,
+    PemSource,
+    TlsSettings,
+)
 
 logger = logging.getLogger("chronik.tls")
 

@@ -12,14 +12,75 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
 from chronik.limits import KIB, TLS_HANDSHAKE_BYTES_MAX
 from chronik.scheduler import Callback, LoopShare
-from chronik.tls.backlog import SLICE_BYTES, EncryptionBacklog
-from chronik.tls.error_messages import describe_tls_error
+
+SLICE_BYTES: Final = 64 * KIB
+"""Bytes encrypted at a time: four TLS records. Other work may run after each slice."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+class EncryptionBacklog:
+    """A FIFO buffer of plaintext that is waiting for encryption."""
+
+    def __init__(self) -> None:
+        self._buffers: deque[Buffer] = deque()
+        self.size_bytes = 0
+
+    def extend(self, buffers: Iterable[Buffer]) -> None:
+        for buffer in buffers:
+            self._buffers.append(buffer)
+            self.size_bytes += len(buffer)
+
+    def clear(self) -> None:
+        self._buffers.clear()
+        self.size_bytes = 0
+
+    def pop_slice(self) -> Buffer:
+        """Remove and return up to SLICE_BYTES. Small buffers are joined, because each TLS record has overhead."""
+        waiting = self._buffers
+        taken: list[Buffer] = []
+        free_bytes = SLICE_BYTES
+        while waiting and free_bytes:
+            buffer = waiting.popleft()
+            if len(buffer) > free_bytes:
+                view = memoryview(buffer)
+                waiting.appendleft(view[free_bytes:])
+                buffer = view[:free_bytes]
+            if buffer:
+                taken.append(buffer)
+            free_bytes -= len(buffer)
+        self.size_bytes -= SLICE_BYTES - free_bytes
+        return taken[0] if len(taken) == 1 else b"".join(taken)
+
+
+_REASONS: Final = {
+    "HTTP_REQUEST": "the peer does not use TLS",
+    "WRONG_VERSION_NUMBER": "the peer does not use TLS",
+    "UNSUPPORTED_PROTOCOL": "the peer supports no enabled TLS version",
+    "VERSION_TOO_LOW": "the peer supports no enabled TLS version",
+    "NO_SHARED_CIPHER": "the peer supports no enabled cipher suite",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer presented no certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust our certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not trust our certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not trust our certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer requires a certificate",
+}
+
+
+def describe_tls_error(error: Exception) -> str:
+    """Return a readable message for an error of a TLS connection."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is not trusted: {error.verify_message}"
+    code = getattr(error, "reason", None) or str(error)
+    return _REASONS.get(code, f"TLS failed: {code}")
+
 
 READ_BUFFER_BYTES: Final = 64 * KIB
 """Size of the buffer for one read from the socket."""

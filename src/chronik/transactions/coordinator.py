@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from chronik.broker.requests.client_rate_limits import ClientKey, ClientRateLimiter
+from chronik.broker.replica_manager import ReplicaManager
 from chronik.clock import Clock
 from chronik.coordination.coordinator import MachineCoordinator
+from chronik.coordination.host import STANDALONE_TERM, CoordinatorTerm, CoordinatorTerms
 from chronik.coordination.proposals import CoordinatorStore
-from chronik.coordination.terms import STANDALONE_TERM, CoordinatorTerm
 from chronik.limits import (
     GROUP_ID_CHARACTERS_MAX,
     TRANSACTIONAL_ID_CHARACTERS_MAX,
     TRANSACTIONAL_IDS_PER_CLIENT_MAX,
 )
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.commands.transactions import (
     NO_PRODUCER_ID,
     ExpireTransaction,
@@ -27,10 +28,12 @@ from chronik.metadata.commands.transactions import (
 from chronik.metadata.delta import Delta
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.metadata.records import Transaction, TransactionState
+from chronik.metadata.stores.store import MetadataStore, StoreClosedError
 from chronik.notifier import Notifier
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.security.quotas.token_buckets import ClientKey, ClientRateLimiter
 from chronik.transactions.config import TRANSACTION_PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, TransactionConfig
-from chronik.transactions.events import (
+from chronik.transactions.decisions import (
     AddRequested,
     EndRequested,
     InitProducerRequested,
@@ -39,6 +42,13 @@ from chronik.transactions.events import (
     TransactionResult,
 )
 from chronik.transactions.machine import TransactionMachine, WriteMarkersAction
+from chronik.transactions.markers import MarkerAppender, MarkerSender
+from chronik.transactions.peer_messages import (
+    JoinTransactionRequest,
+    JoinTransactionResponse,
+    TransactionPeers,
+    TransactionPeerUnreachable,
+)
 
 logger = logging.getLogger("chronik.transactions")
 
@@ -386,3 +396,101 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
             if self._clock.now_ms() - stored.time_ms >= self._config.expiration_ms:
                 command = ExpireTransaction(transactional_id, stored.index, term.epoch)
                 await self._proposals.propose(transactional_id, command)
+
+
+JOIN_TIMEOUT_SECONDS: Final = 6.0
+"""Longer than a coordinator waits for the markers of the previous transaction."""
+
+
+class TransactionJoiner:
+    """Adds partitions and groups of this node to transactions of any coordinator."""
+
+    def __init__(
+        self,
+        node_id: int,
+        store: MetadataStore,
+        coordinators: CoordinatorTerms,
+        local_coordinator: TransactionCoordinator,
+        peers: TransactionPeers,
+    ) -> None:
+        self._node_id = node_id
+        self._store = store
+        self._coordinators = coordinators
+        self._local_coordinator = local_coordinator
+        self._peers = peers
+
+    async def join(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TransactionPartition] = (),
+        groups: Sequence[str] = (),
+    ) -> ErrorCode:
+        """Add partitions and groups to a transaction. Return NONE when the local image durably shows the addition."""
+        request = JoinTransactionRequest(
+            transactional_id, producer_id, producer_epoch, tuple(partitions), tuple(groups)
+        )
+        try:
+            joined = await self._ask(request)
+            if joined.error == ErrorCode.NONE:
+                await self._store.wait_durable(joined.applied_index, JOIN_TIMEOUT_SECONDS)
+        except (TransactionPeerUnreachable, KafkaError, StoreClosedError):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode(joined.error)
+
+    async def _ask(self, request: JoinTransactionRequest) -> JoinTransactionResponse:
+        node_id = self._coordinators.coordinator_of(request.transactional_id)
+        if node_id == self._node_id:
+            return await self.serve(node_id, request)
+        if node_id == NO_LEADER:
+            return JoinTransactionResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return await self._peers.join(node_id, request, JOIN_TIMEOUT_SECONDS)
+
+    async def serve(self, peer: int, request: JoinTransactionRequest) -> JoinTransactionResponse:
+        """Handle a join request of another node, as the transaction coordinator."""
+        error = await self._local_coordinator.add_to_transaction(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.partitions,
+            request.groups,
+        )
+        return JoinTransactionResponse(error, self._store.image.applied_index)
+
+
+class TransactionComponents(NamedTuple):
+    """The transaction components of a node."""
+
+    coordinator: TransactionCoordinator
+    appender: MarkerAppender
+    joiner: TransactionJoiner
+
+
+def build_transaction_components(
+    node_id: int,
+    store: MetadataStore,
+    replicas: ReplicaManager,
+    clock: Clock,
+    coordinators: CoordinatorTerms,
+    config: TransactionConfig,
+    new_producer_id: Callable[[], Awaitable[int]],
+    peers: TransactionPeers,
+    is_fenced: Callable[[], bool],
+    on_fatal: Callable[[BaseException], None],
+) -> TransactionComponents:
+    """Create the transaction components of a node."""
+    appender = MarkerAppender(store, replicas, clock, is_fenced)
+    coordinator = TransactionCoordinator(
+        store,
+        clock,
+        new_producer_id,
+        MarkerSender(node_id, store, appender, peers),
+        config,
+        on_fatal,
+        coordinators.owned_term,
+        is_fenced,
+    )
+    return TransactionComponents(
+        coordinator, appender, TransactionJoiner(node_id, store, coordinators, coordinator, peers)
+    )

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from chronik.coordination.machine import MachineEvent, MachineRequest
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.transactions import (
     NO_PRODUCER_ID,
@@ -18,17 +19,64 @@ from chronik.metadata.commands.transactions import (
     CompleteTransaction,
     EndTransaction,
     InitTransaction,
+    TransactionPartition,
 )
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import GROUPS_PER_TRANSACTION_MAX, PARTITIONS_PER_TRANSACTION_MAX, PRODUCER_EPOCH_MAX
-from chronik.transactions.events import (
-    AddRequested,
-    EndRequested,
-    InitProducerRequested,
-    TransactionRequested,
-    TransactionResult,
-)
+
+
+class TransactionResult(NamedTuple):
+    """The result of a transactional request: an error code, and the producer id and epoch to continue with."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_ID
+    needs_producer_id: bool = False
+    """Whether nothing was done because the request must be repeated with a new producer id."""
+
+
+class InitProducerRequested(MachineRequest, frozen=True):
+    """A producer sent InitProducerId. A producer that sends its id and epoch must not fence a newer producer."""
+
+    timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_ID
+    fresh_producer_id: int = NO_PRODUCER_ID
+
+
+class AddRequested(MachineRequest, frozen=True):
+    """A producer sent AddPartitionsToTxn or AddOffsetsToTxn."""
+
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TransactionPartition, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+class EndRequested(MachineRequest, frozen=True):
+    """A producer sent EndTxn."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    bump_epoch: bool
+    """Whether each transaction has its own producer epoch (transactions version 2)."""
+    fresh_producer_id: int = NO_PRODUCER_ID
+
+
+class MarkersWritten(MachineEvent, frozen=True):
+    """All partitions have the marker of the decision at this index of the metadata log."""
+
+    index: int
+
+
+class TimeoutRequested(MachineEvent, frozen=True):
+    """The open transaction must be aborted as if its timeout had expired. Lets client tests avoid the wait."""
+
+
+TransactionRequested = InitProducerRequested | AddRequested | EndRequested
+
 
 UNSET_TIME_MS: Final = -1
 """A placeholder for the wall-clock time, which is set when the command is proposed."""

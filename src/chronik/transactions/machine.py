@@ -29,15 +29,19 @@ from chronik.metadata.commands.transactions import InitTransaction
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import COMPLETION_DELAY_MS, MARKER_WAIT_MS_MAX, STORE_RETRY_MS
-from chronik.transactions.decisions import StoreDecision, WaitDecision, build_completion, build_fencing_abort, decide
-from chronik.transactions.events import (
+from chronik.transactions.decisions import (
     AddRequested,
     EndRequested,
     InitProducerRequested,
     MarkersWritten,
+    StoreDecision,
     TimeoutRequested,
     TransactionRequested,
     TransactionResult,
+    WaitDecision,
+    build_completion,
+    build_fencing_abort,
+    decide,
 )
 
 REQUEST_BYTES = 500

@@ -7,10 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from chronik.peers.call_kinds import CallKind
-from chronik.peers.calls import CallRejected, CallTimedOut, PeerCalls, PeerUnavailable, TypedCall
-from chronik.transactions.joiner import TransactionJoiner
-from chronik.transactions.marker_appender import MarkerAppender
+from chronik.peers.calls import CallKind, CallRejected, CallTimedOut, PeerCalls, PeerUnavailable, TypedCall
+from chronik.transactions.coordinator import TransactionJoiner
+from chronik.transactions.markers import MarkerAppender
 from chronik.transactions.peer_messages import (
     JoinTransactionRequest,
     JoinTransactionResponse,

@@ -7,6 +7,7 @@ were never synced) and raises DataDamaged for damage to synced records.
 
 from __future__ import annotations
 
+import struct
 import time
 from array import array
 from collections.abc import Sequence
@@ -14,12 +15,51 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from chronik.crc import crc32c
 from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import File, FileSystem
 from chronik.histogram import Histogram
-from chronik.wal.file_names import indexed_path, list_indexes
-from chronik.wal.records import RECORD_BYTES_MAX, encode_records, scan_records, was_synced
-from chronik.wal.synced_position import SyncedPosition, SyncedPositionFile
+from chronik.wal.records import RECORD_BYTES_MAX, encode_records, indexed_path, list_indexes, scan_records, was_synced
+
+_FIELDS_STRUCT: Final = struct.Struct(">QQ")
+_MARK_STRUCT: Final = struct.Struct(">QQI")
+
+
+class SyncedPosition(NamedTuple):
+    """A synced position: all bytes before `position` in the segment that starts at `first_index` are synced."""
+
+    first_index: int
+    position: int
+
+
+UNKNOWN_POSITION: Final = SyncedPosition(0, 0)
+
+
+class SyncedPositionFile:
+    """The file that stores a log's synced position."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def read(self) -> SyncedPosition:
+        data = self._file.pread(_MARK_STRUCT.size, 0)
+        if len(data) < _MARK_STRUCT.size:
+            return UNKNOWN_POSITION
+        first_index, position, crc = _MARK_STRUCT.unpack(data)
+        return SyncedPosition(first_index, position) if crc == crc32c(data[: _FIELDS_STRUCT.size]) else UNKNOWN_POSITION
+
+    def write(self, mark: SyncedPosition) -> None:
+        fields = _FIELDS_STRUCT.pack(*mark)
+        self._file.pwrite(_MARK_STRUCT.pack(*mark, crc32c(fields)), 0)
+
+    def lower(self, mark: SyncedPosition) -> None:
+        """Lower the mark durably. Called before a log is truncated, because the mark must never be ahead of it."""
+        self.write(mark)
+        self._file.fdatasync()
+
+    def close(self) -> None:
+        self._file.close()
+
 
 SEGMENT_SUFFIX: Final = ".wal"
 SYNCED_FILE_NAME: Final = "synced"

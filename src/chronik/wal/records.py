@@ -9,6 +9,7 @@ invalid record before a later record's `synced` position was once intact on disk
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from typing import Final
@@ -16,6 +17,7 @@ from typing import Final
 import msgspec
 
 from chronik.crc import crc32c
+from chronik.files import FileSystem
 
 MAGIC: Final = b"CWR1"
 HEADER: Final = struct.Struct(">4sIIQQ")
@@ -87,3 +89,14 @@ def was_synced(data: bytes, position: int) -> bool:
             return True
         candidate = data.find(MAGIC, candidate + 1)
     return False
+
+
+def indexed_path(directory: str, index: int, suffix: str) -> str:
+    return f"{directory}/{index:020d}{suffix}"
+
+
+def list_indexes(directory: str, suffix: str, files: FileSystem) -> list[int]:
+    """Return the sorted indexes in the names of a directory's files; ignore names of another format."""
+    pattern = re.compile(rf"([0-9]{{20}}){re.escape(suffix)}")
+    matches = (pattern.fullmatch(name) for name in files.list_directory(directory))
+    return sorted(int(match[1]) for match in matches if match is not None)

@@ -11,8 +11,15 @@ from typing import Final
 
 from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import FileSystem
-from chronik.wal.file_names import indexed_path, list_indexes
-from chronik.wal.records import HEADER, HEADER_BYTES, RECORD_BYTES_MAX, decode_record_at, encode_record
+from chronik.wal.records import (
+    HEADER,
+    HEADER_BYTES,
+    RECORD_BYTES_MAX,
+    decode_record_at,
+    encode_record,
+    indexed_path,
+    list_indexes,
+)
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 TEMPORARY_SUFFIX: Final = ".tmp"

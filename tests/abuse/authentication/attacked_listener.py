@@ -16,7 +16,7 @@ from chronik.client.access.settings import ClientSecurity, parse_security
 from chronik.client.cluster import ClusterClient as Client
 from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ClientError
-from chronik.client.security.users import set_password
+from chronik.client.security import set_password
 from chronik.config import Address
 from chronik.security.sasl.outcomes import MECHANISMS, OAUTHBEARER
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN, MECHANISMS_BY_NAME

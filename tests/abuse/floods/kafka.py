@@ -9,8 +9,7 @@ from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
-from chronik.client.security.acls import AclBinding, add_acls
-from chronik.client.security.users import set_password
+from chronik.client.security import AclBinding, add_acls, set_password
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.security.sasl.outcomes import PLAIN
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN, MECHANISMS_BY_NAME

@@ -22,7 +22,7 @@ from chronik.cli.apply.steps import (
     SetPasswordStep,
     ValueChange,
 )
-from chronik.client.security.acls import AclBinding
+from chronik.client.security import AclBinding
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 from chronik.security.acls import AclPermission, PatternType
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN, MECHANISMS_BY_NAME

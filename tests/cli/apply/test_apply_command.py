@@ -15,8 +15,8 @@ from chronik.client.access.settings import BootstrapAccess, parse_security
 from chronik.client.admin import NewTopic, create_topics, list_topics
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ConnectionLost
-from chronik.client.security.users import list_users
-from chronik.client.throttle import set_replication_throttle
+from chronik.client.partitions import set_replication_throttle
+from chronik.client.security import list_users
 from chronik.testing.plugin import BrokerFactory
 from chronik.testing.secured import SecuredBroker
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chronik.limits import CONFIG_NAME_CHARACTERS_MAX, GROUP_ID_CHARACTERS_MAX, HOST_CHARACTERS_MAX
-from chronik.metadata.handlers.users import USER_NAME_CHARACTERS_MAX
+from chronik.metadata.handlers.security import USER_NAME_CHARACTERS_MAX
 from tests.api.authorizing_node import AuthorizingNode
 from tests.console.rest.api_client import ApiClient
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chronik.client.cluster import ClusterClient as Client
-from chronik.client.security.users import set_password
+from chronik.client.security import set_password
 from chronik.pipeline.journal.pipeline_journal import JournalWriter, PipelineTopicKey, TopicProgress, encode_progress
 from chronik.pipeline.journal.sample_responder import SampleResponder
 from chronik.security.sasl.outcomes import SCRAM_SHA_256

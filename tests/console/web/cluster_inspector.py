@@ -17,9 +17,7 @@ from chronik.client.errors import LoginFailed
 from chronik.client.groups import list_committed_offsets, list_groups
 from chronik.client.nodes import describe_nodes
 from chronik.client.partitions import list_reassignments
-from chronik.client.security.acls import AclBinding, AclFilter, list_acls
-from chronik.client.security.quotas import describe_quotas
-from chronik.client.security.users import list_users
+from chronik.client.security import AclBinding, AclFilter, describe_quotas, list_acls, list_users
 from chronik.client.transactions import describe_transaction
 from chronik.protocol.messages.describe_nodes import DescribedNode
 from tests.console.web.secured_cluster import SecuredCluster

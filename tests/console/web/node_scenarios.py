@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from chronik.client.admin import NewTopic, create_topics
-from chronik.client.throttle import THROTTLED_RATE_KEYS, THROTTLED_REPLICAS_KEYS
+from chronik.client.partitions import THROTTLED_RATE_KEYS, THROTTLED_REPLICAS_KEYS
 from tests.console.web.browser import ConsoleTab
 from tests.console.web.cluster_inspector import ClusterInspector
 

@@ -18,8 +18,7 @@ from chronik.client.cluster import ClusterClient as Client
 from chronik.client.cluster import list_broker_ids
 from chronik.client.connection import BrokerConnection
 from chronik.client.producer import Producer as OurProducer
-from chronik.client.security.acls import AclBinding, add_acls
-from chronik.client.security.users import set_password
+from chronik.client.security import AclBinding, add_acls, set_password
 from chronik.config import Address
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.pipeline.journal.pipeline_journal import (

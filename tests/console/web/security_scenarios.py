@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.client.security.acls import AclBinding, AclFilter, add_acls, remove_acls
+from chronik.client.security import AclBinding, AclFilter, add_acls, remove_acls
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.security.acls import AclPermission, PatternType
 from tests.console.web.browser import ConsoleTab

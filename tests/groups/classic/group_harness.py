@@ -11,7 +11,7 @@ from chronik.coordination.machine import (
     TimePassed,
     Unload,
 )
-from chronik.groups import events
+from chronik.groups import requests
 from chronik.groups.classic.group_state import GroupSnapshot
 from chronik.groups.classic.machine import ClassicGroup
 from chronik.groups.classic.transitions import GroupState
@@ -109,7 +109,7 @@ class GroupHarness:
             require_known_member_id=require_known_member_id,
             supports_skip_assignment=supports_skip_assignment,
         )
-        self.handle_event(events.JoinRequested(self.now_ms, waiter, request, f"u{waiter}"))
+        self.handle_event(requests.JoinRequested(self.now_ms, waiter, request, f"u{waiter}"))
         return waiter
 
     def sync(
@@ -126,28 +126,28 @@ class GroupHarness:
         generation = self.group.generation if generation is None else generation
         given = tuple((assignments or {}).items())
         request = SyncRequest("orders", generation, member_id, instance, protocol_type, protocol_name, given)
-        self.handle_event(events.SyncRequested(self.now_ms, waiter, request))
+        self.handle_event(requests.SyncRequested(self.now_ms, waiter, request))
         return waiter
 
     def heartbeat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> ErrorCode:
         waiter = self.new_waiter()
         generation = self.group.generation if generation is None else generation
-        self.handle_event(events.HeartbeatRequested(self.now_ms, waiter, generation, member_id, instance))
+        self.handle_event(requests.HeartbeatRequested(self.now_ms, waiter, generation, member_id, instance))
         return self.error_code(waiter)
 
     def leave(self, *members: LeavingMember) -> int:
         waiter = self.new_waiter()
-        self.handle_event(events.LeaveRequested(self.now_ms, waiter, LeaveRequest("orders", members)))
+        self.handle_event(requests.LeaveRequested(self.now_ms, waiter, LeaveRequest("orders", members)))
         return waiter
 
     def commit(self, member_id: str = "", generation: int = -1, instance: str | None = None) -> ErrorCode:
         waiter = self.new_waiter()
-        self.handle_event(events.CommitCheckRequested(self.now_ms, waiter, generation, member_id, instance))
+        self.handle_event(requests.CommitCheckRequested(self.now_ms, waiter, generation, member_id, instance))
         return self.error_code(waiter)
 
     def delete(self) -> int:
         waiter = self.new_waiter()
-        self.handle_event(events.DeletionRequested(self.now_ms, waiter))
+        self.handle_event(requests.DeletionRequested(self.now_ms, waiter))
         return waiter
 
     # --- results ---

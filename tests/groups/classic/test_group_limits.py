@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from chronik.groups import group_machine
-from chronik.groups.classic import join_group
-from chronik.groups.classic.deadlines import GroupDeadlineKind, GroupDeadlines
-from chronik.groups.classic.join_group import join_request_error
+from chronik.groups.classic import rebalance
+from chronik.groups.classic.group_state import GroupDeadlineKind, GroupDeadlines
 from chronik.groups.classic.members import ClassicMember, GroupMembers, protocols_size
+from chronik.groups.classic.rebalance import join_request_error
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX
 from chronik.groups.requests import JoinRequest, LeavingMember
@@ -86,7 +86,7 @@ def test_group_rejects_members_beyond_stored_size_limit(monkeypatch: pytest.Monk
     lab = GroupHarness()
     (leader,) = lab.create_stable_group(None)
     large = (("range", b"m" * 100),)
-    monkeypatch.setattr(join_group, "GROUP_BYTES_MAX", protocols_size(RANGE) + 2 * protocols_size(large))
+    monkeypatch.setattr(rebalance, "GROUP_BYTES_MAX", protocols_size(RANGE) + 2 * protocols_size(large))
     second, third = lab.join(protocols=large), lab.join(protocols=large)
     refused = lab.join(protocols=large)
     assert lab.join_result(refused).error is ErrorCode.GROUP_MAX_SIZE_REACHED

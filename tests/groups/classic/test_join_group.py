@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.groups.classic.join_group import join_request_error
 from chronik.groups.classic.members import protocols_size
+from chronik.groups.classic.rebalance import join_request_error
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
 from chronik.groups.requests import JoinRequest, LeavingMember, MemberProtocols

@@ -4,12 +4,12 @@ import struct
 
 import pytest
 
-from chronik.groups import events
 from chronik.groups import offsets as offsets_module
+from chronik.groups import requests
+from chronik.groups.classic.members import subscribed_topics
 from chronik.groups.config import GroupConfig
 from chronik.groups.offsets import plan_expiry
 from chronik.groups.requests import LeavingMember, TopicPartition
-from chronik.groups.subscription import subscribed_topics
 from chronik.metadata.commands.groups import ExpiredOffset, ExpireOffsets
 from chronik.metadata.records import CommittedOffset, Group
 from chronik.protocol.errors import ErrorCode
@@ -50,7 +50,7 @@ def group_without_member_history() -> GroupHarness:
     lab = GroupHarness(CONFIG)
     lab.store_answers = False
     given = lab.join_result(lab.join(require_known_member_id=True)).member_id
-    lab.handle_event(events.OffsetsStored(lab.now_ms))
+    lab.handle_event(requests.OffsetsStored(lab.now_ms))
     lab.leave(LeavingMember(given))
     return lab
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from chronik.coordination import machine
-from chronik.groups import classic, events
+from chronik.groups import classic, requests
 
 FOLDER = Path(classic.__path__[0])
-FILES = [*sorted(FOLDER.glob("*.py")), Path(machine.__file__), Path(events.__file__)]
+FILES = [*sorted(FOLDER.glob("*.py")), Path(machine.__file__), Path(requests.__file__)]
 IMPURE = {"asyncio", "logging", "os", "pathlib", "random", "select", "socket", "threading", "time", "uuid", "uvloop"}
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,10 @@ def test_mermaid_diagram_contains_all_transitions() -> None:
     for (source, target), reason in TRANSITIONS.items():
         assert f"    {source} --> {target}: {reason}" in lines
     assert len(lines) == len(TRANSITIONS) + 3
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "groups.md"
+
+
+def test_docs_state_diagram_matches_transition_table() -> None:
+    assert render_mermaid().strip() in PAGE.read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from chronik.coordination.terms import CoordinatorTerms
+from chronik.coordination.host import CoordinatorTerms
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.apply import apply

@@ -24,8 +24,7 @@ from chronik.metadata.commands.transactions import (
     InitTransaction,
     StageOffsets,
 )
-from chronik.metadata.stores.early_acks import can_ack_before_sync
-from chronik.metadata.stores.local_store import LocalStore
+from chronik.metadata.stores.local_store import LocalStore, can_ack_before_sync
 from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.files.simulated_files import SimulatedFileSystem

@@ -11,7 +11,6 @@ from chronik.files import DiskFileSystem, read_file
 from chronik.files.cache import FileCache
 from chronik.ids import format_id
 from chronik.migration.backup.backup_source import BackupLog, open_backup
-from chronik.migration.backup.chunk_writer import BackupChunkWriter
 from chronik.migration.backup.manifest import (
     MANIFEST_FILE,
     BackupFile,
@@ -20,6 +19,7 @@ from chronik.migration.backup.manifest import (
     read_manifest,
     write_manifest,
 )
+from chronik.migration.backup.partition_copier import BackupChunkWriter
 from chronik.migration.source import MigrationError
 from tests.migration.memory_logs import MemoryLog, build_batch, build_stream, join_chunks
 

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 
 from chronik.protocol import codec
 from chronik.protocol.apis import APIS
-from chronik.protocol.codec import MalformedMessage, UnknownApi, UnsupportedVersion
-from chronik.protocol.message_types import REQUESTS, RESPONSES
+from chronik.protocol.codec import REQUESTS, RESPONSES, MalformedMessage, UnknownApi, UnsupportedVersion
 
 from .values import generate
 

@@ -9,9 +9,8 @@ import pytest
 from chronik.protocol import codec
 from chronik.protocol.apis import KAFKA_APIS
 
-from .message_versions import BY_MESSAGE, MESSAGE_VERSIONS, MessageVersion, format_versions
 from .oracles import ORACLES
-from .values import STYLES, generate
+from .values import BY_MESSAGE, MESSAGE_VERSIONS, STYLES, MessageVersion, format_versions, generate
 
 GOLDEN = Path(__file__).parent / "golden"
 SOME_STYLES = ("highest", "mixed", "mixed")

@@ -11,8 +11,7 @@ import tracemalloc
 import pytest
 
 from chronik.protocol import codec, wire
-from chronik.protocol.codec import MalformedMessage, UnknownApi, UnsupportedVersion
-from chronik.protocol.message_types import REQUESTS
+from chronik.protocol.codec import REQUESTS, UnknownApi, UnsupportedVersion
 from chronik.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from chronik.protocol.messages.fetch import FetchRequest
 from chronik.protocol.messages.join_group import JoinGroupRequest
@@ -20,12 +19,14 @@ from chronik.protocol.messages.list_groups import ListGroupsRequest
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from chronik.protocol.schema import Request
-from chronik.protocol.wire import read_varint, write_varint
+from chronik.protocol.wire import INVALID_UTF8_BYTES_MAX, MalformedMessage, read_varint, write_varint
 
-from .message_versions import BY_MESSAGE, MessageVersion, format_versions
-from .values import generate
+from .fuzz_decoder import fuzz
+from .values import BY_MESSAGE, MessageVersion, format_versions, generate
 
 SECONDS_MAX = 1.0
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 def varint(value: int) -> bytes:
@@ -219,3 +220,46 @@ def test_invalid_presence_byte_of_nullable_struct_is_rejected() -> None:
     data = codec.encode(REQUESTS[75](), 0)
     assert data[-2] == 255
     assert_rejected(REQUESTS[75], 0, data[:-2] + b"\2" + data[-1:], "neither null nor present")
+
+
+def test_fuzzed_frames_decode_or_raise_typed_errors() -> None:
+    outcomes = fuzz(seed=20260, count=10_000)
+    assert outcomes.total() == 10_000
+    assert set(outcomes) == {"decoded", "MalformedMessage", "UnknownApi", "UnsupportedVersion"}
+    assert min(outcomes["decoded"], outcomes["MalformedMessage"]) > 1000
+
+
+@pytest.mark.parametrize("version", [0, 9])
+def test_invalid_utf8_in_string_is_replaced(version: int) -> None:
+    data = codec.encode(MetadataRequest(topics=[MetadataRequestTopic(name="abc")]), version)
+    message = codec.decode(MetadataRequest, version, data.replace(b"abc", "aäc".encode("latin-1")))
+    assert message.topics == [MetadataRequestTopic(name=f"a{REPLACED}c")]
+
+
+def test_invalid_utf8_in_message_with_records_is_replaced() -> None:
+    data = codec.encode(ProduceRequest(topic_data=[TopicProduceData(name="abc")]), 9)
+    message = codec.decode(ProduceRequest, 9, data.replace(b"abc", b"\xc3(c"))
+    assert [topic.name for topic in message.topic_data] == [f"{REPLACED}(c"]
+
+
+def test_invalid_utf8_in_client_id_is_replaced() -> None:
+    header, _ = codec.decode_request(memoryview(struct.pack(">hhih", 18, 0, 1, 3) + "Zä1".encode("latin-1")))
+    assert header.client_id == f"Z{REPLACED}1"
+
+
+def test_long_string_with_invalid_utf8_is_rejected() -> None:
+    def sent(size: int) -> bytes:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="x" * size)])
+        return codec.encode(request, 0).replace(b"x", b"\xff")
+
+    message = codec.decode(MetadataRequest, 0, sent(INVALID_UTF8_BYTES_MAX))
+    assert codec.decode(MetadataRequest, 0, codec.encode(message, 0)) == message
+    with pytest.raises(MalformedMessage, match="not valid UTF-8"):
+        codec.decode(MetadataRequest, 0, sent(INVALID_UTF8_BYTES_MAX + 1))
+
+
+def test_valid_utf8_is_unchanged() -> None:
+    text = "ä\N{GRINNING FACE}\0" + REPLACED
+    for version in (0, 9):
+        data = codec.encode(MetadataRequest(topics=[MetadataRequestTopic(name=text)]), version)
+        assert codec.decode(MetadataRequest, version, data).topics == [MetadataRequestTopic(name=text)]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Final, TypeVar
+from itertools import groupby
+from typing import Any, Final, NamedTuple, TypeVar
 
+from chronik.protocol.apis import APIS
+from chronik.protocol.codec import REQUESTS, RESPONSES
 from chronik.protocol.schema import Field, Struct
 
 M = TypeVar("M", bound=Struct)
@@ -99,3 +102,25 @@ class _Generator:
     def _pick(self, low: V, high: V, other: V) -> V:
         """Return the extreme that the style requires, or the random value."""
         return {"empty": low, "lowest": low, "highest": high}.get(self._style, other)
+
+
+class MessageVersion(NamedTuple):
+    cls: type[Struct]
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.cls.__name__}-v{self.version}"
+
+
+MESSAGE_VERSIONS: Final = [
+    MessageVersion(cls, version)
+    for api in APIS.values()
+    for cls in (REQUESTS[api.key], RESPONSES[api.key])
+    for version in range(api.min_version, api.max_version + 1)
+]
+
+BY_MESSAGE: Final = [list(pairs) for _, pairs in groupby(MESSAGE_VERSIONS, key=lambda pair: pair.cls)]
+
+
+def format_versions(pairs: list[MessageVersion]) -> str:
+    return pairs[0].cls.__name__

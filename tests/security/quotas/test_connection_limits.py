@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from chronik.configs.validators import validate_address_counts
-from chronik.metadata.security.quotas import Entity, QuotaValues
+from chronik.metadata.records import Entity, QuotaValues
 from chronik.security.quotas.connection_limits import (
     BURST_SECONDS,
     CONNECTIONS_PER_ADDRESS,

@@ -8,7 +8,7 @@ import pytest
 
 from chronik.clock import ManualClock
 from chronik.limits import MIB, THROTTLE_SECONDS_MAX, TRACKED_QUOTA_ENTITIES_MAX
-from chronik.metadata.security.quotas import Entity, QuotaValues
+from chronik.metadata.records import Entity, QuotaValues
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.limiter import BURST_SECONDS, MUTATION_BURST_SECONDS, QuotaLimiter, QuotaUsage
 from chronik.security.quotas.token_buckets import TokenBucket, TokenBuckets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX, TRACKED_QUOTA_ENTITIES_MAX
-from chronik.metadata.security.quotas import Entity, QuotaValues, normalize_entity
+from chronik.metadata.records import Entity, QuotaValues, normalize_entity
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.entities import QuotaValueChange, canonical_address, validate_changes, validate_entity
 from chronik.security.quotas.policy import NO_QUOTAS, QuotaPolicy, RateQuota

@@ -10,17 +10,20 @@ from chronik.api.shared.context import RequestContext, Services
 from chronik.broker.requests.fetch_sessions import FetchSessionCache
 from chronik.broker.requests.producer_ids import ProducerIdAllocator
 from chronik.configs.resolver import ConfigResolver
-from chronik.coordination.terms import CoordinatorTerms
+from chronik.coordination.host import CoordinatorTerms
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.protocol.schema import Request, Response
 from chronik.request_reply import ConnectedClient, UnsentByteCounter
 from chronik.scheduler import Scheduler
-from chronik.transactions.components import TransactionComponents, build_transaction_components
 from chronik.transactions.config import TransactionConfig
-from chronik.transactions.coordinator import TransactionCoordinator
-from chronik.transactions.joiner import TransactionJoiner
+from chronik.transactions.coordinator import (
+    TransactionComponents,
+    TransactionCoordinator,
+    TransactionJoiner,
+    build_transaction_components,
+)
 from chronik.transactions.peer_calls import TransactionPeerCalls
 from tests.replication.host import Process, ProduceServices
 

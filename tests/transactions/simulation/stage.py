@@ -14,8 +14,7 @@ from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, PartitionAssignment
 from chronik.metadata.names import TRANSACTIONS_TOPIC, coordinator_partition
 from chronik.metadata.records import Topic, Transaction
-from chronik.peers.call_kinds import CallKind
-from chronik.peers.calls import CallTimedOut
+from chronik.peers.calls import CallKind, CallTimedOut
 from chronik.transactions.config import PRODUCER_EPOCH_MAX
 from tests.replication.controller import CONFIGS
 from tests.replication.network import VirtualCalls

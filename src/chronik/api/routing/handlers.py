@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from chronik.api.routing.audit import with_audit_log
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.apis import APIS
+from chronik.protocol.codec import RESPONSES
 from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.message_types import RESPONSES
 from chronik.protocol.schema import Response
 from chronik.request_reply import Reply
 

@@ -41,6 +41,7 @@ from chronik.limits import DECODED_BEFORE_SLOT_BYTES_MAX, DECODED_INLINE_BYTES_M
 from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, FETCH_KEY, PRODUCE_KEY
 from chronik.protocol.codec import (
+    REQUESTS,
     MalformedMessage,
     RequestHeader,
     UnencodableMessage,
@@ -52,7 +53,6 @@ from chronik.protocol.codec import (
     encode_response,
 )
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.schema import Request, Response, Struct
 from chronik.request_reply import ConnectedClient, Disconnect, EarlyCompletion, Reply
 from chronik.request_reply import ResponseFrame as ResponseFrame

@@ -10,7 +10,6 @@ import msgspec
 from chronik.admin.topics import TopicAdmin
 from chronik.api.shared.encoded_topic_cache import EncodedTopicCache
 from chronik.broker.replica_manager import ReplicaManager
-from chronik.broker.requests.client_rate_limits import ClientRateLimiter
 from chronik.broker.requests.decompression import BatchDecompressor
 from chronik.broker.requests.fetch_sessions import FetchSessionCache
 from chronik.broker.requests.producer_ids import ProducerIdAllocator
@@ -19,7 +18,7 @@ from chronik.broker.requests.sample_requests import SampleRequests
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
-from chronik.coordination.terms import CoordinatorTerms
+from chronik.coordination.host import CoordinatorTerms
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.limits import PRODUCER_IDS_PER_CLIENT_MAX, PRODUCER_IDS_PER_SECOND
 from chronik.metadata.image import Image
@@ -28,8 +27,8 @@ from chronik.protocol.apis import APIS
 from chronik.request_reply import ConnectedClient, EarlyCompletion, UnsentByteCounter
 from chronik.scheduler import Scheduler
 from chronik.security.quotas.limiter import QuotaUsage
-from chronik.transactions.coordinator import TransactionCoordinator
-from chronik.transactions.joiner import TransactionJoiner
+from chronik.security.quotas.token_buckets import ClientRateLimiter
+from chronik.transactions.coordinator import TransactionCoordinator, TransactionJoiner
 
 if TYPE_CHECKING:
     from chronik.security.authorizer import Authorizer

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from chronik.client.security.acls import AclBinding
-from chronik.client.throttle import THROTTLED_RATE_KEYS, THROTTLED_REPLICAS_KEYS
+from chronik.client.partitions import THROTTLED_RATE_KEYS, THROTTLED_REPLICAS_KEYS
+from chronik.client.security import AclBinding
 
 ConfigValues = Mapping[str, str]
 QuotaEntityKey = tuple[tuple[str, str | None], ...]

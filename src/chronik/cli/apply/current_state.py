@@ -26,9 +26,7 @@ from chronik.client.configs import (
 )
 from chronik.client.partitions import list_reassignments
 from chronik.client.records import TopicPartition
-from chronik.client.security.acls import AclBinding, AclFilter, list_acls
-from chronik.client.security.quotas import describe_quotas
-from chronik.client.security.users import list_users
+from chronik.client.security import AclBinding, AclFilter, describe_quotas, list_acls, list_users
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from chronik.protocol.messages.metadata import MetadataResponseTopic

@@ -26,9 +26,7 @@ from chronik.client.admin import BROKER_DEFAULT, NewTopic, create_partitions, cr
 from chronik.client.cluster import ClusterClient
 from chronik.client.configs import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigTarget, alter_configs
 from chronik.client.errors import ClientError
-from chronik.client.security.acls import AclFilter, add_acls, remove_acls
-from chronik.client.security.quotas import alter_quotas
-from chronik.client.security.users import delete_credentials, set_password
+from chronik.client.security import AclFilter, add_acls, alter_quotas, delete_credentials, remove_acls, set_password
 from chronik.errors import ChronikError
 from chronik.protocol.errors import KafkaError
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN

@@ -21,12 +21,12 @@ from chronik.cli.apply.toml_paths import TomlPath
 from chronik.cli.apply.toml_validator import TomlValidator
 from chronik.cli.arguments import InvalidInput
 from chronik.cli.quotas import ENTITY_TYPES, QUOTA_KEYS
-from chronik.client.security.acls import AclBinding
+from chronik.client.security import AclBinding
 from chronik.configs.broker_key_lookup import all_broker_keys, find_broker_key
 from chronik.configs.keys import TOPIC_KEYS, ConfigKey, UpdateMode
 from chronik.errors import ConfigError
 from chronik.limits import TOPIC_PARTITIONS_MAX
-from chronik.metadata.handlers.users import USER_NAME_CHARACTERS_MAX
+from chronik.metadata.handlers.security import USER_NAME_CHARACTERS_MAX
 from chronik.metadata.names import find_name_error, topic_metric_name
 from chronik.metadata.records import Acl
 from chronik.protocol.errors import KafkaError

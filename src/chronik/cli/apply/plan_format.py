@@ -22,7 +22,7 @@ from chronik.cli.apply.steps import (
     ValueChange,
 )
 from chronik.cli.quotas import DEFAULT_ENTITY_NAME
-from chronik.client.security.acls import AclBinding
+from chronik.client.security import AclBinding
 from chronik.planning.views import join_words
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.security.acls import AclPermission, PatternType

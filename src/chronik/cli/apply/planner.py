@@ -24,7 +24,7 @@ from chronik.cli.apply.steps import (
     SetPasswordStep,
     ValueChange,
 )
-from chronik.client.security.acls import AclBinding
+from chronik.client.security import AclBinding
 from chronik.planning.views import PlanRejectedError
 from chronik.wording import pluralize
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from chronik.cli.apply.cluster_spec import PasswordSource, QuotaEntityKey, TopicSpec
-from chronik.client.security.acls import AclBinding
+from chronik.client.security import AclBinding
 
 
 class ValueChange(NamedTuple):

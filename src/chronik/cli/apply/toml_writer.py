@@ -10,7 +10,7 @@ from typing import Final
 from chronik.cli.acls import ANY_HOST, RESOURCE_TYPES, format_enum
 from chronik.cli.apply.cluster_spec import ClusterSpec, ConfigValues, QuotaEntityKey, TopicSpec, UserSpec
 from chronik.cli.apply.toml_paths import format_toml_key, format_toml_string
-from chronik.client.security.acls import AclBinding
+from chronik.client.security import AclBinding
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.security.acls import AclPermission, PatternType
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN

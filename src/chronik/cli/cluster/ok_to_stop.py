@@ -16,8 +16,7 @@ from chronik.cli.output import print_json
 from chronik.client.cluster import ClusterClient
 from chronik.client.cluster_view import describe_partitions
 from chronik.client.errors import ApiNotSupported, BrokerUnreachable, ClientError, ConnectionLost
-from chronik.client.nodes import describe_nodes, to_planned_node
-from chronik.client.quorum import describe_nodes_from_quorum
+from chronik.client.nodes import describe_nodes, describe_nodes_from_quorum, to_planned_node
 from chronik.errors import ChronikError
 from chronik.planning.shutdown_check import ShutdownObstacle, find_shutdown_obstacles
 from chronik.planning.views import PlannedNode, join_words

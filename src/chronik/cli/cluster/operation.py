@@ -20,13 +20,17 @@ from chronik.client.cluster_view import ClusterState, describe_cluster_state
 from chronik.client.errors import ClientError
 from chronik.client.nodes import ONLINE_STATUSES, AlterNodesAction, AlterNodesChange, alter_nodes, describe_nodes
 from chronik.client.partitions import PartitionReassignment as MoveUnderWay
-from chronik.client.partitions import elect_leaders, list_reassignments, reassign_partitions
+from chronik.client.partitions import (
+    clear_replication_throttle,
+    elect_leaders,
+    list_reassignments,
+    reassign_partitions,
+    set_replication_throttle,
+)
 from chronik.client.records import TopicPartition
-from chronik.client.throttle import clear_replication_throttle, set_replication_throttle
 from chronik.errors import ChronikError
 from chronik.metadata.names import META_TOPIC
-from chronik.planning.cluster_plans import ClusterPlan
-from chronik.planning.plan_format import describe_plan, plan_to_json
+from chronik.planning.cluster_plans import ClusterPlan, describe_plan, plan_to_json
 from chronik.planning.views import ReplicaMove
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_nodes import DescribedNode

@@ -16,8 +16,7 @@ from chronik.client.access.settings import ClientSecurity
 from chronik.client.cluster import parse_bootstrap
 from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ApiNotSupported, ClientError
-from chronik.client.features import FIRST_LEVEL, describe_feature_levels
-from chronik.client.quorum import describe_cluster, describe_quorum
+from chronik.client.nodes import FIRST_LEVEL, describe_cluster, describe_feature_levels, describe_quorum
 from chronik.config import Address
 from chronik.console.http_client import NodeRequestError
 from chronik.console.state_comparison import compare_states

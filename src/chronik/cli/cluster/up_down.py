@@ -36,7 +36,7 @@ from chronik.client.access.settings import ClientSecurity
 from chronik.client.cluster import list_broker_ids
 from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ClientError
-from chronik.client.quorum import describe_cluster
+from chronik.client.nodes import describe_cluster
 from chronik.console.http_client import NodeAuthorizationError, NodeRequestError
 from chronik.protocol.errors import KafkaError
 

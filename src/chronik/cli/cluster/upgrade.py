@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from chronik.cli.arguments import InvalidInput, Subparsers, add_client_arguments, connect_cluster, positive_int
-from chronik.client.features import FEATURE_NAME, describe_feature_levels, raise_feature_level
+from chronik.client.nodes import FEATURE_NAME, describe_feature_levels, raise_feature_level
 
 
 def add_arguments(actions: Subparsers) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from chronik.cli.arguments import add_client_arguments, connect_cluster
 from chronik.cli.migration.import_runner import EXIT_OK, ProgressLine, open_verified_backup
-from chronik.migration.backup.backup_point import create_backup_point
-from chronik.migration.backup.backup_writer import BackupWriter
+from chronik.migration.backup.backup_writer import BackupWriter, create_backup_point
 from chronik.migration.dry_run import dry_run_restore
 from chronik.migration.import_plan import build_import_plan
 from chronik.wording import pluralize

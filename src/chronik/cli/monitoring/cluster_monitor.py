@@ -34,10 +34,8 @@ from chronik.client.cluster_view import MIN_IN_SYNC_REPLICAS_KEY
 from chronik.client.configs import TOPIC_RESOURCE, ConfigTarget, describe_configs
 from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ApiNotSupported, BrokerUnresponsive, ClientError
-from chronik.client.features import describe_feature_levels
-from chronik.client.nodes import describe_nodes
+from chronik.client.nodes import describe_cluster, describe_feature_levels, describe_nodes, describe_quorum
 from chronik.client.partitions import list_reassignments
-from chronik.client.quorum import describe_cluster, describe_quorum
 from chronik.client.records import TopicPartition
 from chronik.client.transactions import describe_transaction, find_hanging_transactions, list_transactions
 from chronik.config import Address

@@ -11,8 +11,8 @@ import chronik
 from chronik.api.routing.metrics import ApiMeter, error_name
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
+from chronik.broker.flusher import SyncMetrics
 from chronik.broker.partition_counters import PartitionChangeCounters
-from chronik.broker.sync_metrics import SyncMetrics
 from chronik.console.metrics.families import FAMILIES, single_sample
 from chronik.console.metrics.process import process_metrics
 from chronik.console.status_source import Metric, Sample

@@ -1,7 +1,8 @@
 """All metric families of a node: name, type, labels and description.
 
-`docs/reference/metrics.md` is generated from this table (`python -m chronik.console.metrics.listing`). Tests compare the
-dashboard and the alerts in `packaging/` with it. Names must not change: users' dashboards and alerts depend on them.
+`docs/reference/metrics.md` is generated from this table (`python -m chronik.console.metrics.listing`). Tests compare
+the dashboard and the alerts in `packaging/` with it. Names must not change: users' dashboards and alerts depend on
+them.
 """
 
 from __future__ import annotations

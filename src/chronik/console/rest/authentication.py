@@ -29,9 +29,8 @@ from chronik.console.rest.sessions import LoginSessions, session_token
 from chronik.principals import ANONYMOUS, USER, Principal
 from chronik.request_reply import ConnectedClient, Disconnect
 from chronik.security import audit
-from chronik.security.sasl.authenticator import Authenticator
+from chronik.security.sasl.authenticator import Authenticator, ScramUsers
 from chronik.security.sasl.outcomes import PLAIN
-from chronik.security.sasl.users import ScramUsers
 
 BASIC_PREFIX: Final = "basic "
 AUTHENTICATE_HEADER: Final = ("WWW-Authenticate", "Chronik-Session")

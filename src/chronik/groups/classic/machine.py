@@ -22,10 +22,11 @@ from chronik.coordination.machine import (
     Unload,
 )
 from chronik.errors import InvariantError, check_invariant
-from chronik.groups import events
-from chronik.groups.classic.deadlines import DeadlineKey, GroupDeadlineKind
+from chronik.groups import requests
 from chronik.groups.classic.group_state import (
     ClassicGroupState,
+    DeadlineKey,
+    GroupDeadlineKind,
     PendingAssignment,
     PendingDeletion,
     PendingEmptyGroup,
@@ -33,8 +34,13 @@ from chronik.groups.classic.group_state import (
     PendingReplacement,
     PendingStore,
 )
-from chronik.groups.classic.join_group import handle_join, join_request_size, on_replacement_stored
-from chronik.groups.classic.members import ClassicMember, member_names_size, protocols_size
+from chronik.groups.classic.members import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicMember,
+    member_names_size,
+    protocols_size,
+    subscribed_topics,
+)
 from chronik.groups.classic.membership import (
     expire_session,
     handle_commit_check,
@@ -45,8 +51,17 @@ from chronik.groups.classic.membership import (
     on_empty_group_stored,
     retry_store_empty_group,
 )
-from chronik.groups.classic.rebalance import complete_join, complete_join_when_all_joined, on_initial_delay_expired
-from chronik.groups.classic.sync_group import expire_pending_syncs, handle_sync, on_assignment_stored
+from chronik.groups.classic.rebalance import (
+    complete_join,
+    complete_join_when_all_joined,
+    expire_pending_syncs,
+    handle_join,
+    handle_sync,
+    join_request_size,
+    on_assignment_stored,
+    on_initial_delay_expired,
+    on_replacement_stored,
+)
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
 from chronik.groups.requests import (
@@ -59,7 +74,6 @@ from chronik.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode
@@ -104,17 +118,17 @@ class ClassicGroup(ClassicGroupState):
 
     def _dispatch(self, event: MachineEvent) -> None:
         match event:
-            case events.JoinRequested():
+            case requests.JoinRequested():
                 handle_join(self, event)
-            case events.SyncRequested():
+            case requests.SyncRequested():
                 handle_sync(self, event)
-            case events.HeartbeatRequested():
+            case requests.HeartbeatRequested():
                 handle_heartbeat(self, event)
-            case events.LeaveRequested():
+            case requests.LeaveRequested():
                 handle_leave(self, event)
-            case events.CommitCheckRequested():
+            case requests.CommitCheckRequested():
                 handle_commit_check(self, event)
-            case events.DeletionRequested():
+            case requests.DeletionRequested():
                 handle_delete(self, event)
             case TimePassed():
                 while (key := self.deadlines.pop_due(self.now_ms)) is not None:
@@ -123,7 +137,7 @@ class ClassicGroup(ClassicGroupState):
                 self._on_stored(self.pending_stores.pop(event.ticket), None)
             case StoreFailed():
                 self._on_stored(self.pending_stores.pop(event.ticket), event.error)
-            case events.OffsetsStored():
+            case requests.OffsetsStored():
                 self.is_stored = True
             case StateDeleted():
                 self.is_stored = False
@@ -190,11 +204,11 @@ class ClassicGroup(ClassicGroupState):
     def _reply_when_dead(self, event: MachineEvent) -> None:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         match event:
-            case events.JoinRequested():
+            case requests.JoinRequested():
                 self.reply(event.waiter, JoinResult(error, event.request.member_id))
-            case events.SyncRequested():
+            case requests.SyncRequested():
                 self.reply(event.waiter, SyncResult(error))
-            case events.LeaveRequested():
+            case requests.LeaveRequested():
                 self.reply(event.waiter, LeaveResult(error))
             case MachineRequest():
                 self.reply(event.waiter, error)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -238,3 +239,30 @@ class GroupMembers:
 def _distinct_names(protocols: MemberProtocols) -> tuple[str, ...]:
     """Return the distinct protocol names in order. A client that repeats a name has one vote for it."""
     return tuple(dict.fromkeys(name for name, _ in protocols))
+
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """Return the topics of all subscriptions, or None if one of them cannot be decoded."""
+    topics: set[str] = set()
+    try:
+        for subscription in subscriptions:
+            topics.update(_decode_topics(subscription))
+    except (struct.error, ValueError):
+        return None
+    return frozenset(topics)
+
+
+def _decode_topics(subscription: bytes) -> Iterable[str]:
+    """Yield the topic names of an encoded subscription."""
+    (count,) = struct.unpack_from(">i", subscription, 2)
+    position = 6
+    for _ in range(count):  # if the count is too large, the first missing name raises struct.error
+        (length,) = struct.unpack_from(">h", subscription, position)
+        end = position + 2 + length
+        if length < 0 or end > len(subscription):
+            raise ValueError("topic name extends beyond the end of the subscription")
+        yield subscription[position + 2 : end].decode()
+        position = end

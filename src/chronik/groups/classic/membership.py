@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from chronik.groups.classic.deadlines import GroupDeadlineKind
-from chronik.groups.classic.group_state import ClassicGroupState, GroupDeletion, PendingDeletion, PendingEmptyGroup
+from chronik.groups.classic.group_state import (
+    ClassicGroupState,
+    GroupDeadlineKind,
+    GroupDeletion,
+    PendingDeletion,
+    PendingEmptyGroup,
+)
 from chronik.groups.classic.rebalance import complete_join_when_all_joined, rebalance_or_complete_join
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import EMPTY_GROUP_RETRY_DELAY_MS
-from chronik.groups.events import CommitCheckRequested, DeletionRequested, HeartbeatRequested, LeaveRequested
-from chronik.groups.requests import UNKNOWN_MEMBER_ID, LeaveResult, LeavingMember, LeftMember
+from chronik.groups.requests import (
+    UNKNOWN_MEMBER_ID,
+    CommitCheckRequested,
+    DeletionRequested,
+    HeartbeatRequested,
+    LeaveRequested,
+    LeaveResult,
+    LeavingMember,
+    LeftMember,
+)
 from chronik.protocol.errors import ErrorCode
 
 

@@ -6,18 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from chronik.errors import ChronikError
-from chronik.metadata.commands import (
-    acls,
-    brokers,
-    cluster,
-    groups,
-    imports,
-    partitions,
-    quotas,
-    topics,
-    transactions,
-    users,
-)
+from chronik.metadata.commands import brokers, cluster, groups, imports, partitions, security, topics, transactions
 from chronik.metadata.commands.base import BrokerId, UuidBytes
 from chronik.metadata.levels import omit_default_fields
 
@@ -73,10 +62,10 @@ Command = (
     | transactions.StageOffsets
     | transactions.HoldCommits
     | transactions.ReleaseCommits
-    | users.AlterScramUser
-    | acls.CreateAcls
-    | acls.DeleteAcls
-    | quotas.AlterQuotas
+    | security.AlterScramUser
+    | security.CreateAcls
+    | security.DeleteAcls
+    | security.AlterQuotas
 )
 
 

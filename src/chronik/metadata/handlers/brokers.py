@@ -16,12 +16,11 @@ from chronik.metadata.commands.brokers import (
     UpdateBrokerConfig,
     UpdateBrokerStatus,
 )
-from chronik.metadata.errors import CommandRejectedError
 from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.configs import apply_config_changes
 from chronik.metadata.image import Image
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FEATURE_NAME, cluster_level, find_registration_obstacle
-from chronik.metadata.records import ApplyResult, Broker, Partition
+from chronik.metadata.records import ApplyResult, Broker, CommandRejectedError, Partition
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 

@@ -6,12 +6,27 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from chronik.limits import CLUSTER_MEMBERS_MAX
 from chronik.metadata import levels
-from chronik.metadata.commands.cluster import AllocateProducerIds, CreateCluster, SetFeatureLevel
-from chronik.metadata.errors import CommandRejectedError
+from chronik.metadata.commands.brokers import BrokerStatus
+from chronik.metadata.commands.cluster import (
+    AddNode,
+    AllocateProducerIds,
+    CreateCluster,
+    RemoveNode,
+    SetFeatureLevel,
+    UpdateNode,
+)
 from chronik.metadata.handlers import CommandHandlers
-from chronik.metadata.handlers.brokers import require_registered_broker
-from chronik.metadata.records import ApplyResult
+from chronik.metadata.handlers.brokers import (
+    require_registered_broker,
+    running_broker_status,
+    set_broker_status,
+    unregister_broker,
+)
+from chronik.metadata.image import Image
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, cluster_level
+from chronik.metadata.records import ApplyResult, CommandRejectedError, NodeRecord
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
@@ -73,3 +88,87 @@ HANDLERS: CommandHandlers = {
     SetFeatureLevel: set_feature_level,
     AllocateProducerIds: allocate_producer_ids,
 }
+
+
+NODES_MAX: Final = 1000
+"""The maximum number of nodes below level 3. From level 3 on, the membership limit of the metadata log applies."""
+
+
+def add_node(writer: ImageWriter, command: AddNode, index: int) -> ApplyResult:
+    """Add a node, or change the address of a known node."""
+    nodes, has_dynamic_membership = writer.image.nodes, _has_dynamic_membership(writer.image)
+    known = nodes.get(command.node_id)
+    nodes_max = CLUSTER_MEMBERS_MAX if has_dynamic_membership else NODES_MAX
+    if known is None and len(nodes) >= nodes_max:
+        raise CommandRejectedError(ErrorCode.INVALID_REQUEST, f"there are {nodes_max} nodes already")
+    node = NodeRecord(command.node_id, command.host, command.port, command.voter, known is not None and known.draining)
+    if has_dynamic_membership:
+        _check_address_is_unique(writer.image, node)
+        _check_voters_remain(writer.image, node)
+    _put(writer, node)
+    return ApplyResult()
+
+
+def update_node(writer: ImageWriter, command: UpdateNode, index: int) -> ApplyResult:
+    """Change fields of a node."""
+    node = _require_node(writer.image, command.node_id)
+    changes = {name: getattr(command, name) for name in ("host", "port", "voter", "draining")}
+    node = replace(node, **{name: value for name, value in changes.items() if value is not None})
+    _check_address_is_unique(writer.image, node)
+    _check_voters_remain(writer.image, node)
+    _put(writer, node)
+    return ApplyResult()
+
+
+def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> ApplyResult:
+    """Remove a node."""
+    image = writer.image
+    node = _require_node(image, command.node_id)
+    if _has_dynamic_membership(image):
+        _check_voters_remain(image, replace(node, voter=False))
+        held = image.replica_count(node.id)
+        if held:
+            message = f"node {node.id} holds replicas of {held} partitions: move them to other nodes first"
+            raise CommandRejectedError(ErrorCode.POLICY_VIOLATION, message)
+        if node.id in image.brokers:
+            unregister_broker(writer, node.id)
+    writer.remove_node(node.id)
+    return ApplyResult()
+
+
+def _has_dynamic_membership(image: Image) -> bool:
+    return cluster_level(image.features) >= DYNAMIC_MEMBERSHIP_LEVEL
+
+
+def _require_node(image: Image, node_id: int) -> NodeRecord:
+    node = image.nodes.get(node_id)
+    if node is None:
+        raise CommandRejectedError(ErrorCode.VOTER_NOT_FOUND, f"there is no node {node_id}")
+    return node
+
+
+def _check_address_is_unique(image: Image, node: NodeRecord) -> None:
+    for other in image.nodes.values():
+        if other.id != node.id and (other.host, other.port) == (node.host, node.port):
+            message = f"{node.host}:{node.port} is the address of node {other.id}"
+            raise CommandRejectedError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_voters_remain(image: Image, node: NodeRecord) -> None:
+    """Reject a change that would leave the cluster without voters. During bootstrap, voters are added one by one."""
+    others_vote = any(other.voter for other in image.nodes.values() if other.id != node.id)
+    if image.cluster_id and not node.voter and not others_vote:
+        raise CommandRejectedError(ErrorCode.POLICY_VIOLATION, f"without node {node.id} nobody would be meant to vote")
+
+
+def _put(writer: ImageWriter, node: NodeRecord) -> None:
+    """Store a node. Draining a node changes the status of its running broker."""
+    if writer.image.nodes.get(node.id) == node:
+        return
+    writer.put_node(node)
+    broker = writer.image.brokers.get(node.id)
+    if broker is not None and broker.status is not BrokerStatus.OFFLINE:
+        set_broker_status(writer, broker, running_broker_status(writer.image, node.id))
+
+
+NODE_HANDLERS: CommandHandlers = {AddNode: add_node, UpdateNode: update_node, RemoveNode: remove_node}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from chronik.metadata.errors import CommandRejectedError
-from chronik.metadata.records import NO_CONFIGS
+from chronik.metadata.records import NO_CONFIGS, CommandRejectedError
 from chronik.protocol.errors import ErrorCode
 
 CONFIG_KEYS_MAX: Final = 1000

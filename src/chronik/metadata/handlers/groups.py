@@ -19,12 +19,11 @@ from chronik.metadata.commands.groups import (
     UpdateConsumerGroup,
     UpdateGroupConfig,
 )
-from chronik.metadata.errors import CommandRejectedError
 from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.configs import apply_config_changes
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC
-from chronik.metadata.records import ApplyResult, CommittedOffset, Group, ItemFailure
+from chronik.metadata.records import ApplyResult, CommandRejectedError, CommittedOffset, Group, ItemFailure
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 

@@ -22,7 +22,6 @@ from chronik.metadata.commands.imports import (
     ImportTopics,
 )
 from chronik.metadata.commands.topics import TOPICS_PER_COMMAND_MAX, CreateTopic
-from chronik.metadata.errors import CommandRejectedError
 from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.cluster import PRODUCER_ID_MAX
 from chronik.metadata.handlers.configs import validate_configs
@@ -30,7 +29,7 @@ from chronik.metadata.handlers.groups import create_empty_group
 from chronik.metadata.handlers.topics import build_partitions, check_topic_name
 from chronik.metadata.image import Image
 from chronik.metadata.levels import IMPORTED_GROUPS_LEVEL, cluster_level
-from chronik.metadata.records import ApplyResult, CommittedOffset, ImportState, ItemFailure, Topic
+from chronik.metadata.records import ApplyResult, CommandRejectedError, CommittedOffset, ImportState, ItemFailure, Topic
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from msgspec.structs import replace
 
 from chronik.metadata import elections
@@ -21,15 +24,126 @@ from chronik.metadata.commands.partitions import (
     UpdatePartitionOffset,
 )
 from chronik.metadata.commands.topics import NO_LEADER
-from chronik.metadata.errors import CommandRejectedError
+from chronik.metadata.elections import Brokers, elect
 from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.brokers import require_registered_broker
-from chronik.metadata.handlers.partition_changes import PartitionChangeBatch
-from chronik.metadata.handlers.reassignments import cancel_reassignment, complete_reassignment, start_reassignment
 from chronik.metadata.handlers.topics import check_replicas, is_broker_alive, require_partition
-from chronik.metadata.records import ApplyResult, Partition
+from chronik.metadata.records import ApplyResult, CommandRejectedError, ItemFailure, Partition
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
+
+
+class PartitionChangeBatch:
+    """The collected partition changes of one command.
+
+    Writing a topic copies the tuple of its partitions, so a command on thousands of partitions writes each topic once.
+    """
+
+    def __init__(self, writer: ImageWriter, *, checkpoint: bool = False) -> None:
+        self._writer = writer
+        self._checkpoint = checkpoint
+        self._changed: dict[bytes, dict[int, Partition]] = {}
+        self._failures: list[ItemFailure] = []
+
+    @contextmanager
+    def collect_failures(self, number: int) -> Iterator[None]:
+        """Record a rejection inside the `with` block as a failure of this item only."""
+        try:
+            yield
+        except CommandRejectedError as rejected:
+            self._failures.append(ItemFailure(number, rejected.code, rejected.message))
+
+    def partition(self, topic_id: bytes, number: int) -> Partition:
+        """Return the partition with the changes of earlier items.
+
+        Raises:
+            CommandRejectedError: The partition does not exist.
+        """
+        _, partition = require_partition(self._writer.image, topic_id, number)
+        return self._changed.get(topic_id, {}).get(number, partition)
+
+    def put(self, topic_id: bytes, number: int, partition: Partition) -> None:
+        """Add the changed partition."""
+        self._changed.setdefault(topic_id, {})[number] = partition
+
+    def write(self) -> ApplyResult:
+        """Write all changes to the image and return the result with the failures."""
+        image = self._writer.image
+        for topic_id, partitions in self._changed.items():
+            topic = image.all_topics_by_id[topic_id]
+            changes = {number: new for number, new in partitions.items() if new != topic.partitions[number]}
+            if changes:
+                self._writer.set_partitions(topic, changes, checkpoint=self._checkpoint)
+        return ApplyResult(failures=tuple(self._failures))
+
+
+def start_reassignment(partition: Partition, target: tuple[int, ...], brokers: Brokers) -> Partition:
+    """Return the partition with a reassignment to `target`.
+
+    A running reassignment is replaced: replicas that only it had added are removed, and cancelling still returns to the
+    replicas before the first reassignment.
+
+    Raises:
+        CommandRejectedError: No remaining replica would be in sync.
+    """
+    original = partition.original_replicas
+    adding = tuple(replica for replica in target if replica not in original)
+    removing = tuple(replica for replica in original if replica not in target)
+    changed: Partition = replace(partition, replicas=(*target, *removing), adding=adding, removing=removing)
+    return _adapt_isr(partition, changed, brokers)
+
+
+def cancel_reassignment(partition: Partition, brokers: Brokers) -> Partition:
+    """Return the partition with its reassignment cancelled.
+
+    Raises:
+        CommandRejectedError: There is no reassignment, or no remaining replica would be in sync.
+    """
+    if not partition.is_reassigning:
+        raise CommandRejectedError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of the partition is under way"
+        )
+    changed: Partition = replace(partition, replicas=partition.original_replicas, adding=(), removing=())
+    return _adapt_isr(partition, changed, brokers)
+
+
+def complete_reassignment(partition: Partition, brokers: Brokers) -> Partition:
+    """Return the partition with its reassignment completed, if all target replicas are in sync.
+
+    Completion is part of the ISR change that caused it, so the partition epoch is not incremented again.
+    """
+    target = partition.target_replicas
+    if not partition.is_reassigning or not set(target) <= set(partition.isr):
+        return partition
+    return _led(partition, replace(partition, replicas=target, isr=target, adding=(), removing=()), brokers)
+
+
+def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
+    """Adapt the ISR and the leader to changed replicas."""
+    isr = tuple(replica for replica in changed.replicas if replica in before.isr)
+    if before.isr and not isr:
+        message = "no replica that would be left is in sync: it would take an unclean election, and records be lost"
+        raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    changed = replace(changed, isr=isr)
+    if changed == before:
+        return before
+    changed = replace(changed, partition_epoch=before.partition_epoch + 1)
+    return complete_reassignment(_led(before, changed, brokers), brokers)
+
+
+def _led(before: Partition, after: Partition, brokers: Brokers) -> Partition:
+    """Elect a new leader if the current one has left the ISR.
+
+    The leader epoch is also incremented if any replica was removed. A removed replica may not know about it yet and
+    still fetch, from a log that it will delete. If it were added again in the meantime, the leader could take it for in
+    sync; with the new epoch its fetches are fenced.
+    """
+    if after.leader == NO_LEADER:
+        return after
+    leader = after.leader if after.leader in after.isr else elect(after, after.isr, brokers)
+    if leader == after.leader and set(before.replicas) <= set(after.replicas):
+        return after
+    return replace(after, leader=leader, leader_epoch=after.leader_epoch + 1)
 
 
 def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) -> ApplyResult:

@@ -18,12 +18,11 @@ from chronik.metadata.commands.topics import (
     PartitionAssignment,
     UpdateTopicConfig,
 )
-from chronik.metadata.errors import CommandRejectedError
 from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.configs import apply_config_changes, validate_configs
 from chronik.metadata.image import Image
 from chronik.metadata.names import find_name_error, topic_metric_name
-from chronik.metadata.records import ApplyResult, ItemFailure, Partition, Topic
+from chronik.metadata.records import ApplyResult, CommandRejectedError, ItemFailure, Partition, Topic
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 

@@ -24,13 +24,13 @@ from chronik.metadata.commands.transactions import (
     ReleaseCommits,
     StageOffsets,
 )
-from chronik.metadata.errors import CommandRejectedError
 from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.groups import check_coordinator_epoch, create_empty_group, partition_exists
 from chronik.metadata.image import Image
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.metadata.records import (
     ApplyResult,
+    CommandRejectedError,
     CommittedOffset,
     ItemFailure,
     StagedOffset,

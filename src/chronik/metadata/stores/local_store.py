@@ -33,16 +33,27 @@ from chronik.metadata.commands.envelope import (
     decode_command,
     encode_command,
 )
+from chronik.metadata.commands.transactions import AddToTransaction, EndTransaction
 from chronik.metadata.delta import Delta, diff_images
 from chronik.metadata.image import FrozenImage, Image
 from chronik.metadata.records import ApplyResult
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.metadata.stores.early_acks import never_ack_early
 from chronik.metadata.stores.journal import MetadataJournal
 from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, DeltaSubscriber, StoreClosedError
 from chronik.notifier import Notifier
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wal.snapshots import WalSnapshotWriter
+
+
+def can_ack_before_sync(command: Command) -> bool:
+    """Return whether `flush = "os"` allows to acknowledge the command before it is synced."""
+    return isinstance(command, AddToTransaction) or (isinstance(command, EndTransaction) and command.commit)
+
+
+def never_ack_early(command: Command) -> bool:
+    """Return False: every command is synced before it is acknowledged."""
+    return False
+
 
 SNAPSHOT_ENTRIES: Final = 100_000
 SNAPSHOT_BYTES: Final = 64 * MIB

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from chronik.peers.call_kinds import CallKind
-from chronik.peers.calls import CallRejected, PeerCalls
+from chronik.peers.calls import CallKind, CallRejected, PeerCalls
 from chronik.principals import Principal
 from chronik.request_reply import Buffer, ConnectedClient, Disconnect, Dispatch, dispatch_without_connection
 from chronik.scheduler import Scheduler

@@ -25,13 +25,12 @@ from chronik.metadata.stores.journal import METADATA_DIRECTORY as ALONE_FOLDER
 from chronik.pipeline.audit.data_directories import AuditInputError, NodeDataDirectory
 from chronik.pipeline.audit.findings import Finding, FindingKind
 from chronik.pipeline.audit.read_only_files import ReadOnlyFileSystem
-from chronik.quorum.disk_records import RaftManifest, decode_manifest, decode_record
 from chronik.quorum.settings import DIRECTORY_NAME as RAFT_FOLDER
 from chronik.quorum.storage import MANIFEST_NAME
+from chronik.quorum.stored_entries import RaftManifest, decode_manifest, decode_record
 from chronik.raft.entries import EntryKind, HardState, RaftEntry
-from chronik.wal.file_names import list_indexes
 from chronik.wal.log import SEGMENT_SUFFIX, segment_path
-from chronik.wal.records import WalRecord, scan_records, was_synced
+from chronik.wal.records import WalRecord, list_indexes, scan_records, was_synced
 from chronik.wal.snapshots import find_newest_snapshot, read_snapshot
 
 READ_ATTEMPTS_MAX: Final = 5

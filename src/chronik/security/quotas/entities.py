@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX
-from chronik.metadata.security.quotas import ADDRESS, CLIENT_ID, DEFAULT_ENTITY, USER, Entity, normalize_entity
+from chronik.metadata.records import CLIENT_ID_ENTITY, DEFAULT_ENTITY, IP_ENTITY, USER_ENTITY, Entity, normalize_entity
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
@@ -26,7 +26,7 @@ _INTEGER_LIMITS: Final = {
 }
 CLIENT_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 ADDRESS_KEYS: Final = (CONNECTION_CREATION_RATE,)
-ENTITY_TYPES: Final = (USER, CLIENT_ID, ADDRESS)
+ENTITY_TYPES: Final = (USER_ENTITY, CLIENT_ID_ENTITY, IP_ENTITY)
 
 
 class QuotaValueChange(NamedTuple):
@@ -55,11 +55,11 @@ def validate_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
         seen[kind] = DEFAULT_ENTITY if name is None else name
     if not seen:
         raise _invalid("Invalid empty client quota entity")
-    if ADDRESS in seen:
+    if IP_ENTITY in seen:
         if len(seen) > 1:
             raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
-        if seen[ADDRESS] and canonical_address(seen[ADDRESS]) is None:
-            raise _invalid(f"{seen[ADDRESS]} is not a valid IP: host names are not resolved")
+        if seen[IP_ENTITY] and canonical_address(seen[IP_ENTITY]) is None:
+            raise _invalid(f"{seen[IP_ENTITY]} is not a valid IP: host names are not resolved")
     return normalize_entity(seen.items())
 
 
@@ -69,7 +69,7 @@ def validate_changes(entity: Entity, changes: Iterable[QuotaValueChange]) -> Map
     Raises:
         KafkaError: A key or value is invalid.
     """
-    keys = ADDRESS_KEYS if entity[0][0] == ADDRESS else CLIENT_KEYS
+    keys = ADDRESS_KEYS if entity[0][0] == IP_ENTITY else CLIENT_KEYS
     found: dict[str, float | None] = {}
     for key, value in changes:
         if key in found:

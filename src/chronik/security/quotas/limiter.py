@@ -13,7 +13,7 @@ from typing import Final
 from chronik.clock import Clock
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX, THROTTLE_SECONDS_MAX
 from chronik.metadata.delta import Delta
-from chronik.metadata.security.quotas import Entity, QuotaValues
+from chronik.metadata.records import Entity, QuotaValues
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.entities import LONG_MAX
 from chronik.security.quotas.policy import NO_QUOTAS, ClientQuotas, QuotaPolicy, RateQuota

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from chronik.limits import TRACKED_QUOTA_ENTITIES_MAX
-from chronik.metadata.security.quotas import ADDRESS, CLIENT_ID, DEFAULT_ENTITY, USER, Entity, QuotaValues
+from chronik.metadata.records import CLIENT_ID_ENTITY, DEFAULT_ENTITY, IP_ENTITY, USER_ENTITY, Entity, QuotaValues
 from chronik.security.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, canonical_address
 
 
@@ -44,10 +44,10 @@ class QuotaPolicy:
         self._cache: dict[tuple[str, str], ClientQuotas] = {}
         for entity, values in quotas.items():
             named = dict(entity)
-            if ADDRESS in named:
-                self._add_address(named[ADDRESS], values)
+            if IP_ENTITY in named:
+                self._add_address(named[IP_ENTITY], values)
             else:
-                self._by_entity.setdefault(named.get(USER), {})[named.get(CLIENT_ID)] = values
+                self._by_entity.setdefault(named.get(USER_ENTITY), {})[named.get(CLIENT_ID_ENTITY)] = values
         self.limits_clients = bool(self._by_entity)
 
     def _add_address(self, name: str, values: QuotaValues) -> None:

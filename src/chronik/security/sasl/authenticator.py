@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from chronik.clock import Clock
 from chronik.ip_addresses import client_network
+from chronik.metadata.image import Image
+from chronik.metadata.records import ScramCredential
+from chronik.metadata.tables import CredentialShape
 from chronik.request_reply import ConnectedClient
-from chronik.security.sasl.fair_pool import FairThreadPool
+from chronik.security.sasl.fair_pool import FairThreadPool, Priority
 from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysLoading, KeysUnavailable
-from chronik.security.sasl.login_history import LoginHistory
 from chronik.security.sasl.oauthbearer import OAuthBearerServer
 from chronik.security.sasl.outcomes import (
     OAUTHBEARER,
@@ -30,10 +33,107 @@ from chronik.security.sasl.outcomes import (
 )
 from chronik.security.sasl.plain import PlainServer
 from chronik.security.sasl.scram import ScramServer
-from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, salt_password
+from chronik.security.sasl.scram_keys import (
+    ITERATIONS_MIN,
+    MECHANISMS_BY_NAME,
+    MECHANISMS_BY_NUMBER,
+    SALT_BYTES,
+    ScramKeySet,
+    ScramMechanism,
+    fake_position,
+    fake_salt,
+    salt_password,
+)
 from chronik.security.sasl.session import MechanismServer, SaslResponse, SaslSession
 from chronik.security.sasl.tokens import TokenValidator
-from chronik.security.sasl.users import ScramUsers
+
+K = TypeVar("K")
+
+FAILURE_TTL_SECONDS: Final = 300.0
+"""Seconds for which a failed login lowers the priority of its network."""
+SUCCESS_TTL_SECONDS: Final = 86_400.0
+"""Seconds for which a successful login raises the priority of its user on its network."""
+ENTRIES_MAX: Final = 10_000
+"""Maximum number of successes, and of networks with failures; the oldest entry is evicted. The limits are separate, so
+that guesses from many networks cannot evict successes."""
+
+
+class LoginHistory:
+    """Recent results of password checks by network and user."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._verified: dict[tuple[str, str], float] = {}
+        """Time of the last success by network and user, oldest first."""
+        self._failed: dict[str, float] = {}
+        """Time of the last failure by network, oldest first."""
+
+    def priority(self, network: str, user: str) -> Priority:
+        """Return the priority of checking a password of the user."""
+        now = self._now()
+        if now - self._verified.get((network, user), -math.inf) < SUCCESS_TTL_SECONDS:
+            return Priority.HIGH
+        if now - self._failed.get(network, -math.inf) < FAILURE_TTL_SECONDS:
+            return Priority.LOW
+        return Priority.NORMAL
+
+    def record_success(self, network: str, user: str) -> None:
+        """Record a successful login, which raises the priority of the user on the network."""
+        _set_newest(self._verified, (network, user), self._now())
+
+    def record_failure(self, network: str, user: str) -> None:
+        """Record a failed login, which lowers the priority of the network, except for its other verified users."""
+        self._verified.pop((network, user), None)
+        _set_newest(self._failed, network, self._now())
+
+
+def _set_newest(times: dict[K, float], key: K, now: float) -> None:
+    """Set the key's time and move it to the end, evicting the oldest key if the dict is full."""
+    times.pop(key, None)
+    if len(times) >= ENTRIES_MAX:
+        del times[next(iter(times))]
+    times[key] = now
+
+
+_DEFAULT_SHAPE: Final = CredentialShape(ITERATIONS_MIN, SALT_BYTES, True)
+"""Credential format that Kafka's tools and Chronik's use by default."""
+
+
+class ScramUsers:
+    """The SCRAM credentials of all users."""
+
+    def __init__(self, image: Callable[[], Image]) -> None:
+        self._image = image
+
+    def keys(self, scram: ScramMechanism, user: str) -> tuple[ScramKeySet, bool]:
+        """Return the user's keys, and whether the user exists.
+
+        The iteration count and salt format of an unknown user follow the distribution among existing users, keyed by
+        name, so an iteration count in use says nothing about whether a user exists. All nodes return the same keys, and
+        they stay the same unless the distribution changes.
+        """
+        image = self._image()
+        credential = image.users.credentials(user).get(scram.number)
+        if credential is not None:
+            return _keys_from_credential(credential), True
+        # Without a salt secret no user was ever created, and there is nothing to hide.
+        secret = image.salt_secret or image.cluster_id.encode()
+        shape = image.users.shape_at(scram.number, fake_position(secret, scram.name, user)) or _DEFAULT_SHAPE
+        salt = fake_salt(secret, scram.name, user, shape.salt_bytes, is_lower_alphanumeric=shape.is_lower_alphanumeric)
+        fake_key = scram.hmac(secret, salt)
+        return ScramKeySet(salt, shape.iterations, fake_key, fake_key), False
+
+    def keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
+        """Return the keys of any mechanism that the user has: with the password at hand, each can verify it."""
+        users = self._image().users
+        number = max(users.credentials(user), default=users.most_common_mechanism() or min(MECHANISMS_BY_NUMBER))
+        scram = MECHANISMS_BY_NUMBER[number]
+        return (scram, *self.keys(scram, user))
+
+
+def _keys_from_credential(credential: ScramCredential) -> ScramKeySet:
+    return ScramKeySet(credential.salt, credential.iterations, credential.stored_key, credential.server_key)
+
 
 logger = logging.getLogger("chronik.security")
 

@@ -16,8 +16,7 @@ from chronik.errors import ChronikError, ConfigError, DamagedDataError, DataDire
 from chronik.files import FileLock, read_file
 from chronik.files.overlay import OverlayFileSystem
 from chronik.metadata import levels
-from chronik.node.data_directory import LOCK_FILE, NODE_FILES
-from chronik.node.directory_recovery import directory_id_from_metadata, highest_feature_level
+from chronik.node.data_directory import LOCK_FILE, NODE_FILES, directory_id_from_metadata, highest_feature_level
 from chronik.node.identity import (
     DIRECTORY_FORMAT,
     IDENTITY_FILE,

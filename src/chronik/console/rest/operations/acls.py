@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from chronik.client.security.acls import MATCH_ANY, AclBinding, AclFilter, add_acls, list_acls, remove_acls
+from chronik.client.security import MATCH_ANY, AclBinding, AclFilter, add_acls, list_acls, remove_acls
 from chronik.console.rest.context import OperationContext
 from chronik.console.rest.models.common import Page
 from chronik.console.rest.models.security import AclQuestion, Acls, AclShape

@@ -21,6 +21,7 @@ from chronik.console.rest.operations.configs import describe_resource_configs as
 from chronik.console.rest.operations.shared import describe_log_dirs, none_if_unauthorized, paginate
 from chronik.planning.cluster_plans import ClusterPlan as Steps
 from chronik.planning.cluster_plans import (
+    describe_plan,
     plan_addition,
     plan_demotion,
     plan_drain,
@@ -28,7 +29,6 @@ from chronik.planning.cluster_plans import (
     plan_removal,
     plan_undrain,
 )
-from chronik.planning.plan_format import describe_plan
 from chronik.planning.shutdown_check import find_shutdown_obstacles
 from chronik.planning.views import PlanRejectedError
 from chronik.protocol.errors import ErrorCode, KafkaError

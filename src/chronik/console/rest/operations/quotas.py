@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.client.security.quotas import alter_quotas, describe_quotas
+from chronik.client.security import alter_quotas, describe_quotas
 from chronik.console.rest.context import OperationContext, bad_request
 from chronik.console.rest.models.common import Done, Page, Paging
 from chronik.console.rest.models.security import Quota, QuotaChange, QuotaEntity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from chronik.client.security.users import delete_user, list_users, set_password
+from chronik.client.security import delete_user, list_users, set_password
 from chronik.console.rest.context import OperationContext
 from chronik.console.rest.models.common import Done, NoQuestion, Page, Searching
 from chronik.console.rest.models.security import Credential, NewPassword, User

@@ -1,1 +1,0 @@
-"""Parts of the Fetch handler: reading partitions, and converting batches for old clients."""

@@ -1,1 +1,0 @@
-"""Parts of the Produce handler: authorization, transactions and details of the response."""

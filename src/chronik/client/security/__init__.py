@@ -1,1 +1,0 @@
-"""Security administration: users, ACLs and quotas."""

@@ -1,1 +1,0 @@
-"""Users and quotas in the metadata image."""

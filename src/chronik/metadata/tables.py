@@ -1,0 +1,230 @@
+"""Tables of the image: transactional ids, and offsets that wait for the end of their transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from chronik.errors import check_invariant
+from chronik.metadata.commands.topics import NO_LEADER
+from chronik.metadata.records import Partition, ScramCredential, StagedOffset, Transaction
+
+StagedByPartition = dict[tuple[str, int], StagedOffset]
+"""Staged offsets by topic and partition."""
+
+
+class TransactionTable:
+    """The records of transactional ids, with indexes by producer id and by state."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Transaction] = {}
+        self._by_producer: dict[int, str] = {}
+        self._unfinished: dict[str, None] = {}
+        self.partition_count = 0
+        """The number of partitions in all transactions together."""
+
+    def by_producer(self, producer_id: int) -> Transaction | None:
+        """Return the record that currently has the producer id, or None."""
+        transactional_id = self._by_producer.get(producer_id)
+        return None if transactional_id is None else self.by_id[transactional_id]
+
+    def with_topic(self, topic_id: bytes) -> list[Transaction]:
+        """Return the transactions that contain partitions of the topic, by scanning all unfinished ones."""
+        return [
+            each for each in self.unfinished() if any(partition.topic_id == topic_id for partition in each.partitions)
+        ]
+
+    def unfinished(self) -> Iterator[Transaction]:
+        """Return an iterator over transactions that are open or whose markers are being written."""
+        return (self.by_id[each] for each in self._unfinished)
+
+    def put(self, transaction: Transaction) -> None:
+        key = transaction.transactional_id
+        self.remove(key)
+        self.by_id[key] = transaction
+        self._by_producer[transaction.producer_id] = key
+        self.partition_count += len(transaction.partitions)
+        if not transaction.state.is_idle:
+            self._unfinished[key] = None
+
+    def remove(self, transactional_id: str) -> None:
+        old = self.by_id.pop(transactional_id, None)
+        if old is not None:
+            del self._by_producer[old.producer_id]
+            self._unfinished.pop(transactional_id, None)
+            self.partition_count -= len(old.partitions)
+
+
+class StagedOffsetTable:
+    """Offsets that wait for the end of their transaction, by group and producer id."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[int, StagedByPartition]] = {}
+        self.count = 0
+
+    def group(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
+        return self._groups.get(group_id, {})
+
+    def groups_with_topic(self, topic: str) -> list[str]:
+        return [
+            group_id
+            for group_id, producers in self._groups.items()
+            if any(name == topic for staged in producers.values() for name, _ in staged)
+        ]
+
+    def get(self, group_id: str, producer_id: int, topic: str, partition: int) -> StagedOffset | None:
+        return self._groups.get(group_id, {}).get(producer_id, {}).get((topic, partition))
+
+    def put(self, group_id: str, producer_id: int, topic: str, partition: int, staged: StagedOffset) -> None:
+        offsets = self._groups.setdefault(group_id, {}).setdefault(producer_id, {})
+        self.count += (topic, partition) not in offsets
+        offsets[topic, partition] = staged
+
+    def remove(self, group_id: str, producer_id: int, topic: str, partition: int) -> None:
+        producers = self._groups[group_id]
+        offsets = producers[producer_id]
+        del offsets[topic, partition]
+        self.count -= 1
+        if not offsets:
+            del producers[producer_id]
+        if not producers:
+            del self._groups[group_id]
+
+    def copy(self) -> list[tuple[str, int, StagedByPartition]]:
+        """Return all staged offsets as of now."""
+        return [
+            (group_id, producer_id, dict(offsets))
+            for group_id, producers in self._groups.items()
+            for producer_id, offsets in producers.items()
+        ]
+
+
+class CredentialShape(NamedTuple):
+    """The parameters of a credential that an unauthenticated client can see, apart from the salt itself."""
+
+    iterations: int
+    salt_bytes: int
+    is_lower_alphanumeric: bool
+    """Whether the salt consists of lower-case letters and digits, as Kafka's tools generate it."""
+
+    @classmethod
+    def from_credential(cls, credential: ScramCredential) -> CredentialShape:
+        salt = credential.salt
+        return cls(credential.iterations, len(salt), salt.isalnum() and salt.islower())
+
+
+class UserTable:
+    """The SCRAM credentials of all users."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, dict[int, ScramCredential]] = {}
+        self._shapes: dict[int, Counter[CredentialShape]] = {}
+
+    def credentials(self, name: str) -> Mapping[int, ScramCredential]:
+        """Return the credentials of a user by mechanism; empty for an unknown user."""
+        return self.by_name.get(name, {})
+
+    def put(self, credential: ScramCredential) -> ScramCredential | None:
+        """Store a credential and return the one that it replaces, if any."""
+        old = self.remove(credential.name, credential.mechanism)
+        self.by_name.setdefault(credential.name, {})[credential.mechanism] = credential
+        self._shapes.setdefault(credential.mechanism, Counter())[CredentialShape.from_credential(credential)] += 1
+        return old
+
+    def remove(self, name: str, mechanism: int) -> ScramCredential | None:
+        """Remove a credential and return it, or None if it does not exist."""
+        old = self.by_name.get(name, {}).pop(mechanism, None)
+        if old is not None:
+            shapes = self._shapes[mechanism]
+            shapes[CredentialShape.from_credential(old)] -= 1
+            if not shapes[CredentialShape.from_credential(old)]:
+                del shapes[CredentialShape.from_credential(old)]
+            if not self.by_name[name]:
+                del self.by_name[name]
+        return old
+
+    def all_credentials(self) -> Iterator[ScramCredential]:
+        """Return an iterator over all credentials."""
+        for credentials in self.by_name.values():
+            yield from credentials.values()
+
+    def shape_at(self, mechanism: int, position: float) -> CredentialShape | None:
+        """Return the shape at a position from 0 to 1 among the mechanism's credentials, ordered by shape.
+
+        A uniformly distributed position returns each shape as often as it is in use. Returns None if the mechanism has
+        no credentials.
+        """
+        shapes = self._shapes.get(mechanism)
+        if not shapes:
+            return None
+        left = int(position * shapes.total())
+        for shape in sorted(shapes):
+            left -= shapes[shape]
+            if left < 0:
+                return shape
+        return max(shapes)
+
+    def most_common_mechanism(self) -> int | None:
+        """Return the mechanism that most users have, or None if there are no users."""
+        counts = {mechanism: shapes.total() for mechanism, shapes in self._shapes.items() if shapes}
+        return max(counts, key=lambda mechanism: (counts[mechanism], mechanism)) if counts else None
+
+
+Counts = dict[bytes, int]
+"""The number of matching partitions by topic id; topics without any are omitted."""
+
+
+class ReplicaIndex:
+    """The topics hosted by each broker, and the topics with leaderless partitions."""
+
+    def __init__(self) -> None:
+        self._hosted: dict[int, Counts] = {}
+        self._leaderless: Counts = {}
+
+    def topics_on_broker(self, broker_id: int) -> list[bytes]:
+        """Return the topics that have a replica on the broker, in sync or not."""
+        return list(self._hosted.get(broker_id, ()))
+
+    def replica_count(self, broker_id: int) -> int:
+        return sum(self._hosted.get(broker_id, {}).values())
+
+    def leaderless_topics(self) -> list[bytes]:
+        """Return the topics that have a partition without a leader."""
+        return list(self._leaderless)
+
+    def add(self, topic_id: bytes, partitions: Sequence[Partition]) -> None:
+        self._count(topic_id, partitions, 1)
+
+    def remove(self, topic_id: bytes, partitions: Sequence[Partition]) -> None:
+        self._count(topic_id, partitions, -1)
+
+    def update(self, topic_id: bytes, old: Partition, new: Partition) -> None:
+        """Update the counts for a changed partition."""
+        # Most changes keep the replicas, and with them the same tuple.
+        if old.replicas is not new.replicas and old.replicas != new.replicas:
+            self._count_replicas(topic_id, (old,), -1)
+            self._count_replicas(topic_id, (new,), 1)
+        is_leaderless = new.leader == NO_LEADER
+        if is_leaderless != (old.leader == NO_LEADER):
+            _add(self._leaderless, topic_id, 1 if is_leaderless else -1)
+
+    def _count(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
+        self._count_replicas(topic_id, partitions, sign)
+        leaderless = sum(partition.leader == NO_LEADER for partition in partitions)
+        if leaderless:
+            _add(self._leaderless, topic_id, sign * leaderless)
+
+    def _count_replicas(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
+        for broker_id, count in Counter(chain.from_iterable(each.replicas for each in partitions)).items():
+            _add(self._hosted.setdefault(broker_id, {}), topic_id, sign * count)
+
+
+def _add(counts: Counts, topic_id: bytes, by: int) -> None:
+    count = counts.get(topic_id, 0) + by
+    check_invariant(count >= 0, "a partition was removed that was never counted")
+    if count:
+        counts[topic_id] = count
+    else:
+        del counts[topic_id]

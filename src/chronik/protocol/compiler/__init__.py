@@ -1,1 +1,0 @@
-"""Generation of encoders and decoders from the message declarations."""
