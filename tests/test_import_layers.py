@@ -40,7 +40,6 @@ LAYERS = (
         "histogram",
         "ids",
         "ip_addresses",
-        "log_levels",
         "notifier",
         "principals",
         "wording",

@@ -44,7 +44,6 @@ TESTED_ELSEWHERE = {
     "metadata/commands": "through their effects, in tests/metadata",
     "metadata/handlers": "through commands, in tests/metadata",
     "metadata/security": "through commands, in tests/metadata",
-    "node/security": "through nodes with secured listeners, in tests/api, tests/clients and tests/tls",
     "pipeline": "its top-level modules, through those that use them",
     "pipeline/audit/logs": "through audits, in tests/pipeline/audit",
     "pipeline/audit/rows": "through audits, in tests/pipeline/audit",

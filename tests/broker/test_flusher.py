@@ -1,4 +1,4 @@
-"""Group commit: many appends share one sync, and a failed sync commits nothing."""
+"""Group commit: many appends share one sync, a failed sync commits nothing, and waiters need a later sync."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ from tests.files.simulated_files import SimulatedFileSystem
 PARTITION = Partition(replicas=(1, 2, 3), isr=(1, 2), leader=1)
 TOPIC = Topic(bytes(15) + b"\1", "topic", (PARTITION,), {}, 0)
 
+ELSEWHERE = Partition((1, 2, 3), (2, 3), leader=2, leader_epoch=1, partition_epoch=1)
+
 
 class ManualFlusher:
     def request_sync(self, log: Flushable) -> None: ...
@@ -241,9 +243,6 @@ def test_last_stable_offset_advances_with_high_watermark() -> None:
     assert [each[:2] for each in replica.log.find_aborted_transactions(replica.log.read(0, 1000, end), 0)] == [
         (1, first)
     ]
-
-
-ELSEWHERE = Partition((1, 2, 3), (2, 3), leader=2, leader_epoch=1, partition_epoch=1)
 
 
 def test_uncommitted_tail_of_former_leader_is_not_committed() -> None:

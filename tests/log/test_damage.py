@@ -1,4 +1,4 @@
-"""Bit flips, missing indexes and torn tails are detected and contained."""
+"""Bit flips, missing indexes, torn tails and missing records are detected and contained."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from .harness import (
 )
 
 CONFIG = LogConfig(segment_bytes=100_000, index_interval_bytes=250, file_delete_delay_ms=0)
+
+RECORDS = 50
 
 
 def written(batches: int = 12, config: LogConfig = CONFIG) -> LogHarness:
@@ -269,9 +271,6 @@ def test_segment_truncated_externally_is_reported_as_damage() -> None:
     file.close()
     with pytest.raises(CorruptRecords):
         world.log.read(7, 1000, 8)
-
-
-RECORDS = 50
 
 
 def filled(config: LogConfig | None = None) -> LogHarness:

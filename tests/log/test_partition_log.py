@@ -1,4 +1,4 @@
-"""Appends and reads across segments."""
+"""Appends and reads across segments, and timestamps of offsets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from tests.files.simulated_files import SimulatedFile, SimulatedFileSystem
 
 from .harness import FOLDER, NOW_MS, LogHarness, batch, read_records, read_values
+
+SMALL = LogConfig(segment_bytes=600, index_interval_bytes=120, file_delete_delay_ms=0)
 
 
 def filled(world: LogHarness, batches: int = 40) -> list[tuple[int, int]]:
@@ -197,9 +199,6 @@ def test_open_reads_only_the_last_segment(monkeypatch: pytest.MonkeyPatch) -> No
     log = PartitionLog.open(files, LogHarness(files).cache, FOLDER, world.config, world.clock, world.log.log_end_offset)
     assert log.segment_count > 10
     assert len({path for path in opened if path.endswith(".log")}) <= 1
-
-
-SMALL = LogConfig(segment_bytes=600, index_interval_bytes=120, file_delete_delay_ms=0)
 
 
 def world_of(config: LogConfig, *seconds: int, size: int = 1) -> LogHarness:

@@ -1,4 +1,4 @@
-"""The last stable offset and the aborted transactions of a partition log."""
+"""The last stable offset, the aborted transactions and the transaction markers of a partition log."""
 
 from __future__ import annotations
 

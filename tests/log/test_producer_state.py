@@ -1,4 +1,4 @@
-"""Idempotent producers: duplicate detection, sequence gaps and fenced epochs."""
+"""Idempotent producers: duplicate detection, sequence gaps, fenced epochs, and the limit on their number."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from .harness import LogHarness, batch, read_values
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
 SEQUENCE_MAX = 2**31 - 1
+
+HEADER = parse_header(batch(b"x", producer_id=1, sequence=0))
+LIMIT = 100
 
 
 def send(world: LogHarness, sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 1) -> AppendInfo:
@@ -196,10 +199,6 @@ def test_only_newest_snapshots_are_retained() -> None:
         world.sync()
     assert world.log.segment_count > 5
     assert len([path for path in world.simulated_files.paths() if path.endswith(".snapshot")]) == 2
-
-
-HEADER = parse_header(batch(b"x", producer_id=1, sequence=0))
-LIMIT = 100
 
 
 def header_of(producer_id: int) -> BatchHeader:

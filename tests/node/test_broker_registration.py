@@ -1,4 +1,7 @@
-"""Broker lease and controller liveness depend on the same heartbeats, so they agree despite network delays."""
+"""Registration of a broker, its lease, and its log lines.
+
+Broker lease and controller liveness depend on the same heartbeats, so they agree despite network delays.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,8 @@ from tests.replication.virtual_loop import VirtualLoop
 SESSION = 3.0
 BROKER, LEADER, EPOCH = 1, 2, 7
 LOOK_SECONDS = 0.05
+
+MESSAGE = "broker 3 supports chronik.version 1 to 1, and the cluster is at 2: start it with a newer version of Chronik"
 
 
 class World:
@@ -306,9 +311,6 @@ def test_registration_logs_term_of_its_entry_after_leader_change(
             assert f"registered broker {leader.node_id}: {expected}" in caplog.text
 
     run(scenario())
-
-
-MESSAGE = "broker 3 supports chronik.version 1 to 1, and the cluster is at 2: start it with a newer version of Chronik"
 
 
 def test_registration_with_unsupported_level_raises_config_error() -> None:

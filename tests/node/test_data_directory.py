@@ -1,4 +1,7 @@
-"""Checks of the data directory at start: a wrong one is rejected unchanged; quarantined directories are restored."""
+"""Checks of the data directory at start: a wrong one is rejected unchanged; quarantined directories are restored.
+
+A directory used by a newer version is rejected unchanged if its feature level is unsupported.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,18 @@ from tests.metadata.metadata_world import NODE_INCARNATION
 from tests.raw import RawClient
 
 DEADLINE_SECONDS = 60
+
+# Deletion of quarantined directories
+
+
+TOPIC, CLUSTER = format_id(bytes(range(16))), "a-cluster"
+
+CURRENT, NEWER = levels.HIGHEST, levels.HIGHEST + 1
+MESSAGE = (
+    rf"is at chronik\.version {NEWER}, and this version of Chronik supports {CURRENT} at most: start the node with"
+)
+
+
 VALUES = [b"value %d" % number for number in range(5)]
 
 
@@ -249,12 +264,6 @@ def test_first_start_decides_mode_of_directory_with_both_metadata(tmp_path: Path
         DataDirectory(tmp_path, 1, DirectoryMode.STANDALONE).open()
 
 
-# Deletion of quarantined directories
-
-
-TOPIC, CLUSTER = format_id(bytes(range(16))), "a-cluster"
-
-
 def quarantine(folder: Path, mark: QuarantineMark | None) -> tuple[DiskFileSystem, Quarantine]:
     files = DiskFileSystem(folder)
     files.make_directory(f"topics/{TOPIC}/0")
@@ -319,12 +328,6 @@ def test_quarantine_directory_names_are_parsed() -> None:
     assert whole.partition is None
     assert part is not None
     assert part.partition == "12"
-
-
-CURRENT, NEWER = levels.HIGHEST, levels.HIGHEST + 1
-MESSAGE = (
-    rf"is at chronik\.version {NEWER}, and this version of Chronik supports {CURRENT} at most: start the node with"
-)
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Start and stop of a node: errors in one line, graceful shutdown, and exclusive use of the data directory."""
+"""Start and stop of a node: errors in one line, graceful shutdown, and exclusive use of the data directory.
+
+At shutdown, waiting requests are answered, pending ones are finished, and deletions are not lost.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ from tests.raw import RawClient
 pytestmark = pytest.mark.slow
 
 DEADLINE_SECONDS = 60
+
+PROMPT_SECONDS = 5.0
 
 
 def start(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -111,9 +116,6 @@ def test_directory_of_unknown_topic_is_quarantined_not_deleted(chronik_broker_fa
     kept = broker.data_dir / "unknown" / "AAAAAAAAAAAAAAAAAAAAAA" / "0" / "00000000000000000000.log"
     assert kept.read_bytes() == b"precious"
     assert not unknown_directory.exists()
-
-
-PROMPT_SECONDS = 5.0
 
 
 def test_waiting_fetch_is_answered_and_does_not_delay_shutdown(chronik_broker_factory: BrokerFactory) -> None:

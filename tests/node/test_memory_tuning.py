@@ -1,4 +1,4 @@
-"""Garbage collection tuning: full collections examine new objects instead of all objects."""
+"""Garbage collections examine new objects instead of all objects, and malloc reuses freed memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 GC_PROGRAM = """
 import gc, sys, weakref
-from chronik.node.gc_tuning import limit_collection_time
+from chronik.node.memory_tuning import limit_collection_time
 
 class Thing:
     def __init__(self):
@@ -43,7 +43,7 @@ print("gone", [each() is None for each in known])
 
 GROWTH = """
 import gc
-from chronik.node.gc_tuning import limit_collection_time
+from chronik.node.memory_tuning import limit_collection_time
 
 examined = []
 gc.callbacks.append(
@@ -52,6 +52,23 @@ gc.callbacks.append(
 limit_collection_time(0.0)
 kept = [[] for _ in range(500_000)]
 print(len(examined), max(examined))
+"""
+
+MALLOC_PROGRAM = """
+import resource, sys
+from chronik.node.memory_tuning import retain_freed_memory
+if sys.argv[1] == "kept":
+    retain_freed_memory()
+
+def requests_come_and_go():
+    for _ in range(20):
+        held = [bytearray(1_000_000) for _ in range(8)]
+        del held
+
+requests_come_and_go()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+requests_come_and_go()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
@@ -83,24 +100,6 @@ def test_each_full_collection_examines_only_new_objects() -> None:
     count, most = map(int, ran.stdout.split())
     assert count > 5
     assert most < 50_000, "of half a million"
-
-
-MALLOC_PROGRAM = """
-import resource, sys
-from chronik.node.malloc_tuning import retain_freed_memory
-if sys.argv[1] == "kept":
-    retain_freed_memory()
-
-def requests_come_and_go():
-    for _ in range(20):
-        held = [bytearray(1_000_000) for _ in range(8)]
-        del held
-
-requests_come_and_go()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-requests_come_and_go()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
 
 
 def _page_faults(how: str) -> int:

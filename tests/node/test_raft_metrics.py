@@ -1,3 +1,5 @@
+"""Metrics of Raft and counters of elections."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace

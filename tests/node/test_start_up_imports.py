@@ -1,4 +1,4 @@
-"""Imports at the start of a node, which are most of its start-up time."""
+"""Imports at the start of a node, which are most of its start-up time. A standalone node does not import Raft."""
 
 from __future__ import annotations
 
@@ -90,40 +90,6 @@ assert not HANDLERS, sorted(HANDLERS)
 sys.exit(code)
 """
 
-
-def run_script(script: str, *arguments: str) -> list[str]:
-    finished = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout.split()
-
-
-def test_standalone_broker_imports_no_unused_modules() -> None:
-    assert run_script(LOADED_AT_THE_START, *NOT_NEEDED) == []
-
-
-def test_node_modules_define_no_dataclasses() -> None:
-    """Creating a dataclass takes 0.5 ms, a msgspec struct a hundredth of that."""
-    count, *found = run_script(LOADED_IN_A_CLUSTER, "dataclasses")
-    assert int(count) > 40
-    assert found == []
-
-
-def test_remaining_modules_are_imported_after_start(tmp_path: Path) -> None:
-    """A newer version may be installed while the node runs: its modules must not be imported."""
-    compile_dir(chronik.__path__[0], quiet=2)  # as in an installed package; the compiler would import unicodedata
-    assert run_script(RUN_UNTIL_ALL_IS_LOADED, str(tmp_path / "data"), *NEVER_NEEDED) == []
-
-
-def test_node_stopped_immediately_skips_remaining_imports(tmp_path: Path) -> None:
-    run_script(RUN_AND_STOP_AT_ONCE, str(tmp_path / "data"))
-
-
 START_AND_ASK = """
 import asyncio, json, sys
 from chronik.client.connection import BrokerConnection
@@ -156,6 +122,39 @@ def ask(address):
 
 asyncio.run(main())
 """
+
+
+def run_script(script: str, *arguments: str) -> list[str]:
+    finished = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.split()
+
+
+def test_standalone_broker_imports_no_unused_modules() -> None:
+    assert run_script(LOADED_AT_THE_START, *NOT_NEEDED) == []
+
+
+def test_node_modules_define_no_dataclasses() -> None:
+    """Creating a dataclass takes 0.5 ms, a msgspec struct a hundredth of that."""
+    count, *found = run_script(LOADED_IN_A_CLUSTER, "dataclasses")
+    assert int(count) > 40
+    assert found == []
+
+
+def test_remaining_modules_are_imported_after_start(tmp_path: Path) -> None:
+    """A newer version may be installed while the node runs: its modules must not be imported."""
+    compile_dir(chronik.__path__[0], quiet=2)  # as in an installed package; the compiler would import unicodedata
+    assert run_script(RUN_UNTIL_ALL_IS_LOADED, str(tmp_path / "data"), *NEVER_NEEDED) == []
+
+
+def test_node_stopped_immediately_skips_remaining_imports(tmp_path: Path) -> None:
+    run_script(RUN_AND_STOP_AT_ONCE, str(tmp_path / "data"))
 
 
 def test_standalone_node_describes_quorum_without_importing_raft(tmp_path: Path) -> None:

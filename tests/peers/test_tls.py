@@ -27,6 +27,9 @@ from tests.peers.test_calls import ECHO
 from tests.tls.certificates import DEFAULT_CA, certificate_authority, issue_certificate, replace_file
 from tests.tls.test_transport import FakeSocketTransport
 
+PER_ITERATION = 5
+MANY = 10 * PER_ITERATION
+
 
 def peer_tls(folder: Path, name: str, by: str = DEFAULT_CA, *, is_required: bool = True) -> PeerTls:
     store = replace_file(folder / f"{name}.pem", issue_certificate(f"CN={name}", by).keystore_pem)
@@ -252,10 +255,6 @@ def test_reloaded_certificate_is_used_for_next_connection(tmp_path: Path) -> Non
             await until(lambda: two.transport.connected_peers == [1])
 
     run(scenario())
-
-
-PER_ITERATION = 5
-MANY = 10 * PER_ITERATION
 
 
 def hello() -> bytes:

@@ -1,4 +1,4 @@
-"""A peer counts as down while its port refuses connections, but not while it is merely silent."""
+"""The peer transport: when a peer counts as down, log lines about closed connections, and its stop."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ from tests.peers.helpers import (
 )
 
 DIALS = 5
+
+HANDSHAKE_SECONDS = 300.0
+STOP_SECONDS_MAX = 60.0
+"""Less than the handshake timeout of this test, so that the stop does not depend on it."""
+
+DURING = "closed during the handshake"
+UNAUTHENTICATED = "unauthenticated peer connection from"
 
 
 def test_peer_is_down_from_first_refused_connection_until_reconnection() -> None:
@@ -103,11 +110,6 @@ def test_unknown_node_is_not_down() -> None:
     run(scenario())
 
 
-HANDSHAKE_SECONDS = 300.0
-STOP_SECONDS_MAX = 60.0
-"""Less than the handshake timeout of this test, so that the stop does not depend on it."""
-
-
 def _same(connection: asyncio.BaseProtocol) -> asyncio.BaseProtocol:
     return connection
 
@@ -133,10 +135,6 @@ def test_stop_closes_connections_accepted_during_shutdown(monkeypatch: pytest.Mo
                 await stopping
 
     run(scenario())
-
-
-DURING = "closed during the handshake"
-UNAUTHENTICATED = "unauthenticated peer connection from"
 
 
 def test_handshake_timeout_is_logged_with_dialed_node_id(

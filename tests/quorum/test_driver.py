@@ -32,6 +32,8 @@ from tests.files.simulated_files import SimulatedFileSystem
 from tests.peers.helpers import LOCALHOST, StuckAcceptor, run, until
 from tests.quorum.cluster import Node, RaftCluster, running_cluster
 
+UNREACHABLE_ADDRESS = Address(LOCALHOST, 1)
+
 
 def test_three_nodes_elect_leader_and_replicate_commands(tmp_path: Path) -> None:
     async def scenario() -> None:
@@ -414,9 +416,6 @@ def test_slow_commands_trigger_snapshot_by_apply_time(tmp_path: Path) -> None:
             await again.driver.stop()
 
     run(scenario())
-
-
-UNREACHABLE_ADDRESS = Address(LOCALHOST, 1)
 
 
 def isolate(cluster: RaftCluster, node: Node) -> None:

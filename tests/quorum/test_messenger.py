@@ -1,4 +1,7 @@
-"""The messenger passes valid Raft messages of authenticated peers to the core and closes connections with others."""
+"""The messenger passes valid Raft messages of authenticated peers to the core and closes connections with others.
+
+Messages from another directory than the member's do not count as activity of the member.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from chronik.raft.events import MessageReceived, RaftEvent
 from chronik.raft.membership import UNBOUND_DIRECTORY, Membership, RaftMember
 from chronik.raft.messages import AnyRaftMessage, Heartbeat, encode_message
 from tests.peers.helpers import ANY_PORT, connected_client, fail_on_fatal, identity, listening_node, run, until
+
+OLD, NEW = bytes([1] * 16), bytes([2] * 16)
 
 
 def heartbeat(source: int, target: int, term: int = 1) -> Heartbeat:
@@ -93,9 +98,6 @@ def test_malformed_message_closes_connection(caplog: pytest.LogCaptureFixture) -
             assert heard == []
 
     run(scenario())
-
-
-OLD, NEW = bytes([1] * 16), bytes([2] * 16)
 
 
 def is_active(member_directory: bytes, directory_id: bytes) -> bool:

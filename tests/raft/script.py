@@ -41,6 +41,9 @@ from chronik.raft.messages import (
 )
 from tests.raft.lab import Lab, LabHost, directory
 
+DASHES: Final = "----"
+CONFIG: Final = RaftConfig(election_ticks=10, heartbeat_ticks=2, snapshot_chunk_bytes=64, inflight_messages_max=3)
+
 
 def format_entries(entries: Iterable[RaftEntry]) -> str:
     return " ".join(format_entry(entry) for entry in entries)
@@ -155,10 +158,6 @@ class TracingLab(Lab):
             self.lines.append(f"{node_id} restores snapshot {ready.restore.index}/{ready.restore.term}")
         if ready.committed:
             self.lines.append(f"{node_id} applies {format_entries(ready.committed)}")
-
-
-DASHES: Final = "----"
-CONFIG: Final = RaftConfig(election_ticks=10, heartbeat_ticks=2, snapshot_chunk_bytes=64, inflight_messages_max=3)
 
 
 class ScenarioScript:

@@ -1,4 +1,4 @@
-"""Read rounds send one message per voter; learners receive only the regular heartbeats."""
+"""Linearizable reads: the read queue, and rounds that send one message per voter."""
 
 from __future__ import annotations
 

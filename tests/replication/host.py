@@ -41,6 +41,9 @@ from tests.replication.metadata_log import SimulatedMetadataLog, VirtualStore
 from tests.replication.network import Network, VirtualCalls
 from tests.replication.virtual_loop import ProcessRun, SlowDisk, VirtualClock, VirtualLoop
 
+PRODUCE_VERSION = 13
+"""A Produce version with topic ids, because topics are deleted and created again under the same name."""
+
 
 @dataclass(slots=True)
 class FolderMove(NameChange):
@@ -71,10 +74,6 @@ class TwinDisk(SimulatedFileSystem):
         after = TwinDisk()
         after.__dict__.update(super().crash(seed).__dict__)
         return after
-
-
-PRODUCE_VERSION = 13
-"""A Produce version with topic ids, because topics are deleted and created again under the same name."""
 
 
 class VirtualFlusher(Flusher):

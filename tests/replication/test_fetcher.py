@@ -1,4 +1,4 @@
-"""Handling of lost records while leaders, replicas and topics change concurrently."""
+"""The replica fetchers: lost records and shutdown while leaders, replicas and topics change concurrently."""
 
 from __future__ import annotations
 

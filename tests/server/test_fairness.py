@@ -24,6 +24,13 @@ from chronik.server.connection import ListenerLimits
 from chronik.server.listener import ACCEPTS_PER_ITERATION, ClientListeners
 from tests.server.test_connections import DEADLINE_SECONDS, MUCH_BYTES, Echo, framed, listening, read_frame, run, until
 
+UNAUTHENTICATED = 150
+
+REJECTED = 100
+PER_ITERATION_MAX = 10
+
+COUNT, ITERATIONS_MAX = 160, 30
+
 
 class SlowEcho(Echo):
     """A handler that takes a millisecond of the event loop for each request."""
@@ -71,9 +78,6 @@ def test_queued_connection_that_closes_is_withdrawn() -> None:
             assert len(slow.handled) == handled
 
     run(scenario)
-
-
-UNAUTHENTICATED = 150
 
 
 async def handled_before(name: str) -> int:
@@ -134,10 +138,6 @@ def test_connection_after_connection_flood_does_not_wait_for_its_requests() -> N
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))
-
-
-REJECTED = 100
-PER_ITERATION_MAX = 10
 
 
 class RejectingHandler:
@@ -373,9 +373,6 @@ def test_disconnected_authenticated_client_is_removed_from_scheduler() -> None:
                 client.close()
 
     run(scenario)
-
-
-COUNT, ITERATIONS_MAX = 160, 30
 
 
 async def iterations_until_accepted(count: int) -> int:

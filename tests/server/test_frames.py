@@ -1,4 +1,4 @@
-"""Request frames are assembled from chunks of any size, and an announced length allocates no memory."""
+"""Request frames are assembled from chunks of any size; the memory budget of large ones is FIFO without deadlock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unfinished TLS handshakes: the number of received bytes is limited, even while a handshake is queued."""
+"""The TLS transport: limits on unfinished handshakes, and records of any size."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from chronik.tls.transport import READ_BUFFER_BYTES, SMALL_RECORD_BYTES_MAX, Tls
 from tests.server.test_connections import DEADLINE_SECONDS, Echo
 from tests.server.tls_server import connect_tls, exchange, in_thread, tls_server
 from tests.tls.certificates import client_context, server_settings
+
+RECORD_BYTES_MAX = 16384
 
 
 class ExhaustedShare(AccountShare):
@@ -185,9 +187,6 @@ def test_large_request_sent_with_handshake_is_served_after_queued_handshake(
             assert await answer == len(much)
 
     run(scenario, loops)
-
-
-RECORD_BYTES_MAX = 16384
 
 
 class Reader(asyncio.BufferedProtocol):

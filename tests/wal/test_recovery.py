@@ -11,6 +11,14 @@ from tests.files.simulated_files import SimulatedFileSystem
 FOLDER = "log"
 FIRST_SEGMENT = segment_path(FOLDER, 1)
 
+UNRELATED_FILES = [
+    "log/00000000000000000001 (copy).wal",
+    "log/7.snapshot",
+    "log/backup.snapshot",
+    "log/notes.wal",
+    "log/readme",
+]
+
 
 def open_log(files: SimulatedFileSystem, after: int = 0) -> tuple[WriteAheadLog, list[tuple[int, bytes]]]:
     log, entries = WriteAheadLog.open(files, FOLDER, after=after)
@@ -186,15 +194,6 @@ def test_log_suffix_can_be_truncated() -> None:
     log.truncate_after(0)
     log.close()
     assert open_log(files)[1] == []
-
-
-UNRELATED_FILES = [
-    "log/00000000000000000001 (copy).wal",
-    "log/7.snapshot",
-    "log/backup.snapshot",
-    "log/notes.wal",
-    "log/readme",
-]
 
 
 def test_unrelated_files_in_log_directory_are_ignored() -> None:

@@ -28,6 +28,18 @@ SLOW_SYNC_SECONDS: Final = 0.05
 RECENT_SLOW_SYNCS_MAX: Final = 200
 """Recent slow syncs that are kept and shown on the status page."""
 
+SYNC_THREADS = 4
+"""Threads that run syncs. fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four."""
+
+INLINE_BYTES_MAX = 16 * KIB
+"""Bytes that the event loop may sync inline; larger syncs take longer than a thread switch."""
+
+INLINE_SECONDS_MAX = 0.0005
+"""Sync duration up to which the event loop syncs inline, measured by the previous syncs."""
+
+INLINE_AFTER_FAST_SYNCS = 16
+"""Consecutive fast syncs that are required before the event loop syncs inline."""
+
 
 class SyncInterval(NamedTuple):
     """The start and end of a sync, by the clock that all processes of a machine share (`time.perf_counter`)."""
@@ -73,20 +85,6 @@ class SyncMetrics:
             "slow": self.slow_count,
             "recent_slow": [list(sync) for sync in self.slow_syncs],
         }
-
-
-SYNC_THREADS = 4
-"""Threads that run syncs. fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four."""
-
-
-INLINE_BYTES_MAX = 16 * KIB
-"""Bytes that the event loop may sync inline; larger syncs take longer than a thread switch."""
-
-INLINE_SECONDS_MAX = 0.0005
-"""Sync duration up to which the event loop syncs inline, measured by the previous syncs."""
-
-INLINE_AFTER_FAST_SYNCS = 16
-"""Consecutive fast syncs that are required before the event loop syncs inline."""
 
 
 class Flushable(Protocol):
@@ -198,15 +196,6 @@ class Flusher:
             self._idle.set()
 
 
-def _run(ticket: SyncTask) -> SyncInterval:
-    began = time.perf_counter()
-    ticket.run()
-    return SyncInterval(began, time.perf_counter())
-
-
-def _ignore_synced(log: PartitionLog) -> None: ...
-
-
 class LogSyncer:
     """The syncs of one log: its unsynced bytes, and the tasks that wait for a sync."""
 
@@ -299,7 +288,7 @@ class LogSyncer:
     def abandon(self) -> None:
         """Fail all waiters, because the partition was removed."""
         self.is_abandoned = True
-        self._on_synced = _ignore_synced  # breaks the reference cycle with the replica: see node/garbage
+        self._on_synced = _ignore_synced  # breaks the reference cycle with the replica: see `node.memory_tuning`
         for waiter in (*self._next, *self._now):
             if not waiter.done():
                 waiter.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -310,3 +299,12 @@ class LogSyncer:
             if not waiter.done():
                 waiter.set_result(None)
         self._now = []
+
+
+def _run(ticket: SyncTask) -> SyncInterval:
+    began = time.perf_counter()
+    ticket.run()
+    return SyncInterval(began, time.perf_counter())
+
+
+def _ignore_synced(log: PartitionLog) -> None: ...

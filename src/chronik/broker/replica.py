@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from chronik.broker.flusher import Flusher, LogSyncer
 from chronik.broker.isr_state import Follower, FollowerBroker, IsrState
@@ -29,12 +29,30 @@ from chronik.protocol.batch import build_batch, parse_header
 from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.errors import ErrorCode, KafkaError
 
+ANY_EPOCH = -1
+
+UNKNOWN_BYTE_COUNT = 2**31
+"""More bytes than any fetch can wait for; used when the number of new bytes is unknown."""
+
 OffsetCallback = Callable[[ErrorCode], None]
 """Called with NONE, or with the error if the records may be lost."""
 
 
+class FollowerListener(Protocol):
+    """A follower session that is notified of changes of a partition."""
+
+    def on_append(self) -> None:
+        """Handle newly appended records."""
+
+    def on_offsets_changed(self, *, is_urgent: bool) -> None:
+        """Handle a change of the high watermark or log start offset. `is_urgent` if a request waits for followers."""
+
+    def on_leadership_lost(self) -> None:
+        """Handle the end of this node's leader epoch."""
+
+
 class OffsetWaiters:
-    """The callbacks of a partition, sorted by offset. Truthy if there are any."""
+    """Callbacks that wait until a partition reaches an offset, sorted by offset. Truthy if there are any."""
 
     __slots__ = ("_waiting",)
 
@@ -70,34 +88,12 @@ class OffsetWaiters:
                 when_safe(code)
 
 
-def first_base_offset(records: Buffer) -> int:
-    """Return the base offset of the first batch.
+class Replica:
+    """A partition replica and its role.
 
-    Raises:
-        CorruptRecords: The batch header is invalid.
-    """
-    return parse_header(records).base_offset
-
-
-def trim_first_batch(records: Buffer, offset: int) -> Buffer:
-    """Trim an empty first batch so that it starts at `offset`. Any other batch is returned unchanged.
-
-    The log itself rejects batches that do not continue it.
-
-    Raises:
-        CorruptRecords: The batch header is invalid.
-    """
-    header = parse_header(records)
-    if not header.base_offset < offset < header.next_offset or header.record_count > 0:
-        return records
-    rest = header._replace(base_offset=offset, last_offset_delta=header.next_offset - offset - 1)
-    return build_batch(rest, b"") + bytes(memoryview(records)[header.size :])
-
-
-class ReplicaLog:
-    """The log of a replica, independent of its role.
-
-    The high watermark is the last recorded one until it is updated.
+    Consumers read up to the high watermark, the offset up to which the records are durable on every in-sync replica.
+    Durable means synced with `flush = "group"` and written with `flush = "os"`. A new replica has the recorded high
+    watermark until it is updated.
     """
 
     __slots__ = (
@@ -105,265 +101,29 @@ class ReplicaLog:
         "_flush_each_append",
         "_leader_high_watermark",
         "_log",
-        "_open_log",
-        "_synced_offsets",
-        "compaction",
-        "durable_end_offset",
-        "high_watermark",
-        "index",
-        "syncer",
-        "topic_id",
-        "topic_name",
-    )
-
-    def __init__(
-        self,
-        topic: Topic,
-        index: int,
-        open_log: Callable[[Any], PartitionLog],
-        synced_offsets: SyncedOffsets,
-        flusher: Flusher,
-        *,
-        flush_each_append: bool,
-    ) -> None:
-        self.topic_name = topic.name
-        self.topic_id = topic.id
-        self.index = index
-        self.high_watermark = topic.partitions[index].high_watermark
-        self._confirmed_offset = 0
-        """The offset up to which a leader has confirmed that this log is equal to its own and committed. Later records
-        may be uncommitted, whatever high watermark the metadata has recorded."""
-        self._leader_high_watermark = 0
-        self.durable_end_offset = 0
-        """The offset up to which the log is durable on this node."""
-        self.syncer = LogSyncer(flusher, self._on_synced)
-        self.compaction: asyncio.Future[None] | None = None
-        """The compaction in progress, which reads and writes files of the log."""
-        self._open_log = open_log
-        self._log: PartitionLog | None = None
-        self._synced_offsets = synced_offsets
-        self._flush_each_append = flush_each_append
-
-    def __repr__(self) -> str:
-        return f"{self.topic_name}-{self.index}"
-
-    def open(self) -> None:
-        """Open the log unless it is open. Logs are opened lazily so that a node with many partitions starts quickly."""
-        if self._log is None:
-            log = self._log = self.syncer.log = self._open_log(self)
-            self._update_end_offsets(log)
-            self._on_opened()
-
-    def _on_opened(self) -> None:
-        """Run after the log was opened; a hook for subclasses."""
-
-    def _update_end_offsets(self, log: PartitionLog) -> None:
-        """Update the durable offset and high watermark after the log end offset has changed."""
-        self.durable_end_offset = self._durable_end_of(log)
-        self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
-        self._confirmed_offset = min(self._confirmed_offset, log.log_end_offset)
-
-    @property
-    def log(self) -> PartitionLog:
-        log = self._log
-        if log is None:  # not `invariant`: formatting its message would cost one percent, because this is called often
-            raise InvariantError(f"{self} is used before its log was opened")
-        return log
-
-    @property
-    def log_if_open(self) -> PartitionLog | None:
-        return self._log
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether the topic was deleted or the replica was moved to another node."""
-        return self.syncer.is_abandoned
-
-    # Readable offsets
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The end of the records that `read_committed` consumers may read."""
-        return self.log.last_stable_offset(self.high_watermark)
-
-    def readable_end_offset(self, *, committed_only: bool) -> int:
-        """Return the offset up to which consumers may read: the last stable offset, or the high watermark."""
-        return self.last_stable_offset if committed_only else self.high_watermark
-
-    # Durability
-
-    def is_durable(self, offset: int) -> bool:
-        return offset <= self.durable_end_offset
-
-    @property
-    def is_fully_durable(self) -> bool:
-        return self.durable_end_offset == self.log.log_end_offset
-
-    def _durable_end_of(self, log: PartitionLog) -> int:
-        return log.synced_offset if self._flush_each_append else log.log_end_offset
-
-    def _on_appended(self, size: int) -> None:
-        self.syncer.record_append(size)
-        if self._flush_each_append:
-            self.syncer.request_sync()
-        else:
-            self._advance()
-
-    def _on_synced(self, log: PartitionLog) -> None:
-        self._synced_offsets.record(self.topic_id, self.index, log.synced_offset)
-        self._advance()
-
-    def _advance(self) -> None:
-        self.durable_end_offset = self._durable_end_of(self.log)
-
-    # Data loss
-
-    def open_or_raise(self) -> None:
-        """Open the log.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR if the disk has lost the log; it must not look like an empty partition.
-        """
-        log = self._log
-        if log is None:
-            self.open()
-            log = self.log
-        if log.missing_start_offset is not None and log.has_lost_all_records:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {self.damage_description}")
-
-    @property
-    def damage_description(self) -> str | None:
-        """A description of the records that the disk has lost, or None."""
-        log = self._log
-        if log is None or log.missing_start_offset is None:
-            return None
-        return (
-            f"offsets {log.missing_start_offset} to {log.missing_end_offset - 1} were synced but are missing on "
-            "this node's disk"
-        )
-
-    # Replication from a leader
-
-    @property
-    def latest_epoch(self) -> int:
-        """The leader epoch of the last batch, or -1."""
-        return self.log.epochs.latest_epoch
-
-    def append_from_leader(self, records: Buffer) -> bool:
-        """Append batches from the leader. Return False if there are none.
-
-        Raises:
-            CorruptRecords: The batches are damaged or do not continue the log.
-        """
-        if self.log.append_as_follower(trim_first_batch(records, self.log.log_end_offset)) is None:
-            return False
-        self._on_appended(len(records))
-        return True
-
-    def append_imported(self, records: Buffer, leader_epoch: int) -> None:
-        """Append batches of an imported log unchanged, as the leader in this epoch.
-
-        Raises:
-            CorruptRecords: The batches are damaged or do not continue the log.
-        """
-        if self.log.append_imported(records, leader_epoch) is not None:
-            self._on_appended(len(records))
-
-    def must_restart_earlier(self, records: Buffer) -> bool:
-        """Return whether the batches start before this empty log, whose start was set to the leader's log start offset.
-
-        The leader's log start offset may lie inside a batch.
-
-        Raises:
-            CorruptRecords: The batch header is invalid.
-        """
-        log = self.log
-        return log.log_start_offset == log.log_end_offset > first_base_offset(records)
-
-    def update_from_leader(self, high_watermark: int, leader_start: int) -> None:
-        """Apply the leader's high watermark and log start offset."""
-        log = self.log
-        self._leader_high_watermark = high_watermark
-        self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
-        self._confirmed_offset = max(self._confirmed_offset, min(high_watermark, log.log_end_offset))
-        start = min(leader_start, log.log_end_offset)
-        if start > log.log_start_offset:
-            log.delete_records_before(start)
-            self.high_watermark = max(self.high_watermark, start)
-            self.syncer.request_sync_if_needed()
-
-    def truncate_to(self, offset: int) -> None:
-        """Truncate records that the leader does not have. No sync may be in progress. Blocks on the disk."""
-        log = self.log
-        if offset < log.log_start_offset:
-            log.truncate_fully_and_start_at(offset)
-        else:
-            log.truncate_to(offset)
-        self._update_end_offsets(log)
-
-    def restart_at(self, offset: int) -> None:
-        """Delete all records and restart the log at `offset`. No sync may be in progress. Blocks on the disk."""
-        self.log.truncate_fully_and_start_at(offset)
-        self._update_end_offsets(self.log)
-
-    # Closing
-
-    def close(self) -> None:
-        """Sync and close the log, and record its synced offset."""
-        if self._log is not None:
-            self._log.close()
-            self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
-            self._log = self.syncer.log = None
-
-    async def release(self) -> None:
-        """Close the files of an abandoned replica, so that they can be deleted."""
-        await self.syncer.wait_until_idle()
-        if self.compaction is not None:
-            await asyncio.wait([self.compaction])
-        self._log = self.syncer.log = None
-
-
-ANY_EPOCH = -1
-
-UNKNOWN_BYTE_COUNT = 2**31
-"""More bytes than any fetch can wait for; used when the number of new bytes is unknown."""
-
-
-class FollowerListener(Protocol):
-    """A follower session that is notified of changes of a partition."""
-
-    def on_append(self) -> None:
-        """Handle newly appended records."""
-
-    def on_offsets_changed(self, *, is_urgent: bool) -> None:
-        """Handle a change of the high watermark or log start offset. `is_urgent` if a request waits for followers."""
-
-    def on_leadership_lost(self) -> None:
-        """Handle the end of this node's leader epoch."""
-
-
-class Replica(ReplicaLog):
-    """A partition replica and its role.
-
-    Consumers read up to the high watermark, the offset up to which the records are durable on every in-sync replica.
-    Durable means synced with `flush = "group"` and written with `flush = "os"`.
-    """
-
-    __slots__ = (
         "_node_id",
+        "_open_log",
         "_recent",
         "_starts",
+        "_synced_offsets",
         "commit_waiters",
+        "compaction",
         "delayed_fetches",
         "durability_waiters",
+        "durable_end_offset",
         "follower_listeners",
         "has_been_out_of_isr",
+        "high_watermark",
+        "index",
         "is_hidden",
         "is_in_isr",
         "isr_state",
         "leader",
         "leader_epoch",
         "produce_rules",
+        "syncer",
+        "topic_id",
+        "topic_name",
         "uncommitted",
     )
 
@@ -382,7 +142,23 @@ class Replica(ReplicaLog):
         flush_each_append: bool,
     ) -> None:
         """Create a replica without a role; `assume_role` sets it."""
-        super().__init__(topic, index, open_log, synced_offsets, flusher, flush_each_append=flush_each_append)
+        self.topic_name = topic.name
+        self.topic_id = topic.id
+        self.index = index
+        self.high_watermark = topic.partitions[index].high_watermark
+        self._confirmed_offset = 0
+        """The offset up to which a leader has confirmed that this log is equal to its own and committed. Later records
+        may be uncommitted, whatever high watermark the metadata has recorded."""
+        self._leader_high_watermark = 0
+        self.durable_end_offset = 0
+        """The offset up to which the log is durable on this node."""
+        self.syncer = LogSyncer(flusher, self._on_synced)
+        self.compaction: asyncio.Future[None] | None = None
+        """The compaction in progress, which reads and writes files of the log."""
+        self._open_log = open_log
+        self._log: PartitionLog | None = None
+        self._synced_offsets = synced_offsets
+        self._flush_each_append = flush_each_append
         self.leader = NO_LEADER
         self.leader_epoch = ANY_EPOCH
         self.is_in_isr = False
@@ -405,9 +181,58 @@ class Replica(ReplicaLog):
         self._starts = Notifier()  # notifies of the followers' log start offsets and liveness
         self.uncommitted = UncommittedBytes(node_uncommitted)
 
-    def _on_opened(self) -> None:
-        if self.isr_state is not None:
-            self._start_leader_epoch(self.isr_state)
+    def __repr__(self) -> str:
+        return f"{self.topic_name}-{self.index}"
+
+    def open(self) -> None:
+        """Open the log unless it is open. Logs are opened lazily so that a node with many partitions starts quickly."""
+        if self._log is None:
+            log = self._log = self.syncer.log = self._open_log(self)
+            self._update_end_offsets(log)
+            if self.isr_state is not None:
+                self._start_leader_epoch(self.isr_state)
+
+    def open_or_raise(self) -> None:
+        """Open the log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if the disk has lost the log; it must not look like an empty partition.
+        """
+        log = self._log
+        if log is None:
+            self.open()
+            log = self.log
+        if log.missing_start_offset is not None and log.has_lost_all_records:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {self.damage_description}")
+
+    @property
+    def log(self) -> PartitionLog:
+        log = self._log
+        if log is None:  # not `invariant`: formatting its message would cost one percent, because this is called often
+            raise InvariantError(f"{self} is used before its log was opened")
+        return log
+
+    @property
+    def log_if_open(self) -> PartitionLog | None:
+        return self._log
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the topic was deleted or the replica was moved to another node."""
+        return self.syncer.is_abandoned
+
+    @property
+    def damage_description(self) -> str | None:
+        """A description of the records that the disk has lost, or None."""
+        log = self._log
+        if log is None or log.missing_start_offset is None:
+            return None
+        return (
+            f"offsets {log.missing_start_offset} to {log.missing_end_offset - 1} were synced but are missing on "
+            "this node's disk"
+        )
+
+    # Offsets
 
     @property
     def committed_end_offset(self) -> int:
@@ -417,6 +242,15 @@ class Replica(ReplicaLog):
         """
         return self.high_watermark if self.isr_state is not None else self._confirmed_offset
 
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of the records that `read_committed` consumers may read."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def readable_end_offset(self, *, committed_only: bool) -> int:
+        """Return the offset up to which consumers may read: the last stable offset, or the high watermark."""
+        return self.last_stable_offset if committed_only else self.high_watermark
+
     def lag(self, written_down: int) -> int:
         """Return the number of committed records that this replica lacks.
 
@@ -425,6 +259,12 @@ class Replica(ReplicaLog):
         if self.isr_state is not None:
             return 0
         return max(0, max(self._leader_high_watermark, written_down) - self.log.log_end_offset)
+
+    def _update_end_offsets(self, log: PartitionLog) -> None:
+        """Update the durable offset and high watermark after the log end offset has changed."""
+        self.durable_end_offset = self._durable_end_of(log)
+        self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
+        self._confirmed_offset = min(self._confirmed_offset, log.log_end_offset)
 
     # Roles
 
@@ -561,6 +401,15 @@ class Replica(ReplicaLog):
         incoming = build_marker_batch(producer_id, producer_epoch, marker, now_ms)
         return self.append(incoming, AppendOrigin.COORDINATOR).last_offset + 1
 
+    def append_imported(self, records: Buffer, leader_epoch: int) -> None:
+        """Append batches of an imported log unchanged, as the leader in this epoch.
+
+        Raises:
+            CorruptRecords: The batches are damaged or do not continue the log.
+        """
+        if self.log.append_imported(records, leader_epoch) is not None:
+            self._on_appended(len(records))
+
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
         """Return batches from `offset` on, up to the high watermark."""
         return self.log.read(offset, max_bytes, self.high_watermark, min_one_batch=min_one_batch)
@@ -606,7 +455,7 @@ class Replica(ReplicaLog):
         for watcher in list(self.delayed_fetches):
             watcher.on_brokers_changed()
 
-    # Follower fetches
+    # Fetches of followers
 
     def find_divergence(
         self, offset: int, last_epoch: int, unknown: ErrorCode = ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -654,16 +503,89 @@ class Replica(ReplicaLog):
         records = log.read(offset, max_bytes, log.log_end_offset, min_one_batch=min_one_batch)
         return [records] if records else []
 
+    # Follower
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last batch, or -1."""
+        return self.log.epochs.latest_epoch
+
     def append_from_leader(self, records: Buffer) -> bool:
+        """Append batches from the leader. Return False if there are none.
+
+        Raises:
+            CorruptRecords: The batches are damaged or do not continue the log.
+        """
         if self.isr_state is not None:  # not `invariant`: formatting its message would cost more
             raise InvariantError(f"{self}: a leader cannot append records from another leader")
-        return super().append_from_leader(records)
+        if self.log.append_as_follower(trim_first_batch(records, self.log.log_end_offset)) is None:
+            return False
+        self._on_appended(len(records))
+        return True
+
+    def must_restart_earlier(self, records: Buffer) -> bool:
+        """Return whether the batches start before this empty log, whose start was set to the leader's log start offset.
+
+        The leader's log start offset may lie inside a batch.
+
+        Raises:
+            CorruptRecords: The batch header is invalid.
+        """
+        log = self.log
+        return log.log_start_offset == log.log_end_offset > first_base_offset(records)
+
+    def update_from_leader(self, high_watermark: int, leader_start: int) -> None:
+        """Apply the leader's high watermark and log start offset."""
+        log = self.log
+        self._leader_high_watermark = high_watermark
+        self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
+        self._confirmed_offset = max(self._confirmed_offset, min(high_watermark, log.log_end_offset))
+        start = min(leader_start, log.log_end_offset)
+        if start > log.log_start_offset:
+            log.delete_records_before(start)
+            self.high_watermark = max(self.high_watermark, start)
+            self.syncer.request_sync_if_needed()
+
+    def truncate_to(self, offset: int) -> None:
+        """Truncate records that the leader does not have. No sync may be in progress. Blocks on the disk."""
+        log = self.log
+        if offset < log.log_start_offset:
+            log.truncate_fully_and_start_at(offset)
+        else:
+            log.truncate_to(offset)
+        self._update_end_offsets(log)
+
+    def restart_at(self, offset: int) -> None:
+        """Delete all records and restart the log at `offset`. No sync may be in progress. Blocks on the disk."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._update_end_offsets(self.log)
 
     # Progress
+
+    def is_durable(self, offset: int) -> bool:
+        return offset <= self.durable_end_offset
+
+    @property
+    def is_fully_durable(self) -> bool:
+        return self.durable_end_offset == self.log.log_end_offset
 
     def is_committed(self, offset: int) -> bool:
         """Return whether all records below `offset` are committed, as acks=all promises."""
         return offset <= self.high_watermark
+
+    def _durable_end_of(self, log: PartitionLog) -> int:
+        return log.synced_offset if self._flush_each_append else log.log_end_offset
+
+    def _on_appended(self, size: int) -> None:
+        self.syncer.record_append(size)
+        if self._flush_each_append:
+            self.syncer.request_sync()
+        else:
+            self._advance()
+
+    def _on_synced(self, log: PartitionLog) -> None:
+        self._synced_offsets.record(self.topic_id, self.index, log.synced_offset)
+        self._advance()
 
     def _advance(self) -> None:
         durable = self.durable_end_offset = self._durable_end_of(self.log)
@@ -707,6 +629,11 @@ class Replica(ReplicaLog):
         for reader in self.follower_listeners:
             reader.on_offsets_changed(is_urgent=is_urgent)
 
+    def wake_fetches(self) -> None:
+        """Wake fetches that wait for records, so that they check again."""
+        for watcher in list(self.delayed_fetches):
+            watcher.wake()
+
     # Closing
 
     def abandon(self) -> None:
@@ -717,7 +644,41 @@ class Replica(ReplicaLog):
         self.syncer.abandon()
         self._end_term(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def wake_fetches(self) -> None:
-        """Wake fetches that wait for records, so that they check again."""
-        for watcher in list(self.delayed_fetches):
-            watcher.wake()
+    async def release(self) -> None:
+        """Close the files of an abandoned replica, so that they can be deleted."""
+        await self.syncer.wait_until_idle()
+        if self.compaction is not None:
+            await asyncio.wait([self.compaction])
+        self._log = self.syncer.log = None
+
+    def close(self) -> None:
+        """Sync and close the log, and record its synced offset."""
+        if self._log is not None:
+            self._log.close()
+            self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
+            self._log = self.syncer.log = None
+
+
+def first_base_offset(records: Buffer) -> int:
+    """Return the base offset of the first batch.
+
+    Raises:
+        CorruptRecords: The batch header is invalid.
+    """
+    return parse_header(records).base_offset
+
+
+def trim_first_batch(records: Buffer, offset: int) -> Buffer:
+    """Trim an empty first batch so that it starts at `offset`. Any other batch is returned unchanged.
+
+    The leader reads complete batches, and compaction covers removed offsets with an empty batch, which may start before
+    the follower's log end offset. The log itself rejects batches that do not continue it.
+
+    Raises:
+        CorruptRecords: The batch header is invalid.
+    """
+    header = parse_header(records)
+    if not header.base_offset < offset < header.next_offset or header.record_count > 0:
+        return records
+    rest = header._replace(base_offset=offset, last_offset_delta=header.next_offset - offset - 1)
+    return build_batch(rest, b"") + bytes(memoryview(records)[header.size :])

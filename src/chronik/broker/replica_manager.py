@@ -29,53 +29,15 @@ from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-
-def format_missing_records(replica: Replica, log: PartitionLog, node_id: int, replicas: Sequence[int]) -> str:
-    """Return the log message about the records that a replica's disk has lost."""
-    missing = (
-        f"{replica!r}: synced records are missing on disk: offsets {log.missing_start_offset} to "
-        f"{log.missing_end_offset - 1}"
-        f" directory={log.directory}"
-    )
-    if not log.has_lost_all_records:
-        return missing
-    return (
-        f"{missing}; the replica serves no reads and writes until other replicas refill it. Restore the files"
-        " and restart the node, or abandon the records with `chronik topics begin-anew`"
-    ) + _format_reelection_steps(replica, node_id, replicas)
-
-
-def _format_reelection_steps(replica: Replica, node_id: int, replicas: Sequence[int]) -> str:
-    """Return how to make this node the leader again, or an empty string if it has the only replica.
-
-    An unclean election elects the first replica that is online, and other replicas have fewer records than the last
-    in-sync replica.
-    """
-    if len(replicas) == 1:
-        return ""
-    order = ",".join(map(str, sorted(replicas, key=lambda each: each != node_id)))
-    name, index = replica.topic_name, replica.index
-    return (
-        ". If the partition has no leader after that, and this node was the last in-sync replica:"
-        f" `chronik topics reassign {name} {index}:{order}` makes it the first of the replicas, and"
-        f" `chronik topics elect-leaders --topic {name} --partition {index} --unclean` elects it"
-    )
-
+logger = logging.getLogger("chronik.broker")
 
 T = TypeVar("T")
 
+REPLICAS_PER_ITERATION: Final = 250
+"""Replicas that are examined per event-loop iteration: 1 to 5 µs each, and there may be tens of thousands."""
 
-async def run_in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread as `asyncio.to_thread` does, but wait for the thread when cancelled.
-
-    Otherwise a stopping node would close the files that the thread uses.
-    """
-    running = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+CHANGES_PER_ITERATION: Final = 500
+"""Replicas that apply an image change per event-loop iteration: 5 to 10 µs each, more if a leader epoch changes."""
 
 
 class _Removal(NamedTuple):
@@ -87,7 +49,7 @@ class _Removal(NamedTuple):
 
 
 class PartitionRemovals:
-    """The removal of directories of deleted topics and of partitions that moved to other nodes."""
+    """The removal of directories of deleted topics and of partitions that moved away, once no sync uses them."""
 
     def __init__(self, cache: FileCache, set_aside: Quarantine, on_left: Callable[[bytes], None]) -> None:
         """Create the removals. `on_left` is called with the topic id after a partition has left `leaving`."""
@@ -138,15 +100,6 @@ class PartitionRemovals:
         if partition is not None:
             self.pending_partitions.discard((topic_id, partition))
         self._on_left(topic_id)
-
-
-logger = logging.getLogger("chronik.broker")
-
-REPLICAS_PER_ITERATION: Final = 250
-"""Replicas that are examined per event-loop iteration: 1 to 5 µs each, and there may be tens of thousands."""
-
-CHANGES_PER_ITERATION: Final = 500
-"""Replicas that apply an image change per event-loop iteration: 5 to 10 µs each, more if a leader epoch changes."""
 
 
 class ReplicaManager:
@@ -533,3 +486,48 @@ class ReplicaManager:
         for replica in self._by_id.values():
             replica.close()
         self.removals.close()
+
+
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread as `asyncio.to_thread` does, but wait for the thread when cancelled.
+
+    Otherwise a stopping node would close the files that the thread uses.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+def format_missing_records(replica: Replica, log: PartitionLog, node_id: int, replicas: Sequence[int]) -> str:
+    """Return the log message about the records that a replica's disk has lost."""
+    missing = (
+        f"{replica!r}: synced records are missing on disk: offsets {log.missing_start_offset} to "
+        f"{log.missing_end_offset - 1}"
+        f" directory={log.directory}"
+    )
+    if not log.has_lost_all_records:
+        return missing
+    return (
+        f"{missing}; the replica serves no reads and writes until other replicas refill it. Restore the files"
+        " and restart the node, or abandon the records with `chronik topics begin-anew`"
+    ) + _format_reelection_steps(replica, node_id, replicas)
+
+
+def _format_reelection_steps(replica: Replica, node_id: int, replicas: Sequence[int]) -> str:
+    """Return how to make this node the leader again, or an empty string if it has the only replica.
+
+    An unclean election elects the first replica that is online, and other replicas have fewer records than the last
+    in-sync replica.
+    """
+    if len(replicas) == 1:
+        return ""
+    order = ",".join(map(str, sorted(replicas, key=lambda each: each != node_id)))
+    name, index = replica.topic_name, replica.index
+    return (
+        ". If the partition has no leader after that, and this node was the last in-sync replica:"
+        f" `chronik topics reassign {name} {index}:{order}` makes it the first of the replicas, and"
+        f" `chronik topics elect-leaders --topic {name} --partition {index} --unclean` elects it"
+    )

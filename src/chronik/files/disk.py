@@ -1,4 +1,4 @@
-"""The file system on disk, accessed through file descriptors."""
+"""The file system on disk, accessed through file descriptors, and a reserve of descriptors."""
 
 from __future__ import annotations
 
@@ -24,9 +24,24 @@ RESERVED_DESCRIPTORS: Final = 32
 DESCRIPTORS_EXHAUSTED_ERRNOS: Final = (errno.EMFILE, errno.ENFILE)
 """Errors that mean that the process or the system has no file descriptors left."""
 
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+"""Only the node's user may access its data, unless the operator gives a group access to the root directory."""
+
+GROUP_READ: Final = 0o040
+GROUP_READ_EXECUTE: Final = 0o050
+GROUP_AND_OTHERS_ALL: Final = 0o077
+
+_pread = platform.pread
+_pwrite = platform.pwrite
+
 
 class DescriptorReserve:
-    """A thread-safe reserve of file descriptors."""
+    """A thread-safe reserve of file descriptors, for when the process has none left.
+
+    Connections can use up descriptors faster than the node rejects them. A write without a descriptor would be a failed
+    write, and the node would have to stop. So a few descriptors are opened on /dev/null and released when needed.
+    """
 
     def __init__(self, count: int = RESERVED_DESCRIPTORS) -> None:
         self._count = count
@@ -69,19 +84,6 @@ class DescriptorReserve:
                 return False
             os.close(self._held.pop())
             return True
-
-
-FILE_MODE: Final = 0o600
-DIRECTORY_MODE: Final = 0o700
-"""Only the node's user may access its data, unless the operator gives a group access to the root directory."""
-
-GROUP_READ: Final = 0o040
-GROUP_READ_EXECUTE: Final = 0o050
-GROUP_AND_OTHERS_ALL: Final = 0o077
-
-
-_pread = platform.pread
-_pwrite = platform.pwrite
 
 
 class DiskFileSystem:

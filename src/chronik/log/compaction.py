@@ -45,6 +45,13 @@ from chronik.protocol.varint import INT32_MAX
 # Compacted batches are buffered and written in chunks of this size.
 WRITE_BYTES = 1 << 20
 
+# Longer keys are stored as a 128-bit digest. Kafka does this with all keys.
+KEY_BYTES_MAX = 16
+# Memory per key of the offset map: the bytes object, its dict entry, and the offset.
+BYTES_PER_KEY = 200
+# Files that a compaction keeps open: the segment it reads, the segment it writes, and their indexes.
+OPEN_FILES_MAX = 4
+
 
 class SegmentReplacement(msgspec.Struct):
     """A compacted segment and the source segments that it replaces."""
@@ -155,7 +162,7 @@ class _FoundTransaction:
 
 
 class CleanedTransactions:
-    """The transactions that a compaction finds (Kafka's `CleanedTransactionMetadata`).
+    """The aborted records and removable markers that a compaction finds (Kafka's `CleanedTransactionMetadata`).
 
     The compaction passes all transactional batches from `start_offset` on, in order. They are below the last stable
     offset, so a transaction that is not aborted is committed.
@@ -217,16 +224,6 @@ class CleanedTransactions:
             del self._by_producer[producer_id]
         if found.has_batches:
             self._left.add(found.transaction)
-
-
-# Longer keys are stored as a 128-bit digest. Kafka does this with all keys.
-KEY_BYTES_MAX = 16
-
-# Memory per key of the offset map: the bytes object, its dict entry, and the offset.
-BYTES_PER_KEY = 200
-
-# Files that a compaction keeps open: the segment it reads, the segment it writes, and their indexes.
-OPEN_FILES_MAX = 4
 
 
 class Compaction(msgspec.Struct, eq=False):

@@ -19,7 +19,7 @@ import msgspec
 from chronik.clock import Clock
 from chronik.errors import InvariantError, check_invariant
 from chronik.files import Buffer, FileCache, FileSystem
-from chronik.log import partition_log, timestamp_lookup
+from chronik.log import timestamp_lookup
 from chronik.log.compaction import Compaction, plan_compaction
 from chronik.log.config import LogConfig
 from chronik.log.files import names
@@ -44,13 +44,35 @@ from chronik.protocol.batch import (
 from chronik.protocol.control_records import parse_marker_batch
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 
+WritableBuffer = bytearray | memoryview
+
+
+class AppendOrigin(IntEnum):
+    """The component that appends a batch."""
+
+    CLIENT = 0
+    COORDINATOR = 1
+    """The broker itself, which appends control batches. They are not part of a producer's sequence."""
+
+
+class AppendInfo(msgspec.Struct, frozen=True):
+    """The offsets and timestamp that an append has assigned to its batches."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """The broker's timestamp if the topic uses `LogAppendTime`, otherwise -1."""
+    log_start_offset: int
+    is_duplicate: bool = False
+    """Whether the batch was a retry that is already in the log. The offsets are those of the stored batch."""
+
 
 def _reject_lowering(offset: int) -> None:
     raise InvariantError("truncation below the synced offset of a log that was opened without lower_recovery_point")
 
 
-class BaseLog:
-    """The base class of `PartitionLog`: the state of a log, and how it is opened, synced and closed."""
+class PartitionLog:
+    """The log of one partition (Kafka's `UnifiedLog`)."""
 
     __slots__ = (
         "_cache",
@@ -218,87 +240,6 @@ class BaseLog:
         segments = self._segments
         first = segments.all[0].base_offset if segments.all else None
         return self._checkpoints.pending_checkpoints(self.log_start_offset, first, has_swaps=bool(segments.swaps))
-
-
-class AppendOrigin(IntEnum):
-    """The component that appends a batch."""
-
-    CLIENT = 0
-    COORDINATOR = 1
-    """The broker itself, which appends control batches. They are not part of a producer's sequence."""
-
-
-class AppendInfo(msgspec.Struct, frozen=True):
-    """The offsets and timestamp that an append has assigned to its batches."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    """The broker's timestamp if the topic uses `LogAppendTime`, otherwise -1."""
-    log_start_offset: int
-    is_duplicate: bool = False
-    """Whether the batch was a retry that is already in the log. The offsets are those of the stored batch."""
-
-
-def validate_replicated_batches(
-    buffer: Buffer, offset: int, epoch: int
-) -> tuple[list[BatchHeader], list[tuple[int, int]]]:
-    """Validate the batches that a leader sent, and return their headers and the leader epochs that start in them.
-
-    Epochs are returned as (epoch, start offset).
-
-    Raises:
-        CorruptRecords: A batch is incomplete or damaged, or does not continue the log at `offset` in `epoch` or later.
-    """
-    headers: list[BatchHeader] = []
-    epochs: list[tuple[int, int]] = []
-    for position, header in iter_batches(buffer):
-        if header.base_offset != offset or header.last_offset_delta < 0:
-            raise CorruptRecords(f"the leader sent a batch at offset {header.base_offset}, expected offset {offset}")
-        if header.partition_leader_epoch < epoch or not verify_crc(buffer, position, header.size):
-            raise CorruptRecords(f"the leader sent a damaged batch at offset {offset}")
-        if header.partition_leader_epoch > epoch:
-            epoch = header.partition_leader_epoch
-            epochs.append((epoch, offset))
-        headers.append(header)
-        offset = header.next_offset
-    return headers, epochs
-
-
-def find_deletable_segments(
-    segments: Sequence[LogSegment], config: LogConfig, epochs: LeaderEpochHistory, now_ms: int, up_to_offset: int
-) -> list[LogSegment]:
-    """Return the leading segments that retention deletes, including the active one if all of its records expired."""
-    total_bytes = sum(segment.size for segment in segments)
-    excess_bytes = total_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
-    result = []
-    for segment in segments:
-        if not segment.size or segment.end_offset > up_to_offset:
-            break
-        if excess_bytes >= segment.size:
-            excess_bytes -= segment.size
-        elif not _is_expired(segment, config, epochs, now_ms):
-            break
-        result.append(segment)
-    return result
-
-
-def _is_expired(segment: LogSegment, config: LogConfig, epochs: LeaderEpochHistory, now_ms: int) -> bool:
-    if config.retention_ms < 0:
-        return False
-    segment.ensure_index(epochs)
-    # Records without a timestamp, which only old clients send, get the age of the file.
-    newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms()
-    return now_ms - newest > config.retention_ms
-
-
-WritableBuffer = bytearray | memoryview
-
-
-class PartitionLog(BaseLog):
-    """The log of one partition (Kafka's `UnifiedLog`)."""
-
-    __slots__ = ()
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
@@ -525,7 +466,7 @@ class PartitionLog(BaseLog):
             return 0
         live = segments.all[segments.index_of(self.log_start_offset) :]
         limit = self.log_end_offset if up_to_offset is None else up_to_offset
-        deletable = partition_log.find_deletable_segments(live, self.config, self.epochs, now_ms, limit)
+        deletable = find_deletable_segments(live, self.config, self.epochs, now_ms, limit)
         if not deletable:
             return 0
         if deletable[-1] is segments.all[-1]:
@@ -619,3 +560,55 @@ class PartitionLog(BaseLog):
         self.epochs.truncate_from_end(offset)
         self.epochs.rewrite()
         self._checkpoints.truncate_to(self.log_start_offset, offset)
+
+
+def validate_replicated_batches(
+    buffer: Buffer, offset: int, epoch: int
+) -> tuple[list[BatchHeader], list[tuple[int, int]]]:
+    """Validate the batches that a leader sent, and return their headers and the leader epochs that start in them.
+
+    Epochs are returned as (epoch, start offset).
+
+    Raises:
+        CorruptRecords: A batch is incomplete or damaged, or does not continue the log at `offset` in `epoch` or later.
+    """
+    headers: list[BatchHeader] = []
+    epochs: list[tuple[int, int]] = []
+    for position, header in iter_batches(buffer):
+        if header.base_offset != offset or header.last_offset_delta < 0:
+            raise CorruptRecords(f"the leader sent a batch at offset {header.base_offset}, expected offset {offset}")
+        if header.partition_leader_epoch < epoch or not verify_crc(buffer, position, header.size):
+            raise CorruptRecords(f"the leader sent a damaged batch at offset {offset}")
+        if header.partition_leader_epoch > epoch:
+            epoch = header.partition_leader_epoch
+            epochs.append((epoch, offset))
+        headers.append(header)
+        offset = header.next_offset
+    return headers, epochs
+
+
+def find_deletable_segments(
+    segments: Sequence[LogSegment], config: LogConfig, epochs: LeaderEpochHistory, now_ms: int, up_to_offset: int
+) -> list[LogSegment]:
+    """Return the leading segments that retention deletes, including the active one if all of its records expired."""
+    total_bytes = sum(segment.size for segment in segments)
+    excess_bytes = total_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
+    result = []
+    for segment in segments:
+        if not segment.size or segment.end_offset > up_to_offset:
+            break
+        if excess_bytes >= segment.size:
+            excess_bytes -= segment.size
+        elif not _is_expired(segment, config, epochs, now_ms):
+            break
+        result.append(segment)
+    return result
+
+
+def _is_expired(segment: LogSegment, config: LogConfig, epochs: LeaderEpochHistory, now_ms: int) -> bool:
+    if config.retention_ms < 0:
+        return False
+    segment.ensure_index(epochs)
+    # Records without a timestamp, which only old clients send, get the age of the file.
+    newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms()
+    return now_ms - newest > config.retention_ms

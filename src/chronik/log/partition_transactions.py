@@ -20,6 +20,10 @@ while one transaction stays open, a million later ones may be aborted."""
 BYTES_PER_TRANSACTION = 32
 """Bytes per aborted transaction, in memory and in a producer state snapshot."""
 
+UNREPLICATED_MAX: Final = 1000
+"""Completed transactions that are tracked individually until their markers are replicated. Beyond this number the
+oldest are merged, which only makes the last stable offset lower."""
+
 
 class AbortedTransaction(NamedTuple):
     """An aborted transaction, whose records `read_committed` consumers skip."""
@@ -104,11 +108,6 @@ class AbortedTransactions:
 
     def _columns(self) -> tuple[array[int], ...]:
         return self._producers, self._firsts, self._markers, self._stable_ends
-
-
-UNREPLICATED_MAX: Final = 1000
-"""Completed transactions that are tracked individually until their markers are replicated. Beyond this number the
-oldest are merged, which only makes the last stable offset lower."""
 
 
 class CompletedTransaction(msgspec.Struct, array_like=True, frozen=True):

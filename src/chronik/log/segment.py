@@ -28,9 +28,26 @@ PREALLOCATED_BYTES_MAX = 1 * MIB
 """As much space is preallocated as the segment holds already, within these bounds, to save disk space with thousands of
 small topics."""
 
+# Chunk size of scans over many batches.
+SCAN_CHUNK_BYTES = 1 << 20
+# Read positions that are remembered, so that consumers that continue a read need no index lookup.
+READ_POSITIONS_MAX = 64
+# Extra bytes per read, because the index may point to a batch somewhat before the requested offset.
+READ_AHEAD_BYTES = 8192
+
+NO_TIMESTAMP = -1
+
+_TIMESTAMP = struct.Struct(">q")
+MAX_TIMESTAMP_POSITION = 35
+
 
 class Preallocation:
-    """The length of a segment's file including preallocated space."""
+    """The length of a segment's file including preallocated space, which makes small syncs faster.
+
+    A sync that only writes bytes waits for the disk once. A sync that also changes the file's length waits for the file
+    system's journal too, which takes 50 % longer. Only the active segment may be longer than its batches. After a
+    crash, the preallocated space is a tail of zeros, which recovery truncates like any other invalid tail.
+    """
 
     __slots__ = ("_end",)
 
@@ -58,21 +75,6 @@ class Preallocation:
     def record_truncation(self, size: int) -> None:
         """Record that the file was truncated to `size`."""
         self._end = size
-
-
-# Chunk size of scans over many batches.
-SCAN_CHUNK_BYTES = 1 << 20
-
-# Read positions that are remembered, so that consumers that continue a read need no index lookup.
-READ_POSITIONS_MAX = 64
-
-# Extra bytes per read, because the index may point to a batch somewhat before the requested offset.
-READ_AHEAD_BYTES = 8192
-
-NO_TIMESTAMP = -1
-
-_TIMESTAMP = struct.Struct(">q")
-MAX_TIMESTAMP_POSITION = 35
 
 
 class ScannedBatch(NamedTuple):

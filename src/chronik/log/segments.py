@@ -30,7 +30,18 @@ class SegmentSwap(msgspec.Struct, eq=False):
 
 
 class SegmentSwaps:
-    """The segment swaps of a log that are in progress."""
+    """The segment swaps of a log that are in progress.
+
+    A swap replaces segments by a compacted segment. A power failure at any point leaves either the old segments or the
+    new one. Each step starts when the previous step is durable:
+
+    1. The new segment, already synced, is renamed to `<first>-<end>.swap`: from now on recovery completes the swap.
+    2. The old segments are renamed and deleted.
+    3. The new segment gets its final name.
+
+    Readers use the new segment from step 1 on. The swap ends when step 3 is durable: until then the name of step 1
+    could come back, so no other swap starts.
+    """
 
     __slots__ = ("_cache", "_directory", "_swaps", "_unsynced")
 

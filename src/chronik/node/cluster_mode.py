@@ -40,6 +40,11 @@ from chronik.scheduler import Scheduler
 from chronik.transactions.coordinator import TransactionComponents
 from chronik.transactions.peer_calls import TransactionPeerCalls
 
+logger = logging.getLogger("chronik.node")
+
+SHUTDOWN_PROPOSAL_SECONDS: Final = 1.5
+"""Time limit of the proposals of a stopping node: if all nodes stop together, the majority is soon lost."""
+
 
 class ElectionCounts(msgspec.Struct):
     """Counters of a node's candidacies, won elections and observed leader changes."""
@@ -61,12 +66,6 @@ class ElectionCounts(msgspec.Struct):
             self.leader = status.leader
             self.leader_changes += 1
         self.last_status = status
-
-
-logger = logging.getLogger("chronik.node")
-
-SHUTDOWN_PROPOSAL_SECONDS: Final = 1.5
-"""Time limit of the proposals of a stopping node: if all nodes stop together, the majority is soon lost."""
 
 
 class ClusterMode:

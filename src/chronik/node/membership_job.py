@@ -1,4 +1,4 @@
-"""Background job that asks the peers for admission while the node has no leader.
+"""Background job that asks the peers for admission while the node has no leader, and the bootstrap of a cluster.
 
 The leader does not contact a node whose disk was replaced (it expects the old directory id) or that it does not know,
 so such a node must ask to join. On an empty disk, the responses also decide whether the node may bootstrap a cluster.
@@ -30,13 +30,33 @@ from chronik.raft import rules
 from chronik.raft.membership import NO_NODE, UNBOUND_DIRECTORY
 from chronik.raft.messages import AnyRaftMessage, VoteRequest
 
+logger = logging.getLogger("chronik.node")
+
 BOOTSTRAP_WAIT_SECONDS: Final = 5.0
 """Seconds that nodes with empty disks wait for all others before a majority of them proceeds. A node that starts at the
 same time and has a log to read responds within this time."""
 
+CHECK_SECONDS: Final = 0.25
+"""Seconds between checks for a leader: a fraction of the shortest election timeout, so that it does not delay the
+bootstrap."""
+
+UNEXPECTED_SECONDS: Final = 2.0
+"""Seconds between join requests of a node that the leader does not expect."""
+
+JOIN_TIMEOUT_SECONDS: Final = CHANGE_SECONDS + 1.0
+"""Timeout of a join request: the leader may need all of its time to change the membership."""
+
 
 class ClusterBootstrap:
-    """The decision whether a node may bootstrap a cluster. No I/O: responses and times are passed in."""
+    """The decision whether a node may bootstrap a cluster. No I/O: responses and times are passed in.
+
+    Only nodes with empty disks may do it, and only if none of them knows an existing cluster.
+
+    Raft counts votes of unknown disks only before the first log entry. A replaced empty disk looks like a new one, so
+    two of them could elect a leader next to a cluster that they have forgotten. The vote requests of that first
+    election pass through a `BootstrapGate`; all other messages are unaffected. To Raft, a closed gate is a network that
+    loses messages, which is always safe.
+    """
 
     def __init__(self, node_id: int, nodes: Collection[int], voters: Collection[int], began: float) -> None:
         """`voters` are the nodes that elect the first leader."""
@@ -66,11 +86,6 @@ class ClusterBootstrap:
         return sorted(self._nodes - self._empty)
 
 
-def is_bootstrap_vote(message: AnyRaftMessage) -> bool:
-    """Return whether the message is a vote request to a disk with unknown id, which only the first election sends."""
-    return isinstance(message, VoteRequest) and message.target_directory == UNBOUND_DIRECTORY
-
-
 class BootstrapGate:
     """A message filter that drops the vote requests of the first election until bootstrapping is allowed."""
 
@@ -79,19 +94,6 @@ class BootstrapGate:
     def passes(self, message: AnyRaftMessage) -> bool:
         """Return whether the message may be sent or received."""
         return self.is_open or not is_bootstrap_vote(message)
-
-
-logger = logging.getLogger("chronik.node")
-
-CHECK_SECONDS: Final = 0.25
-"""Seconds between checks for a leader: a fraction of the shortest election timeout, so that it does not delay the
-bootstrap."""
-
-UNEXPECTED_SECONDS: Final = 2.0
-"""Seconds between join requests of a node that the leader does not expect."""
-
-JOIN_TIMEOUT_SECONDS: Final = CHANGE_SECONDS + 1.0
-"""Timeout of a join request: the leader may need all of its time to change the membership."""
 
 
 class MembershipJob:
@@ -204,3 +206,8 @@ class MembershipJob:
             )
         self._admissions.has_seen_cluster = founding.is_forbidden
         self._gate.is_open = may_found
+
+
+def is_bootstrap_vote(message: AnyRaftMessage) -> bool:
+    """Return whether the message is a vote request to a disk with unknown id, which only the first election sends."""
+    return isinstance(message, VoteRequest) and message.target_directory == UNBOUND_DIRECTORY

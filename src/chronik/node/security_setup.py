@@ -1,28 +1,31 @@
-"""Creation of the TLS configuration of a node's ports."""
+"""Creation of a node's TLS configuration, authorizer and first user.
+
+The code of TLS and ACLs is imported on demand, because a node without them starts faster.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from chronik.config import NodeConfig
-from chronik.listeners import SASL_SSL, SSL
-from chronik.server.connection import ListenerLimits
-
-if TYPE_CHECKING:
-    from chronik.console.https import HttpTls
-    from chronik.server.tls_listener import TlsListeners
-from chronik.configs.resolver import ConfigResolver
-
-if TYPE_CHECKING:
-    from chronik.security.authorizer import Authorizer
 import asyncio
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from chronik.config import NodeConfig
+from chronik.configs.resolver import ConfigResolver
+from chronik.listeners import SASL_SSL, SSL
 from chronik.metadata.commands.security import AlterScramUser
 from chronik.metadata.delta import Delta
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.server.connection import ListenerLimits
+
+if TYPE_CHECKING:
+    from chronik.console.https import HttpTls
+    from chronik.security.authorizer import Authorizer
+    from chronik.server.tls_listener import TlsListeners
+
+logger = logging.getLogger("chronik.node")
+
+RETRY_SECONDS: Final = 0.5
 
 
 def create_tls_listeners(config: NodeConfig, limits: ListenerLimits) -> TlsListeners | None:
@@ -34,7 +37,6 @@ def create_tls_listeners(config: NodeConfig, limits: ListenerLimits) -> TlsListe
     tls_listeners = [listener for listener in config.listeners if listener.protocol in (SSL, SASL_SSL)]
     if not tls_listeners:
         return None
-    # Imported on demand: a node without TLS starts faster.
     from chronik.security.principal_rules import PrincipalRules
     from chronik.server.tls_listener import TlsListenerConfig, TlsListeners
     from chronik.tls.contexts import ReloadableTlsContext
@@ -71,13 +73,11 @@ def create_node_authorizer(configs: ConfigResolver) -> Authorizer | None:
     return create_authorizer(configs.broker_value)
 
 
-logger = logging.getLogger("chronik.node")
-
-RETRY_SECONDS: Final = 0.5
-
-
 async def add_first_user(store: MetadataStore, command: AlterScramUser) -> None:
-    """Add the user unless there are users already, after waiting until the cluster is bootstrapped."""
+    """Add the first SCRAM user (`chronik start --add-scram`) unless there are users.
+
+    Waits until the cluster is bootstrapped.
+    """
     await _wait_for_bootstrap(store)
     while not store.image.users.by_name:
         try:

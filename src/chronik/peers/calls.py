@@ -1,4 +1,4 @@
-"""Calls between nodes: requests with one response, over the peer connections. `call_kinds` lists all calls.
+"""Calls between nodes: requests with one response, over the peer connections. `CallKind` lists all calls.
 
 A request is sent on the caller's own connection, and the response arrives on the same connection. If it breaks, all
 pending calls on it fail with PeerUnavailable. Calls are never repeated automatically; the caller decides about retries.
@@ -20,6 +20,34 @@ from chronik.files import Buffer
 from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import FRAME_BYTES_MAX, RESPONSE_FRAME_BYTES_MAX, FrameKind, encode_frame, encode_frame_header
 
+logger = logging.getLogger("chronik.raft")
+
+PENDING_CALLS_MAX: Final = 1024
+"""Maximum number of pending calls from or to one peer. More of them indicate uncontrolled retries."""
+
+UNSENT_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Maximum size of unsent responses to a peer. Beyond it, the connection is closed, because the peer does not read."""
+
+PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
+RESPONSE_BYTES_MAX: Final = RESPONSE_FRAME_BYTES_MAX - 64
+_REQUEST: Final = struct.Struct(">QH")
+_RESPONSE: Final = struct.Struct(">QB")
+_NO_RESPONSE_ID: Final = 0
+"""Call id of a request whose response is ignored."""
+
+CallHandler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
+"""A call handler: takes the calling node's id and the payload, and returns the response as a list of buffers.
+
+Raises CallRejected to reject the call."""
+
+SendRequest = Callable[[int, bytes], bool]
+"""A function that queues a frame for a peer and returns False if the peer is not connected or the queue is full."""
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
 
 @unique
 class CallKind(IntEnum):
@@ -38,22 +66,9 @@ class CallKind(IntEnum):
     STATUS = 24  # from a node's console: return the node's status
 
 
-logger = logging.getLogger("chronik.raft")
-
-PENDING_CALLS_MAX: Final = 1024
-"""Maximum number of pending calls from or to one peer. More of them indicate uncontrolled retries."""
-
-UNSENT_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum size of unsent responses to a peer. Beyond it, the connection is closed, because the peer does not read."""
-
-PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
-RESPONSE_BYTES_MAX: Final = RESPONSE_FRAME_BYTES_MAX - 64
-_REQUEST: Final = struct.Struct(">QH")
-_RESPONSE: Final = struct.Struct(">QB")
-_NO_RESPONSE_ID: Final = 0
-"""Call id of a request whose response is ignored."""
-
 _PING_KIND: Final = int(CallKind.PING)  # an enum member lookup is eight times as slow
+
+
 PING: Final = encode_frame(FrameKind.REQUEST, _REQUEST.pack(_NO_RESPONSE_ID, _PING_KIND))
 
 
@@ -80,18 +95,6 @@ class CallStatus(IntEnum):
     REJECTED = 1
     UNKNOWN_KIND = 2
     OVERLOADED = 3
-
-
-CallHandler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
-"""A call handler: takes the calling node's id and the payload, and returns the response as a list of buffers.
-
-Raises CallRejected to reject the call."""
-
-SendRequest = Callable[[int, bytes], bool]
-"""A function that queues a frame for a peer and returns False if the peer is not connected or the queue is full."""
-
-RequestT = TypeVar("RequestT")
-ResponseT = TypeVar("ResponseT")
 
 
 class PeerCalls:
@@ -244,6 +247,3 @@ class TypedCall(Generic[RequestT, ResponseT]):
             return self.encode_response(await handler(peer, request))
 
         calls.register(self.kind, handle)
-
-
-_encoder: Final = msgspec.msgpack.Encoder()

@@ -19,6 +19,8 @@ from chronik.peers.frames import FRAME_BYTES_MAX, Frame, FrameKind
 from chronik.peers.handshake import DialerHandshake, PeerIdentity
 from chronik.peers.tls import PeerTls
 
+logger = logging.getLogger("chronik.raft")
+
 MESSAGES_MAX: Final = 1024
 MESSAGES_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
 """Maximum size of queued messages. The core sends at most 64 messages or 4 MiB ahead, so only an unresponsive peer
@@ -30,9 +32,34 @@ DISCONNECTED_MESSAGES_MAX: Final = 32
 CALLS_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
 """Maximum size of queued calls. Their number is limited by the maximum number of pending calls."""
 
+REDIAL_SECONDS_MIN: Final = 0.05
+REDIAL_SECONDS_MAX: Final = 0.5
+"""Minimum and maximum delay between dials. A node that restarts dials this one, which then dials back immediately; but
+only dialing detects that a network partition has healed."""
+
+PARALLEL_DIAL_SECONDS: Final = 0.5
+PARALLEL_DIALS_MAX: Final = 10
+"""Interval and maximum number of parallel dials. If the first packet of a dial is lost, the kernel repeats it only
+after 1, 3 and 7 seconds, so another dial is started while the first may still succeed on a slow network."""
+
+FAST_REDIAL_SECONDS: Final = 5.0
+FAST_REDIAL_DELAY_SECONDS_MAX: Final = 0.15
+"""Duration and maximum delay of more frequent dials after a connection was lost. A refused connection shows that the
+peer's process has stopped, which allows a faster failover."""
+
+ANOTHER_DIAL_SUCCEEDED: Final = "another dial succeeded first"
+
+WRITE_BYTES: Final = 256 * 1024
+"""Maximum bytes passed to the socket with one call."""
+
 
 class PeerSendQueue:
-    """Messages and calls that wait to be sent to a peer."""
+    """Messages and calls that wait to be sent to a peer, bounded in number and size.
+
+    Messages are sent first and in order, so that a large call does not delay a leader's heartbeat. Messages may be
+    lost: if there are too many, the oldest are dropped and the sender is notified. Calls are never dropped: if the
+    queue is full, a call is rejected immediately.
+    """
 
     def __init__(self) -> None:
         self.is_disconnected = True
@@ -89,29 +116,6 @@ class PeerSendQueue:
         self._messages.clear()
         self._calls.clear()
         self._messages_bytes = self._calls_bytes = 0
-
-
-logger = logging.getLogger("chronik.raft")
-
-REDIAL_SECONDS_MIN: Final = 0.05
-REDIAL_SECONDS_MAX: Final = 0.5
-"""Minimum and maximum delay between dials. A node that restarts dials this one, which then dials back immediately; but
-only dialing detects that a network partition has healed."""
-
-PARALLEL_DIAL_SECONDS: Final = 0.5
-PARALLEL_DIALS_MAX: Final = 10
-"""Interval and maximum number of parallel dials. If the first packet of a dial is lost, the kernel repeats it only
-after 1, 3 and 7 seconds, so another dial is started while the first may still succeed on a slow network."""
-
-FAST_REDIAL_SECONDS: Final = 5.0
-FAST_REDIAL_DELAY_SECONDS_MAX: Final = 0.15
-"""Duration and maximum delay of more frequent dials after a connection was lost. A refused connection shows that the
-peer's process has stopped, which allows a faster failover."""
-
-ANOTHER_DIAL_SUCCEEDED: Final = "another dial succeeded first"
-
-WRITE_BYTES: Final = 256 * 1024
-"""Maximum bytes passed to the socket with one call."""
 
 
 class PeerLinkOwner(Protocol):

@@ -36,7 +36,12 @@ PRIORITIES: Final = 4
 
 
 class UnauthenticatedConnections:
-    """The unauthenticated connections of the peer listener, by eviction priority."""
+    """The unauthenticated connections of the peer listener, by eviction priority.
+
+    Their number is limited separately from the peers. When the limit is reached, a new connection evicts another
+    unauthenticated one, never a peer, so that a flood of connections evicts mostly its own. A restarting node sends its
+    hello within milliseconds, and after that its connection is among the last to be evicted.
+    """
 
     def __init__(self, known_hosts: Iterable[str] = ()) -> None:
         """Create an empty set. `known_hosts` are the hosts of the configured peers."""

@@ -1,7 +1,11 @@
-"""The durable log entries as the core reads them: recent ones from memory, older ones from files.
+"""The durable log entries: their records on disk, and how the core reads them.
 
-The class is used on the event loop only. After each write, the log thread reports the positions of the new entries.
-Until then this view shows the previous state, as the core expects.
+The log on disk is append-only. An entry replaces all earlier records at its index and after it, so a conflict needs no
+truncation. The hard state is a record among the entries and becomes durable with the same sync.
+
+`StoredEntries` reads recent entries from memory and older ones from files. It is used on the event loop only. After
+each write, the log thread reports the positions of the new entries. Until then this view shows the previous state, as
+the core expects.
 """
 
 from __future__ import annotations
@@ -26,6 +30,16 @@ _ENTRY: Final = struct.Struct(">BQQB")
 _HARD_STATE: Final = struct.Struct(">BQqQ")
 
 MANIFEST_FORMAT: Final = 1
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+CACHE_BYTES: Final = 8 * 1024 * 1024
+"""Size of the entry cache: twice the replication window, so that replication to active peers needs no file reads."""
+
+READ_BYTES_MAX: Final = 256 * 1024
+"""Maximum bytes per file read. Reads block the event loop; this many bytes of small entries take 3 ms."""
+
+_POSITION_BITS: Final = 40
 
 
 class RaftManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -66,7 +80,6 @@ def decode_record(payload: memoryview) -> RaftEntry | HardState:
     raise DamagedDataError(f"Raft log: unknown record type {payload[0]}; it may be from a newer version")
 
 
-_encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(RaftManifest)
 
 
@@ -86,15 +99,6 @@ def decode_manifest(data: bytes) -> RaftManifest:
     if manifest.format != MANIFEST_FORMAT:
         raise DamagedDataError(f"Raft log: format {manifest.format} is not supported (supported: {MANIFEST_FORMAT})")
     return manifest
-
-
-CACHE_BYTES: Final = 8 * 1024 * 1024
-"""Size of the entry cache: twice the replication window, so that replication to active peers needs no file reads."""
-
-READ_BYTES_MAX: Final = 256 * 1024
-"""Maximum bytes per file read. Reads block the event loop; this many bytes of small entries take 3 ms."""
-
-_POSITION_BITS: Final = 40
 
 
 class EntryPositions(NamedTuple):

@@ -30,7 +30,11 @@ CHECKPOINTS_PER_COMMAND_MAX: Final = 1000
 
 
 class OffsetCheckpoints:
-    """A job that proposes checkpoints for the partitions that this node leads."""
+    """A job that proposes checkpoints of high watermarks and log start offsets of the partitions that this node leads.
+
+    A new leader, or a node without any of the partition's records, knows both offsets at least as of the last
+    checkpoint in the metadata.
+    """
 
     def __init__(
         self, store: MetadataStore, replicas: ReplicaManager, interval_seconds: float = CHECKPOINT_SECONDS

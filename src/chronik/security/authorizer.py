@@ -20,9 +20,16 @@ from chronik.security.acls import ALL_USERS, WILDCARD, AclPermission, PatternTyp
 AclsByPrincipal = dict[str, dict[Acl, None]]
 """The ACLs of one resource pattern by principal."""
 
+_ANY_NAME: Final = "hardcode"
+"""The resource name that Kafka checks when it asks whether an operation is allowed on any resource."""
+
+_DecisionKey = tuple[Principal, str, int, str | None]
+"""Cache key: principal, host, operation and resource type, name. Operation and type are combined into one number
+because hashing an enum is slow, and there is a lookup for every partition."""
+
 
 class AclIndex:
-    """An in-memory index of ACLs that decides whether an operation is authorized."""
+    """An index of all ACLs by resource pattern: a lookup does not depend on the number of ACLs."""
 
     def __init__(self) -> None:
         self._patterns: dict[tuple[int, int, str], AclsByPrincipal] = {}
@@ -117,14 +124,6 @@ def _is_dominated(allowed: Acl, denied: set[tuple[int, str]]) -> bool:
     if is_literal and (PatternType.LITERAL, name) in denied:
         return True
     return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
-
-
-_ANY_NAME: Final = "hardcode"
-"""The resource name that Kafka checks when it asks whether an operation is allowed on any resource."""
-
-_DecisionKey = tuple[Principal, str, int, str | None]
-"""Cache key: principal, host, operation and resource type, name. Operation and type are combined into one number
-because hashing an enum is slow, and there is a lookup for every partition."""
 
 
 class Authorizer:

@@ -46,6 +46,14 @@ from chronik.request_reply import (
 from chronik.scheduler import Account, Scheduler, Work
 from chronik.server.frames import READ_BUFFER_BYTES, FrameReader, InvalidFrameSize
 
+logger = logging.getLogger("chronik.server")
+
+REQUESTS_WHILE_QUEUED_MAX: Final = 4
+"""Queued requests at which a connection that waits for the scheduler stops reading from its socket."""
+
+CLOSE_DELAY_SECONDS: Final = 0.25
+"""Delay between the last response, which rejects a client, and closing the connection."""
+
 
 class ConnectionSlot(NamedTuple):
     """A slot of an accepted client, held until its connection is closed, including the TLS handshake."""
@@ -94,7 +102,14 @@ else:
 
 
 class UnreadResponses:
-    """The unread responses of one connection."""
+    """The responses that a client has not read: their size, and since when the client has not made progress.
+
+    They are only tracked while the transport has paused writing, when there is more than the kernel accepts.
+
+    A socket becomes writable again only when a third of its send buffer (megabytes on Linux) is free. Judged by that
+    alone, a client that reads 400 kB/s would seem to be stalled for four seconds, so the bytes in the kernel's send
+    queue count too. On other systems the buffers are small.
+    """
 
     __slots__ = ("_last_progress", "_outbox", "_transport", "bytes")
 
@@ -165,16 +180,6 @@ class ListenerLimits(msgspec.Struct, frozen=True):
     authentication_seconds: float = limits.AUTHENTICATION_SECONDS_MAX
     linger_seconds: float = 5.0
     stop_seconds: float = 10.0
-
-
-logger = logging.getLogger("chronik.server")
-
-
-REQUESTS_WHILE_QUEUED_MAX: Final = 4
-"""Queued requests at which a connection that waits for the scheduler stops reading from its socket."""
-
-CLOSE_DELAY_SECONDS: Final = 0.25
-"""Delay between the last response, which rejects a client, and closing the connection."""
 
 
 class ConnectionHost(Protocol):

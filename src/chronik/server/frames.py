@@ -1,4 +1,4 @@
-"""Splitting of a byte stream into request frames, without copying large frames.
+"""Splitting of a byte stream into request frames, without copying large frames, and their memory budget.
 
 Reads go into one buffer that all connections share (reads on one event loop never overlap). While a large frame is
 being received, the socket writes directly into that frame. Each frame is its own bytearray, so its handler may keep and
@@ -25,6 +25,8 @@ frame."""
 FRAME_BUFFER_BYTES_MIN = 4 * KIB
 
 SIZE_BYTES = 4
+
+H = TypeVar("H")
 
 
 class InvalidFrameSize(Exception):
@@ -153,11 +155,15 @@ class FrameReader:
         return size
 
 
-H = TypeVar("H")
-
-
 class FrameBudget(Generic[H]):
-    """Memory reservations by holder (connection), with a FIFO queue of waiting holders."""
+    """A memory budget for large requests that are being received, queued or handled, by holder (connection).
+
+    Requests take memory as their bytes arrive, not by their announced size, so several may be partially received when
+    the budget is exhausted. Holders wait in FIFO order. To avoid a deadlock, the connection that has waited longest may
+    exceed the budget, one connection at a time, until its request is answered or the connection is closed. The excess
+    is at most one request, which is always enough for the one being received; further requests of the same connection
+    wait.
+    """
 
     def __init__(self, bytes_max: int, request_bytes_max: int) -> None:
         self._bytes_max = bytes_max

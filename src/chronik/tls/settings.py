@@ -15,6 +15,7 @@ from chronik.errors import ConfigError
 from chronik.escaping import truncate_text
 
 TLS_1_3_CIPHERS: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+"""Supported cipher suites of TLS 1.3 by their IANA names, as in Kafka's configs."""
 
 TLS_1_2_CIPHERS: Final = {
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -30,6 +31,7 @@ TLS_1_2_CIPHERS: Final = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": "ECDHE-RSA-AES128-SHA256",
 }
+"""OpenSSL's names of the supported cipher suites of TLS 1.2, which have forward secrecy and no known weaknesses."""
 
 
 VALUE_CHARACTERS_MAX: Final = 200

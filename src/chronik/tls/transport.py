@@ -25,6 +25,36 @@ SLICE_BYTES: Final = 64 * KIB
 
 Buffer = bytes | bytearray | memoryview
 
+_REASONS: Final = {
+    "HTTP_REQUEST": "the peer does not use TLS",
+    "WRONG_VERSION_NUMBER": "the peer does not use TLS",
+    "UNSUPPORTED_PROTOCOL": "the peer supports no enabled TLS version",
+    "VERSION_TOO_LOW": "the peer supports no enabled TLS version",
+    "NO_SHARED_CIPHER": "the peer supports no enabled cipher suite",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer presented no certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust our certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not trust our certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not trust our certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer requires a certificate",
+}
+
+READ_BUFFER_BYTES: Final = 64 * KIB
+"""Size of the buffer for one read from the socket."""
+
+PROTOCOL_UNSENT_BYTES_MAX: Final = 64 * KIB
+"""Unsent bytes of the TLS protocol itself (key updates, alerts) after which a client that does not read is closed."""
+
+SMALL_RECORD_BYTES_MAX: Final = 4 * KIB
+
+WHOLE_BUFFER: Final = 0
+"""Argument of `SSLObject.read` that means "as much as the buffer holds"."""
+
+ALERT_SECONDS: Final = 1.0
+"""Seconds for sending the alert of a failed handshake."""
+
+_scratch: Final = memoryview(bytearray(READ_BUFFER_BYTES))
+"""The shared read buffer: reads on one event loop never overlap."""
+
 
 class EncryptionBacklog:
     """A FIFO buffer of plaintext that is waiting for encryption."""
@@ -58,46 +88,6 @@ class EncryptionBacklog:
             free_bytes -= len(buffer)
         self.size_bytes -= SLICE_BYTES - free_bytes
         return taken[0] if len(taken) == 1 else b"".join(taken)
-
-
-_REASONS: Final = {
-    "HTTP_REQUEST": "the peer does not use TLS",
-    "WRONG_VERSION_NUMBER": "the peer does not use TLS",
-    "UNSUPPORTED_PROTOCOL": "the peer supports no enabled TLS version",
-    "VERSION_TOO_LOW": "the peer supports no enabled TLS version",
-    "NO_SHARED_CIPHER": "the peer supports no enabled cipher suite",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer presented no certificate",
-    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust our certificate",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not trust our certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not trust our certificate",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer requires a certificate",
-}
-
-
-def describe_tls_error(error: Exception) -> str:
-    """Return a readable message for an error of a TLS connection."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the peer's certificate is not trusted: {error.verify_message}"
-    code = getattr(error, "reason", None) or str(error)
-    return _REASONS.get(code, f"TLS failed: {code}")
-
-
-READ_BUFFER_BYTES: Final = 64 * KIB
-"""Size of the buffer for one read from the socket."""
-
-PROTOCOL_UNSENT_BYTES_MAX: Final = 64 * KIB
-"""Unsent bytes of the TLS protocol itself (key updates, alerts) after which a client that does not read is closed."""
-
-SMALL_RECORD_BYTES_MAX: Final = 4 * KIB
-
-WHOLE_BUFFER: Final = 0
-"""Argument of `SSLObject.read` that means "as much as the buffer holds"."""
-
-ALERT_SECONDS: Final = 1.0
-"""Seconds for sending the alert of a failed handshake."""
-
-_scratch: Final = memoryview(bytearray(READ_BUFFER_BYTES))
-"""The shared read buffer: reads on one event loop never overlap."""
 
 
 class TlsConnectionRejected(Exception):
@@ -468,3 +458,11 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def abort(self) -> None:
         self._closing = True
         self._socket.abort()
+
+
+def describe_tls_error(error: Exception) -> str:
+    """Return a readable message for an error of a TLS connection."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is not trusted: {error.verify_message}"
+    code = getattr(error, "reason", None) or str(error)
+    return _REASONS.get(code, f"TLS failed: {code}")

@@ -24,6 +24,9 @@ from chronik.wal.records import RECORD_BYTES_MAX, encode_records, indexed_path, 
 _FIELDS_STRUCT: Final = struct.Struct(">QQ")
 _MARK_STRUCT: Final = struct.Struct(">QQI")
 
+SEGMENT_SUFFIX: Final = ".wal"
+SYNCED_FILE_NAME: Final = "synced"
+
 
 class SyncedPosition(NamedTuple):
     """A synced position: all bytes before `position` in the segment that starts at `first_index` are synced."""
@@ -36,7 +39,12 @@ UNKNOWN_POSITION: Final = SyncedPosition(0, 0)
 
 
 class SyncedPositionFile:
-    """The file that stores a log's synced position."""
+    """The file that stores a log's synced position.
+
+    No later record proves that the last record of a log was synced, so damage to it would look like a torn tail and be
+    truncated. The mark is written after each sync, without a sync of its own: it is exact after the process was killed,
+    and after a power failure it may be outdated but never ahead of the log. An invalid or missing mark is ignored.
+    """
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -59,10 +67,6 @@ class SyncedPositionFile:
 
     def close(self) -> None:
         self._file.close()
-
-
-SEGMENT_SUFFIX: Final = ".wal"
-SYNCED_FILE_NAME: Final = "synced"
 
 
 class WalEntry(msgspec.Struct, frozen=True, gc=False):

@@ -1,10 +1,12 @@
-"""The record format of write-ahead logs.
+"""The formats of records and file names of write-ahead logs.
 
     magic 4 | CRC-32C 4 | length 4 | index 8 | synced 8 | payload
 
 The CRC covers everything after it. `synced` is the file position up to which the file was synced when the record was
 written. It distinguishes damage from a torn tail: a power failure may lose any part of the unsynced data, but an
 invalid record before a later record's `synced` position was once intact on disk.
+
+Files are named `<20 digits><suffix>`, so that their names sort in the order of their indexes.
 """
 
 from __future__ import annotations

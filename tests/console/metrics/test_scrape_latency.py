@@ -27,7 +27,7 @@ def test_scrape_of_many_topics_yields_short_chunks(tmp_path: Path) -> None:
             await commit_everywhere(node, 10_000)
             chunks, held_seconds = [], []
             gc.collect()
-            gc.freeze()  # as a node does, see `chronik.node.gc_tuning`
+            gc.freeze()  # as a node does, see `chronik.node.memory_tuning`
             chunk_iterator = iter_exposition_chunks(node.status.metrics())
             while True:
                 started = time.thread_time()

@@ -1,4 +1,7 @@
-"""Authenticator: responses to rejected credentials are delayed, and rejections are logged."""
+"""Authenticator: delayed and logged rejections, priorities of password checks, and keys of unknown users.
+
+SCRAM messages need no thread: valid ones are answered in the same event-loop iteration, failures after a delay.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,14 @@ from tests.metadata.metadata_world import MetadataWorld
 DELAY_MS = 100
 SCRAM = MECHANISMS_BY_NAME["SCRAM-SHA-256"]
 PASSWORD, SALT = b"correct", b"salt"
+
+SCRAM_SHA_512 = MECHANISMS_BY_NAME["SCRAM-SHA-512"]
+PEER = ConnectedClient("127.0.0.1", 1, 1)
+SHORT_DELAY_MS = 20
+
+HOME, OFFICE = "192.0.2.1", "192.0.2.2"
+
+SHA_256 = MECHANISMS_BY_NAME["SCRAM-SHA-256"]
 
 
 def reject(token: str) -> ValidToken:
@@ -108,11 +119,6 @@ def test_verified_user_is_checked_before_queued_guesses_of_other_networks() -> N
     assert asyncio.run(checks_before_alice()) <= 2 * CONCURRENT_AUTHENTICATIONS_MAX
 
 
-SCRAM_SHA_512 = MECHANISMS_BY_NAME["SCRAM-SHA-512"]
-PEER = ConnectedClient("127.0.0.1", 1, 1)
-SHORT_DELAY_MS = 20
-
-
 class Alice:
     def keys(self, scram: ScramMechanism, _user: str) -> tuple[ScramKeySet, bool]:
         return derive_keys(scram, salt_password(b"right", b"salt", 4096, scram.digest), b"salt", 4096), True
@@ -169,9 +175,6 @@ def test_malformed_scram_message_is_answered_after_delay() -> None:
     assert asyncio.run(asyncio.wait_for(rejection, 20)).error is not None
 
 
-HOME, OFFICE = "192.0.2.1", "192.0.2.2"
-
-
 def test_verified_user_has_high_priority_on_its_network_only() -> None:
     history = LoginHistory(ManualClock().monotonic)
     history.record_success(HOME, "alice")
@@ -220,7 +223,6 @@ def test_login_history_is_bounded_and_failures_evict_no_successes() -> None:
     assert len(history._verified) == ENTRIES_MAX
 
 
-SHA_256 = MECHANISMS_BY_NAME["SCRAM-SHA-256"]
 NAMES = [f"user-{number}" for number in range(2000)]
 
 

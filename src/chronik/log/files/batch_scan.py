@@ -23,6 +23,9 @@ _BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
 EpochLookup = Callable[[int], int]
 """Returns the leader epoch of batches at an offset."""
 
+# The search for the next valid batch is limited to this distance when the index does not help.
+SEARCH_BYTES_MAX = 64 << 20
+
 
 def validate_batch(buffer: memoryview, position: int, base_offset: int, epoch: int) -> tuple[int, int] | None:
     """Return (size, next offset) of the batch at `position` if it is complete, undamaged and expected there."""
@@ -91,10 +94,6 @@ def _leads_to(buffer: memoryview, position: int, offset: int, anchor: BatchBound
         size, offset = batch
         position += size
     return offset == anchor.offset
-
-
-# The search for the next valid batch is limited to this distance when the index does not help.
-SEARCH_BYTES_MAX = 64 << 20
 
 
 class DamagedSegment(Protocol):

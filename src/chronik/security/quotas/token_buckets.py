@@ -24,6 +24,9 @@ K = TypeVar("K", bound=Hashable)
 EXPIRED_PER_USE: Final = 2
 """Buckets checked per use, and discarded if they are full: more than one use can create."""
 
+ClientKey = tuple[str, str]
+"""A client's principal and address."""
+
 
 class TokenBucket(msgspec.Struct, gc=False):
     """A token bucket."""
@@ -89,16 +92,12 @@ class TokenBuckets(Generic[K]):
             del self._buckets[oldest]
 
 
-ClientKey = tuple[str, str]
-"""A client's principal and address."""
-
-
 def client_key(peer: ConnectedClient) -> ClientKey:
     return str(peer.principal), peer.host
 
 
 class ClientRateLimiter:
-    """A token bucket per client.
+    """A limit on the number of ids that one client may create: a token bucket per client.
 
     A client may take `count` tokens at once, and its bucket is refilled evenly within `seconds`. So it never has more
     than twice `count` ids that expire after `seconds`.

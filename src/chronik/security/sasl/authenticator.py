@@ -47,6 +47,8 @@ from chronik.security.sasl.scram_keys import (
 from chronik.security.sasl.session import MechanismServer, SaslResponse, SaslSession
 from chronik.security.sasl.tokens import TokenValidator
 
+logger = logging.getLogger("chronik.security")
+
 K = TypeVar("K")
 
 FAILURE_TTL_SECONDS: Final = 300.0
@@ -57,9 +59,19 @@ ENTRIES_MAX: Final = 10_000
 """Maximum number of successes, and of networks with failures; the oldest entry is evicted. The limits are separate, so
 that guesses from many networks cannot evict successes."""
 
+_DEFAULT_SHAPE: Final = CredentialShape(ITERATIONS_MIN, SALT_BYTES, True)
+"""Credential format that Kafka's tools and Chronik's use by default."""
+
+NONCE_BYTES: Final = 24
+
 
 class LoginHistory:
-    """Recent results of password checks by network and user."""
+    """Recent results of password checks by network and user, which prioritize later checks.
+
+    Checking a password takes milliseconds of CPU time, whether it is right or wrong. While many networks guess
+    passwords, users who recently logged in from the same network are checked first, then networks without recent
+    failures.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -95,12 +107,8 @@ def _set_newest(times: dict[K, float], key: K, now: float) -> None:
     times[key] = now
 
 
-_DEFAULT_SHAPE: Final = CredentialShape(ITERATIONS_MIN, SALT_BYTES, True)
-"""Credential format that Kafka's tools and Chronik's use by default."""
-
-
 class ScramUsers:
-    """The SCRAM credentials of all users."""
+    """SCRAM keys of users from the metadata image, and plausible fake keys of users that do not exist."""
 
     def __init__(self, image: Callable[[], Image]) -> None:
         self._image = image
@@ -133,11 +141,6 @@ class ScramUsers:
 
 def _keys_from_credential(credential: ScramCredential) -> ScramKeySet:
     return ScramKeySet(credential.salt, credential.iterations, credential.stored_key, credential.server_key)
-
-
-logger = logging.getLogger("chronik.security")
-
-NONCE_BYTES: Final = 24
 
 
 class Authenticator:

@@ -1,1 +1,0 @@
-"""Creation of a node's security components: authentication, TLS, authorization, and the first user."""
