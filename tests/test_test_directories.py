@@ -35,21 +35,17 @@ HELPERS = {
     "transactions/simulation": "the simulation of replication, with transactions",
 }
 TESTED_ELSEWHERE = {
-    "api/fetching": "parts of Fetch, tested with it",
-    "api/producing": "parts of Produce, tested with it",
     "api/routing": "through requests, in tests/api",
     "api/shared": "through the APIs that use it",
     "console/rest/operations": "through operations, in tests/console/rest",
     "console/rest/models": "through operations, in tests/console/rest",
     "metadata/commands": "through their effects, in tests/metadata",
     "metadata/handlers": "through commands, in tests/metadata",
-    "metadata/security": "through commands, in tests/metadata",
     "pipeline": "its top-level modules, through those that use them",
     "pipeline/audit/logs": "through audits, in tests/pipeline/audit",
     "pipeline/audit/rows": "through audits, in tests/pipeline/audit",
     "pipeline/tables/delta": "through tables of all formats",
     "pipeline/tables/values": "through tables of all formats",
-    "protocol/compiler": "through every message, in tests/protocol/messages",
 }
 """Packages without a test directory of their own, and where they are tested."""
 

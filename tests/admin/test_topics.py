@@ -1,4 +1,4 @@
-"""Creation of many topics, split into several commands that each block the event loop only briefly."""
+"""Creation of topics: many topics in several commands, placement by broker status, and replanning after a fencing."""
 
 from __future__ import annotations
 

@@ -62,8 +62,7 @@ def test_every_api_is_audited_or_exempt(api: Api) -> None:
     reasons = [reason for reason, names in UNAUDITED.items() if api.name in names.split()]
     places = reasons + [api.name] * (api.name in CHANGE_DESCRIBERS)
     assert len(places) == 1, (
-        f"{api.name} must either be in CHANGE_DESCRIBERS of api/routing/audit_descriptions.py "
-        "or have one reason in UNAUDITED above"
+        f"{api.name} must either be in CHANGE_DESCRIBERS of api/routing/audit.py or have one reason in UNAUDITED above"
     )
 
 
@@ -71,7 +70,7 @@ def test_audit_tables_contain_only_known_apis() -> None:
     named = {name for names in UNAUDITED.values() for name in names.split()}
     unknown = (named | set(CHANGE_DESCRIBERS)) - {api.name for api in APIS.values()}
     assert not unknown, (
-        "UNAUDITED above, or CHANGES of api/routing/audit_descriptions.py, names no API of protocol/apis.py"
+        "UNAUDITED above, or CHANGE_DESCRIBERS of api/routing/audit.py, names no API of protocol/apis.py"
     )
 
 

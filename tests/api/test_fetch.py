@@ -1,4 +1,4 @@
-"""Fetch: size limits, waiting, leader epochs and fetch sessions."""
+"""Fetch: size limits, waiting, leader epochs, and fetch sessions, which a throttled first fetch does not create."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from tests.api.quota_requests import set_quota
 from tests.raw import RawClient
 
 MIB = 1 << 20
+
+RATE = 10_000
+VERSION = 11
 
 
 def test_fetch_within_a_batch_returns_the_whole_batch(client: RawClient, chronik_topic: str) -> None:
@@ -275,10 +278,6 @@ def test_fetch_partition_count_is_limited(client: RawClient, chronik_topic: str,
     request.topics[0].partitions *= FETCH_PARTITIONS_MAX + extra
     client.send(request, 12)
     assert (client.read_frame() is None) is bool(extra)
-
-
-RATE = 10_000
-VERSION = 11
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Scheduler slots of large requests: a request is decoded when it has a slot, because decoding multiplies its size."""
+"""Large requests: size limits, and scheduler slots, because decoding a request multiplies its size."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ from tests.raw import RawClient
 LIST_OFFSETS, VERSION = 2, 7
 PARTITIONS = 2_000
 CONNECTIONS = 20
+
+NAME_CHARACTERS = 32_000
 
 
 def list_offsets_request(partitions: int) -> ListOffsetsRequest:
@@ -111,9 +113,6 @@ def test_large_request_whose_client_leaves_immediately_logs_no_error(tmp_path: P
     finally:
         node.close()
     assert errors == []
-
-
-NAME_CHARACTERS = 32_000
 
 
 @pytest.mark.parametrize("extra", [0, 1])

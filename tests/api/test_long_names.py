@@ -1,4 +1,7 @@
-"""Names of 32 kB are rejected and increase neither the node's memory nor its metadata log."""
+"""Names of 32 kB are rejected and increase neither the node's memory nor its metadata log.
+
+Error messages about names of the maximum length are shortened, so that they can be encoded.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,8 @@ from tests.raw import RawClient
 REQUESTS = 1_000
 NAME_BYTES = 32_000
 GROWTH_BYTES_MAX = REQUESTS * NAME_BYTES // 2
+
+LONGEST = "x" * 32_767
 
 
 def resident_bytes() -> int:
@@ -100,9 +105,6 @@ def test_long_names_stored_by_earlier_versions_remain_usable(tmp_path: Path) -> 
             assert deleted.error_code == ErrorCode.NONE
     finally:
         node.close()
-
-
-LONGEST = "x" * 32_767
 
 
 def test_long_error_message_is_truncated() -> None:

@@ -1,4 +1,4 @@
-"""Long responses are built in slices and limited in size; large requests are decoded in a thread."""
+"""Long responses are built in slices, with a yield per element, and limited in size; large requests use a thread."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from chronik.protocol.messages.metadata import (
 from tests.raw import RawClient
 
 VERSION = 12
+
+API = Path(__file__).parents[2] / "src" / "chronik" / "api"
 
 
 def test_pace_yields_to_other_tasks_when_due(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +94,6 @@ def test_malformed_large_request_closes_connection(client: RawClient) -> None:
     header = encode_request(RequestHeader(3, 4, 1, "raw"), MetadataRequest(topics=[]))[4:-5]
     client.send_frame(header + b"\x7f\xff\xff\xff" + bytes(DECODED_INLINE_BYTES_MAX))
     assert client.wait_for_close()
-
-
-API = Path(__file__).parents[2] / "src" / "chronik" / "api"
 
 
 def is_bare_yield(statement: ast.AST) -> bool:

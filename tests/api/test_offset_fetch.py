@@ -1,4 +1,7 @@
-"""OffsetFetch on any node: it answers if a majority confirms its image, and otherwise makes every client retry."""
+"""OffsetFetch on any node: it answers if a majority confirms its image, and otherwise makes every client retry.
+
+With `require_stable`, offsets that an open transaction may replace are unstable on every node.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,11 @@ VERSIONS = range(9)  # versions that name topics
 ID, KNOWN_ID = b"i" * 16, b"k" * 16
 TOPIC = SimpleNamespace(name="new")
 FETCH_KEY = next(api.key for api in APIS.values() if api.name == "OffsetFetch")
+
+UNSTABLE_CODE = ErrorCode.UNSTABLE_OFFSET_COMMIT
+STAGED = 9
+STABLE_VERSIONS = (7, 8, 9)
+T = TypeVar("T")
 
 
 class Barrier:
@@ -186,12 +194,6 @@ def test_topic_created_during_offset_fetch_returns_unknown_topic_id() -> None:
     (group,) = cast(OffsetFetchResponse, decode_response(FETCH_KEY, 10, memoryview(frame)[4:])[1]).groups
     codes = [partition.error_code for topic in group.topics for partition in topic.partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]
-
-
-UNSTABLE_CODE = ErrorCode.UNSTABLE_OFFSET_COMMIT
-STAGED = 9
-STABLE_VERSIONS = (7, 8, 9)
-T = TypeVar("T")
 
 
 def begin(shared: SharedImage, *partitions: int) -> None:

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments, ListPartitionReassignments and ElectLeaders on a single broker."""
+"""AlterPartitionReassignments, ListPartitionReassignments and ElectLeaders."""
 
 from __future__ import annotations
 

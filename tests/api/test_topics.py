@@ -65,6 +65,16 @@ from tests.raw import RawClient
 
 DEADLINE_SECONDS = 60
 
+UNNAMED = DeleteTopicState(name=None)
+BY_BOTH = DeleteTopicState(name="both", topic_id=b"i" * 16)
+NAME_OR_ID = "Specify either the name or the id of each topic"
+TWICE = "The request names the topic more than once"
+
+CONTEXT = RequestContext(6, "", cast(ConnectedClient, SimpleNamespace(number=1)))
+REJECTED = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+TOPICS = 3000
+
 
 def create(client: RawClient, *topics: CreatableTopic, validate_only: bool = False) -> list[tuple[str, ErrorCode]]:
     request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
@@ -399,12 +409,6 @@ def _wait_until_deleted(broker: Broker) -> None:
         time.sleep(0.02)
 
 
-UNNAMED = DeleteTopicState(name=None)
-BY_BOTH = DeleteTopicState(name="both", topic_id=b"i" * 16)
-NAME_OR_ID = "Specify either the name or the id of each topic"
-TWICE = "The request names the topic more than once"
-
-
 @pytest.mark.parametrize("topic", [UNNAMED, BY_BOTH])
 @pytest.mark.parametrize(("count", "message"), [(1, NAME_OR_ID), (2, TWICE), (3, TWICE)])
 def test_duplicate_topic_error_precedes_invalid_name_error(topic: DeleteTopicState, count: int, message: str) -> None:
@@ -425,10 +429,6 @@ def test_delete_topic_enable_is_read_once_per_request(monkeypatch: pytest.Monkey
     ).responses
     assert {result.error_code for result in responses} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert reads == ["delete.topic.enable"]
-
-
-CONTEXT = RequestContext(6, "", cast(ConnectedClient, SimpleNamespace(number=1)))
-REJECTED = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class RecordingStore:
@@ -488,9 +488,6 @@ def test_standalone_node_allows_changes_of_internal_topic() -> None:
     assert enlarge(services, OFFSETS_TOPIC) == [ErrorCode.NONE]
     assert delete_on_node(services, DeleteTopicState(name=OFFSETS_TOPIC)) == [ErrorCode.NONE]
     assert recorder.done == [f"enlarge {OFFSETS_TOPIC}", f"delete {OFFSETS_TOPIC}"]
-
-
-TOPICS = 3000
 
 
 def create_in_batches(broker: Broker, names: list[str], per_request: int) -> list[int]:

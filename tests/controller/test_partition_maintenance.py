@@ -1,4 +1,7 @@
-"""The controller checks all partitions only if one may lack a leader, and not for every topic change."""
+"""Maintenance of partition leaders: preferred, drained and missing leaders.
+
+The controller checks all partitions only if one may lack a leader, and not for every topic change.
+"""
 
 from __future__ import annotations
 

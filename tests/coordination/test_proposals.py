@@ -1,4 +1,4 @@
-"""Proposals for one key keep their order: no two of them are in flight together, even if the store reorders."""
+"""Order and batching of proposals: those for one key are never in flight together, even if the store reorders."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from chronik.metadata.records import ApplyResult
 from chronik.metadata.stores.raft_store import PENDING_PROPOSALS_MAX
 from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode, KafkaError
+
+STORE_SECONDS = 0.02
+ROUNDS = 5
 
 
 class SlowStore:
@@ -143,10 +146,6 @@ def test_close_completes_queued_proposals() -> None:
         assert answers == [None] * 5
 
     asyncio.run(scenario())
-
-
-STORE_SECONDS = 0.02
-ROUNDS = 5
 
 
 class Store:

@@ -1,4 +1,4 @@
-"""Cluster-wide commands and the decoding and ordering of commands."""
+"""Cluster-wide commands, node commands from level 3 on, and the decoding and ordering of commands."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from chronik.metadata.snapshot import CHUNK_RECORDS, decode_snapshot
 from chronik.protocol.errors import ErrorCode
 
 from .metadata_world import NODE_INCARNATION, MetadataWorld, build_assignment, build_id, encode_verified_snapshot
+
+ONLINE, OFFLINE, MAINTENANCE = BrokerStatus.ONLINE, BrokerStatus.OFFLINE, BrokerStatus.MAINTENANCE
 
 
 def test_cluster_id_can_be_set_only_once() -> None:
@@ -132,9 +134,6 @@ def test_recent_state_hashes_are_kept_by_index() -> None:
     assert recent[-1] == (world.image.applied_index, world.image.state_hash)
     assert [index for index, _ in recent] == list(range(11, HASHES_KEPT + 11))
     assert len({value for _, value in recent}) == HASHES_KEPT
-
-
-ONLINE, OFFLINE, MAINTENANCE = BrokerStatus.ONLINE, BrokerStatus.OFFLINE, BrokerStatus.MAINTENANCE
 
 
 def register(world: MetadataWorld, broker: int, life: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Partition reassignments: replicas are added first and removed when all target replicas are in sync."""
+"""Partition commands: reassignments, preferred and unclean leader elections, and reports of lost records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .metadata_world import (
     encode_verified_snapshot,
 )
 
-OFFLINE, ONLINE = BrokerStatus.OFFLINE, BrokerStatus.ONLINE
+OFFLINE, ONLINE, MAINTENANCE = BrokerStatus.OFFLINE, BrokerStatus.ONLINE, BrokerStatus.MAINTENANCE
 
 
 def reassign(world: MetadataWorld, *replicas: int, factor_may_change: bool = True) -> ErrorCode:
@@ -324,9 +324,6 @@ def assert_history_is_sound(old: Partition, new: Partition) -> None:
     assert new.leader_epoch >= old.leader_epoch
     if new.leader != NO_LEADER and not set(old.replicas) <= set(new.replicas):
         assert new.leader_epoch > old.leader_epoch, "removing a replica must start a new leader epoch"
-
-
-OFFLINE, ONLINE, MAINTENANCE = BrokerStatus.OFFLINE, BrokerStatus.ONLINE, BrokerStatus.MAINTENANCE
 
 
 def elect(world: MetadataWorld, number: int = 0, *, unclean: bool = False) -> ErrorCode:

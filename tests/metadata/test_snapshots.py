@@ -1,4 +1,4 @@
-"""Size, chunking, consistency and verification of snapshots."""
+"""Size, chunking, consistency and verification of snapshots, and their installation on a lagging follower."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ from chronik.metadata.snapshot import CHUNK_RECORDS, SnapshotLoader, decode_snap
 
 from .metadata_world import MetadataWorld, build_assignment, encode_verified_snapshot, image_records
 from .test_topics import creation
+
+PARTITIONS = 2 * CHUNK_RECORDS
+GROUPS = 5
 
 
 def test_snapshot_of_ten_thousand_topics_is_below_one_megabyte() -> None:
@@ -135,10 +138,6 @@ def test_modified_snapshot_is_rejected() -> None:
 
 def test_empty_image_snapshot_round_trip() -> None:
     assert image_records(decode_snapshot(encode_verified_snapshot(Image()))) == image_records(Image())
-
-
-PARTITIONS = 2 * CHUNK_RECORDS
-GROUPS = 5
 
 
 def worlds() -> tuple[MetadataWorld, MetadataWorld]:

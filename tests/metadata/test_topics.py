@@ -1,4 +1,4 @@
-"""Commands of topics and configs."""
+"""Commands of topics and configs, and the memory usage of topics in the image."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ from chronik.protocol.errors import ErrorCode
 from tests.run_size import sized
 
 from .metadata_world import NODE, NODE_INCARNATION, MetadataWorld, build_assignment, build_id, encode_verified_snapshot
+
+TOPICS = sized(2_000, 10_000)
+TOPIC_BYTES_MAX = 500
+"""10,000 topics take at most 5 MB besides their partitions."""
 
 
 def creation(
@@ -213,11 +217,6 @@ def test_create_partitions_is_rejected_if_count_has_changed() -> None:
     assert world.reject(none)[0] is ErrorCode.INVALID_PARTITIONS
     other_factor = CreatePartitions(topic.id, 2, (build_assignment(1),))
     assert world.reject(other_factor)[0] is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-
-
-TOPICS = sized(2_000, 10_000)
-TOPIC_BYTES_MAX = 500
-"""10,000 topics take at most 5 MB besides their partitions."""
 
 
 def creations(first_sequence: int) -> list[bytes]:

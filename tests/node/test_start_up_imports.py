@@ -49,7 +49,7 @@ from chronik.cli.main import build_parser
 from chronik.config import load_config
 from chronik.node.run import run
 from chronik.protocol.apis import APIS
-from chronik.protocol.message_types import REQUESTS, RESPONSES
+from chronik.protocol.codec import REQUESTS, RESPONSES
 
 tasks = []
 

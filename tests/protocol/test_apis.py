@@ -121,7 +121,7 @@ def test_version_ranges_are_parsed_as_in_kafka_schemas() -> None:
 @pytest.mark.slow
 def test_codec_is_compiled_once_on_first_use() -> None:
     script = (
-        "import chronik.protocol.codec, chronik.protocol.compiler.compile as c;"
+        "import chronik.protocol.codec, chronik.protocol.compiler as c;"
         "assert c.compile_decoder.cache_info().currsize == c.compile_encoder.cache_info().currsize == 0"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

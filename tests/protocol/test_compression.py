@@ -20,8 +20,8 @@ from chronik.protocol.compression import (
     compress,
     decompress,
     parse_codec,
-    with_correct_checksum,
-    with_legacy_checksum,
+    with_correct_lz4_checksum,
+    with_legacy_lz4_checksum,
 )
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError, RecordsTooLarge
 
@@ -113,12 +113,12 @@ def test_gzip_with_several_members_is_decompressed() -> None:
 
 def test_legacy_lz4_header_checksum_covers_magic_number() -> None:
     frame = compress(Codec.LZ4, TEXT)
-    legacy = with_legacy_checksum(frame)
+    legacy = with_legacy_lz4_checksum(frame)
     assert (frame[:7].hex(), legacy[:7].hex()) == ("04224d187040ad", "04224d187040ec")
     with pytest.raises(CorruptRecords):
         decompress(Codec.LZ4, legacy)
-    assert with_correct_checksum(legacy) == frame
-    assert with_correct_checksum(frame) == frame
+    assert with_correct_lz4_checksum(legacy) == frame
+    assert with_correct_lz4_checksum(frame) == frame
 
 
 def test_legacy_lz4_header_with_content_size_is_corrected() -> None:
@@ -126,13 +126,13 @@ def test_legacy_lz4_header_with_content_size_is_corrected() -> None:
     frame = lz4_frame.compress(TEXT, store_size=True)
     assert frame[4] & 0x08
     broken = frame[:14] + bytes([frame[14] ^ 0xFF]) + frame[15:]
-    assert decompress(Codec.LZ4, with_correct_checksum(broken)) == TEXT
+    assert decompress(Codec.LZ4, with_correct_lz4_checksum(broken)) == TEXT
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x04\x22\x4d\x18", b"\x04\x22\x4d\x18\x68\x40" + bytes(8), b"x" * 40])
 def test_incomplete_legacy_lz4_header_is_corrupt(frame: bytes) -> None:
     with pytest.raises(CorruptRecords):
-        with_correct_checksum(frame)
+        with_correct_lz4_checksum(frame)
 
 
 @pytest.mark.parametrize("codec", CODECS)

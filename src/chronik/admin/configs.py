@@ -87,6 +87,8 @@ BROKER_ID_DIGITS_MAX: Final = 10
 SYSTEM_TOPIC_CONFIGS: Final = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
 """Prefixes of broker configs that describe a system topic. If the topic exists, its actual values are returned."""
 
+LEVEL_DOC = "The level of a logger."
+
 
 class ConfigResourceType(IntEnum):
     """The type of a config resource, with Kafka's numbers."""
@@ -345,9 +347,6 @@ def _edit_list(current: str, value: str, operation: int) -> str:
     if operation == AlterConfigOperation.APPEND:
         return ",".join(items + [item for item in given if item not in items])
     return ",".join(item for item in items if item not in given)
-
-
-LEVEL_DOC = "The level of a logger."
 
 
 def check_node_id(node_id: int, name: str) -> None:

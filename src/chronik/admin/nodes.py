@@ -33,6 +33,12 @@ PORT_MAX: Final = 65535
 
 NodeCommand = AddNode | UpdateNode | RemoveNode
 
+POLL_INTERVAL_SECONDS: Final = 0.1
+"""The interval at which the membership is polled."""
+
+REMOVAL_SECONDS: Final = 30.0
+"""The timeout of a removal. Kafka's request has none; a leader that hands over first needs a second or two."""
+
 
 class NodeAction(IntEnum):
     """A change of a node, with the numbers of the AlterNodes API."""
@@ -257,13 +263,6 @@ def _check_hosts_no_replicas(image: Image, node_id: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
-POLL_INTERVAL_SECONDS: Final = 0.1
-"""The interval at which the membership is polled."""
-
-REMOVAL_SECONDS: Final = 30.0
-"""The timeout of a removal. Kafka's request has none; a leader that hands over first needs a second or two."""
-
-
 class VoterKey(NamedTuple):
     """A voter identified by node id and directory id."""
 
@@ -296,9 +295,9 @@ async def add_voter(
     if voter.node_id not in store.image.nodes:
         host, port = address or (None, 0)
         changes.insert(0, NodeChange(voter.node_id, NodeAction.ADD, host, port))
-    await _alter(store, node_id, changes, cluster_id, seconds)
+    await _alter_voter(store, node_id, changes, cluster_id, seconds)
     if wait_until_voter:
-        await _wait(store, node_id, voter.node_id, seconds, votes=True)
+        await _wait_for_vote(store, node_id, voter.node_id, seconds, votes=True)
 
 
 async def remove_voter(store: MetadataStore, node_id: int, voter: VoterKey, *, cluster_id: str | None) -> None:
@@ -310,8 +309,8 @@ async def remove_voter(store: MetadataStore, node_id: int, voter: VoterKey, *, c
     member = await _find_member(store, node_id, voter, cluster_id)
     if member is None or not member.is_voter:
         raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {voter.node_id} is not a voter.")
-    await _alter(store, node_id, [NodeChange(voter.node_id, NodeAction.DEMOTE)], cluster_id, REMOVAL_SECONDS)
-    await _wait(store, node_id, voter.node_id, REMOVAL_SECONDS, votes=False)
+    await _alter_voter(store, node_id, [NodeChange(voter.node_id, NodeAction.DEMOTE)], cluster_id, REMOVAL_SECONDS)
+    await _wait_for_vote(store, node_id, voter.node_id, REMOVAL_SECONDS, votes=False)
 
 
 async def _find_member(
@@ -333,7 +332,7 @@ async def _find_member(
     return member
 
 
-async def _alter(
+async def _alter_voter(
     store: MetadataStore, node_id: int, changes: list[NodeChange], cluster_id: str | None, seconds: float
 ) -> None:
     outcomes = await alter_nodes(
@@ -344,7 +343,7 @@ async def _alter(
             raise outcome
 
 
-async def _wait(store: MetadataStore, node_id: int, voter_id: int, seconds: float, *, votes: bool) -> None:
+async def _wait_for_vote(store: MetadataStore, node_id: int, voter_id: int, seconds: float, *, votes: bool) -> None:
     try:
         async with asyncio.timeout(seconds):
             while True:

@@ -1,4 +1,4 @@
-"""Reassignment of partitions and leader election, batched into commands."""
+"""Administration of partitions: reassignment, leader election, deletion of records, and sizes on disk."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ BROKER_ID_MAX: Final = 2**31 - 1
 T = TypeVar("T")
 PartitionOutcome = KafkaError | None
 """The error of a partition's change, or None if it succeeded."""
+
+logger = logging.getLogger("chronik.api")
+
+UP_TO_HIGH_WATERMARK: Final = -1
+"""The requested offset that stands for the high watermark."""
+
+LowWatermark = int
 
 
 class NamedPartition(NamedTuple):
@@ -144,14 +151,6 @@ def _chunks(items: Iterable[T]) -> Iterator[list[T]]:
     left = iter(items)
     while chunk := list(islice(left, PARTITIONS_PER_COMMAND_MAX)):
         yield chunk
-
-
-logger = logging.getLogger("chronik.api")
-
-UP_TO_HIGH_WATERMARK: Final = -1
-"""The requested offset that stands for the high watermark."""
-
-LowWatermark = int
 
 
 async def delete_records(

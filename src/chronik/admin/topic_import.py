@@ -1,4 +1,4 @@
-"""Import of topics: creation, and replication of their records by the partition leaders.
+"""Import of topics: limits, creation, and replication of their records by the partition leaders.
 
 All steps are idempotent, so a tool can be interrupted at any time and start again.
 """

@@ -64,6 +64,25 @@ PARTITIONS_PER_ITERATION_MAX = 2_000
 FIRST_VERSION_WITH_NOT_AVAILABLE = 11
 READ_COMMITTED = 1
 
+FIRST_VERSION_WITH_MAGIC_1 = 2
+
+READ_ON_BYTES = 1 * MIB
+"""Bytes to read at once after a read without records. Compaction leaves empty batches of 61 bytes, too small to be read
+one by one."""
+
+FetchBatches = Callable[[], Reply[FetchResponse]]
+"""Fetches batches from the requested offsets on, waiting if necessary."""
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_ENDPOINTS = 16
+UNKNOWN_OFFSET = -1
+HIGH_WATERMARK_UNKNOWN = ErrorCode.OFFSET_NOT_AVAILABLE
+"""The high watermark of a new leader is not known yet.
+
+The fetch waits for it. Clients that are too old for this error receive NOT_LEADER_OR_FOLLOWER.
+"""
+LEADERSHIP_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
 
 def handle(services: Services, request: FetchRequest, context: RequestContext) -> Reply[FetchResponse]:
     """Answer in the same event-loop iteration if there are enough records; wait for them otherwise."""
@@ -435,16 +454,6 @@ def _forgotten_partitions(request: FetchRequest, version: int) -> Iterator[tuple
             yield key, partition
 
 
-FIRST_VERSION_WITH_MAGIC_1 = 2
-
-READ_ON_BYTES = 1 * MIB
-"""Bytes to read at once after a read without records. Compaction leaves empty batches of 61 bytes, too small to be read
-one by one."""
-
-FetchBatches = Callable[[], Reply[FetchResponse]]
-"""Fetches batches from the requested offsets on, waiting if necessary."""
-
-
 async def fetch_message_sets(
     services: Services, fetch: FetchBatches, wanted: list[SessionPartition], version: int
 ) -> FetchResponse:
@@ -506,17 +515,6 @@ class _MessageSetConversion:
     def _fail(self, data: PartitionData, code: ErrorCode) -> None:
         data.error_code = code
         self.has_result = True
-
-
-FIRST_VERSION_WITH_TOPIC_IDS = 13
-FIRST_VERSION_WITH_ENDPOINTS = 16
-UNKNOWN_OFFSET = -1
-HIGH_WATERMARK_UNKNOWN = ErrorCode.OFFSET_NOT_AVAILABLE
-"""The high watermark of a new leader is not known yet.
-
-The fetch waits for it. Clients that are too old for this error receive NOT_LEADER_OR_FOLLOWER.
-"""
-LEADERSHIP_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class FetchedPartitions(msgspec.Struct):

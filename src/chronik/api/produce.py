@@ -9,7 +9,7 @@ A batch is appended asynchronously, and delays the connection's next request to 
 - it leaves a gap in the producer's sequence: the error is returned only after a majority has confirmed that this node
   leads, because a replaced leader lacks the records of its successor, and librdkafka resets its state or fails;
 - it is the first of a transaction, which must be known to be open and to contain the partition.
-The leadership of the partition is checked again afterwards.
+The leadership of the partition and the client's permissions are checked again afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from chronik.api import produce
 from chronik.api.shared.authorization import NamePredicate, authorization_check, is_authorized_on_cluster
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.leaders import broker_endpoints, find_partition
@@ -73,6 +72,16 @@ It also applies to acks=1, where the client's timeout has no meaning.
 
 PARTITIONS_PER_ITERATION = 2000
 """Partitions of one request that are handled in one event-loop iteration; each takes about 10 µs."""
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+MANY_TOPICS = 100
+"""Number of topics below which their names cannot add up to many bytes."""
+
+INTERNAL_TOPICS_CLIENT = "__admin_client"
+"""Client id with which Kafka's tools write to internal topics.
+
+Every client can use it. With an authorizer, writing to internal topics needs the CLUSTER_ACTION permission instead.
+"""
 
 
 class _Unconfirmed(Exception):
@@ -271,8 +280,8 @@ class _PendingProduce:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
         elif transactional_id is not None and self._context.version >= FIRST_VERSION_OF_TRANSACTIONS_V2:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-            partitions = produce.transaction_partitions(self._request, services.image, self._may_write, by_id=by_id)
-            await produce.add_partitions(services, transactional_id, first.header, partitions)
+            partitions = transaction_partitions(self._request, services.image, self._may_write, by_id=by_id)
+            await add_partitions(services, transactional_id, first.header, partitions)
         else:
             await first.confirm(services)
 
@@ -328,7 +337,7 @@ class _PendingProduce:
             owner is not None and owner.transactional_id != self._request.transactional_id
         ):  # the client's WRITE permission was checked for the request's transactional id
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if produce.continues_transaction(replica.log.producers, header):
+        if continues_transaction(replica.log.producers, header):
             return
         first = TransactionStart(header, TransactionPartition(replica.topic_id, replica.index))
         refusal = first.rejection_code(self._services.image)
@@ -435,11 +444,6 @@ def _key(topic: TopicProduceData) -> str | bytes:
     return topic.name or topic.topic_id
 
 
-FIRST_VERSION_WITH_TOPIC_IDS = 13
-MANY_TOPICS = 100
-"""Number of topics below which their names cannot add up to many bytes."""
-
-
 def check_topic_names_size(request: ProduceRequest) -> None:
     """Raise Disconnect if the topic names are too long in total: the response would be as large as the request."""
     if sum(len(topic.name) for topic in request.topic_data) > PRODUCE_NAMES_BYTES_MAX:
@@ -486,13 +490,6 @@ def disconnect_on_error(response: ProduceResponse) -> None:
                     f"produce request with acks=0 failed: {ErrorCode(partition.error_code).name} "
                     f"for partition {topic.name}-{partition.index}"
                 )
-
-
-INTERNAL_TOPICS_CLIENT = "__admin_client"
-"""Client id with which Kafka's tools write to internal topics.
-
-Every client can use it. With an authorizer, writing to internal topics needs the CLUSTER_ACTION permission instead.
-"""
 
 
 def is_transaction_authorized(services: Services, request: ProduceRequest, context: RequestContext) -> bool:

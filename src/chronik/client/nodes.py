@@ -1,4 +1,8 @@
-"""Nodes of a cluster: describe and alter them (Chronik's own APIs)."""
+"""Nodes, the Raft quorum and the feature level of a cluster: describe and alter them.
+
+`describe_cluster`, `describe_quorum` and the feature levels use Kafka's own APIs, which older versions and other
+brokers support too.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,13 @@ from chronik.protocol.messages.update_features import FeatureUpdateKey, UpdateFe
 
 ONLINE_STATUSES: Final = ("online", "maintenance")
 """Node statuses of brokers whose heartbeats arrive."""
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""Kafka's name of the metadata log."""
+
+FEATURE_NAME = "chronik.version"
+FIRST_LEVEL = 1
+"""The level of nodes that do not report feature levels."""
 
 
 class AlterNodesAction(IntEnum):
@@ -98,10 +109,6 @@ def to_planned_node(node: DescribedNode) -> PlannedNode:
     )
 
 
-METADATA_TOPIC: Final = "__cluster_metadata"
-"""Kafka's name of the metadata log."""
-
-
 def describe_cluster(connection: BrokerConnection) -> DescribeClusterResponse:
     """Return the DescribeCluster response of a broker, including fenced brokers. Raises ClientError, KafkaError."""
     request = DescribeClusterRequest(include_fenced_brokers=True)
@@ -153,11 +160,6 @@ def describe_nodes_from_quorum(cluster: ClusterClient) -> list[PlannedNode]:
         )
         for node_id in sorted({*brokers, *voters})
     ]
-
-
-FEATURE_NAME = "chronik.version"
-FIRST_LEVEL = 1
-"""The level of nodes that do not report feature levels."""
 
 
 class FeatureLevels(NamedTuple):

@@ -1,4 +1,4 @@
-"""Partition administration: reassign partitions, elect leaders, and restart lost partitions."""
+"""Partition administration: reassign partitions, throttle replication, elect leaders, and restart lost partitions."""
 
 from __future__ import annotations
 
@@ -42,6 +42,14 @@ PREFERRED_ELECTION, UNCLEAN_ELECTION = 0, 1
 HIGH_WATERMARK_OFFSET = -1
 
 RejectedPartitions = dict[TopicPartition, KafkaError]
+
+THROTTLED_REPLICAS_KEYS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+THROTTLED_RATE_KEYS: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+ALL_BROKERS: Final = ConfigTarget(BROKER_RESOURCE, "")
+ALL_REPLICAS: Final = "*"
+"""All replicas. In-sync replicas are never throttled."""
+
+EXPLICIT_SOURCES: Final = (DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
 @dataclass(frozen=True)
@@ -144,15 +152,6 @@ def _rejections(results: Iterable[tuple[str, int, int, str | None]]) -> Rejected
         for topic, index, code, message in results
         if code
     }
-
-
-THROTTLED_REPLICAS_KEYS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-THROTTLED_RATE_KEYS: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-ALL_BROKERS: Final = ConfigTarget(BROKER_RESOURCE, "")
-ALL_REPLICAS: Final = "*"
-"""All replicas. In-sync replicas are never throttled."""
-
-EXPLICIT_SOURCES: Final = (DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
 def set_replication_throttle(cluster: ClusterClient, topics: Iterable[str], bytes_per_s: int) -> None:

@@ -1,4 +1,4 @@
-"""ACL administration: list, add and remove ACLs."""
+"""Security administration: ACLs, client quotas and SCRAM users. Passwords are salted here and never sent."""
 
 from __future__ import annotations
 
@@ -42,6 +42,14 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
 from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, MECHANISMS_BY_NUMBER, new_salt, salt_password
 
 MATCH_ANY = 1
+
+QuotaEntityNames = Mapping[str, str | None]
+"""Entity names by type ("user", "client-id", "ip"); None names the default entity."""
+
+_MATCH_EXACT, _MATCH_DEFAULT = 0, 1
+
+IterationsByMechanism = dict[str, int]
+"""Iterations by SCRAM mechanism."""
 
 
 class AclBinding(NamedTuple):
@@ -167,18 +175,14 @@ def _raise_for(code: int, message: str | None) -> None:
         raise KafkaError(ErrorCode(code), message or ErrorCode(code).message)
 
 
-QuotaEntityNames = Mapping[str, str | None]
-"""Entity names by type ("user", "client-id", "ip"); None names the default entity."""
-
-_EXACT, _DEFAULT = 0, 1
-
-
 def describe_quotas(
     cluster: ClusterClient, named: QuotaEntityNames
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
     """Return the entities that match the names, each with its quotas by key. Raises KafkaError."""
     components = [
-        QuotaComponent(entity_type=entity_type_name, match_type=_DEFAULT if name is None else _EXACT, match=name)
+        QuotaComponent(
+            entity_type=entity_type_name, match_type=_MATCH_DEFAULT if name is None else _MATCH_EXACT, match=name
+        )
         for entity_type_name, name in named.items()
     ]
     request = DescribeClientQuotasRequest(components=components, strict=False)
@@ -205,10 +209,6 @@ def alter_quotas(cluster: ClusterClient, named: QuotaEntityNames, changes: Mappi
     response = cluster.retry(lambda: cluster.any_broker().request(request, AlterClientQuotasResponse))
     for result in response.entries:
         raise_for_code(result.error_code, "quotas not altered", result.error_message)
-
-
-IterationsByMechanism = dict[str, int]
-"""Iterations by SCRAM mechanism."""
 
 
 def list_users(cluster: ClusterClient, names: Sequence[str] | None = None) -> dict[str, IterationsByMechanism]:
@@ -245,7 +245,7 @@ def set_password(cluster: ClusterClient, name: str, password: str, mechanisms: S
                 salted_password=salt_password(password.encode(), salt, iterations, scram.digest),
             )
         )
-    _alter(cluster, AlterUserScramCredentialsRequest(upsertions=upsertions_to_send), name)
+    _alter_credentials(cluster, AlterUserScramCredentialsRequest(upsertions=upsertions_to_send), name)
 
 
 def delete_user(cluster: ClusterClient, name: str) -> None:
@@ -261,10 +261,10 @@ def delete_credentials(cluster: ClusterClient, name: str, mechanisms: Sequence[s
     deletions_to_send = [
         ScramCredentialDeletion(name=name, mechanism=MECHANISMS_BY_NAME[mechanism].number) for mechanism in mechanisms
     ]
-    _alter(cluster, AlterUserScramCredentialsRequest(deletions=deletions_to_send), name)
+    _alter_credentials(cluster, AlterUserScramCredentialsRequest(deletions=deletions_to_send), name)
 
 
-def _alter(cluster: ClusterClient, request: AlterUserScramCredentialsRequest, name: str) -> None:
+def _alter_credentials(cluster: ClusterClient, request: AlterUserScramCredentialsRequest, name: str) -> None:
     def send() -> None:
         response = cluster.any_broker().request(request, AlterUserScramCredentialsResponse)
         for result in response.results:

@@ -1,4 +1,4 @@
-"""The heartbeat call from brokers to the controller."""
+"""The heartbeat call from brokers to the controller, and its batched confirmation by a majority."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import msgspec
 from chronik.peers.calls import CallKind, TypedCall
 
 NO_RESPONSE: Final = 0.0
+
+UNBATCHED_BROKERS_MAX: Final = 8
+"""Maximum number of brokers whose heartbeats are confirmed without batching: about 3 % of a core on the leader."""
+
+BATCH_SECONDS: Final = 0.025
+"""Time for which heartbeats of larger clusters are batched: a tenth of the heartbeat interval."""
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
@@ -40,15 +46,12 @@ class BrokerHeartbeatResponse(msgspec.Struct, frozen=True, array_like=True):
 HEARTBEAT: Final = TypedCall(CallKind.HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatResponse)
 
 
-UNBATCHED_BROKERS_MAX: Final = 8
-"""Maximum number of brokers whose heartbeats are confirmed without batching: about 3 % of a core on the leader."""
-
-BATCH_SECONDS: Final = 0.025
-"""Time for which heartbeats of larger clusters are batched: a tenth of the heartbeat interval."""
-
-
 class HeartbeatConfirmation:
-    """A batcher for heartbeat confirmations. Must be used on one event loop."""
+    """A batcher for heartbeat confirmations. Must be used on one event loop.
+
+    The leader answers a heartbeat after a read round with the voters that started after the heartbeat arrived. A round
+    costs as much as ten heartbeats, so many brokers share one.
+    """
 
     def __init__(self, confirm: Callable[[], Awaitable[object]]) -> None:
         self._confirm = confirm

@@ -1,4 +1,11 @@
-"""Maintenance of partition leaders by the controller: unclean elections, drained leaders and preferred leaders."""
+"""Maintenance of partition leaders by the controller: unclean elections, drained leaders and preferred leaders.
+
+When a broker stops, other replicas become leaders and keep the leadership after it returns. Without balancing, a
+restarted broker would only follow.
+
+While a member of the ISR of a leaderless partition may return, waiting loses no records, so the controller waits unless
+the topic's `unclean.leader.election.enable` is set. After the last in-sync disk is lost, an operator must decide.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +33,19 @@ from chronik.metadata.names import META_TOPIC, SYSTEM_TOPICS
 from chronik.metadata.records import Partition, Topic
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.wording import pluralize
+
+logger = logging.getLogger("chronik.controller")
+
+REPLACED_PER_CHECK_MAX: Final = 100
+"""Maximum number of drained leaders that are replaced per check, each by its own command."""
+
+PARTITION_LOST: Final = (
+    "partition %s is offline: the disk of its last in-sync replica is lost; replicas=%s. "
+    "To elect another replica and lose the records that it lacks, run: chronik topics elect-leaders --unclean "
+    "--topic %s --partition %d. This elects the first online replica; to prefer another one, for example the "
+    "last in-sync replica after its files were recovered, run chronik topics reassign first. "
+    "Otherwise, delete the topic."
+)
 
 
 def find_unbalanced_partitions(image: Image, imbalance_percent: int) -> list[PartitionKey]:
@@ -109,20 +129,6 @@ def find_leaderless_partitions(image: Image) -> Iterator[LeaderlessPartition]:
 
 def can_elect_uncleanly(image: Image, leaderless: LeaderlessPartition, is_allowed: Callable[[Topic], bool]) -> bool:
     return is_allowed(leaderless.topic) and elect_unclean_leader(leaderless.partition, image.brokers) != NO_LEADER
-
-
-logger = logging.getLogger("chronik.controller")
-
-REPLACED_PER_CHECK_MAX: Final = 100
-"""Maximum number of drained leaders that are replaced per check, each by its own command."""
-
-PARTITION_LOST: Final = (
-    "partition %s is offline: the disk of its last in-sync replica is lost; replicas=%s. "
-    "To elect another replica and lose the records that it lacks, run: chronik topics elect-leaders --unclean "
-    "--topic %s --partition %d. This elects the first online replica; to prefer another one, for example the "
-    "last in-sync replica after its files were recovered, run chronik topics reassign first. "
-    "Otherwise, delete the topic."
-)
 
 
 class PartitionMaintenance:

@@ -1,5 +1,8 @@
 """The state machines that this node hosts: passes events to them and executes their instructions in order.
 
+The leader of a partition of a system topic coordinates the keys of that partition, for a coordinator term. A standalone
+node coordinates every key permanently.
+
 Only stored state passes from one coordinator term to the next, even on the same node. The coordinator loads and unloads
 machines in slices, shortly after the image changes. Callers are not affected: a request for a key of another node is
 rejected, and a machine that is not loaded yet is loaded on demand.
@@ -41,6 +44,11 @@ from chronik.metadata.records import Topic
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode
+
+log = logging.getLogger("chronik.groups.hosting")
+
+ReplyT = TypeVar("ReplyT")
+P = ParamSpec("P")
 
 
 class CoordinatorTerm(NamedTuple):
@@ -98,7 +106,7 @@ def _terms(topic: Topic | None) -> list[tuple[int, int]]:
 
 
 class MachineTimers(Generic[MachineT]):
-    """The timers of all hosted state machines."""
+    """The timers of all hosted state machines, which fire at each machine's next deadline."""
 
     def __init__(self, now_ms: Callable[[], int], on_timeout: Callable[[MachineT], None]) -> None:
         self._now_ms = now_ms
@@ -123,12 +131,6 @@ class MachineTimers(Generic[MachineT]):
     def _fire(self, machine: MachineT) -> None:
         del self._timers[machine]
         self._on_timeout(machine)
-
-
-log = logging.getLogger("chronik.groups.hosting")
-
-ReplyT = TypeVar("ReplyT")
-P = ParamSpec("P")
 
 
 class StateMachineHost(Generic[MachineT]):

@@ -1,4 +1,8 @@
-"""Requests and results of the group coordinator, independent of Kafka's wire formats and API versions."""
+"""Requests and results of the group coordinator, independent of Kafka's wire formats and API versions.
+
+The classes derived from `MachineRequest` and `MachineEvent` are the events of the group state machines (see
+`coordination.machine`).
+"""
 
 from __future__ import annotations
 

@@ -21,16 +21,13 @@ from chronik.metadata.writer import ImageWriter
 
 HANDLERS: Final = (
     cluster.HANDLERS
-    | cluster.NODE_HANDLERS
     | brokers.HANDLERS
     | topics.HANDLERS
     | imports.HANDLERS
     | partitions.HANDLERS
     | groups.HANDLERS
     | transactions.HANDLERS
-    | security.USER_HANDLERS
     | security.HANDLERS
-    | security.QUOTA_HANDLERS
 )
 
 

@@ -1,4 +1,4 @@
-"""The immutable records of which the metadata image consists.
+"""The immutable records of which the metadata image consists, and the results of commands.
 
 A change replaces a record. A delta, a snapshot in progress or a pending request that holds a record therefore keeps its
 old state without a copy.
@@ -22,19 +22,6 @@ from chronik.metadata.commands.transactions import NO_PRODUCER_ID, TransactionPa
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FIRST_LEVEL, SECURITY_LEVEL, added_fields, since_level
 from chronik.protocol.errors import ErrorCode
 
-
-class CommandRejectedError(ChronikError):
-    """A command that must not be applied. It changes nothing, and its result carries the code and the message.
-
-    The result is part of the state hash. Changing the wording of a message makes nodes of different versions diverge.
-    """
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
-
-
 __all__ = [
     "Acl",
     "ApplyResult",
@@ -54,6 +41,17 @@ __all__ = [
     "TransactionPartition",
     "TransactionState",
 ]
+
+Entity = tuple[tuple[str, str], ...]
+"""Sorted (type, name) pairs, such as (("client-id", "c"), ("user", "alice")). The default entity is DEFAULT_ENTITY."""
+
+QuotaValues = Mapping[str, float]
+"""Quota values by key."""
+
+DEFAULT_ENTITY: Final = ""
+USER_ENTITY: Final = "user"
+CLIENT_ID_ENTITY: Final = "client-id"
+IP_ENTITY: Final = "ip"
 
 
 class ImageRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -340,6 +338,11 @@ class SaltSecret(ImageRecord, frozen=True, tag=21):
         return "SaltSecret(…)"
 
 
+def normalize_entity(pairs: Iterable[tuple[str, str]]) -> Entity:
+    """Return the entity with these (type, name) pairs."""
+    return tuple(sorted(pairs))
+
+
 class ItemFailure(ImageRecord, frozen=True):
     """The failure of one item of a command that succeeded for other items.
 
@@ -363,26 +366,13 @@ class ApplyResult(ImageRecord, frozen=True):
     """The log index at which the command was applied; for a retried command, the first time."""
 
 
-Entity = tuple[tuple[str, str], ...]
-"""Sorted (type, name) pairs, such as (("client-id", "c"), ("user", "alice")). DEFAULT names the default entity."""
+class CommandRejectedError(ChronikError):
+    """A command that must not be applied. It changes nothing, and its result carries the code and the message.
 
-QuotaValues = Mapping[str, float]
-"""Quota values by key."""
+    The result is part of the state hash. Changing the wording of a message makes nodes of different versions diverge.
+    """
 
-DEFAULT_ENTITY: Final = ""
-USER_ENTITY: Final = "user"
-CLIENT_ID_ENTITY: Final = "client-id"
-IP_ENTITY: Final = "ip"
-
-
-def normalize_entity(pairs: Iterable[tuple[str, str]]) -> Entity:
-    """Return the entity with these (type, name) pairs."""
-    return tuple(sorted(pairs))
-
-
-@since_level(SECURITY_LEVEL)
-class QuotaEntry(ImageRecord, frozen=True, tag=31):
-    """The quotas of one entity in a snapshot."""
-
-    entity: Entity
-    values: dict[str, float]
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message

@@ -1,7 +1,7 @@
 """Encoding of an image as a snapshot and decoding, in chunks of a few milliseconds each.
 
 Encoder and decoder hash every record again. A snapshot whose records do not match the incrementally updated state hash
-is neither written nor loaded.
+is neither written nor loaded. The tags of snapshot entries are never reused.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from chronik.metadata.records import (
     Acl,
     Broker,
     CommittedOffset,
+    Entity,
     Group,
     ImageRecord,
     ImportState,
     NodeRecord,
     Partition,
-    QuotaEntry,
     SaltSecret,
     ScramCredential,
     StagedOffset,
@@ -60,6 +60,22 @@ from chronik.metadata.writer import ImageWriter
 
 SNAPSHOT_FORMAT: Final = 1
 FEATURE_TAG: Final = 5
+
+CHUNK_RECORDS: Final = 1000
+"""The maximum number of records per chunk.
+
+A record takes 2 to 3 µs, so a chunk blocks the event loop for about 3 ms.
+"""
+
+CHARACTERS_PER_RECORD: Final = 500
+"""The number of characters in group members and configs that count as one record.
+
+They take about as long to encode. The limit also keeps chunks well below the record size limit of the write-ahead log.
+"""
+
+PARTITION_INDEX_END: Final = 1 << 31
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class SnapshotHeader(ImageRecord, frozen=True, tag=1):
@@ -187,6 +203,14 @@ class AclEntry(ImageRecord, frozen=True, tag=30):
     acl: Acl
 
 
+@since_level(SECURITY_LEVEL)
+class QuotaEntry(ImageRecord, frozen=True, tag=31):
+    """The quotas of one entity in a snapshot."""
+
+    entity: Entity
+    values: dict[str, float]
+
+
 SnapshotEntry = (
     SnapshotHeader
     | NodeEntry
@@ -211,25 +235,8 @@ SnapshotEntry = (
 )
 
 
-CHUNK_RECORDS: Final = 1000
-"""The maximum number of records per chunk.
-
-A record takes 2 to 3 µs, so a chunk blocks the event loop for about 3 ms.
-"""
-
-CHARACTERS_PER_RECORD: Final = 500
-"""The number of characters in group members and configs that count as one record.
-
-They take about as long to encode. The limit also keeps chunks well below the record size limit of the write-ahead log.
-"""
-
-PARTITION_INDEX_END: Final = 1 << 31
-
-
 WeightedEntry = tuple[SnapshotEntry, int]
 """An entry and the number of records that it counts as."""
-
-_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Tables of the image: transactional ids, and offsets that wait for the end of their transaction."""
+"""Tables of the image that have indexes: replicas, transactional ids, staged offsets and users."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from chronik.metadata.records import Partition, ScramCredential, StagedOffset, T
 
 StagedByPartition = dict[tuple[str, int], StagedOffset]
 """Staged offsets by topic and partition."""
+
+TopicCounts = dict[bytes, int]
+"""The number of matching partitions by topic id; topics without any are omitted."""
 
 
 class TransactionTable:
@@ -172,16 +175,16 @@ class UserTable:
         return max(counts, key=lambda mechanism: (counts[mechanism], mechanism)) if counts else None
 
 
-Counts = dict[bytes, int]
-"""The number of matching partitions by topic id; topics without any are omitted."""
-
-
 class ReplicaIndex:
-    """The topics hosted by each broker, and the topics with leaderless partitions."""
+    """An index of the topics that have replicas on each broker, and of the topics with leaderless partitions.
+
+    The index is updated with every partition change, so that work on one broker need not scan all partitions. It counts
+    per topic, because an index of partitions would take as much memory as the partitions themselves.
+    """
 
     def __init__(self) -> None:
-        self._hosted: dict[int, Counts] = {}
-        self._leaderless: Counts = {}
+        self._hosted: dict[int, TopicCounts] = {}
+        self._leaderless: TopicCounts = {}
 
     def topics_on_broker(self, broker_id: int) -> list[bytes]:
         """Return the topics that have a replica on the broker, in sync or not."""
@@ -208,20 +211,20 @@ class ReplicaIndex:
             self._count_replicas(topic_id, (new,), 1)
         is_leaderless = new.leader == NO_LEADER
         if is_leaderless != (old.leader == NO_LEADER):
-            _add(self._leaderless, topic_id, 1 if is_leaderless else -1)
+            _add_to_count(self._leaderless, topic_id, 1 if is_leaderless else -1)
 
     def _count(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
         self._count_replicas(topic_id, partitions, sign)
         leaderless = sum(partition.leader == NO_LEADER for partition in partitions)
         if leaderless:
-            _add(self._leaderless, topic_id, sign * leaderless)
+            _add_to_count(self._leaderless, topic_id, sign * leaderless)
 
     def _count_replicas(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
         for broker_id, count in Counter(chain.from_iterable(each.replicas for each in partitions)).items():
-            _add(self._hosted.setdefault(broker_id, {}), topic_id, sign * count)
+            _add_to_count(self._hosted.setdefault(broker_id, {}), topic_id, sign * count)
 
 
-def _add(counts: Counts, topic_id: bytes, by: int) -> None:
+def _add_to_count(counts: TopicCounts, topic_id: bytes, by: int) -> None:
     count = counts.get(topic_id, 0) + by
     check_invariant(count >= 0, "a partition was removed that was never counted")
     if count:

@@ -47,68 +47,16 @@ from chronik.metadata.records import (
 )
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, CommandSession, SessionRecord
 
-
-class SecurityWriter:
-    """Changes users, ACLs and quotas of an image and updates the state hash."""
-
-    def __init__(self, image: Image) -> None:
-        self.image = image
-        self._hash_change = 0
-        self._old_acls: dict[Acl, Acl | None] = {}
-        self._quotas: dict[Entity, None] = {}
-        self._users: dict[str, None] = {}
-
-    # --- users ---
-
-    def put_credential(self, credential: ScramCredential) -> None:
-        self._users[credential.name] = None
-        old = self.image._users.put(credential)
-        self._hash_change += record_hash(hashing.USER, credential)
-        if old is not None:
-            self._hash_change -= record_hash(hashing.USER, old)
-
-    def remove_credential(self, name: str, mechanism: int) -> None:
-        self._users[name] = None
-        self._hash_change -= record_hash(hashing.USER, self.image._users.remove(name, mechanism))
-
-    def set_salt_secret(self, secret: bytes) -> None:
-        check_invariant(not self.image._salt_secret, "the cluster has a secret already")
-        self.image._salt_secret = secret
-        self._hash_change += record_hash(hashing.SALT_SECRET, SaltSecret(secret))
-
-    # --- ACLs ---
-
-    def add_acl(self, acl: Acl) -> None:
-        self._old_acls.setdefault(acl, None)
-        self.image._acls[acl] = None
-        self._hash_change += record_hash(hashing.ACL, acl)
-
-    def remove_acl(self, acl: Acl) -> None:
-        self._old_acls.setdefault(acl, acl)
-        del self.image._acls[acl]
-        self._hash_change -= record_hash(hashing.ACL, acl)
-
-    # --- quotas ---
-
-    def set_quotas(self, entity: Entity, values: QuotaValues) -> None:
-        """Replace the quotas of an entity. Empty values remove them."""
-        for each, sign in ((self.image._quotas.pop(entity, None), -1), (values, 1)):
-            if each:
-                self._hash_change += sign * record_hash(hashing.QUOTA, entity, each)
-        if values:
-            self.image._quotas[entity] = values
-        self._quotas[entity] = None
-
-
 OFFSETS_APPENDED_MIN: Final = 8
 """The number of offsets from which on appending them together is faster than storing each."""
 
 
-class ImageWriter(SecurityWriter):
+class ImageWriter:
     """The write access of one command to an image. `finish` returns the delta."""
 
     def __init__(self, image: Image) -> None:
-        super().__init__(image)
+        self.image = image
+        self._hash_change = 0
         self._old_topics: dict[bytes, Topic | None] = {}
         self._old_brokers: dict[int, Broker | None] = {}
         self._old_nodes: dict[int, NodeRecord | None] = {}
@@ -119,6 +67,9 @@ class ImageWriter(SecurityWriter):
         self._checkpoints: dict[str, None] = {}
         self._features: dict[str, None] = {}
         self._old_transactions: dict[str, Transaction | None] = {}
+        self._old_acls: dict[Acl, Acl | None] = {}
+        self._quotas: dict[Entity, None] = {}
+        self._users: dict[str, None] = {}
 
     # --- cluster and nodes ---
 
@@ -382,6 +333,47 @@ class ImageWriter(SecurityWriter):
             for producer_id, offsets in list(self.image.staged_offsets(group_id).items()):
                 for name, partition in [key for key in offsets if key[0] == topic]:
                     self.remove_staged(group_id, producer_id, name, partition)
+
+    # --- users ---
+
+    def put_credential(self, credential: ScramCredential) -> None:
+        self._users[credential.name] = None
+        old = self.image._users.put(credential)
+        self._hash_change += record_hash(hashing.USER, credential)
+        if old is not None:
+            self._hash_change -= record_hash(hashing.USER, old)
+
+    def remove_credential(self, name: str, mechanism: int) -> None:
+        self._users[name] = None
+        self._hash_change -= record_hash(hashing.USER, self.image._users.remove(name, mechanism))
+
+    def set_salt_secret(self, secret: bytes) -> None:
+        check_invariant(not self.image._salt_secret, "the cluster has a secret already")
+        self.image._salt_secret = secret
+        self._hash_change += record_hash(hashing.SALT_SECRET, SaltSecret(secret))
+
+    # --- ACLs ---
+
+    def add_acl(self, acl: Acl) -> None:
+        self._old_acls.setdefault(acl, None)
+        self.image._acls[acl] = None
+        self._hash_change += record_hash(hashing.ACL, acl)
+
+    def remove_acl(self, acl: Acl) -> None:
+        self._old_acls.setdefault(acl, acl)
+        del self.image._acls[acl]
+        self._hash_change -= record_hash(hashing.ACL, acl)
+
+    # --- quotas ---
+
+    def set_quotas(self, entity: Entity, values: QuotaValues) -> None:
+        """Replace the quotas of an entity. Empty values remove them."""
+        for each, sign in ((self.image._quotas.pop(entity, None), -1), (values, 1)):
+            if each:
+                self._hash_change += sign * record_hash(hashing.QUOTA, entity, each)
+        if values:
+            self.image._quotas[entity] = values
+        self._quotas[entity] = None
 
     # --- sessions ---
 

@@ -1,4 +1,7 @@
-"""The plan of an import: what the source contains, and why a cluster cannot accept it. Pure functions."""
+"""The plan of an import: what the source contains, why a cluster cannot accept it, and the requests of the import.
+
+Pure functions, shared by the importer and the dry run.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,13 @@ from chronik.wording import pluralize
 
 NAMES_LISTED_MAX: Final = 5
 """The maximum number of names listed in a message."""
+
+TOPICS_PER_REQUEST: Final = 200
+
+GROUPS_REQUEST_CHARACTERS_MAX: Final = 1024 * 1024
+"""The maximum size of names and offset metadata in a request with groups, which becomes one command."""
+
+SOURCE_CHARACTERS_MAX: Final = 1000
 
 
 class ImportPlan(NamedTuple):
@@ -170,14 +180,6 @@ def _join_names(names: Iterable[str]) -> str:
     each = list(names)
     more = f", and {len(each) - NAMES_LISTED_MAX} more" if len(each) > NAMES_LISTED_MAX else ""
     return ", ".join(each[:NAMES_LISTED_MAX]) + more
-
-
-TOPICS_PER_REQUEST: Final = 200
-
-GROUPS_REQUEST_CHARACTERS_MAX: Final = 1024 * 1024
-"""The maximum size of names and offset metadata in a request with groups, which becomes one command."""
-
-SOURCE_CHARACTERS_MAX: Final = 1000
 
 
 def build_begin_request(source: ImportSource, plan: ImportPlan) -> AlterImportRequest:

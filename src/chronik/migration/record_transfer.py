@@ -1,4 +1,8 @@
-"""Transfer of records into the cluster: many partitions concurrently, each from the end of its log in the cluster."""
+"""Transfer of records into the cluster: many partitions concurrently, each from the end of its log in the cluster.
+
+The log of an imported partition consists of the source's batches, followed by markers that end open transactions. It is
+deterministic, byte by byte: it is generated again to continue or to verify an import.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,11 @@ CHUNK_BYTES: Final = 1 * MIB
 
 IsCommitted = Callable[[int], bool]
 """A predicate that says whether the open transaction of a producer of the source was decided to be committed."""
+
+REQUEST_BYTES: Final = 4 * MIB
+"""The target size of an ImportRecords request."""
+CONCURRENT_PARTITIONS: Final = 250
+"""The number of partitions transferred concurrently. Their replicas share the same syncs."""
 
 
 class BatchChunk(NamedTuple):
@@ -145,12 +154,6 @@ def _build_chunk(data: bytes) -> BatchChunk:
     headers = [header for _, header in iter_batches(data)]
     count = sum(header.record_count for header in headers if not header.is_control)
     return BatchChunk(headers[0].base_offset, headers[-1].next_offset, data, count)
-
-
-REQUEST_BYTES: Final = 4 * MIB
-"""The target size of an ImportRecords request."""
-CONCURRENT_PARTITIONS: Final = 250
-"""The number of partitions transferred concurrently. Their replicas share the same syncs."""
 
 
 class PartitionToImport(NamedTuple):

@@ -15,6 +15,12 @@ from typing import Final
 
 from chronik.planning.views import PlannedNode, PlannedPartition, ReplicaMove
 
+MIN_IMBALANCE: Final = 2
+"""The smallest difference in load worth a move. With a difference of one, a move would only swap the loads."""
+
+NodeMove = tuple[int, int]
+"""A move from one node to another."""
+
 
 class ReplicaLayout:
     """The replicas of all partitions. Partitions are identified by their position in the list."""
@@ -97,13 +103,6 @@ class ReplicaLayout:
             return crowding, len(self.held[node]), led, self.of_topic[topic, node], node
 
         return min((node for node in self.takers if node not in replicas), key=cost, default=None)
-
-
-MIN_IMBALANCE: Final = 2
-"""The smallest difference in load worth a move. With a difference of one, a move would only swap the loads."""
-
-NodeMove = tuple[int, int]
-"""A move from one node to another."""
 
 
 class Balancer(ABC):

@@ -4,7 +4,7 @@ To add an API, declare its messages in `protocol/messages` and its handler in `a
 API, and add a line here. Only that line has the API's key and versions; messages are assigned to it by their names.
 
 The table does not import the message declarations, so a node starts faster. They are imported by name: see
-`chronik.protocol.message_types`.
+`REQUESTS` and `RESPONSES` in `chronik.protocol.codec`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,16 @@
-"""Encoding and decoding of frames and messages; the public interface of the message codec.
+"""Encoding and decoding of frames, headers and messages; the public interface of the message codec.
 
 Frames are decoded without their size prefix and encoded with it. A frame that is not exactly one message raises
 MalformedMessage, except that a request may have trailing bytes: librdkafka 2.16 sends some, and Kafka ignores them. A
 message that cannot be encoded raises UnencodableMessage with the name of the field.
+
+Flexible message versions use the newer version of the request header (2) and response header (1), which adds tagged
+fields. Two exceptions are Kafka's own: the client id stays a non-compact string, and the ApiVersions response always
+has header version 0, because the client does not know yet which versions the broker supports.
+
+Message classes are imported from the module that is named after the API when a message of the API is first used, so
+that a node starts faster and a client loads only the messages it sends. `chronik.api.routing.handlers` imports the
+remaining modules soon after the start.
 """
 
 from __future__ import annotations
@@ -40,6 +48,30 @@ from chronik.protocol.wire import (
 
 _FIXED: Final = struct.Struct(">hhih")  # api key, api version, correlation id, client id length
 _NO_CLIENT_ID: Final = -1
+
+M = TypeVar("M", bound=Struct)
+
+__all__ = [
+    "MalformedMessage",
+    "RequestHeader",
+    "UnencodableMessage",
+    "UnknownApi",
+    "UnsupportedField",
+    "UnsupportedVersion",
+    "decode",
+    "decode_request",
+    "decode_request_body",
+    "decode_request_header",
+    "decode_response",
+    "encode",
+    "encode_element",
+    "encode_request",
+    "encode_response",
+]
+
+FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the size prefix of a frame is an int32
+_SIZE: Final = struct.Struct(">i")
+_SIZE_AND_CORRELATION_ID: Final = struct.Struct(">ii")
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
@@ -118,9 +150,6 @@ def decode_response_header(schema: StructSchema, api_version: int, frame: memory
     return correlation_id, position
 
 
-M = TypeVar("M", bound=Struct)
-
-
 class _LazyMessages(dict[int, type[M]]):
     """Message classes by API key, imported on first access."""
 
@@ -139,30 +168,6 @@ class _LazyMessages(dict[int, type[M]]):
 
 REQUESTS: Final[Mapping[int, type[Request]]] = _LazyMessages(Request)
 RESPONSES: Final[Mapping[int, type[Response]]] = _LazyMessages(Response)
-
-
-__all__ = [
-    "MalformedMessage",
-    "RequestHeader",
-    "UnencodableMessage",
-    "UnknownApi",
-    "UnsupportedField",
-    "UnsupportedVersion",
-    "decode",
-    "decode_request",
-    "decode_request_body",
-    "decode_request_header",
-    "decode_response",
-    "encode",
-    "encode_element",
-    "encode_request",
-    "encode_response",
-]
-
-
-FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the size prefix of a frame is an int32
-_SIZE: Final = struct.Struct(">i")
-_SIZE_AND_CORRELATION_ID: Final = struct.Struct(">ii")
 
 
 def decode_request(frame: memoryview) -> tuple[RequestHeader, Request]:

@@ -1,4 +1,19 @@
-"""Lazy compilation of encoders and decoders, when a message version is first used."""
+"""Generation of encoders and decoders from the message declarations, as straight-line Python source.
+
+A message version is compiled when it is first used. The source resembles handwritten code: consecutive fixed-size
+fields, and the length or count after them, are one `pack` or `unpack_from`; nested structs are nested loops; nothing is
+looked up per field.
+
+A decoder is `decode(data, position, budget) -> (message, position)`; `budget` limits the total number of array elements
+and tagged fields of the message. Bounds that Python checks itself raise IndexError or struct.error, which `codec` turns
+into MalformedMessage.
+
+An encoder is `encode(message, out, chunks) -> out`: it appends to the bytearray `out`. Large records are not copied:
+`out` and the records are appended to `chunks`, and the rest of the message is in the returned bytearray. For a value
+that cannot be encoded, Python raises an error, which `codec` turns into UnencodableMessage with the field's name. So
+encoders check only what Python would accept: the size of uuids. An element of a top-level array of a response may be
+given as encoded bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +29,34 @@ from chronik.protocol.schema import ARRAY_FORMATS, FIXED_FORMATS, BytesLike, Fie
 from chronik.protocol.wire import STRING_BYTES_MAX, UnsupportedVersion
 
 LENGTH_FORMATS = {"string": "h", "bytes": "i", "records": "i", "array": "i"}
+
+_INTEGERS = {f"int{bits}": range(-(1 << (bits - 1)), 1 << (bits - 1)) for bits in (8, 16, 32, 64)}
+_INTEGERS["uint16"] = range(1 << 16)
+
+_DECODER_NAMES: dict[str, object] = {
+    "MalformedMessage": wire.MalformedMessage,
+    "bad_count": wire.count_error,
+    "bad_length": wire.length_error,
+    "over_budget": wire.budget_error,
+    "read_tag": wire.read_tag,
+    "read_tag_count": wire.read_tag_count,
+    "read_varint": wire.read_varint,
+    "skip_tags": wire.skip_tags,
+}
+
+_ENCODER_NAMES: dict[str, object] = {
+    "UnencodableMessage": wire.UnencodableMessage,
+    "UnsupportedField": wire.UnsupportedField,
+    "records_length": wire.records_length,
+    "write_records": wire.write_records,
+    "write_varint": wire.write_varint,
+}
+
+# Booleans are encoded as int8: struct's "?" would accept any value, including None.
+_FORMATS = FIXED_FORMATS | {"bool": "b"}
+
+Decoder = Callable[[bytes | memoryview, int, int], tuple[Struct, int]]
+Encoder = Callable[[Struct, bytearray, list[BytesLike]], bytearray]
 
 
 class FunctionSource:
@@ -92,12 +135,11 @@ def _min_field_size(kind: str, flexible: bool) -> int:
     return 1 if flexible or kind == "struct" else struct.calcsize(">" + LENGTH_FORMATS[kind])
 
 
-_INTEGERS = {f"int{bits}": range(-(1 << (bits - 1)), 1 << (bits - 1)) for bits in (8, 16, 32, 64)}
-_INTEGERS["uint16"] = range(1 << 16)
-
-
 def find_invalid_field(message: Struct, version: int) -> str | None:
-    """Return the path of the first invalid field and what is wrong with it, or None."""
+    """Return the path of the first invalid field and what is wrong with it, or None.
+
+    Called only after an encoder has failed.
+    """
     return next(_struct_faults(message, version, type(message).__name__), None)
 
 
@@ -160,18 +202,6 @@ def _string_faults(actual: object, field_path: str) -> Iterator[str]:
         return
     if size > STRING_BYTES_MAX:
         yield f"{field_path} has {size} bytes, more than {STRING_BYTES_MAX}"
-
-
-_DECODER_NAMES: dict[str, object] = {
-    "MalformedMessage": wire.MalformedMessage,
-    "bad_count": wire.count_error,
-    "bad_length": wire.length_error,
-    "over_budget": wire.budget_error,
-    "read_tag": wire.read_tag,
-    "read_tag_count": wire.read_tag_count,
-    "read_varint": wire.read_varint,
-    "skip_tags": wire.skip_tags,
-}
 
 
 class DecoderSource(FunctionSource):
@@ -358,18 +388,6 @@ class DecoderSource(FunctionSource):
             self.add_lines(f"position = {end}")
 
 
-_ENCODER_NAMES: dict[str, object] = {
-    "UnencodableMessage": wire.UnencodableMessage,
-    "UnsupportedField": wire.UnsupportedField,
-    "records_length": wire.records_length,
-    "write_records": wire.write_records,
-    "write_varint": wire.write_varint,
-}
-
-# Booleans are encoded as int8: struct's "?" would accept any value, including None.
-_FORMATS = FIXED_FORMATS | {"bool": "b"}
-
-
 class EncoderSource(FunctionSource):
     """The source of the encoder of a message version."""
 
@@ -554,10 +572,6 @@ class EncoderSource(FunctionSource):
             f"outer_{depth} += out",
             f"out = outer_{depth}",
         )
-
-
-Decoder = Callable[[bytes | memoryview, int, int], tuple[Struct, int]]
-Encoder = Callable[[Struct, bytearray, list[BytesLike]], bytearray]
 
 
 @cache

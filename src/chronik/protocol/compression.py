@@ -45,6 +45,15 @@ _SNAPPY_BLOCKS_MIN = 64
 _DecompressInto = Callable[[bytes | memoryview, memoryview], int]
 _Prefix = tuple[bytes | memoryview, bool]  # output, and whether it is complete
 
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_FLAGS_POSITION = len(_LZ4_MAGIC)
+_LZ4_CONTENT_SIZE_FLAG, _LZ4_DICTIONARY_FLAG = 0x08, 0x01
+_LZ4_DESCRIPTOR_BYTES_MIN = 2  # flags and block size
+
+_UINT32 = 0xFFFFFFFF
+_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+_XXH32_STRIPE_BYTES = 16  # longer inputs are hashed in stripes, which LZ4 headers never need
+
 
 class Codec(IntEnum):
     """A compression codec, as the lowest three bits of a batch's attributes."""
@@ -272,45 +281,39 @@ _DECOMPRESS_UP_TO: dict[Codec, Callable[[bytes | memoryview, int], _Prefix]] = {
 }
 
 
-_MAGIC = b"\x04\x22\x4d\x18"
-_FLAGS_POSITION = len(_MAGIC)
-_CONTENT_SIZE_FLAG, _DICTIONARY_FLAG = 0x08, 0x01
-_DESCRIPTOR_BYTES_MIN = 2  # flags and block size
+def with_legacy_lz4_checksum(frame: bytes) -> bytes:
+    """Return the LZ4 frame with the legacy header checksum that clients of magic 0 expect.
 
-_UINT32 = 0xFFFFFFFF
-_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
-_XXH32_STRIPE_BYTES = 16  # longer inputs are hashed in stripes, which LZ4 headers never need
-
-
-def with_legacy_checksum(frame: bytes) -> bytes:
-    """Return the LZ4 frame with the legacy header checksum that clients of magic 0 expect."""
-    end = _descriptor_end(frame)
-    return frame[:end] + _checksum(frame[:end]) + frame[end + 1 :]
+    The first Kafka brokers computed the checksum over the frame's magic number too (KAFKA-3160), and clients of that
+    time verify it.
+    """
+    end = _lz4_descriptor_end(frame)
+    return frame[:end] + _lz4_checksum(frame[:end]) + frame[end + 1 :]
 
 
-def with_correct_checksum(frame: bytes) -> bytes:
+def with_correct_lz4_checksum(frame: bytes) -> bytes:
     """Return the LZ4 frame with the correct header checksum, whichever checksum it has.
 
     Raises:
         CorruptRecords: The data has no LZ4 frame header.
     """
-    end = _descriptor_end(frame)
-    return frame[:end] + _checksum(frame[_FLAGS_POSITION:end]) + frame[end + 1 :]
+    end = _lz4_descriptor_end(frame)
+    return frame[:end] + _lz4_checksum(frame[_LZ4_FLAGS_POSITION:end]) + frame[end + 1 :]
 
 
-def _descriptor_end(frame: bytes) -> int:
-    if frame[:_FLAGS_POSITION] != _MAGIC or len(frame) < _FLAGS_POSITION + _DESCRIPTOR_BYTES_MIN + 1:
+def _lz4_descriptor_end(frame: bytes) -> int:
+    if frame[:_LZ4_FLAGS_POSITION] != _LZ4_MAGIC or len(frame) < _LZ4_FLAGS_POSITION + _LZ4_DESCRIPTOR_BYTES_MIN + 1:
         raise CorruptRecords("lz4 data: no frame header")
-    flags = frame[_FLAGS_POSITION]
-    if flags & _DICTIONARY_FLAG:
+    flags = frame[_LZ4_FLAGS_POSITION]
+    if flags & _LZ4_DICTIONARY_FLAG:
         raise CorruptRecords("lz4 data: the frame requires a dictionary")
-    end = _FLAGS_POSITION + _DESCRIPTOR_BYTES_MIN + (8 if flags & _CONTENT_SIZE_FLAG else 0)
+    end = _LZ4_FLAGS_POSITION + _LZ4_DESCRIPTOR_BYTES_MIN + (8 if flags & _LZ4_CONTENT_SIZE_FLAG else 0)
     if len(frame) <= end:
         raise CorruptRecords("lz4 data: the frame header is incomplete")
     return end
 
 
-def _checksum(header: bytes) -> bytes:
+def _lz4_checksum(header: bytes) -> bytes:
     return bytes([_xxh32_short(header) >> 8 & 0xFF])
 
 

@@ -29,8 +29,8 @@ from chronik.protocol.compression import (
     compress,
     decompress_view,
     parse_codec,
-    with_correct_checksum,
-    with_legacy_checksum,
+    with_correct_lz4_checksum,
+    with_legacy_lz4_checksum,
 )
 from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
 from chronik.protocol.record_scan import RecordsBody, decompress_within_budget, scan_records
@@ -290,7 +290,7 @@ def _unwrap(wrapper: _Message, limit: int) -> RecordsBody:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is not supported in magic {wrapper.magic}")
     data = wrapper.value
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
-        data = with_correct_checksum(data)
+        data = with_correct_lz4_checksum(data)
     return decompress_view(wrapper.codec, data, limit)
 
 
@@ -305,7 +305,7 @@ def _wrap(magic: int, header: BatchHeader, records: list[Record]) -> bytes:
     codec = Codec.GZIP if header.codec == Codec.ZSTD else header.codec
     data = compress(codec, content)
     if codec == Codec.LZ4 and magic == 0:
-        data = with_legacy_checksum(data)
+        data = with_legacy_lz4_checksum(data)
     wrapper = Record(last_offset, header.max_timestamp, None, data)
     return _encode_message(magic, header, last_offset, wrapper, codec)
 

@@ -1,4 +1,4 @@
-"""The transaction coordinator of a node, called by the handlers of Kafka's transaction APIs."""
+"""The transaction coordinator of a node, called by the handlers of Kafka's transaction APIs and by other nodes."""
 
 from __future__ import annotations
 
@@ -58,6 +58,9 @@ DELTA_TRANSACTIONS_MAX: Final = 10
 
 COMMIT_HOLD_SECONDS_MAX: Final = 10.0
 """Maximum duration of a commit hold. A backup holds commits while it reads the log end offsets, well below a second."""
+
+JOIN_TIMEOUT_SECONDS: Final = 6.0
+"""Longer than a coordinator waits for the markers of the previous transaction."""
 
 
 class MarkerTransport(Protocol):
@@ -398,12 +401,12 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
                 await self._proposals.propose(transactional_id, command)
 
 
-JOIN_TIMEOUT_SECONDS: Final = 6.0
-"""Longer than a coordinator waits for the markers of the previous transaction."""
-
-
 class TransactionJoiner:
-    """Adds partitions and groups of this node to transactions of any coordinator."""
+    """Adds partitions and groups of this node to transactions of any coordinator (transactions version 2).
+
+    A partition leader or group coordinator asks the transaction coordinator to add it to the transaction, on behalf of
+    the producer, and continues when its own image shows the addition.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""Decisions about requests for a transactional id: a result, a change to store first, or a wait. Pure functions.
+"""Requests for a transactional id and the decisions about them: a result, a change to store first, or a wait.
 
-The rules are Kafka's (`TransactionCoordinator`, KIP-360, KIP-890), with two differences: a request that arrives while
-markers are being written waits for them, and a repeated EndTxn returns the result of the first one.
+The decisions are pure functions. The rules are Kafka's (`TransactionCoordinator`, KIP-360, KIP-890), with two
+differences: a request that arrives while markers are being written waits for them, and a repeated EndTxn returns the
+result of the first one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from chronik.metadata.commands.transactions import (
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import GROUPS_PER_TRANSACTION_MAX, PARTITIONS_PER_TRANSACTION_MAX, PRODUCER_EPOCH_MAX
+
+UNSET_TIME_MS: Final = -1
+"""A placeholder for the wall-clock time, which is set when the command is proposed."""
+
+TransactionChange = InitTransaction | AddToTransaction | EndTransaction | CompleteTransaction
 
 
 class TransactionResult(NamedTuple):
@@ -78,13 +84,8 @@ class TimeoutRequested(MachineEvent, frozen=True):
 TransactionRequested = InitProducerRequested | AddRequested | EndRequested
 
 
-UNSET_TIME_MS: Final = -1
-"""A placeholder for the wall-clock time, which is set when the command is proposed."""
-
 PRODUCER_ID_REQUIRED: Final = TransactionResult(ErrorCode.NONE, needs_producer_id=True)
 """The result that asks the coordinator to allocate a producer id and repeat the request."""
-
-TransactionChange = InitTransaction | AddToTransaction | EndTransaction | CompleteTransaction
 
 
 class StoreDecision(NamedTuple):

@@ -1,9 +1,14 @@
-"""Markers on partition leaders: a leader appends a marker only for a decision that its metadata image contains.
+"""Transaction markers: sent by the transaction coordinator, and appended by the partition leaders.
 
-A leader's image may be behind the coordinator's or ahead of it. A marker therefore carries the metadata index of its
-decision. The leader waits until its image durably contains that index. If the image shows a later state of the
-transaction, all markers of the decision are already written. The check and the append happen in the same event-loop
-iteration, so that no record of the next transaction can be appended in between.
+The coordinator sends the decision to all partitions of a transaction until all have it. Partitions without records of
+the transaction get a marker, too: a leader with an outdated image could otherwise accept a late record as one of an
+open transaction.
+
+A leader appends a marker only for a decision that its metadata image contains. The image may be behind the
+coordinator's or ahead of it. A marker therefore carries the metadata index of its decision. The leader waits until its
+image durably contains that index. If the image shows a later state of the transaction, all markers of the decision are
+already written. The check and the append happen in the same event-loop iteration, so that no record of the next
+transaction can be appended in between.
 """
 
 from __future__ import annotations
@@ -37,6 +42,16 @@ DECISION_TIMEOUT_SECONDS: Final = 5.0
 
 REPLICATION_TIMEOUT_SECONDS: Final = 10.0
 """Time to wait until all in-sync replicas have a marker. Slow replicas leave the ISR within that time."""
+
+logger = logging.getLogger("chronik.transactions")
+
+CALL_TIMEOUT_SECONDS: Final = DECISION_TIMEOUT_SECONDS + REPLICATION_TIMEOUT_SECONDS + 1.0
+WARNING_DELAY_SECONDS: Final = 5.0
+"""Delay before a warning (logged once) about missing markers, which hold back the last stable offset."""
+
+PAUSE_SECONDS_MIN: Final = 0.02
+PAUSE_SECONDS_MAX: Final = 1.0
+"""Delay between two attempts: leader changes take fractions of a second; missing replicas can be absent for long."""
 
 
 class MarkerAppender:
@@ -120,17 +135,6 @@ def _outcome(appended: ErrorCode | asyncio.Future[ErrorCode]) -> ErrorCode:
     if isinstance(appended, ErrorCode):
         return appended
     return appended.result() if appended.done() else ErrorCode.REQUEST_TIMED_OUT
-
-
-logger = logging.getLogger("chronik.transactions")
-
-CALL_TIMEOUT_SECONDS: Final = DECISION_TIMEOUT_SECONDS + REPLICATION_TIMEOUT_SECONDS + 1.0
-WARNING_DELAY_SECONDS: Final = 5.0
-"""Delay before a warning (logged once) about missing markers, which hold back the last stable offset."""
-
-PAUSE_SECONDS_MIN: Final = 0.02
-PAUSE_SECONDS_MAX: Final = 1.0
-"""Delay between two attempts: leader changes take fractions of a second; missing replicas can be absent for long."""
 
 
 class MarkerSender:

@@ -1,3 +1,5 @@
+"""The transition table of classic groups, and the state diagram in docs/groups.md, which is generated from it."""
+
 from __future__ import annotations
 
 import itertools
@@ -16,6 +18,8 @@ from chronik.groups.classic.transitions import (
 )
 
 EVERY_PAIR = list(itertools.product(GroupState, GroupState))
+
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "groups.md"
 
 
 @pytest.mark.parametrize(("source", "target"), EVERY_PAIR, ids=lambda state: str(state))
@@ -67,9 +71,6 @@ def test_mermaid_diagram_contains_all_transitions() -> None:
     for (source, target), reason in TRANSITIONS.items():
         assert f"    {source} --> {target}: {reason}" in lines
     assert len(lines) == len(TRANSITIONS) + 3
-
-
-PAGE = Path(__file__).parents[3] / "docs" / "internals" / "groups.md"
 
 
 def test_docs_state_diagram_matches_transition_table() -> None:

@@ -1,4 +1,7 @@
-"""A session ended by a delayed command of an earlier incarnation: the node starts a new incarnation."""
+"""The metadata store of a cluster node: incarnations, the cost of commands, and timeouts.
+
+A session that a delayed command of an earlier incarnation ended makes the node start a new incarnation.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,8 @@ from tests.replication.virtual_loop import VirtualLoop
 
 NODE = 1
 EARLIER = b"an earlier life!"
+
+COMMAND = DeleteTopic(b"x" * 16)
 
 
 class Log:
@@ -171,9 +176,6 @@ def test_installed_snapshot_can_end_the_incarnation() -> None:
             await waiting
 
     run(scenario)
-
-
-COMMAND = DeleteTopic(b"x" * 16)
 
 
 class NotIterableDict(dict[int, Any]):

@@ -1,4 +1,4 @@
-"""Audit log of administrative requests: one line for each request that changed anything."""
+"""Audit log of administrative requests: one line for each request that changed anything, with the changed objects."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from chronik.request_reply import Reply
 
 ChangeOutcomes = Iterable[tuple[Callable[[], str], int]]
 """Objects that a request was to change, each with its error code. Descriptions are built only for logged objects."""
+
+NAMED_OBJECTS_MAX: Final = 20
+"""Changed objects that an audit line names, if their names are short."""
+AuditedHandler = Callable[[Services, Any, RequestContext], Reply[Any]]
 
 
 def _describe_topics(results: Iterable[Any]) -> ChangeOutcomes:
@@ -230,11 +234,6 @@ CHANGE_DESCRIBERS: Final[dict[str, Callable[[Any, Any], ChangeOutcomes]]] = {
 A test lists the APIs that are missing here, with the reason why they need no audit. The Metadata handler audits the
 topics that it auto-creates by itself.
 """
-
-
-NAMED_OBJECTS_MAX: Final = 20
-"""Changed objects that an audit line names, if their names are short."""
-AuditedHandler = Callable[[Services, Any, RequestContext], Reply[Any]]
 
 
 def with_audit_log(api: str, handle: AuditedHandler) -> AuditedHandler:

@@ -1,4 +1,4 @@
-"""Checks of open transactions against an image that is confirmed to be current."""
+"""Open transactions in the image, and errors that all transaction APIs share."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ CATCH_UP_SECONDS: Final = 0.02
 
 A change that another node has acknowledged usually arrives here within a millisecond or two, which costs less than a
 round trip to a majority.
+"""
+
+TRANSACTIONS_UNSUPPORTED_ERROR: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+"""Error of transactional requests when the cluster does not support transactions.
+
+Every client treats it as fatal; after any other error, librdkafka would look for a coordinator forever.
 """
 
 
@@ -75,13 +81,6 @@ def _find_open_transaction(
         return ErrorCode.INVALID_PRODUCER_EPOCH
     is_open = transaction.state is TransactionState.ONGOING and group_id in transaction.groups
     return transaction if is_open else ErrorCode.INVALID_TXN_STATE
-
-
-TRANSACTIONS_UNSUPPORTED_ERROR: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""Error of transactional requests when the cluster does not support transactions.
-
-Every client treats it as fatal; after any other error, librdkafka would look for a coordinator forever.
-"""
 
 
 def transactions_unsupported_reason(image: Image) -> str | None:

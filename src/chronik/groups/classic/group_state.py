@@ -42,7 +42,11 @@ class _Deadline(msgspec.Struct):
 
 
 class GroupDeadlines:
-    """The pending deadlines of a group."""
+    """The pending deadlines of a group, in a heap with lazy updates.
+
+    Heartbeats move deadlines thousands of times per second, and almost none expires. Moving a deadline later therefore
+    only records its new time; its heap entry is corrected when the old time passes.
+    """
 
     def __init__(self) -> None:
         self._deadlines: dict[DeadlineKey, _Deadline] = {}

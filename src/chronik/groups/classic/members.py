@@ -19,6 +19,8 @@ PROTOCOL_OVERHEAD_BYTES: Final = 16
 MEMBER_OVERHEAD_BYTES: Final = 500
 """Estimated memory of a member without data, or of a pending member id."""
 
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
 
 class ClassicMember(msgspec.Struct):
     """A member of a classic group and its waiting requests."""
@@ -241,11 +243,12 @@ def _distinct_names(protocols: MemberProtocols) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name, _ in protocols))
 
 
-CONSUMER_PROTOCOL_TYPE: Final = "consumer"
-
-
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of all subscriptions, or None if one of them cannot be decoded."""
+    """Return the topics of all consumer subscriptions, or None if one of them cannot be decoded.
+
+    Topics are the only part of member metadata that the coordinator decodes. Every version of the consumer protocol
+    starts with a version (int16) and an array of topic names.
+    """
     topics: set[str] = set()
     try:
         for subscription in subscriptions:

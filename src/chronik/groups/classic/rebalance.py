@@ -1,7 +1,8 @@
-"""Rebalances: which members a rebalance waits for, for how long, and how the next generation starts.
+"""Rebalances of a classic group: JoinGroup, the start of the next generation, and SyncGroup.
 
 A new group waits `group.initial.rebalance.delay.ms` for more members, and as long again after each one that joins.
-Later rebalances wait for all known members, up to the longest of their rebalance timeouts.
+Later rebalances wait for all known members, up to the longest of their rebalance timeouts. The leader's assignment is
+stored before any member receives it.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def handle_join(group: ClassicGroupState, event: JoinRequested) -> None:
     if not _has_capacity_for(group, request):
         _reject_over_capacity(group, event)
     elif not _supports_protocols(group, request):
-        _reject(group, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        _reject_join(group, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id == UNKNOWN_MEMBER_ID:
         _join_without_id(group, event)
     elif request.member_id in group.members.pending_member_ids and request.group_instance_id is None:
@@ -180,7 +181,7 @@ def handle_join(group: ClassicGroupState, event: JoinRequested) -> None:
         _rejoin(group, event)
 
 
-def _reject(group: ClassicGroupState, event: JoinRequested, error: ErrorCode) -> None:
+def _reject_join(group: ClassicGroupState, event: JoinRequested, error: ErrorCode) -> None:
     group.reply(event.waiter, JoinResult(error, event.request.member_id))
 
 
@@ -282,7 +283,7 @@ def _rejoin(group: ClassicGroupState, event: JoinRequested) -> None:
     request = event.request
     error_code = group.members.member_error(request.member_id, request.group_instance_id)
     if error_code is not None:
-        _reject(group, event, error_code)
+        _reject_join(group, event, error_code)
         return
     member = group.members[request.member_id]
     is_unchanged = member.protocols == request.protocols
@@ -361,7 +362,7 @@ def on_replacement_stored(group: ClassicGroupState, awaited: PendingReplacement,
 
 def handle_sync(group: ClassicGroupState, event: SyncRequested) -> None:
     """Handle a SyncGroup request."""
-    error_code = _request_error(group, event.request)
+    error_code = _sync_request_error(group, event.request)
     if error_code is not None:
         group.reply(event.waiter, SyncResult(error_code))
         return
@@ -373,7 +374,7 @@ def handle_sync(group: ClassicGroupState, event: SyncRequested) -> None:
         _await_assignment(group, event, member)
 
 
-def _request_error(group: ClassicGroupState, request: SyncRequest) -> ErrorCode | None:
+def _sync_request_error(group: ClassicGroupState, request: SyncRequest) -> ErrorCode | None:
     error_code = group.members.member_error(request.member_id, request.group_instance_id)
     if error_code is not None:
         return error_code

@@ -1,6 +1,8 @@
-"""Commands that create and delete ACLs."""
+"""Commands that change ACLs, client quotas and SCRAM users.
 
-from __future__ import annotations
+The proposer validates the entity types, keys and values of quotas. Passwords are never stored, only keys derived from
+them.
+"""
 
 from typing import Annotated, Final
 
@@ -14,6 +16,11 @@ ACLS_PER_COMMAND_MAX: Final = 1000
 """The maximum number of ACLs in one command. Applying an ACL blocks the event loop for about 5 µs."""
 
 AclText = Annotated[str, Meta(min_length=1, max_length=ACL_NAME_CHARACTERS_MAX)]
+
+QuotaEntityName = Annotated[str, Meta(max_length=QUOTA_NAME_CHARACTERS_MAX)]
+
+ScramMechanismNumber = Annotated[int, Meta(ge=1, le=2)]
+"""Kafka's mechanism number: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
 
 
 class Acl(CommandPart, frozen=True):
@@ -50,9 +57,6 @@ class DeleteAcls(CommandBase, frozen=True, tag=81):
     acls: AclTuple
 
 
-QuotaEntityName = Annotated[str, Meta(max_length=QUOTA_NAME_CHARACTERS_MAX)]
-
-
 class QuotaAlteration(CommandPart, frozen=True):
     """The changes to one entity's quotas. Quotas that are neither set nor removed keep their values."""
 
@@ -66,10 +70,6 @@ class AlterQuotas(CommandBase, frozen=True, tag=86):
     """A command that alters client quotas; each alteration succeeds or fails separately."""
 
     alterations: tuple[QuotaAlteration, ...]
-
-
-ScramMechanismNumber = Annotated[int, Meta(ge=1, le=2)]
-"""Kafka's mechanism number: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
 
 
 class ScramKeys(CommandPart, frozen=True):

@@ -1,4 +1,8 @@
-"""Handlers of cluster-wide commands: cluster id, feature levels and producer ids."""
+"""Handlers of cluster-wide commands: cluster id, feature levels, producer ids and nodes.
+
+From level 3 on, the controller changes the membership of the metadata log to match the nodes. Changes that could never
+take effect are therefore rejected here.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,9 @@ from chronik.protocol.errors import ErrorCode
 PRODUCER_ID_MAX: Final = 2**63 - 1
 FEATURES_MAX: Final = 1000
 """The maximum number of features, a safeguard against clients that add features without end."""
+
+NODES_MAX: Final = 1000
+"""The maximum number of nodes below level 3. From level 3 on, the membership limit of the metadata log applies."""
 
 
 def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> ApplyResult:
@@ -81,17 +88,6 @@ def allocate_producer_ids(writer: ImageWriter, command: AllocateProducerIds, ind
         raise CommandRejectedError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
     writer.set_next_producer_id(first + command.count)
     return ApplyResult(value=first)
-
-
-HANDLERS: CommandHandlers = {
-    CreateCluster: create_cluster,
-    SetFeatureLevel: set_feature_level,
-    AllocateProducerIds: allocate_producer_ids,
-}
-
-
-NODES_MAX: Final = 1000
-"""The maximum number of nodes below level 3. From level 3 on, the membership limit of the metadata log applies."""
 
 
 def add_node(writer: ImageWriter, command: AddNode, index: int) -> ApplyResult:
@@ -171,4 +167,11 @@ def _put(writer: ImageWriter, node: NodeRecord) -> None:
         set_broker_status(writer, broker, running_broker_status(writer.image, node.id))
 
 
-NODE_HANDLERS: CommandHandlers = {AddNode: add_node, UpdateNode: update_node, RemoveNode: remove_node}
+HANDLERS: CommandHandlers = {
+    CreateCluster: create_cluster,
+    SetFeatureLevel: set_feature_level,
+    AllocateProducerIds: allocate_producer_ids,
+    AddNode: add_node,
+    UpdateNode: update_node,
+    RemoveNode: remove_node,
+}

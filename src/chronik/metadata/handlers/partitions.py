@@ -1,4 +1,9 @@
-"""Handlers of partition commands: replicas, leaders, ISRs and checkpointed offsets."""
+"""Handlers of partition commands: replicas, leaders, ISRs, reassignments and checkpointed offsets.
+
+A reassignment first adds the new replicas to the old ones. When the last target replica gets in sync, the same command
+removes the replicas outside the target, and a removed leader hands over. So the ISR never shrinks below its previous
+size, and a running reassignment can always be cancelled.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of ACL commands. `chronik.security` interprets the ACLs."""
+"""Handlers of the commands that change ACLs, client quotas and SCRAM users. `chronik.security` interprets them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.records import ApplyResult, CommandRejectedError, ItemFailure, ScramCredential, normalize_entity
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
+
+USERS_MAX: Final = 100_000
+"""The maximum number of users: each one takes memory and is part of every snapshot."""
+
+USER_NAME_CHARACTERS_MAX: Final = 1024
+"""The maximum length of a user name, which appears in log lines, ACLs and snapshots.
+
+Names from certificates have a few hundred characters.
+"""
 
 
 def create_acls(writer: ImageWriter, command: CreateAcls, index: int) -> ApplyResult:
@@ -31,24 +40,18 @@ def delete_acls(writer: ImageWriter, command: DeleteAcls, index: int) -> ApplyRe
     return ApplyResult(value=len(existing))
 
 
-HANDLERS: CommandHandlers = {
-    CreateAcls: create_acls,
-    DeleteAcls: delete_acls,
-}
-
-
 def alter_quotas(writer: ImageWriter, command: AlterQuotas, index: int) -> ApplyResult:
     """Alter the quotas of each entity separately."""
     failures: list[ItemFailure] = []
     for item, alteration in enumerate(command.alterations):
         try:
-            _alter(writer, alteration)
+            _alter_quotas_of_entity(writer, alteration)
         except CommandRejectedError as rejected:
             failures.append(ItemFailure(item, rejected.code, rejected.message))
     return ApplyResult(failures=tuple(failures))
 
 
-def _alter(writer: ImageWriter, alteration: QuotaAlteration) -> None:
+def _alter_quotas_of_entity(writer: ImageWriter, alteration: QuotaAlteration) -> None:
     entity = normalize_entity(alteration.entity)
     old = writer.image.quotas.get(entity)
     if old is None and alteration.set and len(writer.image.quotas) >= QUOTA_ENTITIES_MAX:
@@ -59,19 +62,6 @@ def _alter(writer: ImageWriter, alteration: QuotaAlteration) -> None:
     new = {key: float(value) for key, value in sorted({**kept, **alteration.set}.items())}
     if new != (old or {}):
         writer.set_quotas(entity, new)
-
-
-QUOTA_HANDLERS: CommandHandlers = {AlterQuotas: alter_quotas}
-
-
-USERS_MAX: Final = 100_000
-"""The maximum number of users: each one takes memory and is part of every snapshot."""
-
-USER_NAME_CHARACTERS_MAX: Final = 1024
-"""The maximum length of a user name, which appears in log lines, ACLs and snapshots.
-
-Names from certificates have a few hundred characters.
-"""
 
 
 def alter_scram_user(writer: ImageWriter, command: AlterScramUser, index: int) -> ApplyResult:
@@ -106,4 +96,9 @@ def alter_scram_user(writer: ImageWriter, command: AlterScramUser, index: int) -
     return ApplyResult()
 
 
-USER_HANDLERS: CommandHandlers = {AlterScramUser: alter_scram_user}
+HANDLERS: CommandHandlers = {
+    CreateAcls: create_acls,
+    DeleteAcls: delete_acls,
+    AlterQuotas: alter_quotas,
+    AlterScramUser: alter_scram_user,
+}

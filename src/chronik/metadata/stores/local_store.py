@@ -44,17 +44,6 @@ from chronik.notifier import Notifier
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wal.snapshots import WalSnapshotWriter
 
-
-def can_ack_before_sync(command: Command) -> bool:
-    """Return whether `flush = "os"` allows to acknowledge the command before it is synced."""
-    return isinstance(command, AddToTransaction) or (isinstance(command, EndTransaction) and command.commit)
-
-
-def never_ack_early(command: Command) -> bool:
-    """Return False: every command is synced before it is acknowledged."""
-    return False
-
-
 SNAPSHOT_ENTRIES: Final = 100_000
 SNAPSHOT_BYTES: Final = 64 * MIB
 """Snapshot thresholds. They limit the log that a start has to replay to about two seconds."""
@@ -76,6 +65,29 @@ log = logging.getLogger("chronik.metadata.local_store")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def can_ack_before_sync(command: Command) -> bool:
+    """Return whether `flush = "os"` allows to acknowledge the command before it is synced.
+
+    A power failure loses the last commands of the log, never one before another. A transactional id thus loses the end
+    of its history, and its producer may continue from the later state that it has seen. For each command the question
+    is what that producer can then do:
+
+    - AddToTransaction may be acknowledged early: later records and offsets that depend on it are rejected, and none are
+      on disk, because they wait for the sync.
+    - A commit may be acknowledged early: the whole transaction is open again, because its markers wait for the sync as
+      well. It is continued by the producer or aborted after its timeout. Losing acknowledged data is what
+      `flush = "os"` allows.
+    - An abort may not: the producer's next commit would also commit the records that it considers aborted.
+    - Staged offsets may not: the transaction would be committed without them.
+    """
+    return isinstance(command, AddToTransaction) or (isinstance(command, EndTransaction) and command.commit)
+
+
+def never_ack_early(command: Command) -> bool:
+    """Return False: every command is synced before it is acknowledged."""
+    return False
 
 
 class PendingCommand(NamedTuple):

@@ -1,4 +1,10 @@
-"""Full and incremental backups of a running cluster."""
+"""Full and incremental backups of a running cluster.
+
+A backup starts at a consistent point: an image and log end offsets between which no transaction is committed. Without a
+hold, a transaction could be committed while the offsets are recorded. Its markers could be below the end of one
+partition but not of another, and the restore would contain a part of the transaction. Commits are therefore blocked for
+that time.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +50,8 @@ MARKERS_TIMEOUT_SECONDS: Final = 5.0
 """The time to wait for the markers of already committed transactions while other commits are blocked."""
 POLL_INTERVAL_SECONDS: Final = 0.02
 """The interval at which the image is polled."""
+
+LOCK_FILE: Final = ".lock"
 
 
 class BackupPoint(NamedTuple):
@@ -114,9 +122,6 @@ def _hold_commits(cluster: ClusterClient, hold: int) -> HoldCommitsResponse:
         return response
 
     return cluster.retry(ask)
-
-
-LOCK_FILE: Final = ".lock"
 
 
 class BackupResult(NamedTuple):

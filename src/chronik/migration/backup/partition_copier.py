@@ -1,4 +1,7 @@
-"""Incremental copy of all partitions of a running cluster into the files of a backup."""
+"""Incremental copy of all partitions of a running cluster into the files of a backup.
+
+A file contains complete, consecutive batches of one partition.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,12 @@ CHUNK_BYTES_MAX: Final = 256 * MIB
 
 CHUNK_BYTES_MIN: Final = 1 * MIB
 """A smaller file is rewritten together with new records, so that many runs do not leave many small files."""
+
+CONCURRENT_PARTITIONS: Final = 250
+"""The number of partitions copied concurrently."""
+
+RESTARTS_MAX: Final = 5
+"""The maximum number of times a partition's copy is restarted in a run because its log start moved past it."""
 
 
 class BackupChunkWriter:
@@ -128,13 +137,6 @@ class BackupChunkWriter:
         self.pieces.append(BackupChunk(entry, self._first, self.offset))
         self._first, self._size, self._digest = self.offset, 0, blake2b(digest_size=DIGEST_BYTES)
         failpoints.hit_failpoint(failpoints.PIECE)
-
-
-CONCURRENT_PARTITIONS: Final = 250
-"""The number of partitions copied concurrently."""
-
-RESTARTS_MAX: Final = 5
-"""The maximum number of times a partition's copy is restarted in a run because its log start moved past it."""
 
 
 class PartitionCopier:
