@@ -240,7 +240,7 @@ def highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
         DamagedDataError: The metadata is damaged.
     """
     from chronik.metadata.commands.cluster import SET_FEATURE_LEVEL_TAG
-    from chronik.metadata.snapshot_entries import FEATURE_TAG
+    from chronik.metadata.snapshot import FEATURE_TAG
     from chronik.wal import log, snapshots
     from chronik.wal.records import indexed_path, list_indexes, scan_records
 
