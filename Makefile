@@ -12,7 +12,7 @@ COMPILED := .tools/.compiled
 DOCS := .tools/docs/.ready
 SEED ?= 1
 
-.PHONY: help demo quick test check long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test check long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-fairness bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream and a crash; then a table, SQL and an audit"
@@ -20,13 +20,15 @@ help:
 	@echo "make test    all tests (installs Kafka clients from PyPI, npm, Debian, Maven Central); retries up to $(FEW) failed tests once"
 	@echo "make check   ruff, mypy --strict, and the import rules between packages"
 	@echo "make bench   throughput, latency, start time and memory, compared with a minimal server"
-	@echo "make bench-peers     Chronik compared with Apache Kafka (Maven Central), one node and three; writes ratios, JSON and plots to docs/"
+	@echo "make bench-peers     Chronik compared with Apache Kafka (Maven Central), one node and three"
 	@echo "make bench-tabs      the cost of ten browser tabs of the console for a node (MINUTES=$(MINUTES))"
 	@echo "make bench-tails     the longest of 20,000 round trips on a busy machine, compared with Apache Kafka (Maven Central)"
 	@echo "make bench-transactions  transactions of 10 and of 10,000 records, compared with Apache Kafka (Maven Central)"
 	@echo "make bench-security  the cost of TLS, SASL and 10,000 ACLs, and TLS compared with Apache Kafka (Maven Central)"
+	@echo "make bench-fairness  throughput of other clients while 1,000 connections attack, compared with Apache Kafka (Maven Central)"
 	@echo "make bench-pipeline  landing compared with Spark's Kafka connector; scaling; SQL"
 	@echo "make bench-cluster   three nodes: start, failover, metadata, commits, snapshots, idle; scaling up to fifteen nodes"
+	@echo "                     all of these store their results in docs/internals/benchmarks and update the pages there"
 	@echo "make compare BASE=…  this source compared with a commit, in interleaved rounds (ROUNDS=$(ROUNDS))"
 	@echo "make long    tests with their full iteration counts (SEED=$(SEED))"
 	@echo "make chaos   three nodes with kills, pauses, network partitions, resets, slow links and full disks (SECONDS=$(SECONDS) STEPS= SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
@@ -155,8 +157,7 @@ docs: $(READY) $(DOCS)
 	@test ! -e $(DOCS) || echo "build/site/index.html"
 
 bench: $(READY)
-	@$(BIN)/python -m bench
-	@$(BIN)/python -m bench.pipeline
+	@$(BIN)/python -m bench --keep
 
 bench-peers: $(READY)
 	@tools/clients/setup apache-kafka
@@ -165,24 +166,23 @@ bench-peers: $(READY)
 MINUTES ?= 60
 bench-tabs: $(READY)
 	@tools/clients/setup browser
-	@$(BIN)/python -m bench.tabs --minutes $(MINUTES)
+	@$(BIN)/python -m bench.tabs --minutes $(MINUTES) --keep
 
 bench-tails: $(READY)
 	@tools/clients/setup apache-kafka
-	@$(BIN)/python -m bench.tails
+	@$(BIN)/python -m bench.tails --keep
 
 bench-transactions: $(READY)
 	@tools/clients/setup apache-kafka
-	@$(BIN)/python -m bench.transactions
+	@$(BIN)/python -m bench.transactions --keep
 
 bench-security: $(READY)
 	@tools/clients/setup apache-kafka kafka-tools
-	@$(BIN)/python -m bench.security
+	@$(BIN)/python -m bench.security --keep
 
-.PHONY: bench-fairness
 bench-fairness: $(READY)
 	@tools/clients/setup apache-kafka
-	@$(BIN)/python -m bench.fairness
+	@$(BIN)/python -m bench.fairness --keep
 
 BASE ?= HEAD
 ROUNDS ?= 15
@@ -190,10 +190,10 @@ compare: $(READY)
 	@$(BIN)/python -m bench.compare --base $(BASE) --rounds $(ROUNDS)
 
 bench-cluster: $(READY)
-	@$(BIN)/python -m bench.cluster
+	@$(BIN)/python -m bench.cluster --keep
 
 bench-pipeline: $(READY)
-	@$(BIN)/python -m bench.pipeline --long
+	@$(BIN)/python -m bench.pipeline --long --keep
 
 clean:
 	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache build dist

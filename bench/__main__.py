@@ -10,13 +10,19 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
 from bench.idle import measure_idle
-from bench.report_tables import evaluate_targets, format_report, to_json
+from bench.report_tables import build_tables, evaluate_targets, to_json
+from bench.results import add_keep_option, describe_run, format_report
 from bench.servers import ROOT
 from bench.workloads import WorkloadPlan, WorkloadResults, run_round, run_single_measurements
 from chronik.bench.statistics import MEGABYTE
 from chronik.errors import ChronikError
+from tools.docs.benchmark_pages import keep_tables
+
+NAME: Final = "single-node"
+"""The name of the page and of the JSON file."""
 
 
 def main(argv: list[str]) -> int:
@@ -30,18 +36,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data and JSON"
     )
+    add_keep_option(parser)
     arguments = parser.parse_args(argv)
     bytes_written = arguments.megabytes * MEGABYTE
     plan = WorkloadPlan(arguments.rounds, bytes_written, arguments.trips, arguments.topics, 5 * arguments.topics)
     try:
-        _run(plan, arguments.folder, arguments.starts, arguments.idle_seconds)
+        _run(plan, arguments.folder, arguments.starts, arguments.idle_seconds, keep=arguments.keep)
     except ChronikError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _run(plan: WorkloadPlan, folder: Path, starts: int, idle_seconds: float) -> None:
+def _run(plan: WorkloadPlan, folder: Path, starts: int, idle_seconds: float, *, keep: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     load_before = os.getloadavg()[0]
     _print_progress(f"{starts} starts, then idle for {idle_seconds:g} s")
@@ -53,9 +60,13 @@ def _run(plan: WorkloadPlan, folder: Path, starts: int, idle_seconds: float) -> 
     _print_progress("topics and metadata")
     run_single_measurements(plan, folder, figures)
     target_results = evaluate_targets(figures, idle)
-    json_text = json.dumps(to_json(figures, idle, target_results, load_before), indent=2)
+    tables = build_tables(figures, idle, target_results)
+    run = describe_run(f"Medians of {plan.rounds} interleaved rounds.", load_before)
+    json_text = json.dumps(to_json(figures, idle, target_results, run), indent=2)
     (folder / "bench.json").write_text(json_text + "\n", encoding="utf-8")
-    print(format_report(figures, idle, target_results, load_before))
+    print(format_report(run, tables))
+    if keep:
+        keep_tables(NAME, run, tables)
 
 
 def _print_progress(progress: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -89,6 +90,19 @@ def kafka_unavailable_reason() -> str | None:
         return None
     reason_file = ROOT / ".tools" / "missing" / NAME
     return reason_file.read_text().strip() if reason_file.exists() else f"not set up; run tools/clients/setup {NAME}"
+
+
+def kafka_version() -> str:
+    """Return the version of the installed Apache Kafka jar."""
+    for jar in (ROOT / ".tools" / "jars" / NAME).glob("kafka-server-[0-9]*.jar"):
+        return f"Apache Kafka {jar.stem.removeprefix('kafka-server-')}"
+    jars = [path.stem for path in (ROOT / ".tools" / "jars" / NAME).glob("kafka-clients-*.jar")]
+    return f"Apache Kafka {re.sub('.*-', '', jars[0])}" if jars else "Apache Kafka"
+
+
+def describe_kafka(missing: str | None) -> str:
+    """Return the version of Apache Kafka, or why it is not measured."""
+    return kafka_version() if missing is None else f"Apache Kafka is left out: {missing}"
 
 
 def _jars() -> list[Path]:

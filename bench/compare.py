@@ -27,7 +27,7 @@ from typing import Any, Final
 from bench.cluster.figures import ClusterBenchmarkPlan
 from bench.cluster.nodes import running_cluster
 from bench.cluster.replicas import replicated_topic
-from bench.report_tables import describe_machine
+from bench.results import describe_machine
 from bench.servers import COMMANDS, HOST, ROOT, BenchmarkServer
 from chronik.bench import acks, consume, produce, round_trip
 from chronik.bench.arguments import CLIENT_ID

@@ -33,15 +33,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from bench.apache_kafka import kafka_unavailable_reason
+from bench.apache_kafka import describe_kafka, kafka_unavailable_reason
 from bench.kafka_comparison import RunningServer, ServerFactory, apache_kafka_cluster, chronik_node, print_progress
-from bench.report_tables import describe_machine
+from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT, responds_to_api_versions
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka import LibrdkafkaProducer as LibrdkafkaProducer
 from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
 from chronik.bench.report import format_number
-from chronik.bench.rounds import MISSED_LABEL, format_markdown_table, median_ratio, rotate
+from chronik.bench.rounds import median_ratio, rotate
 from chronik.bench.statistics import MEGABYTE, Latency
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient
@@ -53,7 +53,10 @@ from chronik.protocol.errors import KafkaError
 from tests.abuse.floods import flood_process
 from tests.abuse.floods.attacker import FloodSpec, FloodTotals
 from tests.abuse.floods.requests import topic_name
+from tools.docs.benchmark_pages import keep_tables
 
+NAME: Final = "fairness"
+"""The name of the page and of the JSON file."""
 ROUNDS: Final = 3
 SECONDS: Final = 6.0
 SETTLE_SECONDS: Final = 2.0
@@ -390,38 +393,46 @@ def measure(measured: Sequence[FairnessSubject], options: argparse.Namespace) ->
 # Report
 
 
-def format_throughput(measured: Sequence[FairnessSubject]) -> str:
-    headings = ["", "attacked, MB/s", "burner, MB/s", "share kept", "ten producers, MB/s", "slowest / fastest"]
-    headings += ["attacker's cores", "its responses/s", "with ten producers", "calm after s"]
-    rows = []
+def build_tables(measured: Sequence[FairnessSubject], goals: Sequence[tuple[str, bool]]) -> list[ResultTable]:
+    targets: list[list[Cell]] = [[summary, format_verdict(is_met)] for summary, is_met in goals]
+    return [
+        build_throughput_table(measured),
+        build_latency_table(measured),
+        ResultTable("Targets", ["", ""], targets),
+    ]
+
+
+def build_throughput_table(measured: Sequence[FairnessSubject]) -> ResultTable:
+    headings = ["", "attacked, MB/s", "burner, MB/s", "retained, %", "ten producers, MB/s", "slowest / fastest"]
+    headings += ["attacker, cores", "attacker, responses/s", "with ten producers, responses/s", "recovery, s"]
+    rows: list[list[Cell]] = []
     for subject in measured:
         rates = [median(subject.totals(phase)) * RECORD_BYTES / MEGABYTE for phase in (ATTACKED, BURNED, ATTACKED_TEN)]
         rows.append(
             [
                 subject.name,
-                f"{rates[0]:.2f}",
-                f"{rates[1]:.2f}",
-                f"{subject.retained_throughput:.1%}",
-                f"{rates[2]:.2f}",
+                rates[0],
+                rates[1],
+                100 * subject.retained_throughput,
+                rates[2],
                 f"{subject.fairness_ratio:.2f}",
-                f"{median(subject.attacker_cpu):.2f}",
-                *(format_number(median(subject.responses[phase])) for phase in (ATTACKED, ATTACKED_TEN)),
-                f"{median(subject.recovery_seconds):.1f}",
+                median(subject.attacker_cpu),
+                *(median(subject.responses[phase]) for phase in (ATTACKED, ATTACKED_TEN)),
+                median(subject.recovery_seconds),
             ]
         )
-    return format_markdown_table(headings, rows)
+    return ResultTable("Throughput", headings, rows)
 
 
-def format_latencies(measured: Sequence[FairnessSubject]) -> str:
-    headings = ["honest probe", "alongside", "records", "p50 ms", "p99 ms", "p99.9 ms", "max ms"]
-    rows = []
+def build_latency_table(measured: Sequence[FairnessSubject]) -> ResultTable:
+    rows: list[list[Cell]] = []
     for subject in measured:
         for phase in (ATTACKED, BURNED, ATTACKED_TEN):
             latency = subject.latency(phase)
             records = sum(len(each.latencies) for each in subject.phases[phase])
             figures = (latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms)
-            rows.append([subject.name, phase, str(records), *map(format_number, figures)])
-    return format_markdown_table(headings, rows)
+            rows.append([f"{subject.name}, {phase}", records, *figures])
+    return ResultTable("Latency of the probe", ["", "records", "p50 ms", "p99 ms", "p99.9 ms", "max ms"], rows)
 
 
 def evaluate_goals(measured: Sequence[FairnessSubject]) -> list[tuple[str, bool]]:
@@ -460,6 +471,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--with-group", action="store_true", help='also measure flush = "group"')
     parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
+    add_keep_option(parser)
     options = parser.parse_args(argv)
     options.folder.mkdir(parents=True, exist_ok=True)
     missing = "as requested" if options.without_kafka else kafka_unavailable_reason()
@@ -470,14 +482,13 @@ def main(argv: list[str]) -> int:
     except ChronikError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
     setting = f"{options.connections:,} hostile connections from {options.sources} addresses, {options.rounds} rounds"
-    print(f"Measured on {describe_machine()}; load before: {load_before:.2f}. {setting}.{left_out}")
-    print(f"\n{format_throughput(measured)}\n\n{format_latencies(measured)}\n")
-    found = evaluate_goals(measured)
-    for summary, is_met in found:
-        print(f"- {summary}: {'met' if is_met else MISSED_LABEL}")
-    return 0 if all(is_met for _, is_met in found) else 1
+    goals = evaluate_goals(measured)
+    run, tables = describe_run(f"{setting}. {describe_kafka(missing)}.", load_before), build_tables(measured, goals)
+    print(format_report(run, tables))
+    if options.keep:
+        keep_tables(NAME, run, tables)
+    return 0 if all(is_met for _, is_met in goals) else 1
 
 
 def run_worker(kind: str, arguments: Sequence[str]) -> int:

@@ -1,9 +1,9 @@
-"""A minimal produce server, the baseline that Chronik is measured against (`python -m bench.floor DIR PORT`).
+"""A minimal produce server, the baseline that Chronik is measured against.
 
 It reads frames, checks each batch's CRC, appends the batch to a file and responds: the least that a Python server can
 do. It supports ApiVersions, Metadata and Produce with one partition per topic, without offsets in batches, indexes,
 fsync or limits. The ratio to it shows the cost of everything else that Chronik does.
-    python -m bench.floor DIR PORT
+    python -m bench.minimal_server DIR PORT
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class MinimalServer:
         ]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=NODE_ID, host=HOST, port=self._port)],
-            cluster_id="floor",
+            cluster_id="minimal",
             controller_id=NODE_ID,
             topics=[
                 MetadataResponseTopic(name=name, topic_id=bytes(16), partitions=partitions_metadata) for name in names
@@ -153,8 +153,8 @@ class MinimalServer:
 class MinimalServerConnection(asyncio.BufferedProtocol):
     """A connection that handles frames in place, so that one receive buffer is enough."""
 
-    def __init__(self, floor: MinimalServer) -> None:
-        self._floor = floor
+    def __init__(self, minimal: MinimalServer) -> None:
+        self._minimal = minimal
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._filled = 0
         self._read_end = WINDOW_BYTES
@@ -190,17 +190,17 @@ class MinimalServerConnection(asyncio.BufferedProtocol):
     def _handle(self, frame: memoryview) -> None:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
         if api_key == PRODUCE:
-            response = self._floor.handle_produce(version, correlation_id, frame, _HEADER.size + max(length, 0))
+            response = self._minimal.handle_produce(version, correlation_id, frame, _HEADER.size + max(length, 0))
             if response is not None:
                 self._transport.write(b"".join(response))
         else:
-            self._transport.writelines(self._floor.handle_other(frame))
+            self._transport.writelines(self._minimal.handle_other(frame))
 
 
 async def serve(directory: Path, port: int) -> None:
     loop = asyncio.get_running_loop()
-    floor = MinimalServer(directory, port)
-    server = await loop.create_server(lambda: MinimalServerConnection(floor), HOST, port)
+    minimal = MinimalServer(directory, port)
+    server = await loop.create_server(lambda: MinimalServerConnection(minimal), HOST, port)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
@@ -210,7 +210,7 @@ async def serve(directory: Path, port: int) -> None:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
-        print("usage: python -m bench.floor DIR PORT", file=sys.stderr)
+        print("usage: python -m bench.minimal_server DIR PORT", file=sys.stderr)
         return 2
     uvloop.run(serve(Path(arguments[0]), int(arguments[1])))
     return 0

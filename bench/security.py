@@ -25,16 +25,14 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from bench.apache_kafka import DEFAULT_JVM_OPTIONS, ApacheKafka, kafka_unavailable_reason, run_tool
+from bench.apache_kafka import DEFAULT_JVM_OPTIONS, ApacheKafka, describe_kafka, kafka_unavailable_reason, run_tool
 from bench.kafka_comparison import print_progress
-from bench.report_tables import describe_machine
+from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import ROOT
 from chronik.bench import consume, produce
 from chronik.bench.consume import ConsumeLoad
 from chronik.bench.librdkafka_config import generate_name, temporary_topics
 from chronik.bench.produce import ProduceLoad
-from chronik.bench.report import format_number
-from chronik.bench.rounds import MISSED_LABEL, format_markdown_table
 from chronik.client.access.settings import BootstrapAccess, parse_security
 from chronik.client.cluster import ClusterClient
 from chronik.client.security import AclBinding, AclFilter, add_acls, list_acls, set_password
@@ -43,8 +41,11 @@ from chronik.security.sasl.scram_keys import ITERATIONS_MIN
 from chronik.testing import Broker
 from chronik.testing.ports import HOST
 from chronik.tls.certificate_authority import CertificateAuthority
+from tools.docs.benchmark_pages import keep_tables
 
-PLAIN, AGAIN, TLS, LOGIN, WITH_ACLS = "no security", "no security, again", "TLS", "login, no TLS", "10,000 ACLs"
+NAME: Final = "security"
+"""The name of the page and of the JSON file."""
+PLAIN, AGAIN, TLS, LOGIN, WITH_ACLS = "no security", "no security, again", "TLS", "SASL, no TLS", "10,000 ACLs"
 KAFKA, KAFKA_TLS = "Apache Kafka, no security", "Apache Kafka, TLS"
 
 JAVA: Final = "produce by Java, MB/s"
@@ -107,8 +108,8 @@ class ListenerBenchmark:
         figures = {
             "produce, MB/s": written.mb_per_second,
             "fetch, MB/s": read.mb_per_second,
-            "produce, records per broker CPU": 1e6 / written.broker_cpu_s_per_million,
-            "fetch, records per broker CPU": 1e6 / read.broker_cpu_s_per_million,
+            "produce, records per broker CPU second": 1e6 / written.broker_cpu_s_per_million,
+            "fetch, records per broker CPU second": 1e6 / read.broker_cpu_s_per_million,
         }
         for what, value in figures.items():
             self.figures.setdefault(what, []).append(value)
@@ -244,10 +245,12 @@ class SecurityComparison:
     def is_met(self) -> bool:
         return self.least is None or median(self.ratios) >= self.least
 
-    def row(self) -> list[str]:
+    def row(self) -> list[Cell]:
         low, middle, high = quantiles(self.ratios, n=4) if len(self.ratios) > 1 else self.ratios * 3
-        wanted = "" if self.least is None else f"at least {self.least:.2f}: {'met' if self.is_met else MISSED_LABEL}"
-        return [self.what, f"{middle:.2f}", f"{low:.2f} to {high:.2f}", wanted]
+        row: list[Cell] = [self.what, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"]
+        if self.least is None:
+            return [*row, None, None]
+        return [*row, f"at least {self.least:.2f}", format_verdict(self.is_met)]
 
 
 def compare_listeners(ways: Sequence[ListenerBenchmark]) -> list[SecurityComparison]:
@@ -257,26 +260,19 @@ def compare_listeners(ways: Sequence[ListenerBenchmark]) -> list[SecurityCompari
         is_rate, compare = what.endswith("/s"), partial(_ratios, by_name, what=what)
         itself = compare(AGAIN, PLAIN)
         same = min(SAME_LEAST, quantiles(itself, n=4)[0]) if len(itself) > 1 else 0.0
-        found.append(SecurityComparison(f"{AGAIN} compared with itself: {what}", itself))
+        found.append(SecurityComparison(f"{AGAIN} / {PLAIN}: {what}", itself))
         found.append(
-            SecurityComparison(
-                f"{TLS} compared with {PLAIN}: {what}", compare(TLS, PLAIN), TLS_LEAST if is_rate else None
-            )
+            SecurityComparison(f"{TLS} / {PLAIN}: {what}", compare(TLS, PLAIN), TLS_LEAST if is_rate else None)
         )
         found += [
-            SecurityComparison(f"{name} compared with {PLAIN}: {what}", compare(name, PLAIN), same)
-            for name in (LOGIN, WITH_ACLS)
+            SecurityComparison(f"{name} / {PLAIN}: {what}", compare(name, PLAIN), same) for name in (LOGIN, WITH_ACLS)
         ]
         if KAFKA in by_name:
-            found.append(SecurityComparison(f"{KAFKA_TLS} compared with without: {what}", compare(KAFKA_TLS, KAFKA)))
-            found.append(SecurityComparison(f"{TLS} compared with {KAFKA_TLS}: {what}", compare(TLS, KAFKA_TLS), 1.0))
+            found.append(SecurityComparison(f"{KAFKA_TLS} / {KAFKA}: {what}", compare(KAFKA_TLS, KAFKA)))
+            found.append(SecurityComparison(f"{TLS} / {KAFKA_TLS}: {what}", compare(TLS, KAFKA_TLS), 1.0))
     if JAVA in by_name[TLS]:
-        found.append(
-            SecurityComparison(f"{TLS} compared with {PLAIN}: {JAVA}", _ratios(by_name, TLS, PLAIN, JAVA), TLS_LEAST)
-        )
-        found.append(
-            SecurityComparison(f"{TLS} compared with {KAFKA_TLS}: {JAVA}", _ratios(by_name, TLS, KAFKA_TLS, JAVA), 1.0)
-        )
+        found.append(SecurityComparison(f"{TLS} / {PLAIN}: {JAVA}", _ratios(by_name, TLS, PLAIN, JAVA), TLS_LEAST))
+        found.append(SecurityComparison(f"{TLS} / {KAFKA_TLS}: {JAVA}", _ratios(by_name, TLS, KAFKA_TLS, JAVA), 1.0))
     return found
 
 
@@ -284,8 +280,19 @@ def _ratios(by_name: Mapping[str, Mapping[str, list[float]]], name: str, other: 
     return [value / base for value, base in zip(by_name[name][what], by_name[other][what], strict=True)]
 
 
-def _format_median(way: ListenerBenchmark, what: str) -> str:
-    return format_number(median(way.figures[what])) if what in way.figures else ""
+def build_tables(ways: Sequence[ListenerBenchmark], comparisons: Sequence[SecurityComparison]) -> list[ResultTable]:
+    figure_names = list(ways[0].figures)
+    medians: list[list[Cell]] = [[way.name, *(_median(way, what) for what in figure_names)] for way in ways]
+    return [
+        ResultTable("Throughput", ["", *figure_names], medians),
+        ResultTable(
+            "Comparisons", ["", "ratio", "quartiles", "target", ""], [comparison.row() for comparison in comparisons]
+        ),
+    ]
+
+
+def _median(way: ListenerBenchmark, what: str) -> float | None:
+    return median(way.figures[what]) if what in way.figures else None
 
 
 def main(argv: list[str]) -> int:
@@ -296,6 +303,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--java-rounds", type=int, default=5, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
+    add_keep_option(parser)
     arguments = parser.parse_args(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     missing = "--without-kafka" if arguments.without_kafka else kafka_unavailable_reason()
@@ -318,18 +326,12 @@ def main(argv: list[str]) -> int:
             print_progress(f"Java's client: round {round_number + 1} of {arguments.java_rounds}")
             for name in Random(round_number).sample([PLAIN, TLS, KAFKA, KAFKA_TLS], 4):
                 by_name[name].measure_java(Path(folder), JAVA_TIMES * arguments.records, arguments.size)
-    left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
-    print(
-        f"Measured on {describe_machine()}; load before: {load_before:.2f}. {arguments.rounds} interleaved "
-        f"rounds.{left_out}\n"
-    )
-    figure_names = list(ways[0].figures)
-    rows = [[way.name, *(_format_median(way, what) for what in figure_names)] for way in ways]
-    print(format_markdown_table(["median", *figure_names], rows))
     results = compare_listeners(ways)
-    print(
-        f"\n{format_markdown_table(['comparison', 'ratio', 'quartiles', ''], [verdict.row() for verdict in results])}"
-    )
+    run = describe_run(f"Medians of {arguments.rounds} interleaved rounds. {describe_kafka(missing)}.", load_before)
+    tables = build_tables(ways, results)
+    print(format_report(run, tables))
+    if arguments.keep:
+        keep_tables(NAME, run, tables)
     return 0 if all(verdict.is_met for verdict in results) else 1
 
 

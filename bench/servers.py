@@ -23,11 +23,11 @@ START_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 30.0
 RETRY_SECONDS: Final = 0.001
 
-MINIMAL_SERVER, CHRONIK_OS, CHRONIK_GROUP = "floor", "Chronik, os", "Chronik, group"
+MINIMAL_SERVER, CHRONIK_OS, CHRONIK_GROUP = "minimal server", "Chronik, os", "Chronik, group"
 ROOT: Final = Path(__file__).parents[1]
 
 
-def _floor(folder: Path, port: int) -> list[str]:
+def _minimal_server(folder: Path, port: int) -> list[str]:
     return [sys.executable, "-m", "bench.minimal_server", str(folder), str(port)]
 
 
@@ -42,7 +42,7 @@ def _chronik(flush: str) -> Callable[[Path, int], list[str]]:
 
 
 COMMANDS: Final[dict[str, Callable[[Path, int], list[str]]]] = {
-    MINIMAL_SERVER: _floor,
+    MINIMAL_SERVER: _minimal_server,
     CHRONIK_OS: _chronik("os"),
     CHRONIK_GROUP: _chronik("group"),
 }
@@ -58,7 +58,7 @@ class BenchmarkServer:
     """A running server that has responded to its first request. On exit, it is stopped and its data is deleted."""
 
     def __init__(self, name: str, parent: Path, *, with_http: bool = False) -> None:
-        """Reserve a port and a data directory; with `tells_status`, also an HTTP address (`http`)."""
+        """Reserve a port and a data directory; with `with_http`, also an HTTP address (`http`)."""
         self._name = name
         self.http = Address(HOST, _free_port()) if with_http else None
         self._environment = _environment(parent)

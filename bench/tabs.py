@@ -8,6 +8,7 @@ or more, or if memory grows.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -19,18 +20,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.kafka_comparison import print_progress
-from bench.report_tables import describe_machine
+from bench.results import Cell, ResultTable, add_keep_option, build_target_table, describe_run, format_report
 from bench.servers import CHRONIK_OS, ROOT, BenchmarkServer
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka_config import ensure_topic
-from chronik.bench.report import format_number
 from chronik.bench.round_trip import WARM_UP_TRIPS, TimeSpan, open_round_trip
-from chronik.bench.rounds import below, format_markdown_table, format_target_rows, rotate
+from chronik.bench.rounds import BenchmarkTarget, below, rotate
 from chronik.bench.statistics import MEGABYTE, Latency, read_cpu_seconds, read_resident_bytes
 from chronik.client.cluster import ClusterClient
 from chronik.config import Address
 from chronik.errors import ChronikError
+from tools.docs.benchmark_pages import keep_tables
 
+NAME: Final = "console-tabs"
+"""The name of the page and of the JSON file."""
 MINUTES: Final = 60
 TOPIC: Final = "probe"
 PAGES: Final = (
@@ -38,7 +41,7 @@ PAGES: Final = (
     *("nodes", "security", "tables", "overview", f"topics/{TOPIC}"),
 )
 """One tab each."""
-WITH, WITHOUT = "with ten tabs", "with none"
+WITH, WITHOUT = "with ten tabs", "without tabs"
 PAUSE_SECONDS: Final = 0.5
 TRIPS_AT_ONCE: Final = 5
 """Per node, followed by a pause."""
@@ -147,47 +150,45 @@ def _make_round_trips(subjects: dict[str, TabsSubject], tab: Any, until: float) 
         tab.wait_for_timeout(1000 * PAUSE_SECONDS)  # lets Playwright process browser events
 
 
-def report(subjects: dict[str, TabsSubject], seconds: float) -> tuple[str, bool]:
-    rows = []
+def build_table(subjects: dict[str, TabsSubject], seconds: float) -> ResultTable:
+    headings = ["", "CPU, % of a core", "memory, MB", "memory growth, MB", "trips"]
+    rows: list[list[Cell]] = []
     for name, each in subjects.items():
         trips = Latency.from_seconds(each.trips)
-        figures = (each.cpu_percent(seconds), each.memory[-1] / MEGABYTE, each.growth_mb())
-        times = (trips.p50_ms, trips.p99_ms, trips.p999_ms, trips.max_ms)
-        rows.append([name, *map(format_number, figures), f"{len(each.trips):,}", *map(format_number, times)])
-    headings = (
-        "node",
-        "CPU, % of a core",
-        "memory, MB",
-        "grown by, MB",
-        "trips",
-        "p50 ms",
-        "p99 ms",
-        "p99.9 ms",
-        "max",
-    )
+        row: list[Cell] = [name, each.cpu_percent(seconds), each.memory[-1] / MEGABYTE, each.growth_mb()]
+        rows.append([*row, len(each.trips), trips.p50_ms, trips.p99_ms, trips.p999_ms, trips.max_ms])
+    return ResultTable("Nodes", [*headings, "p50 ms", "p99 ms", "p99.9 ms", "max ms"], rows)
+
+
+def evaluate_targets(subjects: dict[str, TabsSubject], seconds: float) -> list[BenchmarkTarget]:
     cost = subjects[WITH].cpu_percent(seconds) - subjects[WITHOUT].cpu_percent(seconds)
     growth = subjects[WITH].growth_mb() - subjects[WITHOUT].growth_mb()
-    goals = [
+    return [
         below("cost of the tabs, % of a core", cost, CPU_PERCENT_MAX),
         below("memory growth beyond that of the other node, MB", growth, GROWTH_MB_MAX),
     ]
-    table = format_markdown_table(("target", "wanted", "measured", ""), format_target_rows(goals))
-    return f"{format_markdown_table(headings, rows)}\n\n{table}", all(goal.met for goal in goals)
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tabs", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=int, default=MINUTES, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
+    add_keep_option(parser)
     arguments = parser.parse_args(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
+    load_before = os.getloadavg()[0]
     try:
-        table, met = report(*measure(arguments.minutes, arguments.folder.resolve()))
+        subjects, seconds = measure(arguments.minutes, arguments.folder.resolve())
     except ChronikError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    print(f"Ten tabs for {arguments.minutes} minutes, on {describe_machine()}.\n\n{table}")
-    return 0 if met else 1
+    targets = evaluate_targets(subjects, seconds)
+    run = describe_run(f"Ten tabs for {arguments.minutes} minutes.", load_before)
+    tables = [build_table(subjects, seconds), build_target_table(targets)]
+    print(format_report(run, tables))
+    if arguments.keep:
+        keep_tables(NAME, run, tables)
+    return 0 if all(target.met for target in targets) else 1
 
 
 if __name__ == "__main__":

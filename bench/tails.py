@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench.apache_kafka import kafka_unavailable_reason
+from bench.apache_kafka import describe_kafka, kafka_unavailable_reason
 from bench.cluster.nodes import NODES
 from bench.kafka_comparison import (
     RunningServer,
@@ -28,15 +28,17 @@ from bench.kafka_comparison import (
     chronik_node,
     print_progress,
 )
-from bench.report_tables import describe_machine
+from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT
 from chronik.bench.librdkafka_config import generate_name, temporary_topics
-from chronik.bench.report import format_number
 from chronik.bench.round_trip import RoundTripResult, TimeSpan, list_slow_syncs, measure_trips, summarize_trips
-from chronik.bench.rounds import MISSED_LABEL, format_markdown_table, rotate
+from chronik.bench.rounds import rotate
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
+from tools.docs.benchmark_pages import keep_tables
 
+NAME: Final = "tails"
+"""The name of the page and of the JSON file."""
 TRIPS: Final = 20_000
 ROUNDS: Final = 5
 BUSY_PROCESSES: Final = 2
@@ -127,20 +129,20 @@ def is_met(subject: TailsSubject, measured: Sequence[TailsSubject]) -> bool:
     return subject.is_kafka or longest_ms(subject.result()) <= allowed_ms(subject, measured)
 
 
-def format_table(measured: Sequence[TailsSubject]) -> str:
+def build_table(measured: Sequence[TailsSubject]) -> ResultTable:
     headings = ["", "trips", "p50 ms", "p99 ms", "p99.9 ms", "longest ms", "over 50 ms", "over 100 ms"]
     headings += ["during a slow sync", "longest of the others ms", "allowed ms", ""]
-    return format_markdown_table(headings, [_row(subject, measured) for subject in measured])
+    return ResultTable("Round trips", headings, [_row(subject, measured) for subject in measured])
 
 
-def _row(subject: TailsSubject, measured: Sequence[TailsSubject]) -> list[str]:
+def _row(subject: TailsSubject, measured: Sequence[TailsSubject]) -> list[Cell]:
     result = subject.result()
     latency = result.latency
-    cells: list[float | int | None] = [result.trips, latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms]
-    cells += [result.over_50_ms, result.over_100_ms, result.beside_slow_syncs, result.max_ms_of_others]
-    cells.append(None if subject.is_kafka else allowed_ms(subject, measured))
-    verdict = "" if subject.is_kafka else "met" if is_met(subject, measured) else MISSED_LABEL
-    return [subject.name, *("" if cell is None else format_number(cell) for cell in cells), verdict]
+    row: list[Cell] = [subject.name, result.trips, latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms]
+    row += [result.over_50_ms, result.over_100_ms, result.beside_slow_syncs, result.max_ms_of_others]
+    if subject.is_kafka:
+        return [*row, None, None]
+    return [*row, allowed_ms(subject, measured), format_verdict(is_met(subject, measured))]
 
 
 def main(argv: list[str]) -> int:
@@ -150,6 +152,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--busy", type=int, default=BUSY_PROCESSES, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
+    add_keep_option(parser)
     arguments = parser.parse_args(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     missing = "--without-kafka" if arguments.without_kafka else kafka_unavailable_reason()
@@ -160,12 +163,13 @@ def main(argv: list[str]) -> int:
     except ChronikError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
-    print(
-        f"Measured on {describe_machine()}; load before: {load_before:.2f}; {arguments.busy} busy "
-        f"processes.{left_out}\n"
+    settings = (
+        f"{arguments.rounds} interleaved rounds next to {arguments.busy} busy processes. {describe_kafka(missing)}."
     )
-    print(format_table(measured))
+    run, tables = describe_run(settings, load_before), [build_table(measured)]
+    print(format_report(run, tables))
+    if arguments.keep:
+        keep_tables(NAME, run, tables)
     return 0 if all(is_met(subject, measured) for subject in measured) else 1
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from bench.apache_kafka import kafka_unavailable_reason
+from bench.apache_kafka import describe_kafka, kafka_unavailable_reason
 from bench.cluster.nodes import NODES
 from bench.kafka_comparison import (
     RunningServer,
@@ -27,16 +27,18 @@ from bench.kafka_comparison import (
     chronik_node,
     print_progress,
 )
-from bench.report_tables import describe_machine
+from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import CHRONIK_OS, ROOT
 from chronik.bench.librdkafka_config import generate_name, temporary_topics
-from chronik.bench.report import format_number
-from chronik.bench.rounds import MISSED_LABEL, format_markdown_table, median_ratio, rotate
+from chronik.bench.rounds import median_ratio, rotate
 from chronik.bench.statistics import Latency
 from chronik.bench.transactions import RECORDS_DEFAULT, TransactionsLoad, measure_transactions
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
+from tools.docs.benchmark_pages import keep_tables
 
+NAME: Final = "transactions"
+"""The name of the page and of the JSON file."""
 ROUNDS: Final = 5
 SECONDS: Final = 4.0
 """Per server, size and round."""
@@ -143,22 +145,22 @@ def is_met(subject: TransactionsSubject, measured: Sequence[TransactionsSubject]
     return rate >= subject.goal.rate_least and p99 <= subject.goal.p99_most
 
 
-def format_table(measured: Sequence[TransactionsSubject], records: int) -> str:
-    headings = [f"{records:,} records each", "transactions", "a second", "records/s", "commit p50 ms", "p99 ms"]
+def build_table(measured: Sequence[TransactionsSubject], records: int) -> ResultTable:
+    headings = ["", "transactions", "transactions/s", "records/s", "commit p50 ms", "p99 ms"]
     headings += ["longest ms", "rate / Kafka's", "p99 / Kafka's", ""]
-    return format_markdown_table(headings, [_row(subject, measured, records) for subject in measured])
+    rows = [_row(subject, measured, records) for subject in measured]
+    return ResultTable(f"{records:,} records per transaction", headings, rows)
 
 
-def _row(subject: TransactionsSubject, measured: Sequence[TransactionsSubject], records: int) -> list[str]:
+def _row(subject: TransactionsSubject, measured: Sequence[TransactionsSubject], records: int) -> list[Cell]:
     commit, rate = subject.commit(records), median(subject.rates(records))
     transactions = sum(len(each.commits) for each in subject.rounds[records])
-    cells = [transactions, rate, rate * records, commit.p50_ms, commit.p99_ms, commit.max_ms]
+    row: list[Cell] = [subject.name, transactions, rate, rate * records, commit.p50_ms, commit.p99_ms, commit.max_ms]
     peer = find_peer(subject, measured)
-    ratios = ["", ""] if peer is None else [f"{ratio:.2f}" for ratio in compute_ratios(subject, peer, records)]
-    verdict = (
-        "" if peer is None or subject.goal is None else "met" if is_met(subject, measured, records) else MISSED_LABEL
-    )
-    return [subject.name, *map(format_number, cells), *ratios, verdict]
+    if peer is None:
+        return [*row, None, None, None]
+    ratios = [f"{ratio:.2f}" for ratio in compute_ratios(subject, peer, records)]
+    return [*row, *ratios, None if subject.goal is None else format_verdict(is_met(subject, measured, records))]
 
 
 def main(argv: list[str]) -> int:
@@ -167,6 +169,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="per round (default: %(default)s)")
     parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data")
+    add_keep_option(parser)
     arguments = parser.parse_args(argv)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     missing = "--without-kafka" if arguments.without_kafka else kafka_unavailable_reason()
@@ -177,13 +180,11 @@ def main(argv: list[str]) -> int:
     except ChronikError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
-    print(
-        f"Measured on {describe_machine()}; load before: {load_before:.2f}. {arguments.rounds} interleaved "
-        f"rounds.{left_out}"
-    )
-    for records in RECORDS_DEFAULT:
-        print(f"\n{format_table(measured, records)}")
+    run = describe_run(f"{arguments.rounds} interleaved rounds. {describe_kafka(missing)}.", load_before)
+    tables = [build_table(measured, records) for records in RECORDS_DEFAULT]
+    print(format_report(run, tables))
+    if arguments.keep:
+        keep_tables(NAME, run, tables)
     return 0 if all(is_met(subject, measured, records) for subject in measured for records in RECORDS_DEFAULT) else 1
 
 

@@ -16,29 +16,33 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from bench.cluster.figures import ClusterBenchmarkPlan, Figure, format_figures
-from bench.report_tables import describe_machine
+from bench.cluster.figures import ClusterBenchmarkPlan, Figure, build_table
+from bench.results import add_keep_option, describe_run, format_report
 from bench.servers import ROOT
 from chronik.errors import ChronikError
+from tools.docs.benchmark_pages import keep_tables
 
+NAME: Final = "cluster"
+"""The name of the page and of the JSON file."""
 SECTIONS: Final = {
-    "up": "bench.cluster.availability:measure_up",
-    "leaderless": "bench.cluster.availability:measure_leaderless",
-    "gap": "bench.cluster.service_gap:measure_service_gap",
-    "replication": "bench.cluster.replication:measure_replication",
-    "catch-up": "bench.cluster.catch_up:measure_catch_up",
-    "metadata": "bench.cluster.metadata:measure_metadata",
-    "visibility": "bench.cluster.visibility:measure_visibility",
-    "commands": "bench.cluster.commands:measure_commands",
-    "commits": "bench.cluster.commits:measure_commits",
-    "single-commits": "bench.cluster.commits:measure_single_commits",
-    "snapshots": "bench.cluster.snapshots:measure_snapshots",
-    "idle": "bench.cluster.idle:measure_idle",
-    "idle-partitions": "bench.cluster.idle:measure_idle_partitions",
-    "image": "bench.cluster.image:measure_image",
-    "growth": "bench.cluster.growth:measure_growth",
-    "cores": "bench.cluster.cores:measure_cores",
+    "up": ("Start", "bench.cluster.availability:measure_up"),
+    "leaderless": ("Leader election", "bench.cluster.availability:measure_leaderless"),
+    "gap": ("Service gap", "bench.cluster.service_gap:measure_service_gap"),
+    "replication": ("Replication", "bench.cluster.replication:measure_replication"),
+    "catch-up": ("Catch-up", "bench.cluster.catch_up:measure_catch_up"),
+    "metadata": ("Metadata requests", "bench.cluster.metadata:measure_metadata"),
+    "visibility": ("Visibility of new topics", "bench.cluster.visibility:measure_visibility"),
+    "commands": ("Metadata commands", "bench.cluster.commands:measure_commands"),
+    "commits": ("Offset commits", "bench.cluster.commits:measure_commits"),
+    "single-commits": ("Commits of single offsets", "bench.cluster.commits:measure_single_commits"),
+    "snapshots": ("Snapshots", "bench.cluster.snapshots:measure_snapshots"),
+    "idle": ("Idle cluster", "bench.cluster.idle:measure_idle"),
+    "idle-partitions": ("Idle cluster with partitions", "bench.cluster.idle:measure_idle_partitions"),
+    "image": ("Metadata image", "bench.cluster.image:measure_image"),
+    "growth": ("Growth", "bench.cluster.growth:measure_growth"),
+    "cores": ("One node and two", "bench.cluster.cores:measure_cores"),
 }
+"""The title and the function of each section."""
 
 IDLE_SECONDS: Final = 60.0
 IDLE_SECONDS_LONG: Final = 600.0
@@ -61,6 +65,7 @@ def main(argv: list[str]) -> int:
         "--partitions", type=int, action="append", metavar="N", help="for growth (default: 1000, 10000)"
     )
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    add_keep_option(parser)
     arguments = parser.parse_args(argv)
     plan = ClusterBenchmarkPlan(
         directory=arguments.folder.resolve(),
@@ -73,40 +78,41 @@ def main(argv: list[str]) -> int:
         sizes=tuple(arguments.nodes or ClusterBenchmarkPlan.sizes),
         partitions=tuple(arguments.partitions or ClusterBenchmarkPlan.partitions),
     )
-    return 0 if _run(plan, arguments.only or list(SECTIONS)) else 1
+    return 0 if _run(plan, arguments.only or list(SECTIONS), keep=arguments.keep) else 1
 
 
-def _run(plan: ClusterBenchmarkPlan, sections: list[str]) -> bool:
+def _run(plan: ClusterBenchmarkPlan, sections: list[str], *, keep: bool) -> bool:
     """Run the sections and return whether all succeeded. A failed section does not affect the others."""
     plan.directory.mkdir(parents=True, exist_ok=True)
     load_before = os.getloadavg()[0]
-    figures: list[Figure] = []
-    failed: list[str] = []
+    figures: dict[str, list[Figure]] = {}
     with _bytecode_cache(plan.directory), _errors_only():
         for number, section in enumerate(sections):
             print(f"== {section} ({number + 1} of {len(sections)})", file=sys.stderr, flush=True)
             try:
-                figures += _load_section(section)(plan)
+                figures[section] = _load_section(section)(plan)
             except ChronikError as error:
                 print(f"bench: {section}: {error}", file=sys.stderr)
-                failed.append(section)
-    _report(plan, figures, load_before)
-    return not failed
+    _report(plan, figures, load_before, keep=keep)
+    return len(figures) == len(sections)
 
 
-def _report(plan: ClusterBenchmarkPlan, figures: list[Figure], load_before: float) -> None:
+def _report(plan: ClusterBenchmarkPlan, figures: dict[str, list[Figure]], load_before: float, *, keep: bool) -> None:
+    run = describe_run("All nodes and clients share the machine.", load_before)
     report_json = {
-        "machine": describe_machine(),
+        "machine": run.machine,
         "load_before": load_before,
-        "figures": [figure.to_json() for figure in figures],
+        "figures": [figure.to_json() for each in figures.values() for figure in each],
     }
     (plan.directory / "bench-cluster.json").write_text(json.dumps(report_json, indent=2) + "\n", encoding="utf-8")
-    print(f"Nodes and their clients on {describe_machine()}; load before: {load_before:.2f}.\n")
-    print(format_figures(figures))
+    tables = [build_table(SECTIONS[section][0], each) for section, each in figures.items()]
+    print(format_report(run, tables))
+    if keep:
+        keep_tables(NAME, run, tables)
 
 
 def _load_section(name: str) -> Callable[[ClusterBenchmarkPlan], list[Figure]]:
-    module, _, function = SECTIONS[name].partition(":")
+    module, _, function = SECTIONS[name][1].partition(":")
     measure: Callable[[ClusterBenchmarkPlan], list[Figure]] = getattr(import_module(module), function)
     return measure
 

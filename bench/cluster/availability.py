@@ -22,7 +22,7 @@ def measure_up(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure the time from starting three empty nodes until each lists all three."""
     rounds = [_up_once(plan) for _ in range(1 + plan.rounds)]
     del rounds[0]  # compiled the modules, once
-    return [Figure("cluster up until all nodes list all, s", rounds, below=UP_SECONDS_MAX)]
+    return [Figure("cluster up until every node lists all nodes, s", rounds, below=UP_SECONDS_MAX)]
 
 
 def _up_once(plan: ClusterBenchmarkPlan) -> float:

@@ -111,9 +111,9 @@ def _node_cpu_seconds(nodes: Cluster) -> float:
 def _to_figures(measured: dict[tuple[str, str], list[CoreFigures]], load: str) -> Iterator[Figure]:
     one, two = (measured[load, setup] for setup in NODE_COUNTS)
     ratios = [larger.records_per_second / smaller.records_per_second for smaller, larger in zip(one, two, strict=True)]
-    yield Figure(f"{load}, {SIZE} B: two nodes, of one", ratios)
+    yield Figure(f"{load}, {SIZE} B: two nodes / one node", ratios)
     for setup in NODE_COUNTS:
         rounds = measured[load, setup]
         yield Figure(f"{load}, {SIZE} B: {setup}, records/s", [each.records_per_second for each in rounds])
-        yield Figure(f"{load}, {SIZE} B: {setup}, CPU of nodes, s/M", [each.node_cpu for each in rounds])
-        yield Figure(f"{load}, {SIZE} B: {setup}, CPU of clients, s/M", [each.client_cpu for each in rounds])
+        yield Figure(f"{load}, {SIZE} B: {setup}, CPU of nodes, s per million", [each.node_cpu for each in rounds])
+        yield Figure(f"{load}, {SIZE} B: {setup}, CPU of clients, s per million", [each.client_cpu for each in rounds])

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from chronik.bench.report import format_number
-from chronik.bench.rounds import MISSED_LABEL, BenchmarkTarget, Spread, at_least, below, format_markdown_table
+from bench.results import Cell, ResultTable, format_verdict
+from chronik.bench.rounds import BenchmarkTarget, Spread, at_least, below
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,12 @@ class Figure:
         }
 
 
-def format_figures(figures: Sequence[Figure]) -> str:
-    return format_markdown_table(
-        ["", "median", "least", "most", "rounds", "wanted", ""], [_row(figure) for figure in figures]
-    )
+def build_table(title: str, figures: Sequence[Figure]) -> ResultTable:
+    headings = ["", "median", "min", "max", "rounds", "target", ""]
+    return ResultTable(title, headings, [_row(figure) for figure in figures])
 
 
-def _row(figure: Figure) -> list[str]:
-    spread = figure.spread
-    row = [
-        figure.what,
-        format_number(spread.median),
-        format_number(spread.least),
-        format_number(spread.most),
-        str(len(figure.rounds)),
-    ]
-    target = figure.target
-    return [*row, "", ""] if target is None else [*row, target.wanted, "met" if target.met else MISSED_LABEL]
+def _row(figure: Figure) -> list[Cell]:
+    spread, target = figure.spread, figure.target
+    row: list[Cell] = [figure.what, spread.median, spread.least, spread.most, len(figure.rounds)]
+    return [*row, None, None] if target is None else [*row, target.wanted, format_verdict(target.met)]

@@ -169,8 +169,8 @@ def _add_nodes(nodes: Cluster, plan: ClusterBenchmarkPlan, where: str) -> Iterat
         time.sleep(max(0.0, JOIN_PERIOD_SECONDS - joins[-1]))
         elapsed = time.perf_counter() - started
         costs.append(1000 * (read_cpu_seconds(pid) - cpu_before - idle * elapsed))
-    yield Figure(f"{where}: CPU of the controller for a node more, ms", costs)
-    yield Figure(f"{where}: a node more, until it is ready, s", joins)
+    yield Figure(f"{where}: CPU of the controller to add a node, ms", costs)
+    yield Figure(f"{where}: add a node, until it is ready, s", joins)
 
 
 def _cpu_seconds_during(pid: int, seconds: float) -> float:

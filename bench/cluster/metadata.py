@@ -66,7 +66,7 @@ def measure_metadata(plan: ClusterBenchmarkPlan) -> list[Figure]:
         ),
         Figure("write p50, ms", [writes.p50_ms for _, writes in changes]),
         Figure(f"write p99, {PER_SECOND} new topics/s, ms", [writes.p99_ms for _, writes in creations]),
-        Figure("read p99 during them, ms", [reads.p99_ms for reads, _ in creations]),
+        Figure(f"read p99, during {PER_SECOND} new topics/s, ms", [reads.p99_ms for reads, _ in creations]),
     ]
 
 

@@ -54,7 +54,7 @@ def _with_flush(plan: ClusterBenchmarkPlan, flush: str) -> list[Figure]:
         *(_ratio(rates, size, flush) for size in SIZES),
         *(Figure(f"{setup}, {size} B, {flush}, records/s", values) for (setup, size), values in rates.items()),
         *(
-            Figure(f"{setup}, {size} B, {flush}, CPU of all nodes, s/M", values)
+            Figure(f"{setup}, {size} B, {flush}, CPU of all nodes, s per million", values)
             for (setup, size), values in costs.items()
         ),
         Figure(f"single records, {THREE}, {flush}, p50, ms", [latency.p50_ms for latency in latencies]),
@@ -64,7 +64,7 @@ def _with_flush(plan: ClusterBenchmarkPlan, flush: str) -> list[Figure]:
 
 def _ratio(rates: Values, size: int, flush: str) -> Figure:
     ratios = [three / one for three, one in zip(rates[THREE, size], rates[ONE, size], strict=True)]
-    return Figure(f"{THREE}, of {ONE}, {size} B, {flush}", ratios, at_least=RATIO_LEAST)
+    return Figure(f"{THREE} / {ONE}, {size} B, {flush}", ratios, at_least=RATIO_LEAST)
 
 
 def _produce_once(nodes: Cluster, plan: ClusterBenchmarkPlan, setup: str, size: int) -> tuple[float, float]:

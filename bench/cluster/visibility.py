@@ -47,7 +47,7 @@ def measure_visibility(plan: ClusterBenchmarkPlan) -> list[Figure]:
     return [
         *_figures("created topic listed by every node", [Latency.from_seconds(each.after_request) for each in created]),
         Figure(
-            "the same after the response to CreateTopics, max, ms",
+            "created topic listed by every node, after the response to CreateTopics, max, ms",
             [Latency.from_seconds(each.after_response).max_ms for each in created],
             below=LISTED_MS_MAX,
         ),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from bench.peers.servers import KAFKA, format_name
-from chronik.bench.report import format_number
-from chronik.bench.rounds import format_markdown_table, median_ratio
+from bench.peers.servers import KAFKA
+from bench.results import BenchmarkRun, Cell, ResultTable, encode, results_file
+from bench.servers import ROOT
+from chronik.bench.rounds import median_ratio
 
+NAME: Final = "apache-kafka"
+"""The name of the page and of the JSON file."""
+SETTINGS: Final = "Medians of {rounds} interleaved rounds after a warm-up, about {seconds:g} s per load. {kafka}."
 RECORD_BYTES: Final = (100, 1000)
 
 
@@ -61,7 +66,7 @@ class ServerResults(msgspec.Struct):
 
 
 class PeerResults(msgspec.Struct):
-    """The results of one run, as stored in docs/internals/benchmarks/peers.json."""
+    """The results of one run, as stored in docs/internals/benchmarks/apache-kafka.json."""
 
     machine: str
     load_before: float
@@ -97,42 +102,42 @@ def compute_ratio(metric: PeerMetric, own: ServerResults, kafkas: ServerResults)
     return median_ratio(own_values, kafka_values) if metric.more_is_better else median_ratio(kafka_values, own_values)
 
 
-def format_table(peers: PeerResults, nodes: int) -> str:
-    """Format the values and their ratios to a Kafka cluster of the same size."""
+def build_tables(peers: PeerResults) -> list[ResultTable]:
+    return [build_table(peers, nodes) for nodes in peers.cluster_sizes()]
+
+
+def build_table(peers: PeerResults, nodes: int) -> ResultTable:
+    """Return the values and their ratios to a Kafka cluster of the same size."""
     servers = peers.servers(nodes)
     kafkas = peers.find(KAFKA, nodes)
-    headings = [format_name("", nodes).removeprefix(", ")]
+    headings = [""]
     for server in servers:
         headings += [server] if kafkas is None or server == KAFKA else [server, "ratio"]
-    return format_markdown_table(headings, [_row(peers, metric, servers, nodes, kafkas) for metric in METRICS])
+    title = {1: "One node", 3: "Three nodes"}.get(nodes, f"{nodes} nodes")
+    settings = SETTINGS.format(rounds=peers.rounds, seconds=peers.seconds, kafka=peers.kafka)
+    run = BenchmarkRun(peers.machine, peers.version, settings, peers.load_before)
+    return ResultTable(title, headings, [_row(peers, metric, servers, nodes, kafkas) for metric in METRICS], run)
 
 
 def _row(
     peers: PeerResults, metric: PeerMetric, servers: Sequence[str], nodes: int, kafkas: ServerResults | None
-) -> list[str]:
-    row = [f"{metric.title}, {metric.unit}"]
+) -> list[Cell]:
+    row: list[Cell] = [f"{metric.title}, {metric.unit}"]
     for server in servers:
         measured = peers.find(server, nodes)
-        value = None if measured is None else measured.value(metric)
-        row.append("" if value is None else format_number(value))
+        row.append(None if measured is None else measured.value(metric))
         if kafkas is not None and server != KAFKA:
-            ratio_value = None if measured is None else compute_ratio(metric, measured, kafkas)
-            row.append("" if ratio_value is None else f"{ratio_value:.2f}")
+            ratio = None if measured is None else compute_ratio(metric, measured, kafkas)
+            row.append(None if ratio is None else f"{ratio:.2f}")
     return row
 
 
-def encode(peers: PeerResults) -> str:
-    return msgspec.json.format(msgspec.json.encode(_round_floats(msgspec.to_builtins(peers))), indent=1).decode() + "\n"
+def store_results(peers: PeerResults, root: Path = ROOT) -> None:
+    path = root / results_file(NAME)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(encode(peers), encoding="utf-8")
 
 
-def decode(text: str) -> PeerResults:
-    return msgspec.json.decode(text, type=PeerResults)
-
-
-def _round_floats(value: Any) -> Any:
-    """Round floats to six significant digits, which exceeds the precision of the measurements."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: _round_floats(each) for key, each in value.items()}
-    return [_round_floats(each) for each in value] if isinstance(value, list) else value
+def load_results(root: Path = ROOT) -> PeerResults | None:
+    path = root / results_file(NAME)
+    return msgspec.json.decode(path.read_bytes(), type=PeerResults) if path.exists() else None

@@ -1,4 +1,4 @@
-"""`python -m bench.pipeline` (`make bench`): prints Markdown and writes build/bench-pipeline.json.
+"""`python -m bench.pipeline` (`make bench-pipeline`): prints Markdown and writes build/bench-pipeline.json.
 
 The exit code is 0 even if a target is missed, because the numbers depend on the machine; missed targets are marked.
 """
@@ -14,18 +14,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from bench.cluster.figures import Figure, format_figures
+from bench.cluster.figures import Figure, build_table
 from bench.pipeline.plan import PARTITIONS, TEMPLATE, PipelineBenchmarkPlan
-from bench.report_tables import describe_machine
+from bench.results import add_keep_option, describe_run, format_report
 from bench.servers import CHRONIK_GROUP, ROOT, BenchmarkServer
 from chronik.bench.statistics import MILLION
 from chronik.errors import ChronikError
+from tools.docs.benchmark_pages import keep_tables
 
+NAME: Final = "pipeline"
+"""The name of the page and of the JSON file."""
 SECTIONS: Final = {
-    "landing": "bench.pipeline.landing:measure_landing",
-    "growth": "bench.pipeline.growth:measure_growth",
-    "sql": "bench.pipeline.queries:measure_queries",
+    "landing": ("Landing", "bench.pipeline.landing:measure_landing"),
+    "growth": ("Growth", "bench.pipeline.growth:measure_growth"),
+    "sql": ("SQL", "bench.pipeline.queries:measure_queries"),
 }
+"""The title and the function of each section."""
 
 
 def main(argv: list[str]) -> int:
@@ -44,6 +48,7 @@ def main(argv: list[str]) -> int:
         "--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data and JSON"
     )
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    add_keep_option(parser)
     arguments = parser.parse_args(argv)
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,41 +59,43 @@ def main(argv: list[str]) -> int:
         plan = PipelineBenchmarkPlan(
             folder, server.bootstrap, arguments.rounds, arguments.records, arguments.sizes, growth_rounds
         )
-        figures, is_complete = _run(plan, arguments.only or list(SECTIONS))
-    _report(folder, figures, load_before)
-    return 0 if is_complete else 1
+        sections = arguments.only or list(SECTIONS)
+        figures = _run(plan, sections)
+    _report(folder, figures, load_before, keep=arguments.keep)
+    return 0 if len(figures) == len(sections) else 1
 
 
-def _run(plan: PipelineBenchmarkPlan, sections: list[str]) -> tuple[list[Figure], bool]:
-    """Return the figures, and whether all sections succeeded. A failed section does not affect the others."""
-    figures: list[Figure] = []
-    is_complete = True
+def _run(plan: PipelineBenchmarkPlan, sections: list[str]) -> dict[str, list[Figure]]:
+    """Return the figures of the sections that succeeded. A failed section does not affect the others."""
+    figures: dict[str, list[Figure]] = {}
     for number, section in enumerate(sections):
         print(f"== {section} ({number + 1} of {len(sections)})", file=sys.stderr, flush=True)
         try:
-            figures += _load_section(section)(plan)
+            figures[section] = _load_section(section)(plan)
         except ChronikError as error:
             print(f"bench: {section}: {error}", file=sys.stderr)
-            is_complete = False
-    return figures, is_complete
+    return figures
 
 
 def _load_section(name: str) -> Callable[[PipelineBenchmarkPlan], list[Figure]]:
-    module, _, function = SECTIONS[name].partition(":")
+    module, _, function = SECTIONS[name][1].partition(":")
     measure: Callable[[PipelineBenchmarkPlan], list[Figure]] = getattr(import_module(module), function)
     return measure
 
 
-def _report(folder: Path, figures: list[Figure], load_before: float) -> None:
+def _report(folder: Path, figures: dict[str, list[Figure]], load_before: float, *, keep: bool) -> None:
+    settings = f"Topics of {PARTITIONS} partitions, records of {len(TEMPLATE)} B. Broker and Spark share the machine."
+    run = describe_run(settings, load_before)
     report_json = {
-        "machine": describe_machine(),
+        "machine": run.machine,
         "load_before": load_before,
-        "figures": [figure.to_json() for figure in figures],
+        "figures": [figure.to_json() for each in figures.values() for figure in each],
     }
     (folder / "bench-pipeline.json").write_text(json.dumps(report_json, indent=2) + "\n", encoding="utf-8")
-    print(f"Topics of {PARTITIONS} partitions, records of {len(TEMPLATE)} B; the broker, Spark and all else are on")
-    print(f"{describe_machine()}; load before: {load_before:.2f}.\n")
-    print(format_figures(figures))
+    tables = [build_table(SECTIONS[section][0], each) for section, each in figures.items()]
+    print(format_report(run, tables))
+    if keep:
+        keep_tables(NAME, run, tables)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def measure_growth(plan: PipelineBenchmarkPlan) -> list[Figure]:
             rates[names[name]].append(rate)
             memory[names[name]].append(peak / MEGABYTE)
     least, most = min(plan.sizes), max(plan.sizes)
-    what = f"{format_millions(most)} rows, of {format_millions(least)}"
+    what = f"{format_millions(most)} rows / {format_millions(least)} rows"
     return [
         Figure(f"{what}: rows/s", _ratios(rates[most], rates[least]), at_least=RATE_RATIO_LEAST),
         Figure(f"{what}: memory of all processes", _ratios(memory[most], memory[least]), below=MEMORY_RATIO_MAX),

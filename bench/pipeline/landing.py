@@ -38,7 +38,7 @@ RATIO_LEAST: Final = 1.5
 WARM_UP_RECORDS: Final = 400_000
 COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
 
-CHRONIK, SPARK = "chronik", "Spark's own"
+CHRONIK, SPARK = "Chronik", "Spark's connector"
 
 
 class ParquetOutput:
@@ -140,8 +140,8 @@ def _with_codec(contest: LandingComparison, plan: PipelineBenchmarkPlan, codec: 
     ratios = [chronik_rate / spark_rate for chronik_rate, spark_rate in zip(rates[CHRONIK], rates[SPARK], strict=True)]
     what = f"{format_millions(plan.records)} rows, {measured[CHRONIK][0].written.files} files of {codec}"
     return [
-        Figure(f"{what}: {CHRONIK} of {SPARK}, rows/s", ratios, at_least=RATIO_LEAST),
+        Figure(f"{what}: {CHRONIK} / {SPARK}, rows/s", ratios, at_least=RATIO_LEAST),
         *(Figure(f"{what}: {method}, rows/s", rates[method]) for method in contest.ways),
-        *(Figure(f"{what}: {method}, CPU of Spark's processes, s/M", costs[method]) for method in contest.ways),
+        *(Figure(f"{what}: {method}, Spark's CPU, s per million", costs[method]) for method in contest.ways),
         *(Figure(f"{what}: {method}, MB", sizes[method]) for method in contest.ways),
     ]

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from bench.results import build_target_table
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.produce import ProduceResult
 from chronik.bench.report import format_number, format_table
@@ -13,7 +14,6 @@ from chronik.bench.rounds import (
     at_least,
     below,
     format_markdown_table,
-    format_target_rows,
     median_ratio,
     rotate,
 )
@@ -58,9 +58,10 @@ def test_server_order_rotates_every_round() -> None:
 
 
 def test_target_rows_mark_missed_targets() -> None:
-    rows = format_target_rows([at_least("ratio", 0.6, 0.6), at_least("ratio", 0.59, 0.6), below("ms", 300, 300)])
+    targets = [at_least("ratio", 0.6, 0.6), at_least("ratio", 0.59, 0.6), below("ms", 300, 300)]
+    rows = build_target_table(targets).rows
     assert [row[-1] for row in rows] == ["met", MISSED_LABEL, MISSED_LABEL]
-    assert rows[1] == ["ratio", "at least 0.6", "0.59", MISSED_LABEL]
+    assert rows[1] == ["ratio", "at least 0.6", 0.59, MISSED_LABEL]
 
 
 def test_number_is_formatted_with_four_significant_digits() -> None:

@@ -39,9 +39,9 @@ def test_growth_benchmark_reports_costs_by_nodes_and_partitions(
     assert len(by_metric["idle CPU of another node, % of a core"]["rounds"]) == 3
     assert by_metric["memory of a node, MB"]["median"] > 10
     assert by_metric["metadata of a topic of 100, p50, ms"]["median"] > 0
-    assert by_metric["a node more, until it is ready, s"]["median"] > 0
+    assert by_metric["add a node, until it is ready, s"]["median"] > 0
     assert by_metric["kill -9 of the controller, until others lead its partitions, s"]["median"] > 0.1
-    assert len(by_metric["CPU of the controller for a node more, ms"]["rounds"]) == 1
+    assert len(by_metric["CPU of the controller to add a node, ms"]["rounds"]) == 1
 
 
 @pytest.mark.slow
@@ -49,5 +49,7 @@ def test_cores_benchmark_compares_one_node_with_two(tmp_path: Path) -> None:
     figures = run_benchmark(tmp_path, "--megabytes", "6", "--only", "cores")
     for load in (cores.LARGE, cores.SMALL, cores.READ):
         one, two = (figures[f"{load}, 100 B: {setup}, records/s"]["median"] for setup in cores.NODE_COUNTS)
-        assert figures[f"{load}, 100 B: two nodes, of one"]["median"] == pytest.approx(two / one)
-        assert all(figures[f"{load}, 100 B: {setup}, CPU of nodes, s/M"]["median"] > 0 for setup in cores.NODE_COUNTS)
+        assert figures[f"{load}, 100 B: two nodes / one node"]["median"] == pytest.approx(two / one)
+        assert all(
+            figures[f"{load}, 100 B: {setup}, CPU of nodes, s per million"]["median"] > 0 for setup in cores.NODE_COUNTS
+        )

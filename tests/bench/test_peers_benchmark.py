@@ -1,4 +1,4 @@
-"""Results of Chronik compared with Apache Kafka: ratios, tables, images and the generated page."""
+"""Results of Chronik compared with Apache Kafka: ratios, tables and images."""
 
 from __future__ import annotations
 
@@ -13,21 +13,11 @@ from bench.peers.figures import (
     PeerMetric,
     PeerResults,
     ServerResults,
+    build_table,
+    build_tables,
     compute_ratio,
-    decode,
-    encode,
-    format_table,
-)
-from bench.peers.page import (
-    BEGIN,
-    END,
-    IMAGES,
-    NO_RESULTS,
-    PAGE,
-    RESULTS_FILE,
     load_results,
-    replace_section,
-    write_results,
+    store_results,
 )
 from bench.peers.plots import IMAGES_BY_NAME, draw_images
 from bench.peers.servers import GROUP, KAFKA, OS, SIZES, create_subjects
@@ -66,21 +56,24 @@ def test_ratio_above_one_means_better_than_kafka(
 
 
 def test_peers_table_has_every_metric_and_ratios_per_flush_setting() -> None:
-    lines = format_table(peers(), 3).splitlines()
-    assert [cell.strip() for cell in lines[0].split("|")] == ["", "3 nodes", KAFKA, OS, "ratio", GROUP, "ratio", ""]
-    assert len(lines) == 2 + len(METRICS)
-    assert all(len(line.split("|")) == 8 and "||" not in line.replace(" ", "") for line in lines[2:])
+    one_node, three_nodes = build_tables(peers())
+    assert (one_node.title, three_nodes.title) == ("One node", "Three nodes")
+    assert three_nodes.headings == ["", KAFKA, OS, "ratio", GROUP, "ratio"]
+    assert len(three_nodes.rows) == len(METRICS)
+    assert all(len(row) == 6 and None not in row for row in three_nodes.rows)
 
 
 def test_peers_table_without_kafka_has_no_ratios() -> None:
     without_kafka = peers()
     without_kafka.measured = [each for each in without_kafka.measured if each.server != KAFKA]
-    assert "ratio" not in format_table(without_kafka, 1)
+    assert "ratio" not in build_table(without_kafka, 1).headings
     assert {subject.server for subject in create_subjects(with_kafka=False)} == {OS, GROUP}
 
 
-def test_peers_json_round_trips() -> None:
-    assert decode(encode(peers())) == peers()
+def test_peers_json_round_trips(tmp_path: Path) -> None:
+    assert load_results(tmp_path) is None
+    store_results(peers(), tmp_path)
+    assert load_results(tmp_path) == peers()
 
 
 def test_images_have_a_bar_and_alternative_text_for_every_value() -> None:
@@ -95,21 +88,6 @@ def test_images_have_a_bar_and_alternative_text_for_every_value() -> None:
         assert bars == len(titles) * len(SIZES) * 3
         titles_in_images |= titles
     assert titles_in_images == {metric.title for metric in METRICS}
-
-
-def test_keep_writes_json_images_and_page(tmp_path: Path) -> None:
-    (tmp_path / PAGE).parent.mkdir(parents=True)
-    (tmp_path / PAGE).write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    assert load_results(tmp_path) is None
-    write_results(peers(), tmp_path)
-    assert load_results(tmp_path) == peers()
-    page = (tmp_path / PAGE).read_text(encoding="utf-8")
-    assert "old" not in page
-    assert page.startswith(f"before\n{BEGIN}\n")
-    assert page.endswith(f"{END}\nafter\n")
-    assert all(f"](../images/{name})" in page and (tmp_path / IMAGES / name).exists() for name in IMAGES_BY_NAME)
-    assert (tmp_path / RESULTS_FILE).exists()
-    assert replace_section(page, None) == f"before\n{BEGIN}\n{NO_RESULTS}{END}\nafter\n"
 
 
 def test_peers_default_arguments() -> None:

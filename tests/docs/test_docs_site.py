@@ -43,14 +43,14 @@ def test_github_markdown_is_converted_to_python_markdown(github: str, python: st
         ("docs/operate/cluster.md", "README.md", "index.md", "operate/cluster.md"),
         ("docs/internals/decisions/", "README.md", "index.md", "internals/decisions/README.md"),
         (
-            "../benchmarks.md#tails",
+            "../benchmarks/cluster.md#replication",
             "docs/internals/decisions/x.md",
             "internals/decisions/x.md",
-            "../benchmarks.md#tails",
+            "../benchmarks/cluster.md#replication",
         ),
         ("../../src/chronik/config.py", "docs/operate/cluster.md", "operate/cluster.md", None),
         ("https://example.org/a", "docs/operate/cluster.md", "operate/cluster.md", "https://example.org/a"),
-        ("#tails", "docs/internals/benchmarks.md", "internals/benchmarks.md", "#tails"),
+        ("#limits", "docs/internals/benchmarks/tails.md", "internals/benchmarks/tails.md", "#limits"),
     ],
 )
 def test_links_are_resolved_for_the_site(link: str, source: str, page: str, target: str | None) -> None:

@@ -6,7 +6,15 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.docs import architecture_images, cli_reference, client_compatibility, configuration_page, python_api
+from tools.docs import (
+    architecture_images,
+    benchmark_pages,
+    cli_reference,
+    client_compatibility,
+    configuration_page,
+    python_api,
+)
+from tools.docs.files import write_changed_files
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -19,16 +27,12 @@ def generate_all() -> dict[Path, str]:
         python_api.PAGE: python_api.generate_page(),
         client_compatibility.PAGE: client_compatibility.generate_page(),
         **architecture_images.generate_images(),
+        **benchmark_pages.generate_files(ROOT),
     }
 
 
 def main() -> int:
-    for path, text in generate_all().items():
-        target = ROOT / path
-        if not target.exists() or target.read_text(encoding="utf-8") != text:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-            print(f"written: {path}")
+    write_changed_files(generate_all(), ROOT)
     return 0
 
 

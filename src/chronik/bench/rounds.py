@@ -52,13 +52,6 @@ def below(what: str, measured: float, limit: float) -> BenchmarkTarget:
     return BenchmarkTarget(what, f"below {format_number(limit)}", measured, measured < limit)
 
 
-def format_target_rows(targets: Iterable[BenchmarkTarget]) -> list[list[str]]:
-    return [
-        [target.what, target.wanted, format_number(target.measured), "met" if target.met else MISSED_LABEL]
-        for target in targets
-    ]
-
-
 def rotate(names: Sequence[str], round_number: int) -> list[str]:
     """Return the servers in a rotated order for each round, so that none always follows the same one."""
     start = round_number % len(names)

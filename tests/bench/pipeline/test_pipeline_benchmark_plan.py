@@ -6,11 +6,17 @@ import sys
 import numpy as np
 import pytest
 
+from bench.pipeline.__main__ import NAME, SECTIONS
 from bench.pipeline.plan import PARTITIONS, ROWS_PER_CALL, fill_topic, generate_events
 from bench.pipeline.processes import PeakMemory, list_process_tree, read_pss_bytes, read_tree_cpu_seconds
+from bench.results import load_tables
 from chronik.bench.statistics import MEGABYTE
 from chronik.client.offsets import list_latest_offsets
 from chronik.testing import Broker
+
+
+def test_stored_tables_have_titles_of_sections() -> None:
+    assert [table.title for table in load_tables(NAME)] == [title for title, _ in SECTIONS.values()]
 
 
 def test_generated_events_have_100_bytes_and_differ() -> None:
