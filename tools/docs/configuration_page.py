@@ -52,7 +52,7 @@ SECTIONS: Final = {
     "Logging": ("log_level", "log_format"),
 }
 PEERS: Final = """
-Each node that creates the cluster has a `[[peers]]` table, including this one. Nodes that join later need not be listed.
+Each node that creates the cluster, including this one, has a `[[peers]]` table. Nodes that join later need none.
 
 | key | default | description |
 |---|---|---|
