@@ -123,7 +123,7 @@ def open_round_trip(
 
 
 def list_slow_syncs(nodes: Sequence[Address]) -> list[TimeSpan]:
-    """Return the recent slow disk syncs of all given nodes. Raises NodeSilent."""
+    """Return the recent slow disk syncs of all given nodes. Raises NodeRequestError."""
     from chronik.console.http_client import fetch_status
 
     return [
