@@ -169,7 +169,8 @@ def _method(node: Function) -> str:
         else f"{node.name}{_arguments(node)}"
     )
     about = _text(ast.get_docstring(node))
-    return f"- `{documented}`" + (f": {_indent(about).lstrip()}" if about else "") + "\n"
+    end = "\n\n" if SEPARATOR in about else "\n"  # Python-Markdown needs an empty line after a nested list
+    return f"- `{documented}`" + (f": {_indent(about).lstrip()}" if about else "") + end
 
 
 def _function(node: Function) -> Iterator[str]:
@@ -233,4 +234,4 @@ def _text(docstring: str | None) -> str:
 
 
 def _indent(text: str) -> str:
-    return "\n".join(f"  {line}" if line else "" for line in text.splitlines())
+    return "\n".join(f"    {line}" if line else "" for line in text.splitlines())
