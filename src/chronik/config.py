@@ -62,12 +62,14 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """The configuration of a node. docs/reference/configuration.md is generated from these fields."""
 
     node_id: int = 1
+    """Id of the node, which is also its broker id. It is unique in the cluster and never changes."""
     data_dir: Path = Path("data")
+    """Directory of everything that the node stores. It belongs to this node only."""
     kafka: Address = DEFAULT_KAFKA_ADDRESS
-    """Address of the main Kafka listener; taken from Kafka's "listeners" if `broker` contains it."""
+    """Address of the Kafka listener. For several listeners, set "listeners" under `broker` instead."""
     http: Address | None = None
-    """Address of the HTTP server (console, REST API, health, metrics, status); "off" disables it. `chronik start`
-    uses DEFAULT_HTTP_ADDRESS unless it is set."""
+    """Address of the HTTP server (console, admin API, health, metrics, status); "off" disables it. Without it,
+    `chronik start` uses 127.0.0.1:6092 if that address is free."""
     http_is_default: bool = False
     """Whether the HTTP address is the default. The node then starts without HTTP if the port is in use."""
     http_token: str | None = None
@@ -80,18 +82,24 @@ class NodeConfig(msgspec.Struct, frozen=True):
     advertised: Address | None = None
     """Address that is advertised to clients; default: the `kafka` address with the bound port."""
     rack: str | None = None
+    """Rack or availability zone of the node. The replicas of a partition are spread across racks."""
     flush: str = "group"
-    """"group": fdatasync before acknowledgement, many requests per sync. "os": rely on the page cache, like Kafka."""
+    """"group": records are synced to disk before they are acknowledged, many requests per sync. "os": records are
+    acknowledged in the page cache, as in Kafka."""
     replication_factor: int = 1
+    """Default replication factor of new topics, and replication factor of the internal topics of a cluster."""
     min_insync_replicas: int = 1
+    """Default of `min.insync.replicas`: the number of in-sync replicas that acks=all requires."""
     log_level: str = "info"
+    """Minimum level of log lines: "debug", "info", "warning" or "error"."""
     log_format: str = "text"
     """"text": human-readable log lines. "json": one JSON object per line."""
     peers: tuple[PeerConfig, ...] = ()
-    """Nodes that bootstrap the cluster; afterwards the metadata log is authoritative. Empty: standalone mode."""
+    """Nodes that bootstrap the cluster. Afterwards, the metadata log defines the members. Empty: standalone mode."""
     cluster_name: str = "chronik"
+    """Name of the cluster. Nodes with different names reject each other."""
     cluster_secret: str | None = None
-    """Shared secret with which nodes authenticate each other; without it, peers must use loopback addresses."""
+    """Secret with which nodes authenticate each other. Without it, peers must use loopback addresses."""
     peer_keystore: str | None = None
     """PEM file with this node's private key and certificate for TLS between nodes; without it, no TLS is used."""
     peer_truststore: str | None = None
@@ -101,15 +109,17 @@ class NodeConfig(msgspec.Struct, frozen=True):
     broker_session_ms: int = 3_000
     """Session timeout in milliseconds: a broker without a successful heartbeat for this long is fenced."""
     metadata_snapshot_entries: int = 100_000
+    """Number of commands after which the node writes a snapshot of the metadata log."""
     metadata_snapshot_bytes: int = 64 * 1024 * 1024
-    """The metadata log is snapshotted after this many commands or this many bytes of commands."""
+    """Bytes of commands after which the node writes a snapshot of the metadata log."""
     metadata_kept_bytes: int = 8 * 1024 * 1024
-    """Bytes of commands retained before a snapshot, so a node that is slightly behind needs no snapshot transfer."""
+    """Bytes of commands that are retained before a snapshot, for nodes that are slightly behind."""
     offset_acks: str = "all"
     """When an offset commit is acknowledged: after replication ("all"), on the leader's disk ("leader"), or at receipt
     ("none")."""
     read_quorum: bool = False
-    """Whether metadata is read only after a majority has confirmed that it is current."""
+    """Whether metadata requests fail if no majority confirms that the metadata is current. If false, such a node
+    still returns brokers, configs and topics, but no leaders."""
     broker: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Kafka broker configs under Kafka's own names, such as "num.partitions"."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tests.abuse.attack import Attack
@@ -51,18 +51,20 @@ class ReportRow(NamedTuple):
         return find_overruns(self.figures, self.attack.budget)
 
 
-def format_report(rows: Sequence[ReportRow], seed: int) -> Iterator[str]:
-    """Yield the lines of the report."""
+def format_report(rows: Sequence[ReportRow], seed: int, catalogue: Iterable[Attack] = ()) -> Iterator[str]:
+    """Yield the lines of the report. It describes the attacks of the rows and those of the catalogue."""
     failed = [row for row in rows if row.overruns]
     raw = [row for row in rows if find_overruns(with_raw_latencies(row.figures), row.attack.budget)]
     summary = f"{len(rows) - len(failed)} within budget, {len(failed)} over budget"
+    yield "## Results"
     yield f"{len(rows)} rows, seed {seed}: {summary}; within budget with raw latencies: {len(rows) - len(raw)}."
     yield ""
     floods = [row for row in rows if row.figures.honest]
     yield from _table(HEAD, [format_cells(row) for row in rows if not row.figures.honest])
     yield ""
     if floods:
-        yield "Floods, with the latencies of the honest requests that ran alongside:"
+        yield "### Floods"
+        yield "Latencies are those of the honest requests that ran alongside."
         yield ""
         yield from _table(FLOODS_HEAD, [format_flood_cells(row) for row in floods])
         yield ""
@@ -70,10 +72,18 @@ def format_report(rows: Sequence[ReportRow], seed: int) -> Iterator[str]:
         yield f"- **{row.attack.name}** against a {row.kind}: {'; '.join(row.overruns)}"
     if failed:
         yield ""
-    yield "Descriptions of the attacks:"
+    yield from format_descriptions([*catalogue, *(row.attack for row in rows)])
+
+
+def format_descriptions(attacks: Iterable[Attack]) -> Iterator[str]:
+    """Yield the section that describes the attacks, each once."""
+    yield "## Attacks"
+    yield "Attacks without a row in the results have not been measured for this report."
     yield ""
-    for attack in dict.fromkeys(row.attack.name for row in rows):
-        yield f"- `{attack}`: {next(row.attack.description for row in rows if row.attack.name == attack)}"
+    yield "| attack | description |"
+    yield "|---|---|"
+    for name, description in dict.fromkeys((attack.name, attack.description) for attack in attacks):
+        yield _line([f"`{name}`", description.replace("|", "\\|").replace("*", "\\*")])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

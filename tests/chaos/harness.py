@@ -117,7 +117,7 @@ def run_chaos(options: ChaosOptions, say: Say) -> ChaosOutcome:
             with cluster.in_client_namespace():
                 run.go()
         except (ChronikError, KafkaError) as failure:
-            run.findings.append(Finding("broken off", f"{type(failure).__name__}: {failure}"))
+            run.findings.append(Finding("interrupted", f"{type(failure).__name__}: {failure}"))
         events = journal.events()
     return ChaosOutcome(events, [*run.findings, *judge(events)], run.steps)
 
@@ -288,7 +288,7 @@ class _Run:
         for node in self.cluster.nodes.values():
             if not node.is_running:
                 last = " | ".join(node.log.splitlines()[-3:])
-                self.findings.append(Finding("node died", f"node {node.node_id} exited unexpectedly: {last}"))
+                self.findings.append(Finding("node exited", f"node {node.node_id} exited unexpectedly: {last}"))
                 node.kill()
                 node.start()
 
@@ -298,7 +298,7 @@ class _Run:
         try:
             yield
         except (BrokerFailed, ClientError) as failure:
-            self.findings.append(Finding("broken off", str(failure)))
+            self.findings.append(Finding("interrupted", str(failure)))
 
     # The end of the run
 

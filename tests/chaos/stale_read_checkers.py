@@ -81,14 +81,14 @@ def undeleted_topics(evidence: Evidence) -> Iterator[Finding]:
         leaders = [led.leader for led in event.partitions if led.leader != NOBODY]
         if leaders and _is_deleted(evidence, event, event.topic):
             what = f"returned node {leaders[0]} as leader of the deleted topic {event.topic}"
-            yield _finding("risen topic", event, what)
+            yield _finding("undeleted topic", event, what)
 
 
 def undeleted_records(evidence: Evidence) -> Iterator[Finding]:
     """A node returned records of a topic whose deletion was acknowledged."""
     for event in evidence.records_seen:
         if _is_deleted(evidence, event, event.topic):
-            yield _finding("risen records", event, f"returned records of the deleted topic {event.topic}")
+            yield _finding("undeleted records", event, f"returned records of the deleted topic {event.topic}")
 
 
 def _is_deleted(evidence: Evidence, answer: Answer, topic: str) -> bool:
@@ -104,7 +104,7 @@ def decreasing_epochs(evidence: Evidence) -> Iterator[Finding]:
         floor = floors.bound_before((event.node, place), event.asked_at)
         if epoch < floor:
             what = f"returned leader epoch {epoch} of {place} after {floor}"
-            yield _finding("epoch went back", event, what)
+            yield _finding("epoch decreased", event, what)
 
 
 def stale_leaders(evidence: Evidence) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def stale_leaders(evidence: Evidence) -> Iterator[Finding]:
         floor = floors.bound_before((event.node, place), evidence.must_know_before(event.node, event.asked_at))
         if leader == event.node and epoch < floor:
             what = f"returned itself as leader of {place} in epoch {epoch}, long after epoch {floor} began elsewhere"
-            yield _finding("leader of the past", event, what)
+            yield _finding("stale leader", event, what)
 
 
 def _led(evidence: Evidence) -> Iterator[tuple[TopicSeen, Place, int, int]]:

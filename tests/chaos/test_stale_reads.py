@@ -267,7 +267,7 @@ def a_deleted_topic_has_a_leader(nodes: Nodes) -> str:
     nodes.delete()
     nodes.wait(LONG)
     nodes.topic(2, PartitionLeader(1, 0))
-    return "risen topic"
+    return "undeleted topic"
 
 
 @invalid_history
@@ -275,7 +275,7 @@ def a_deleted_topic_has_a_leader_on_a_node_that_started_later(nodes: Nodes) -> s
     nodes.delete()
     nodes.start(2)
     nodes.topic(2, PartitionLeader(-1, 0), PartitionLeader(1, 0))
-    return "risen topic"
+    return "undeleted topic"
 
 
 @valid_history
@@ -300,7 +300,7 @@ def records_of_a_deleted_topic_are_read(nodes: Nodes) -> str:
     nodes.delete()
     nodes.wait(LONG)
     nodes.records(2)
-    return "risen records"
+    return "undeleted records"
 
 
 @invalid_history
@@ -308,7 +308,7 @@ def records_of_a_deleted_topic_are_read_from_a_node_that_started_later(nodes: No
     nodes.delete()
     nodes.start(2)
     nodes.records(2)
-    return "risen records"
+    return "undeleted records"
 
 
 @valid_history
@@ -322,7 +322,7 @@ def records_of_a_deleted_topic_may_be_read_for_a_moment(nodes: Nodes) -> None:
 def a_leader_epoch_goes_back_on_one_node(nodes: Nodes) -> str:
     nodes.topic(2, PartitionLeader(1, 4))
     nodes.topic(2, PartitionLeader(3, 3))
-    return "epoch went back"
+    return "epoch decreased"
 
 
 @invalid_history
@@ -330,7 +330,7 @@ def a_leader_epoch_goes_back_over_a_restart(nodes: Nodes) -> str:
     nodes.topic(2, PartitionLeader(1, 4))
     nodes.start(2)
     nodes.topic(2, PartitionLeader(-1, 3))
-    return "epoch went back"
+    return "epoch decreased"
 
 
 @valid_history
@@ -351,7 +351,7 @@ def a_node_names_itself_long_after_another_one_led(nodes: Nodes) -> str:
     nodes.topic(1, PartitionLeader(1, 4))
     nodes.wait(LONG)
     nodes.topic(2, PartitionLeader(2, 3))
-    return "leader of the past"
+    return "stale leader"
 
 
 @invalid_history
@@ -359,7 +359,7 @@ def a_node_names_itself_after_it_was_started_again(nodes: Nodes) -> str:
     nodes.topic(1, PartitionLeader(1, 4))
     nodes.start(2)
     nodes.topic(2, PartitionLeader(2, 3))
-    return "leader of the past"
+    return "stale leader"
 
 
 @valid_history

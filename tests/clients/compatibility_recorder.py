@@ -22,22 +22,22 @@ from .client_catalog import CLIENTS, DRIVERS_SOURCES, TOOLS
 OUTPUT_VARIABLE = "CHRONIK_RECORD_CLIENTS"
 
 FEATURES = {
-    "test_client_reads_records_written_by_another_client": "write and read",
+    "test_client_reads_records_written_by_another_client": "produce and consume",
     "test_compressed_records_stay_compressed_in_log": "compression",
-    "test_two_members_rebalance_on_join_and_leave": "groups",
-    "test_group_resumes_at_committed_offsets_with_metadata": "groups",
-    "test_kcat_resumes_at_offsets_committed_on_leave": "groups",
+    "test_two_members_rebalance_on_join_and_leave": "consumer groups",
+    "test_group_resumes_at_committed_offsets_with_metadata": "consumer groups",
+    "test_kcat_resumes_at_offsets_committed_on_leave": "consumer groups",
     "test_cooperative_rebalance_moves_only_necessary_partitions": "cooperative rebalance",
     "test_idempotent_producers": "idempotent producer",
     "test_transactions": "transactions",
     "test_transactional_id_epochs": "transactions",
-    "test_admin_clients": "administration",
-    "test_kafka_tools": "administration",
-    "test_kafka_acls_tool": "administration",
-    "test_kafka_transactions_tool": "administration",
+    "test_admin_clients": "admin",
+    "test_kafka_tools": "admin",
+    "test_kafka_acls_tool": "admin",
+    "test_kafka_transactions_tool": "admin",
     "test_tls": "TLS",
-    "test_sasl_mechanisms": "passwords and tokens",
-    "test_reauthentication": "sessions that end",
+    "test_sasl_mechanisms": "SASL",
+    "test_reauthentication": "reauthentication",
     "test_frameworks": "transactions",
 }
 """Features by test name or file stem."""

@@ -25,7 +25,7 @@ CURL_FUNCTION = 'set -e\ncurl() { command curl --silent --show-error --fail-with
 
 def blocks() -> tuple[list[str], list[str]]:
     """Return the blocks with a login, and the others."""
-    page = [block.text for block in all_blocks() if block.page == f"docs/{PAGE}" and block.language == "sh"]
+    page = [block.text for block in all_blocks() if block.page == f"docs/reference/{PAGE}" and block.language == "sh"]
     return [text for text in page if "wonderland" in text], [text for text in page if "wonderland" not in text]
 
 
@@ -48,7 +48,7 @@ def test_admin_api_login_commands(tmp_path: Path) -> None:
 
 def test_admin_api_topic_and_message_commands(tmp_path: Path) -> None:
     _, without_login = blocks()
-    assert len(without_login) == 1
+    assert len(without_login) == 2
     http = f"{HOST}:{ReservedPorts(1).ports[0]}"
     with Broker(http=http):
         output = run_commands(without_login, http, tmp_path)

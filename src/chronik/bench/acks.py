@@ -28,11 +28,19 @@ class AcksResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--records", type=parse_positive_int, default=2000, metavar="N")
     parser.add_argument(
-        "--size", type=parse_positive_int, default=100, metavar="BYTES", help="size of a record's value"
+        "--records", type=parse_positive_int, default=2000, metavar="N", help="records to send (default: %(default)s)"
     )
-    parser.add_argument("--acks", choices=("all", "1"), default="all")
+    parser.add_argument(
+        "--size",
+        type=parse_positive_int,
+        default=100,
+        metavar="BYTES",
+        help="size of a record's value (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--acks", choices=("all", "1"), default="all", help="required acknowledgements (default: %(default)s)"
+    )
     add_replication_argument(parser)
 
 

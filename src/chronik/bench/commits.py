@@ -93,20 +93,27 @@ class CommitsResult:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--groups", type=parse_positive_int, default=GROUPS_DEFAULT, metavar="N", help="(default: %(default)s)"
+        "--groups", type=parse_positive_int, default=GROUPS_DEFAULT, metavar="N", help="groups (default: %(default)s)"
     )
     parser.add_argument(
         "--offsets",
         type=parse_positive_int,
         default=OFFSETS_DEFAULT,
         metavar="N",
-        help="per request (default: %(default)s)",
+        help="offsets per request (default: %(default)s)",
     )
     parser.add_argument(
-        "--seconds", type=parse_positive_int, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)"
+        "--seconds",
+        type=parse_positive_int,
+        default=SECONDS_DEFAULT,
+        metavar="N",
+        help="duration (default: %(default)s)",
     )
     parser.add_argument(
-        "--rate", type=parse_positive_int, metavar="N", help="requests per second (default: closed loop)"
+        "--rate",
+        type=parse_positive_int,
+        metavar="N",
+        help="requests per second (default: each request after the response to the previous one)",
     )
     help_on_pids = "local process id of a broker, to report its CPU; repeat for several brokers"
     parser.add_argument("--pid", type=parse_positive_int, action="append", default=[], metavar="PID", help=help_on_pids)

@@ -32,7 +32,11 @@ NO_RECORD: Final = -1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--seconds", type=parse_positive_int, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)"
+        "--seconds",
+        type=parse_positive_int,
+        default=SECONDS_DEFAULT,
+        metavar="N",
+        help="duration (default: %(default)s)",
     )
     add_replication_argument(parser)
 

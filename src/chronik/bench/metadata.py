@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topics", type=parse_positive_int, default=1000, metavar="N", help="topics (default: %(default)s)"
     )
-    parser.add_argument("--requests", type=parse_positive_int, default=5000, metavar="N")
+    parser.add_argument(
+        "--requests", type=parse_positive_int, default=5000, metavar="N", help="requests to send (default: %(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> list[MetadataResult]:

@@ -65,12 +65,27 @@ class ProduceResult:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_load_arguments(parser)
-    parser.add_argument("--records", type=parse_positive_int, default=ProduceLoad.records, metavar="N")
     parser.add_argument(
-        "--size", type=parse_positive_int, default=ProduceLoad.size, metavar="BYTES", help="size of a record's value"
+        "--records",
+        type=parse_positive_int,
+        default=ProduceLoad.records,
+        metavar="N",
+        help="records to send (default: %(default)s)",
     )
-    parser.add_argument("--acks", choices=("all", "1", "0"), default=ProduceLoad.acks)
-    parser.add_argument("--codec", choices=CODECS, default=ProduceLoad.codec)
+    parser.add_argument(
+        "--size",
+        type=parse_positive_int,
+        default=ProduceLoad.size,
+        metavar="BYTES",
+        help="size of a record's value (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--acks",
+        choices=("all", "1", "0"),
+        default=ProduceLoad.acks,
+        help="required acknowledgements (default: %(default)s)",
+    )
+    parser.add_argument("--codec", choices=CODECS, default=ProduceLoad.codec, help="compression (default: %(default)s)")
     parser.add_argument(
         "--partitions", type=parse_positive_int, default=1, metavar="N", help="partitions if the topic is created"
     )

@@ -51,11 +51,19 @@ class RoundTripResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--records", type=parse_positive_int, default=2000, metavar="N")
     parser.add_argument(
-        "--size", type=parse_positive_int, default=100, metavar="BYTES", help="size of a record's value"
+        "--records", type=parse_positive_int, default=2000, metavar="N", help="records to send (default: %(default)s)"
     )
-    parser.add_argument("--acks", choices=("all", "1", "0"), default="all")
+    parser.add_argument(
+        "--size",
+        type=parse_positive_int,
+        default=100,
+        metavar="BYTES",
+        help="size of a record's value (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--acks", choices=("all", "1", "0"), default="all", help="required acknowledgements (default: %(default)s)"
+    )
     parser.add_argument(
         "--http",
         action="append",
@@ -115,7 +123,7 @@ def open_round_trip(
 
 
 def list_slow_syncs(nodes: Sequence[Address]) -> list[TimeSpan]:
-    """Return the recent slow disk syncs of all given nodes. Raises NodeSilent."""
+    """Return the recent slow disk syncs of all given nodes. Raises NodeRequestError."""
     from chronik.console.http_client import fetch_status
 
     return [

@@ -55,13 +55,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="records per transaction; several values are measured one after another (default: %(default)s)",
     )
     parser.add_argument(
-        "--seconds", type=parse_positive_int, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)"
+        "--seconds",
+        type=parse_positive_int,
+        default=SECONDS_DEFAULT,
+        metavar="N",
+        help="duration (default: %(default)s)",
     )
     parser.add_argument(
         "--transactions", type=parse_positive_int, metavar="N", help="number of transactions (overrides --seconds)"
     )
     parser.add_argument(
-        "--size", type=parse_positive_int, default=100, metavar="BYTES", help="size of a record's value"
+        "--size",
+        type=parse_positive_int,
+        default=100,
+        metavar="BYTES",
+        help="size of a record's value (default: %(default)s)",
     )
     parser.add_argument("--partitions", type=parse_positive_int, default=1, metavar="N", help="partitions of the topic")
     add_replication_argument(parser)

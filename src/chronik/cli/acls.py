@@ -52,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="TYPE:NAME",
             help="principal that is allowed, such as User:alice",
         )
-        action.add_argument("--deny-principal", action="append", default=[], metavar="TYPE:NAME")
+        action.add_argument(
+            "--deny-principal", action="append", default=[], metavar="TYPE:NAME", help="principal that is denied"
+        )
         action.add_argument(
             "--allow-host",
             action="append",
@@ -60,7 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="HOST",
             help="host from which the principal is allowed (default: any)",
         )
-        action.add_argument("--deny-host", action="append", default=[], metavar="HOST")
+        action.add_argument(
+            "--deny-host",
+            action="append",
+            default=[],
+            metavar="HOST",
+            help="host from which the principal is denied (default: any)",
+        )
         action.add_argument(
             "--operation", action="append", default=[], metavar="NAME", help="Read, Write, Describe, … (default: All)"
         )

@@ -29,12 +29,12 @@ _DURATION = re.compile(
 
 
 def add_delete_arguments(delete: argparse.ArgumentParser) -> None:
-    delete.add_argument("names", nargs="+", metavar="GROUP")
+    delete.add_argument("names", nargs="+", metavar="GROUP", help="group id; several are possible")
     add_client_arguments(delete, run_delete)
 
 
 def add_reset_arguments(reset: argparse.ArgumentParser) -> None:
-    reset.add_argument("name", metavar="GROUP")
+    reset.add_argument("name", metavar="GROUP", help="group id")
     reset.add_argument(
         "-t",
         "--topic",

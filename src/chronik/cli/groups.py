@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
     describe = actions.add_parser("describe", help="show the state, offsets, lag and members of groups")
-    describe.add_argument("names", nargs="+", metavar="GROUP")
+    describe.add_argument("names", nargs="+", metavar="GROUP", help="group id; several are possible")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
     add_delete_arguments(actions.add_parser("delete", help="delete groups without members, and their offsets"))

@@ -19,7 +19,7 @@ _REASSIGNMENT = re.compile(r"([0-9]{1,9}):([0-9]{1,9}(?:,[0-9]{1,9})*)")
 
 def add_partition_actions(actions: Any) -> None:
     reassign = actions.add_parser("reassign", help="reassign partitions to other brokers")
-    reassign.add_argument("name", metavar="TOPIC")
+    reassign.add_argument("name", metavar="TOPIC", help="topic of the partitions")
     reassign.add_argument(
         "partitions",
         nargs="+",
@@ -48,7 +48,7 @@ def add_partition_actions(actions: Any) -> None:
     add_client_arguments(elect, run_elect_leaders)
 
     restart = actions.add_parser("begin-anew", help="continue without the records that a partition's disks have lost")
-    restart.add_argument("name", metavar="TOPIC")
+    restart.add_argument("name", metavar="TOPIC", help="topic of the lost partitions")
     restart.add_argument(
         "--partition", type=int, action="append", required=True, metavar="N", help="partition of TOPIC; repeatable"
     )

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help="address of the console, the REST API, health checks and metrics; off: disabled "
+        help="address of the console, the admin API, health checks and metrics; off: disabled "
         "(default: 127.0.0.1:6092, if free)",
     )
     parser.add_argument("--node-id", metavar="N", help="node id, which is also the broker id (default: 1)")

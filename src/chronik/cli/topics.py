@@ -42,9 +42,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     create = actions.add_parser("create", help="create topics")
-    create.add_argument("names", nargs="+", metavar="NAME")
-    create.add_argument("-p", "--partitions", type=positive_int, default=BROKER_DEFAULT, metavar="N")
-    create.add_argument("-r", "--replication-factor", type=positive_int, default=BROKER_DEFAULT, metavar="N")
+    create.add_argument("names", nargs="+", metavar="NAME", help="name of the topic; several are possible")
+    create.add_argument(
+        "-p",
+        "--partitions",
+        type=positive_int,
+        default=BROKER_DEFAULT,
+        metavar="N",
+        help="number of partitions (default: num.partitions of the broker)",
+    )
+    create.add_argument(
+        "-r",
+        "--replication-factor",
+        type=positive_int,
+        default=BROKER_DEFAULT,
+        metavar="N",
+        help="replicas of each partition (default: default.replication.factor of the broker)",
+    )
     _add_config_argument(create)
     create.add_argument("--if-not-exists", action="store_true", help="do not fail for a topic that exists")
     add_client_arguments(create, run_create)
@@ -55,19 +69,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(listing, run_list)
 
     describe = actions.add_parser("describe", help="show the partitions, offsets and configs of topics")
-    describe.add_argument("names", nargs="+", metavar="TOPIC")
+    describe.add_argument("names", nargs="+", metavar="TOPIC", help="topic to show; several are possible")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
 
     alter = actions.add_parser("alter", help="add partitions to a topic, or change its configs")
-    alter.add_argument("name", metavar="TOPIC")
+    alter.add_argument("name", metavar="TOPIC", help="topic to change")
     alter.add_argument("-p", "--partitions", type=positive_int, metavar="N", help="new total number of partitions")
     _add_config_argument(alter)
     alter.add_argument("--delete-config", action="append", default=[], metavar="KEY", help="reset KEY to its default")
     add_client_arguments(alter, run_alter)
 
     delete = actions.add_parser("delete", help="delete topics and all their records")
-    delete.add_argument("names", nargs="+", metavar="TOPIC")
+    delete.add_argument("names", nargs="+", metavar="TOPIC", help="topic to delete; several are possible")
     delete.add_argument("--if-exists", action="store_true", help="do not fail for a topic that does not exist")
     delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     add_client_arguments(delete, run_delete)

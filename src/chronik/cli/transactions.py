@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
     describe = actions.add_parser("describe", help="show the producer, state and partitions of transactional ids")
-    describe.add_argument("names", nargs="+", metavar="ID")
+    describe.add_argument("names", nargs="+", metavar="ID", help="transactional id; several are possible")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
     _add_abort_arguments(actions.add_parser("abort", help="abort a hanging transaction in one partition"))
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_abort_arguments(abort: argparse.ArgumentParser) -> None:
-    abort.add_argument("--topic", required=True)
-    abort.add_argument("--partition", type=int, required=True, metavar="N")
+    abort.add_argument("--topic", required=True, metavar="TOPIC", help="topic of the transaction")
+    abort.add_argument("--partition", type=int, required=True, metavar="N", help="partition of --topic")
     abort.add_argument(
         "--start-offset", type=int, metavar="N", help="first offset of the transaction, as printed by find-hanging"
     )

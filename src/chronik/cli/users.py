@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("alter", run_alter, "change a user's password"),
     ):
         change = actions.add_parser(action, help=summary)
-        change.add_argument("name", metavar="NAME")
+        change.add_argument("name", metavar="NAME", help="name of the user")
         change.add_argument(
             "--mechanism",
             action="append",
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_password_argument(change)
         add_client_arguments(change, run)
     delete = actions.add_parser("delete", help="delete a user; its open connections are not closed")
-    delete.add_argument("name", metavar="NAME")
+    delete.add_argument("name", metavar="NAME", help="name of the user")
     add_client_arguments(delete, run_delete)
 
 

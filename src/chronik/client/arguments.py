@@ -19,13 +19,13 @@ BOOTSTRAP_VARIABLE = "CHRONIK_BOOTSTRAP_SERVER"
 CLIENT_CONFIG_VARIABLE = "CHRONIK_CLIENT_CONFIG"
 
 
-def add_bootstrap_argument(parser: argparse.ArgumentParser, help: str = "a broker to ask") -> None:
+def add_bootstrap_argument(parser: argparse.ArgumentParser, help: str = "a broker of the cluster") -> None:
     parser.add_argument(
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
         default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
-        help=f"{help}; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
+        help=f"{help} (default: {BOOTSTRAP_VARIABLE} in the environment, or {DEFAULT_BOOTSTRAP})",
     )
     add_client_config_argument(parser)
 
@@ -36,8 +36,8 @@ def add_client_config_argument(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         default=os.environ.get(CLIENT_CONFIG_VARIABLE) or None,
-        help="a Kafka client properties file (security.protocol, sasl.mechanism, …), for brokers that require TLS or "
-        "authentication; also " + CLIENT_CONFIG_VARIABLE,
+        help="Kafka client properties file with the settings for TLS and SASL, such as security.protocol "
+        f"(default: {CLIENT_CONFIG_VARIABLE} in the environment)",
     )
 
 

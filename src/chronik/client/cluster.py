@@ -47,7 +47,7 @@ class ClusterClient:
     def __init__(
         self, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, *, client_id: str = "chronik", timeout_s: float = 30.0
     ) -> None:
-        """Parse the bootstrap servers: HOST:PORT, a comma-separated list, or an Access with security settings.
+        """Parse the bootstrap servers: HOST:PORT, a comma-separated list, or a BootstrapAccess.
 
         Raises:
             ClientError: If an address is invalid.
@@ -70,6 +70,7 @@ class ClusterClient:
         self.close()
 
     def close(self) -> None:
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -136,7 +137,7 @@ class ClusterClient:
     def brokers_by_id(self) -> dict[int, BrokerConnection]:
         """Return connections to all brokers of the cluster by node id. Raises BrokerUnreachable if one is down.
 
-        To skip unreachable brokers, call `broker` for each id in `metadata([])` and catch UNANSWERED.
+        To skip unreachable brokers, call `broker` for each id in `metadata([])` and catch ClientError.
         """
         self.metadata([])
         return {broker_id: self._connection(address) for broker_id, address in sorted(self._brokers.items())}
@@ -147,6 +148,7 @@ class ClusterClient:
         return self.broker(self._controller_id) if self._controller_id in self._brokers else self.any_broker()
 
     def coordinator(self, group: str) -> BrokerConnection:
+        """Return a connection to the coordinator of a consumer group."""
         _, address = self._coordinator(group, GROUP_KEY_TYPE)
         return self._connection(address)
 
@@ -197,6 +199,7 @@ class ClusterClient:
         return self._topics[name]
 
     def partitions(self, name: str, *, create: bool = False) -> list[TopicPartition]:
+        """Return the partitions of a topic from its cached metadata."""
         topic = self.topic(name, create=create)
         return [TopicPartition(name, partition.partition_index) for partition in topic.partitions]
 
@@ -212,6 +215,7 @@ class ClusterClient:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
     def leader(self, of: TopicPartition) -> BrokerConnection:
+        """Return a connection to the partition's leader."""
         return self.broker(self.leader_id(of))
 
 

@@ -1,7 +1,4 @@
-"""A consumer that reads records by partition and offset, without group membership.
-
-It also reads records of open and aborted transactions (Kafka's default, `read_uncommitted`).
-"""
+"""A consumer that reads records by partition and offset, without group membership."""
 
 from __future__ import annotations
 
@@ -25,7 +22,10 @@ NO_SESSION_EPOCH: Final = -1
 
 
 class Consumer:
-    """Reads from assigned partitions. `positions` holds each partition's next offset; change it to seek."""
+    """A reader of assigned partitions. `positions` holds each partition's next offset; change it to seek.
+
+    It returns records of open and aborted transactions, too (Kafka's default, `read_uncommitted`).
+    """
 
     def __init__(self, cluster: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
         self._cluster = cluster

@@ -27,6 +27,7 @@ READ_COMMITTED: Final = 1
 
 
 def list_earliest_offsets(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return each partition's log start offset, the offset of the first record that can be read."""
     return list_offsets(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
 
 

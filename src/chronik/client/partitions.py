@@ -103,6 +103,7 @@ def reassign_partitions(
 
 
 def list_reassignments(cluster: ClusterClient) -> list[PartitionReassignment]:
+    """Return the ongoing reassignments of all topics."""
     request = ListPartitionReassignmentsRequest()
     response = cluster.retry(lambda: cluster.controller().request(request, ListPartitionReassignmentsResponse))
     raise_for_code(response.error_code, "reassignments", response.error_message)

@@ -36,6 +36,7 @@ class ConsumedRecord(NamedTuple):
     partition: int
     offset: int
     timestamp: int
+    """Milliseconds since the Unix epoch."""
     key: bytes | None
     value: bytes | None
     headers: tuple[RecordHeader, ...]

@@ -1,11 +1,4 @@
-"""A transaction of a producer: batches of several partitions and offsets of a group, committed atomically.
-
-transaction = Transaction(cluster, "copier-0")
-transaction.begin()
-    …                                          # batches with the fields of `ProducerSequences(transaction.identity)`
-transaction.commit_offsets("copiers", {TopicPartition("orders", 0): Committed(23, "")})
-transaction.commit()
-"""
+"""A transaction of a producer: batches of several partitions and offsets of a group, committed atomically."""
 
 from __future__ import annotations
 
@@ -40,6 +33,11 @@ DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 class ProducerTransaction:
     """One transaction, in the protocol versions that all brokers with transactions support.
+
+        transaction = ProducerTransaction(cluster, "copier-0")
+        transaction.begin()
+        transaction.commit_offsets("copiers", {TopicPartition("orders", 0): GroupOffset(23, "")})
+        transaction.commit()
 
     `begin` requests a new producer epoch, which fences previous users of the transactional id and their late batches.
     Not thread-safe. Every method raises ClientError or KafkaError; call `abort` then, unless `commit` failed, whose

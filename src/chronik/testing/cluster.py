@@ -70,15 +70,15 @@ class ClusterNode(Broker):
         return HttpAccess(None if token is None else str(token), tls)
 
     def status(self) -> dict[str, Any]:
-        """Return the node's status, with its view of the cluster. Raises NodeSilent."""
+        """Return the node's status, with its view of the cluster. Raises NodeRequestError."""
         return fetch_status(self.http, REQUEST_SECONDS_MAX, *self._way)
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """Return a group and its offsets as this node knows them, regardless of its coordinator. Raises NodeSilent."""
+        """Return a group and its offsets as this node knows them. Raises NodeRequestError."""
         return fetch_group(self.http, group_id, REQUEST_SECONDS_MAX, *self._way)
 
     def not_ready_reason(self) -> str | None:
-        """Return why the node is not ready, or None if it is. Raises NodeSilent."""
+        """Return why the node is not ready, or None if it is. Raises NodeRequestError."""
         return fetch_unready_reason(self.http, REQUEST_SECONDS_MAX, *self._way)
 
     def listed_brokers(self) -> list[int]:
@@ -103,7 +103,7 @@ class Cluster:
             cluster.leader().kill()
             cluster.wait_until_ready()
 
-    With `links=True`, nodes connect through proxies that `cut`, `cut_off` and `heal` control.
+    With `links=True`, nodes connect through proxies, which `interrupt_link`, `isolate` and `restore_links` control.
     """
 
     def __init__(self, nodes: int = 3, folder: Path | None = None, *, links: bool = False, **config: Any) -> None:
@@ -246,7 +246,7 @@ class Cluster:
     # State
 
     def status(self, node_id: int) -> dict[str, Any]:
-        """Return the status of a node. Raises NodeSilent."""
+        """Return the status of a node. Raises NodeRequestError."""
         return self.nodes[node_id].status()
 
     def leader(self, seconds: float = READY_SECONDS_MAX) -> ClusterNode:

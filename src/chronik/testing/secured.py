@@ -30,7 +30,7 @@ class SecuredBroker(Broker):
             broker.allow("alice", "Write", topic="orders")
             Producer(broker.settings("alice"))
 
-    With `tls=False`, connections are not encrypted; with `rights=False`, authenticated users may do everything.
+    With `tls=False`, connections are not encrypted. With `acls=False`, authenticated users may do everything.
     """
 
     def __init__(

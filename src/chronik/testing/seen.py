@@ -23,10 +23,14 @@ class SeenRequest(NamedTuple):
     answered_at: float
     """Time of the response in seconds since the epoch."""
     connection: int
+    """Number of the connection."""
     client_id: str | None
     api: str
+    """Name of the API, such as "Produce"."""
     version: int
+    """Version of the API."""
     milliseconds: float
+    """Time from the request to the response."""
     outcome: str
     """"ok", or the names of the error codes in the response."""
 

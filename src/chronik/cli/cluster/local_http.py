@@ -23,7 +23,7 @@ def http_endpoint(
 
 
 def fetch_local_status(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:
-    """Return the node's `/status` as a dict, or None if it has no HTTP port; raise NodeSilent if it does not answer."""
+    """Return the node's `/status`, or None if it has no HTTP port. Raise NodeRequestError if it does not respond."""
     config, tls = node.config, _tls(node, security)
     if config.http is None:
         return None
@@ -34,7 +34,7 @@ def fetch_local_unready_reason(node: LocalNode, timeout_s: float, security: Clie
     """Return why the node is not ready, or None if it is ready or has no HTTP port.
 
     Raises:
-        NodeSilent: The node does not answer.
+        NodeRequestError: The node does not answer.
         NotAuthorized: The node requires a login that neither its config file nor the client settings have.
     """
     config, tls = node.config, _tls(node, security)

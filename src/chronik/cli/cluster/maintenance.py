@@ -57,7 +57,7 @@ def add_arguments(actions: Subparsers) -> None:
     }
     for name, about in helps.items():
         parser = actions.add_parser(name, help=about)
-        parser.add_argument("node", type=parse_node_id, metavar="NODE")
+        parser.add_argument("node", type=parse_node_id, metavar="NODE", help="id of the node")
         parser.set_defaults(action=name)
         add_operator_arguments(parser, run_change)
 

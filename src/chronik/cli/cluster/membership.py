@@ -55,11 +55,11 @@ def add_arguments(actions: Subparsers) -> None:
     add_operator_arguments(add, run_add_node)
 
     remove = actions.add_parser("remove-node", help="move all replicas off a node, and remove it from the cluster")
-    remove.add_argument("node", type=parse_node_id, metavar="NODE")
+    remove.add_argument("node", type=parse_node_id, metavar="NODE", help="id of the node to remove")
     add_operator_arguments(remove, run_remove_node, has_throttle=True)
 
     replacement = actions.add_parser("replace-node", help="replace a node by a new one, with its replicas and its vote")
-    replacement.add_argument("node", type=parse_node_id, metavar="OLD")
+    replacement.add_argument("node", type=parse_node_id, metavar="OLD", help="id of the node to replace")
     replacement.add_argument(
         "new", type=parse_node_id, nargs="?", metavar="NEW", help="id of the new node (with --dir: the next free id)"
     )

@@ -40,8 +40,9 @@ def add_arguments(actions: Any) -> None:
     parser: argparse.ArgumentParser = actions.add_parser(
         "sql",
         help="query topics with SQL: landed rows and the live tail",
-        description="Each topic is a view: orders has all records, orders_cold the landed rows, orders_hot the live"
-        " tail. Quote names with dots or dashes with backticks, or replace these by _. Without a statement: a prompt.",
+        description="Query topics with SQL. Each topic is a view: orders has all records, orders_cold the landed rows,"
+        " orders_hot the live tail. Quote names with dots or dashes with backticks, or replace these characters by _."
+        " Without a statement, the command shows a prompt.",
     )
     parser.set_defaults(run=run)
     parser.add_argument(

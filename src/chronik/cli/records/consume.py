@@ -38,7 +38,7 @@ COMMIT_RECORDS_MAX = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", metavar="TOPIC", help="topic to read")
     parser.add_argument(
         "-f", "--follow", action="store_true", help="wait for new records; start at the end unless a start is given"
     )

@@ -37,7 +37,7 @@ class ProduceError(ChronikError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", metavar="TOPIC", help="topic to write to")
     parser.add_argument("--file", type=Path, metavar="FILE", help="input file (default: stdin)")
     add_format_arguments(parser)
     parser.add_argument(

@@ -67,18 +67,29 @@ class ClientSecurity(msgspec.Struct, frozen=True):
     """
 
     protocol: str = PLAINTEXT
+    """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
     mechanism: str = ""
+    """PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."""
     username: str = ""
     password: str = ""
     token_file: str = ""
+    """File with the OAUTHBEARER token."""
     ca_file: str = ""
+    """PEM file with the trusted CA certificates."""
     ca: str = ""
+    """The same as PEM text."""
     certificate_file: str = ""
+    """PEM file with the client certificate chain."""
     certificate: str = ""
+    """The same as PEM text."""
     key_file: str = ""
+    """PEM file with the private key of the certificate."""
     key: str = ""
+    """The same as PEM text."""
     key_password: str = ""
+    """Password of an encrypted private key."""
     identification: str = "https"
+    """"https" to verify the host name of the broker, or empty."""
 
     def __repr__(self) -> str:
         return f"<{self.protocol}{f' {self.mechanism} {self.username}'.rstrip()}>"
@@ -161,7 +172,11 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def parse_security(settings: Mapping[str, str]) -> ClientSecurity:
-    """Return the security settings of a client. Raises ClientError, whose message contains no secrets."""
+    """Return the security settings of a client from properties with the names of the Java client or librdkafka.
+
+    Raises:
+        ClientError: If a setting is invalid; the message contains no secrets.
+    """
     fields: dict[str, str] = {}
     for name, value in settings.items():
         if (field := _FIELD_BY_SETTING.get(name)) is not None:

@@ -29,7 +29,7 @@ class GroupState(StrEnum):
 TRANSITIONS: Final[Mapping[tuple[GroupState, GroupState], str]] = MappingProxyType(
     {
         (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "a first member joins",
-        (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE): "all joined, or their time is up",
+        (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE): "all members joined, or the timeout expired",
         (GroupState.PREPARING_REBALANCE, GroupState.EMPTY): "the last member left or expired",
         (GroupState.COMPLETING_REBALANCE, GroupState.STABLE): "the leader's assignment is stored",
         (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE): "a member joins, leaves or misses its sync",

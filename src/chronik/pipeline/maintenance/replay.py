@@ -124,7 +124,7 @@ def replay(
     progress: Callable[[int, RemainingRanges], None] = lambda records, rest: None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ReplayResult:
-    """Write the rows of a topic's table to another topic.
+    """Write the rows of a topic's table to another topic, at least once and in offset order within each partition.
 
         replay("orders", "orders-again", bootstrap="127.0.0.1:9092", table_root="tables",
                tasks=spark_task_runner(spark), start=ReplayBound(time=datetime(2024, 5, 1, tzinfo=UTC)))

@@ -1,11 +1,4 @@
-"""SQL queries over topics, with a new snapshot for each statement:
-
-from chronik.pipeline.spark import runtime
-from chronik.pipeline.query.sql import query
-
-spark = runtime.session()
-query(spark, "SELECT region, count(*) FROM orders GROUP BY region", "127.0.0.1:9092", "tables").show()
-"""
+"""SQL queries over topics, with a new snapshot for each statement."""
 
 from __future__ import annotations
 
@@ -30,13 +23,15 @@ def query(
 ) -> DataFrame:
     """Run a statement over the current state of the topics that it names, directly or through views.
 
+        query(session(), "SELECT region, count(*) FROM orders GROUP BY region", "127.0.0.1:9092", "tables").show()
+
     Only these topics are read. With `prune`, views have only the columns that the statement names, so use it only in a
     session that runs nothing else. Through Spark Connect, results are computed when they are fetched, from the views at
     that time: fetch them before the next query replaces the views.
 
     Raises:
         AmbiguousNameError: A name could refer to several topics.
-        UnreadableTopicError: A half of a topic cannot be determined.
+        UnreadableTopicError: The landed rows or the live tail of a topic cannot be read.
         RawFieldError: The statement uses a JSON field of a raw topic.
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.

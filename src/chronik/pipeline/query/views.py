@@ -82,11 +82,17 @@ def views(
 ) -> CreatedViews:
     """Create views of these topics, or of all topics and tables, from one snapshot.
 
-    Without `topics`, the result lists the views that could not be created.
+        spark = session()
+        views(spark, "127.0.0.1:9092", "tables", ["orders"])
+        spark.sql("SELECT count(*) FROM orders").show()
+
+    A topic has three views: `orders`, `orders_cold` (landed rows) and `orders_hot` (live tail). They return the same
+    rows until retention or vacuum deletes them; create them again to see newer records. Without `topics`, the
+    result lists the views that could not be created.
 
     Raises:
         UnknownTopicError: A topic in `topics` does not exist.
-        UnreadableTopicError: A half of a topic in `topics` cannot be determined.
+        UnreadableTopicError: The landed rows or the live tail of a topic in `topics` cannot be read.
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
     """
