@@ -15,7 +15,7 @@ from chronik.cli.main import COMMANDS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "chronik"
 ARCHITECTURE = ROOT / "docs" / "internals" / "architecture.md"
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 ALL_PAGES = [*PAGES, *sorted(ROOT.glob("docs/internals/decisions/*.md"))]
 BASE_DIRECTORIES = (ROOT, ROOT / "src", PACKAGE, PACKAGE / "pipeline")
 """Directories to which paths in the docs are relative."""
