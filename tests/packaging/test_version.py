@@ -12,7 +12,7 @@ import chronik
 from chronik.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*/*.md"))]
 VERSION_REFERENCE = re.compile(r"\bchronik(?:-|==| )(\d+\.\d+\.\d+)(?![\w.]*\d)")
 """Matches `chronik 1.2.3` (the output of `--version`), `chronik==1.2.3` and `chronik-1.2.3-py3-none-any.whl`."""
 HEADING = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", re.MULTILINE)
