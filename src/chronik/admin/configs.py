@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from chronik.admin import configs
 from chronik.admin.fresh_image_retry import retry_on_fresh_image
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
@@ -358,7 +357,7 @@ def check_node_id(node_id: int, name: str) -> None:
 
 def describe_log_levels() -> Iterator[ConfigEntry]:
     """Yield the levels of all loggers."""
-    for name, level in configs.log_levels().items():
+    for name, level in log_levels().items():
         key = ConfigKey(name, ConfigType.UNKNOWN, None, LEVEL_DOC, accept_any_value)
         yield ConfigEntry(key, level, ConfigSource.DYNAMIC_BROKER_LOGGER, read_only=False)
 
@@ -371,23 +370,23 @@ def alter_log_levels(wanted: Mapping[str, str], delete: Sequence[str], *, valida
     """
     for name, level in wanted.items():
         _check_logger_exists(name)
-        if level not in configs.LEVELS:
+        if level not in LEVELS:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
-                f"Valid log levels are {', '.join(sorted(configs.LEVELS))}",
+                f"Valid log levels are {', '.join(sorted(LEVELS))}",
             )
     for name in delete:
-        if name == configs.ROOT_LOGGER:
+        if name == ROOT_LOGGER:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
         _check_logger_exists(name)
     if not validate_only:
         for name, level in wanted.items():
-            configs.set_level(name, level)
+            set_level(name, level)
         for name in delete:
-            configs.inherit_level(name)
+            inherit_level(name)
 
 
 def _check_logger_exists(name: str) -> None:
-    if not configs.has_logger(name):
+    if not has_logger(name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
