@@ -1,4 +1,4 @@
-"""The transition table of classic groups, and the state diagram in docs/internals/groups.md, which is generated from it."""
+"""The transition table of classic groups, and the state diagram in docs/internals/groups.md generated from it."""
 
 from __future__ import annotations
 
