@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bench.idle import measure_idle
 from bench.report_tables import build_tables, evaluate_targets, to_json
 from bench.results import add_keep_option, describe_run, format_report
 from bench.servers import ROOT
-from bench.workloads import WorkloadPlan, WorkloadResults, run_round, run_single_measurements
+from bench.workloads import WorkloadPlan, WorkloadResults, measure_idle, run_round, run_single_measurements
 from chronik.bench.statistics import MEGABYTE
 from chronik.errors import ChronikError
 from tools.docs.benchmark_pages import keep_tables

@@ -25,7 +25,7 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ClientError
 from chronik.config import Address
-from chronik.pipeline.spark.java import find_java
+from chronik.pipeline.spark.installation import find_java
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing.ports import HOST, ReservedPorts
 

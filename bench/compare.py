@@ -25,8 +25,7 @@ from statistics import median, quantiles
 from typing import Any, Final
 
 from bench.cluster.figures import ClusterBenchmarkPlan
-from bench.cluster.nodes import running_cluster
-from bench.cluster.replicas import replicated_topic
+from bench.cluster.nodes import replicated_topic, running_cluster
 from bench.results import describe_machine
 from bench.servers import COMMANDS, HOST, ROOT, BenchmarkServer
 from chronik.bench import acks, consume, produce, round_trip
@@ -35,8 +34,7 @@ from chronik.bench.consume import ConsumeLoad
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka_config import ensure_topic, generate_name
 from chronik.bench.produce import ProduceLoad
-from chronik.bench.report import format_number
-from chronik.bench.rounds import MISSED_LABEL, format_markdown_table, rotate
+from chronik.bench.report import MISSED_LABEL, format_markdown_table, format_number, rotate
 from chronik.bench.statistics import MEGABYTE, MILLION, Latency, read_cpu_seconds, read_resident_bytes
 from chronik.client.admin import delete_topics
 from chronik.client.cluster import ClusterClient

@@ -40,8 +40,7 @@ from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT, responds_to_api_versi
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka import LibrdkafkaProducer as LibrdkafkaProducer
 from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
-from chronik.bench.report import format_number
-from chronik.bench.rounds import median_ratio, rotate
+from chronik.bench.report import format_number, median_ratio, rotate
 from chronik.bench.statistics import MEGABYTE, Latency
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient

@@ -7,11 +7,10 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any, Final
 
-from bench.idle import IdleResult
 from bench.results import BenchmarkRun, Cell, ResultTable, build_target_table
 from bench.servers import CHRONIK_GROUP, CHRONIK_OS, MINIMAL_SERVER
-from bench.workloads import CHRONIK, SERVERS, SIZES, WorkloadResults
-from chronik.bench.rounds import BenchmarkTarget, Spread, at_least, below, median_ratio
+from bench.workloads import CHRONIK, SERVERS, SIZES, IdleResult, WorkloadResults
+from chronik.bench.report import BenchmarkTarget, Spread, at_least, below, median_ratio
 
 RATIO_LEAST: Final = {CHRONIK_OS: 0.6, CHRONIK_GROUP: 0.5}
 MINIMAL_RECORDS_PER_SECOND_LEAST: Final = 800_000

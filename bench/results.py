@@ -13,8 +13,7 @@ import msgspec
 
 import chronik
 from bench.servers import ROOT
-from chronik.bench.report import format_number
-from chronik.bench.rounds import MISSED_LABEL, BenchmarkTarget, format_markdown_table
+from chronik.bench.report import MISSED_LABEL, BenchmarkTarget, format_markdown_table, format_number
 
 DIRECTORY: Final = Path("docs", "internals", "benchmarks")
 

@@ -24,8 +24,8 @@ from bench.results import Cell, ResultTable, add_keep_option, build_target_table
 from bench.servers import CHRONIK_OS, ROOT, BenchmarkServer
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka_config import ensure_topic
+from chronik.bench.report import BenchmarkTarget, below, rotate
 from chronik.bench.round_trip import WARM_UP_TRIPS, TimeSpan, open_round_trip
-from chronik.bench.rounds import BenchmarkTarget, below, rotate
 from chronik.bench.statistics import MEGABYTE, Latency, read_cpu_seconds, read_resident_bytes
 from chronik.client.cluster import ClusterClient
 from chronik.config import Address

@@ -31,8 +31,8 @@ from bench.kafka_comparison import (
 from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT
 from chronik.bench.librdkafka_config import generate_name, temporary_topics
+from chronik.bench.report import rotate
 from chronik.bench.round_trip import RoundTripResult, TimeSpan, list_slow_syncs, measure_trips, summarize_trips
-from chronik.bench.rounds import rotate
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
 from tools.docs.benchmark_pages import keep_tables

@@ -30,7 +30,7 @@ from bench.kafka_comparison import (
 from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import CHRONIK_OS, ROOT
 from chronik.bench.librdkafka_config import generate_name, temporary_topics
-from chronik.bench.rounds import median_ratio, rotate
+from chronik.bench.report import median_ratio, rotate
 from chronik.bench.statistics import Latency
 from chronik.bench.transactions import RECORDS_DEFAULT, TransactionsLoad, measure_transactions
 from chronik.client.cluster import ClusterClient

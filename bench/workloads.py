@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,9 @@ from chronik.bench.consume import ConsumeLoad, ConsumeResult
 from chronik.bench.librdkafka_config import ensure_topic
 from chronik.bench.metadata import MetadataResult
 from chronik.bench.produce import ProduceLoad, ProduceResult
+from chronik.bench.report import rotate
 from chronik.bench.round_trip import RoundTripResult
-from chronik.bench.rounds import rotate
+from chronik.bench.statistics import MEGABYTE, read_cpu_seconds, read_resident_bytes
 from chronik.bench.topics import TopicsResult
 from chronik.client.cluster import ClusterClient
 
@@ -84,3 +86,31 @@ def _round_trips(plan: WorkloadPlan, server: BenchmarkServer) -> RoundTripResult
     with ClusterClient(server.bootstrap) as cluster:
         ensure_topic(cluster, TRIPS_TOPIC, partitions=1)
     return round_trip.measure(server.bootstrap, TRIPS_TOPIC, plan.trips)
+
+
+SETTLED_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class IdleResult:
+    """Start times, memory and CPU of an idle node."""
+
+    start_ms: list[float]
+    resident_mb: float
+    cpu_percent: float
+
+
+def measure_idle(parent: Path, starts: int, idle_seconds: float) -> IdleResult:
+    """Measure Chronik with its default settings."""
+    start_ms = []
+    for _ in range(1 + starts):
+        with BenchmarkServer(CHRONIK_GROUP, parent) as server:
+            start_ms.append(1000 * server.first_response_seconds)
+    del start_ms[0]  # compiled the modules, once
+    with BenchmarkServer(CHRONIK_GROUP, parent) as server:
+        time.sleep(SETTLED_SECONDS)
+        resident = read_resident_bytes(server.pid)
+        cpu_s = read_cpu_seconds(server.pid)
+        time.sleep(idle_seconds)
+        cpu_s = read_cpu_seconds(server.pid) - cpu_s
+    return IdleResult(start_ms, resident / MEGABYTE, 100 * cpu_s / idle_seconds)

@@ -18,8 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from chronik.pipeline.spark.java import JavaNotFoundError, find_java
-from chronik.pipeline.spark.spark_home import PySparkNotFoundError, private_spark_home, pyspark_directory
+from chronik.pipeline.spark.installation import (
+    JavaNotFoundError,
+    PySparkNotFoundError,
+    find_java,
+    private_spark_home,
+    pyspark_directory,
+)
 
 TOOLS: Final = Path(__file__).parents[1] / ".tools"
 FOLDER: Final = TOOLS / "archives"

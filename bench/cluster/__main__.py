@@ -27,7 +27,7 @@ NAME: Final = "cluster"
 SECTIONS: Final = {
     "up": ("Start", "bench.cluster.availability:measure_up"),
     "leaderless": ("Leader election", "bench.cluster.availability:measure_leaderless"),
-    "gap": ("Service gap", "bench.cluster.service_gap:measure_service_gap"),
+    "gap": ("Service gap", "bench.cluster.availability:measure_service_gap"),
     "replication": ("Replication", "bench.cluster.replication:measure_replication"),
     "catch-up": ("Catch-up", "bench.cluster.catch_up:measure_catch_up"),
     "metadata": ("Metadata requests", "bench.cluster.metadata:measure_metadata"),

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from bench.cluster.figures import ClusterBenchmarkPlan, Figure
-from bench.cluster.nodes import connect, create_cluster, running_cluster, start_nodes
+from bench.cluster.nodes import (
+    NODES,
+    connect,
+    create_cluster,
+    create_partitions,
+    find_partition_led_by,
+    replicated_topic,
+    running_cluster,
+    start_nodes,
+    wait_until_in_sync,
+)
 from chronik.bench.errors import BenchmarkError
+from chronik.bench.gaps import AvailabilityProbe, ServiceAvailability
 from chronik.bench.librdkafka_config import generate_name
 from chronik.client.connection import BrokerConnection
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.testing.cluster import Cluster, ClusterNode
 
 UP_SECONDS_MAX: Final = 5.0
 LEADERLESS_SECONDS_MAX: Final = 2.0
@@ -61,3 +74,56 @@ def create_topic_until_success(connection: BrokerConnection) -> None:
         if created.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return
     raise BenchmarkError(f"no metadata was written for {RETRY_SECONDS_MAX:g} s after the leader was killed")
+
+
+GAP_SECONDS_MAX: Final = 3.0
+OTHER_PARTITIONS: Final = (0, 1000)
+BEFORE_SECONDS: Final = 1.0
+AFTER_SECONDS: Final = 3.0
+"""Observed after the recovery, to detect another interruption."""
+
+GIVEN_UP_SECONDS: Final = 60.0
+
+
+def measure_service_gap(plan: ClusterBenchmarkPlan) -> list[Figure]:
+    """Measure rounds in which the killed node is the controller, and rounds in which it is not."""
+    figures: list[Figure] = []
+    for count in OTHER_PARTITIONS:
+        with running_cluster(plan) as nodes:
+            create_partitions(nodes, count)
+            figures += _figures(nodes, plan, f", {count:,} partitions" if count else "")
+    return figures
+
+
+def _figures(nodes: Cluster, plan: ClusterBenchmarkPlan, where: str) -> Iterator[Figure]:
+    rounds = {"controller": _rounds(nodes, plan, True), "another node": _rounds(nodes, plan, False)}
+    for killed, availability in rounds.items():
+        prefix = f"kill -9 of a leader, {killed}{where}"
+        without_ack = [service.longest_without_ack_seconds for service in availability]
+        without_record = [service.longest_without_record_seconds for service in availability]
+        yield Figure(f"{prefix}: without an ack, s", without_ack, below=GAP_SECONDS_MAX)
+        yield Figure(f"{prefix}: without a record consumed, s", without_record, below=GAP_SECONDS_MAX)
+
+
+def _rounds(nodes: Cluster, plan: ClusterBenchmarkPlan, is_controller: bool) -> list[ServiceAvailability]:
+    return [_kill_once(nodes, is_controller) for _ in range(plan.rounds)]
+
+
+def _kill_once(nodes: Cluster, is_controller: bool) -> ServiceAvailability:
+    controller = nodes.leader()
+    killed = controller if is_controller else next(node for node in nodes.live_nodes if node is not controller)
+    with replicated_topic(nodes, "gap", NODES) as topic:
+        availability = _observe_kill(nodes, topic, killed)
+        killed.start()
+        nodes.wait_until_ready()
+        wait_until_in_sync(nodes)
+    return availability
+
+
+def _observe_kill(nodes: Cluster, topic: str, killed: ClusterNode) -> ServiceAvailability:
+    with AvailabilityProbe(nodes.bootstrap, topic, find_partition_led_by(nodes, topic, killed)) as probe:
+        probe.run_for(BEFORE_SECONDS)
+        killed.kill()
+        probe.wait_until_available(GIVEN_UP_SECONDS)
+        probe.run_for(AFTER_SECONDS)
+    return probe.summarize()

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.cluster.figures import ClusterBenchmarkPlan, Figure
-from bench.cluster.nodes import running_cluster
-from bench.cluster.replicas import replicated_topic, wait_until_in_sync
+from bench.cluster.nodes import replicated_topic, running_cluster, wait_until_in_sync
 from chronik.bench import produce
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.produce import ProduceLoad

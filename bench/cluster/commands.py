@@ -57,7 +57,7 @@ class _Store:
     def __init__(self, folder: Path, node_id: int, ports: dict[int, int]) -> None:
         self.node_id = node_id
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.cluster.store_process"],
+            [sys.executable, "-m", "bench.cluster.stores"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.cluster.figures import ClusterBenchmarkPlan, Figure
-from bench.cluster.nodes import running_cluster
-from bench.cluster.replicas import replicated_topic
+from bench.cluster.nodes import replicated_topic, running_cluster
 from chronik.bench import consume, produce
 from chronik.bench.consume import ConsumeLoad, ConsumeResult
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.produce import BATCH_RECORDS_MAX, ProduceLoad, ProduceResult
-from chronik.bench.rounds import rotate
+from chronik.bench.report import rotate
 from chronik.bench.statistics import MEGABYTE, MILLION, read_cpu_seconds
 from chronik.testing.cluster import Cluster
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.results import Cell, ResultTable, format_verdict
-from chronik.bench.rounds import BenchmarkTarget, Spread, at_least, below
+from chronik.bench.report import BenchmarkTarget, Spread, at_least, below
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,15 @@ from typing import Final
 from bench.cluster.availability import create_topic_until_success
 from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from bench.cluster.idle import SETTLED_SECONDS, measure_idle_cluster
-from bench.cluster.nodes import add_user_node, connect, create_cluster, start_nodes
-from bench.cluster.replicas import PARTITIONS_PER_TOPIC, connect_client, is_fully_in_sync
+from bench.cluster.nodes import (
+    PARTITIONS_PER_TOPIC,
+    add_user_node,
+    connect,
+    connect_client,
+    create_cluster,
+    is_fully_in_sync,
+    start_nodes,
+)
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka_config import generate_name
 from chronik.bench.statistics import MEGABYTE, Latency, read_cpu_seconds, read_resident_bytes

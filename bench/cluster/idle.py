@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from bench.cluster.figures import ClusterBenchmarkPlan, Figure
-from bench.cluster.nodes import running_cluster
-from bench.cluster.replicas import create_partitions
+from bench.cluster.nodes import create_partitions, running_cluster
 from chronik.bench.statistics import MEGABYTE, read_cpu_seconds, read_resident_bytes
 from chronik.testing.cluster import Cluster
 

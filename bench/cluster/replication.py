@@ -10,11 +10,10 @@ from collections import defaultdict
 from typing import Final
 
 from bench.cluster.figures import ClusterBenchmarkPlan, Figure
-from bench.cluster.nodes import NODES, running_cluster
-from bench.cluster.replicas import replicated_topic
+from bench.cluster.nodes import NODES, replicated_topic, running_cluster
 from chronik.bench import acks, produce
 from chronik.bench.produce import ProduceLoad
-from chronik.bench.rounds import rotate
+from chronik.bench.report import rotate
 from chronik.bench.statistics import MEGABYTE, MILLION, Latency, read_cpu_seconds
 from chronik.testing.cluster import Cluster
 

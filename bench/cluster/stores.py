@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
+from chronik.bench.pipelined import run_with_uvloop
 from chronik.config import Address
 from chronik.files import DiskFileSystem
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.groups import CommitOffset, CommitOffsetBatch, OffsetToCommit
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.stores.raft_store import RaftStore
+from chronik.node.run import THREAD_SWITCH_SECONDS
 from chronik.peers.handshake import derive_identity
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.driver import RaftDriver
@@ -98,3 +103,31 @@ async def measure_commit_rate(store: RaftStore, in_flight: int, seconds: float, 
         for caller in range(in_flight):
             callers.create_task(commit_sequentially(caller))
     return committed / (loop.time() - started)
+
+
+async def _serve(directory: str, node_id: int, ports: dict[str, int]) -> None:
+    loop = asyncio.get_running_loop()
+    raft_ports = {int(peer): port for peer, port in ports.items()}
+    async with open_store(Path(directory), node_id, raft_ports) as (store, driver):
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            request: dict[str, Any] = json.loads(line)
+            match request["command"]:
+                case "leader":
+                    _print_result(driver.status.leader)
+                case "found":
+                    await create_broker_and_topic(store)
+                    _print_result(driver.status.commit_index)
+                case "load":
+                    _print_result(
+                        await measure_commit_rate(store, request["in_flight"], request["seconds"], request["batch"])
+                    )
+
+
+def _print_result(result: float) -> None:
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    logging.getLogger("chronik").setLevel(logging.ERROR)  # warnings about a stalled event loop are expected under load
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    run_with_uvloop(_serve(**json.loads(sys.stdin.readline())))

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import chronik
 from bench.apache_kafka import describe_kafka, kafka_unavailable_reason
-from bench.peers.figures import PeerResults, build_tables, store_results
+from bench.peers.figures import SIZES, PeerResults, build_tables, create_subjects, store_results
 from bench.peers.runner import PeerBenchmarkPlan, measure
-from bench.peers.servers import SIZES, create_subjects
 from bench.results import add_keep_option, describe_machine
 from bench.servers import ROOT
 from chronik.errors import ChronikError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from bench.peers.figures import METRICS, PeerMetric, PeerResults
-from bench.peers.servers import GROUP, KAFKA, OS, format_name
+from bench.peers.figures import GROUP, KAFKA, METRICS, OS, PeerMetric, PeerResults, format_name
 from chronik.bench.report import format_number
 from tools.docs.svg import SvgDrawing, text_width
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from bench.kafka_comparison import RunningServer, print_progress
-from bench.peers.figures import RECORD_BYTES, ServerResults
-from bench.peers.servers import PeerSubject
+from bench.peers.figures import RECORD_BYTES, PeerSubject, ServerResults
 from chronik.bench import consume, produce
 from chronik.bench.consume import ConsumeLoad
 from chronik.bench.librdkafka_config import generate_name, temporary_topics
 from chronik.bench.produce import ProduceLoad
+from chronik.bench.report import rotate
 from chronik.bench.round_trip import measure_trips, summarize_trips
-from chronik.bench.rounds import rotate
 from chronik.bench.statistics import MEGABYTE, MILLION, read_cpu_seconds, read_resident_bytes
 from chronik.client.cluster import ClusterClient
 

@@ -17,7 +17,7 @@ from bench.pipeline.plan import PipelineBenchmarkPlan, format_millions
 from bench.pipeline.processes import PeakMemory
 from bench.servers import ROOT
 from chronik.bench.errors import BenchmarkError
-from chronik.bench.rounds import rotate
+from chronik.bench.report import rotate
 from chronik.bench.statistics import MEGABYTE
 
 RATE_RATIO_LEAST: Final = 0.8

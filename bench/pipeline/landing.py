@@ -22,7 +22,7 @@ from bench.pipeline.plan import PARTITIONS, PipelineBenchmarkPlan, Stopwatch, fo
 from bench.pipeline.processes import read_tree_cpu_seconds
 from bench.servers import ROOT
 from chronik.bench.errors import BenchmarkError
-from chronik.bench.rounds import rotate
+from chronik.bench.report import rotate
 from chronik.bench.statistics import MEGABYTE, MILLION
 from chronik.pipeline.landing.runner import LOCAL_MASTER, run
 from chronik.pipeline.spark.runtime import session

@@ -38,15 +38,15 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return spark_schema(source_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from chronik.pipeline.source.batch_reader import ChronikReader
         from chronik.pipeline.source.options import parse_source_options
+        from chronik.pipeline.source.reader import ChronikReader
 
         self._check_schema(schema)
         return ChronikReader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from chronik.pipeline.source.options import parse_source_options
-        from chronik.pipeline.source.stream_reader import ChronikStreamReader
+        from chronik.pipeline.source.reader import ChronikStreamReader
 
         self._check_schema(schema)
         return ChronikStreamReader(parse_source_options(self.options, streaming=True))

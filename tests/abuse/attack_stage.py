@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import re
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from chronik.client.admin import NewTopic, create_topics
@@ -18,6 +22,7 @@ from chronik.client.cluster import ClusterClient as Client
 from chronik.client.errors import ClientError
 from chronik.client.records import TopicPartition
 from chronik.config import Address
+from chronik.console.http_client import NodeRequestError
 from chronik.listeners import PLAINTEXT
 from chronik.testing.cluster import ClusterNode
 from chronik.testing.control import BrokerFailed
@@ -31,10 +36,116 @@ from tests.abuse.authentication.attacked_listener import (
     attacked_address,
     disable_request_recording,
 )
-from tests.abuse.budget import AttackFigures
-from tests.abuse.fencing_monitor import FencingMonitor
-from tests.abuse.node_process import MeasuredProcess
+from tests.abuse.budget import AttackFigures, NodeMemory
 from tests.abuse.probe_process import ProbeProcess, ProbeResults
+
+SHOWN_CHARACTERS: Final = 300
+"""Characters shown of each end of a long log line."""
+
+FAULT_LINE: Final = re.compile(r"^(?:\S+ )*(?:ERROR|CRITICAL) .*|^[ |]*Traceback .*", re.MULTILINE)
+"""Log lines that indicate a fault of the node, not of its clients."""
+
+RESET_PEAK: Final = "5"
+BLOCK_BYTES: Final = 512
+"""The unit of `st_blocks`."""
+
+
+class MeasuredProcess:
+    """A node's process, measured relative to the creation of this object."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self.node = node
+        self.pid = node.pid
+        Path(f"/proc/{self.pid}/clear_refs").write_text(RESET_PEAK)
+        self._memory_before = self._status_bytes("VmRSS")
+        self._disk_before = self._disk_bytes()
+        self._log_before = len(node.log)
+
+    def memory(self) -> NodeMemory:
+        """Return the memory usage. A process that has exited, which is reported separately, counts as not grown."""
+        if not self._is_alive():
+            return NodeMemory(self._memory_before, 0, 0)
+        return NodeMemory(self._memory_before, self._status_bytes("VmRSS"), self._status_bytes("VmHWM"))
+
+    def disk_growth(self) -> int:
+        """Return the growth of the data directory in bytes."""
+        return max(0, self._disk_bytes() - self._disk_before)
+
+    def _disk_bytes(self) -> int:
+        """Return the allocated size of all data files. Files may be deleted concurrently."""
+        total = 0
+        for directory, _, names in os.walk(self.node.data_dir):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.stat(os.path.join(directory, name)).st_blocks * BLOCK_BYTES
+        return total
+
+    def new_log_output(self) -> str:
+        """Return the log output since the creation of this object."""
+        return self.node.log[self._log_before :]
+
+    def problems(self) -> list[str]:
+        """Return the problems of the process."""
+        if not self._is_alive():
+            return [f"{self.node} was restarted or has exited"]
+        return [f"{self.node} logged: {shorten(line)}" for line in FAULT_LINE.findall(self.new_log_output())[:3]]
+
+    def _is_alive(self) -> bool:
+        return self.node.is_running and self.node.pid == self.pid
+
+    def _status_bytes(self, field: str) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith(field + ":"))
+        return kilobytes * 1024
+
+
+def shorten(line: str) -> str:
+    """Return the line without its middle if it is long; an escaped traceback ends with the error."""
+    return line if len(line) <= 2 * SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]} … {line[-SHOWN_CHARACTERS:]}"
+
+
+POLL_SECONDS: Final = 0.2
+ONLINE: Final = "online"
+
+
+class FencingMonitor:
+    """A thread that polls the status of every node; a standalone node is not polled."""
+
+    def __init__(self, target: AttackTarget) -> None:
+        self._target = target
+        self._stop = threading.Event()
+        self._offline: dict[int, str] = {}
+        self._threads = [
+            threading.Thread(target=self._poll, args=(node.node_id,))
+            for node in (target.nodes if target.cluster is not None else ())
+        ]
+
+    def __enter__(self) -> FencingMonitor:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def findings(self) -> list[str]:
+        return [f"broker {broker} was fenced (status {status})" for broker, status in sorted(self._offline.items())]
+
+    def _poll(self, node_id: int) -> None:
+        assert self._target.cluster is not None
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                brokers = self._target.cluster.status(node_id)["brokers"]
+            except NodeRequestError:  # the attack may be on the HTTP port
+                continue
+            for broker in brokers:
+                if broker["status"] != ONLINE:
+                    self._offline.setdefault(broker["id"], broker["status"])
+
 
 PROBE_TOPIC: Final = "probe"
 QUIET_SECONDS: Final = 2.0

@@ -28,7 +28,7 @@ from chronik.client.errors import ClientError
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.config import Address
-from chronik.console.rest.operation import BASE_PATH
+from chronik.console.rest.operation_table import BASE_PATH
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -7,13 +7,14 @@ import pytest
 from bench.results import build_target_table
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.produce import ProduceResult
-from chronik.bench.report import format_number, format_table
-from chronik.bench.rounds import (
+from chronik.bench.report import (
     MISSED_LABEL,
     Spread,
     at_least,
     below,
     format_markdown_table,
+    format_number,
+    format_table,
     median_ratio,
     rotate,
 )

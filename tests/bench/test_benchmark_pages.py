@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.figures import METRICS, NAME, PeerResults, ServerResults, store_results
+from bench.peers.figures import GROUP, KAFKA, METRICS, NAME, OS, SIZES, PeerResults, ServerResults, store_results
 from bench.peers.plots import IMAGES_BY_NAME
-from bench.peers.servers import GROUP, KAFKA, OS, SIZES
 from bench.results import DIRECTORY, BenchmarkRun, ResultTable, load_tables, results_file, store_tables
 from tools.docs.benchmark_pages import (
     BEGIN,

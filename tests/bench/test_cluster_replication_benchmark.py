@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.cluster import idle, replication, service_gap
+from bench.cluster import availability, idle, replication
 from bench.cluster.__main__ import main
 
 pytestmark = pytest.mark.slow
@@ -24,8 +24,8 @@ def run_benchmark(tmp_path: Path, *arguments: str) -> dict[str, dict[str, Any]]:
 def test_gap_benchmark_measures_producer_and_consumer_after_leader_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_gap, "OTHER_PARTITIONS", (6,))
-    monkeypatch.setattr(service_gap, "AFTER_SECONDS", 0.5)
+    monkeypatch.setattr(availability, "OTHER_PARTITIONS", (6,))
+    monkeypatch.setattr(availability, "AFTER_SECONDS", 0.5)
     figures = run_benchmark(tmp_path, "--only", "gap")
     assert list(figures) == [
         f"kill -9 of a leader, {killed}, 6 partitions: without {what}, s"

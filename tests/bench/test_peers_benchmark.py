@@ -9,18 +9,22 @@ import pytest
 
 from bench.peers.__main__ import main, parse_arguments
 from bench.peers.figures import (
+    GROUP,
+    KAFKA,
     METRICS,
+    OS,
+    SIZES,
     PeerMetric,
     PeerResults,
     ServerResults,
     build_table,
     build_tables,
     compute_ratio,
+    create_subjects,
     load_results,
     store_results,
 )
 from bench.peers.plots import IMAGES_BY_NAME, draw_images
-from bench.peers.servers import GROUP, KAFKA, OS, SIZES, create_subjects
 
 RATE = PeerMetric("rate", "Rate", "records/s", more_is_better=True)
 TIME = PeerMetric("time", "Time", "ms")

@@ -13,14 +13,13 @@ from bench import fairness, security, tabs, tails, transactions
 from bench.__main__ import NAME as SINGLE_NODE
 from bench.cluster.__main__ import SECTIONS as CLUSTER_SECTIONS
 from bench.fairness import ATTACKED, ATTACKED_TEN, BURNED, FairnessSubject, PhaseResult
-from bench.idle import IdleResult
 from bench.kafka_comparison import RunningServer
 from bench.report_tables import build_tables as build_single_node_tables
 from bench.report_tables import evaluate_targets
 from bench.results import ResultTable, build_target_table, load_tables
 from bench.security import JAVA, KAFKA, KAFKA_TLS, LOGIN, PLAIN, TLS, WITH_ACLS, ListenerBenchmark, compare_listeners
 from bench.tabs import TabsSubject
-from bench.workloads import CHRONIK, SERVERS, SIZES, WorkloadResults
+from bench.workloads import CHRONIK, SERVERS, SIZES, IdleResult, WorkloadResults
 from chronik.bench.consume import ConsumeResult
 from chronik.bench.metadata import MetadataResult
 from chronik.bench.produce import ProduceResult

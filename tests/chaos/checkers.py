@@ -5,15 +5,202 @@ Each checker detects one kind of violation. Records with an unknown outcome may 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from tests.chaos.evidence import AcknowledgedOffset, Evidence
 from tests.chaos.findings import Checker, Finding, LowerBounds
-from tests.chaos.history import NO_EPOCH, UNREADABLE, AnyEvent, Consumed, Place, RecordId
-from tests.chaos.stale_read_checkers import STALE_CHECKERS
-from tests.chaos.transaction_checkers import TRANSACTIONAL_CHECKERS
+from tests.chaos.history import NO_EPOCH, UNREADABLE, Answer, AnyEvent, Consumed, Place, RecordId, TopicSeen
+
+
+def aborted_reads(evidence: Evidence) -> Iterator[Finding]:
+    """A record of an aborted transaction was read as committed (G1a)."""
+    reported: set[RecordId] = set()
+    for event in evidence.consumed:
+        sent, failed = evidence.sent.get(event.id), evidence.failed.get(event.id)
+        if sent is not None and sent.transaction is not None and failed is not None and event.id not in reported:
+            reported.add(event.id)
+            where = f"{event.place}@{event.offset}"
+            yield Finding("aborted read", f"{event.reader} read {event.id} at {where}, which was {failed.error}")
+
+
+def torn_transactions(evidence: Evidence) -> Iterator[Finding]:
+    """Only a part of a transaction's records exists at the end."""
+    present = evidence.offsets_by_id()
+    by_transaction: dict[str, list[RecordId]] = defaultdict(list)
+    for sent in evidence.sent.values():
+        if sent.transaction is not None:
+            by_transaction[sent.transaction].append(sent.id)
+    for transaction, records in by_transaction.items():
+        there = [record for record in records if record in present]
+        if there and len(there) < len(records):
+            what = f"of the {len(records)} records of {transaction}, {len(there)} are there: {there[0]} is"
+            yield Finding("torn", what)
+
+
+def miscounted_copies(evidence: Evidence) -> Iterator[Finding]:
+    """A record of the source topic was not copied exactly once."""
+    for topic, promised in evidence.promised.items():
+        if promised.copies_of is None:
+            continue
+        copied = Counter(_keys(evidence, topic))
+        for source, where in _records(evidence, promised.copies_of):
+            if copied[str(source)] != 1:
+                kind = "copied twice" if copied[str(source)] else "not copied"
+                yield Finding(kind, f"{source} of {where} is in {topic} {copied[str(source)]} times")
+
+
+def _keys(evidence: Evidence, topic: str) -> Iterator[str | None]:
+    for record, _ in _records(evidence, topic):
+        sent = evidence.sent.get(record)
+        yield None if sent is None else sent.key
+
+
+def _records(evidence: Evidence, topic: str) -> Iterator[tuple[RecordId, Place]]:
+    for place, records in evidence.log.items():
+        if place.topic == topic:
+            for record in set(records.values()):
+                yield record, place
+
+
+TRANSACTIONAL_CHECKERS: tuple[Checker, ...] = (aborted_reads, torn_transactions, miscounted_copies)
+
+
+NOBODY = -1
+NOTHING_COMMITTED = -1
+
+
+def stale_ends(evidence: Evidence) -> Iterator[Finding]:
+    """A node returned an end offset below one that was acknowledged, read or returned before the request."""
+    floors = _ends_known(evidence)
+    for event in evidence.ends_seen:
+        floor = floors.bound_before(event.place, event.asked_at)
+        if event.end < floor:
+            what = f"{event.reader} got the end offset {event.end} of {event.place}, when {floor} was known already"
+            yield Finding("stale end", f"{what} ({event.asked_at:.3f} to {event.at:.3f})", event.asked_at)
+
+
+def stale_watermarks(evidence: Evidence) -> Iterator[Finding]:
+    floors = _ends_known(evidence)
+    for event in evidence.watermarks_seen:
+        floor = floors.bound_before(event.place, event.asked_at)
+        if event.watermark < floor:
+            what = f"returned a high watermark of {event.watermark} for {event.place}, when {floor} was known already"
+            yield _finding("stale watermark", event, what)
+
+
+def _ends_known(evidence: Evidence) -> LowerBounds[Place]:
+    known = [(ack.place, ack.at, ack.offset + 1) for ack in evidence.placed]
+    known += [(event.place, event.at, event.offset + 1) for event in evidence.consumed]
+    known += [(event.place, event.at, event.end) for event in evidence.ends_seen]
+    known += [(event.place, event.at, event.watermark) for event in evidence.watermarks_seen]
+    return LowerBounds(known)
+
+
+def stale_commits(evidence: Evidence) -> Iterator[Finding]:
+    """A node returned a committed offset below one that was acknowledged or returned before.
+
+    A commit that was never acknowledged may take effect late, after a higher one, and be returned.
+    """
+    settled = {(event.group, event.offset) for event in evidence.commits_acknowledged}
+    known = [(event.group, event.at, event.offset) for event in evidence.commits_acknowledged]
+    known += [(event.group, event.at, event.offset) for event in evidence.commits_seen]
+    floors = LowerBounds(known, NOTHING_COMMITTED)
+    for event in evidence.commits_seen:
+        floor = floors.bound_before(event.group, event.asked_at)
+        may_be_late = event.offset != NOTHING_COMMITTED and (event.group, event.offset) not in settled
+        if event.offset < floor and not may_be_late:
+            what = f"returned the committed offset {event.offset} of {event.group}, when {floor} was known already"
+            yield _finding("stale commit", event, what)
+
+
+def forgotten_topics(evidence: Evidence) -> Iterator[Finding]:
+    """A node did not know an existing topic whose creation was acknowledged or that was shown before."""
+    known_at = dict(evidence.topics_created)
+    for event in evidence.topics_seen:
+        if event.partitions:
+            known_at[event.topic] = min(event.at, known_at.get(event.topic, event.at))
+    for event in evidence.topics_seen:
+        if event.partitions or event.topic not in known_at:
+            continue
+        is_deleted = evidence.deletions_sent.get(event.topic, event.at) < event.at
+        if not is_deleted and known_at[event.topic] < evidence.must_know_before(event.node, event.asked_at):
+            age_s = event.asked_at - known_at[event.topic]
+            yield _finding("forgotten topic", event, f"did not know {event.topic}, {age_s:.1f} s old")
+
+
+def undeleted_topics(evidence: Evidence) -> Iterator[Finding]:
+    """A node returned a leader for a topic whose deletion was acknowledged."""
+    for event in evidence.topics_seen:
+        leaders = [led.leader for led in event.partitions if led.leader != NOBODY]
+        if leaders and _is_deleted(evidence, event, event.topic):
+            what = f"returned node {leaders[0]} as leader of the deleted topic {event.topic}"
+            yield _finding("undeleted topic", event, what)
+
+
+def undeleted_records(evidence: Evidence) -> Iterator[Finding]:
+    """A node returned records of a topic whose deletion was acknowledged."""
+    for event in evidence.records_seen:
+        if _is_deleted(evidence, event, event.topic):
+            yield _finding("undeleted records", event, f"returned records of the deleted topic {event.topic}")
+
+
+def _is_deleted(evidence: Evidence, answer: Answer, topic: str) -> bool:
+    deleted_at = evidence.topics_deleted.get(topic)
+    return deleted_at is not None and deleted_at < evidence.must_know_before(answer.node, answer.asked_at)
+
+
+def decreasing_epochs(evidence: Evidence) -> Iterator[Finding]:
+    """A node returned a lower leader epoch than before, possibly across a restart."""
+    answers = list(_led(evidence))
+    floors = LowerBounds((((event.node, place), event.at, epoch) for event, place, _, epoch in answers))
+    for event, place, _, epoch in answers:
+        floor = floors.bound_before((event.node, place), event.asked_at)
+        if epoch < floor:
+            what = f"returned leader epoch {epoch} of {place} after {floor}"
+            yield _finding("epoch decreased", event, what)
+
+
+def stale_leaders(evidence: Evidence) -> Iterator[Finding]:
+    """A replaced leader returned itself as the leader after its lease had expired."""
+    answers = list(_led(evidence))
+    by_others = [
+        ((node, place), event.at, epoch)
+        for event, place, leader, epoch in answers
+        if leader != NOBODY
+        for node in evidence.starts
+        if node != leader
+    ]
+    floors = LowerBounds(by_others)
+    for event, place, leader, epoch in answers:
+        floor = floors.bound_before((event.node, place), evidence.must_know_before(event.node, event.asked_at))
+        if leader == event.node and epoch < floor:
+            what = f"returned itself as leader of {place} in epoch {epoch}, long after epoch {floor} began elsewhere"
+            yield _finding("stale leader", event, what)
+
+
+def _led(evidence: Evidence) -> Iterator[tuple[TopicSeen, Place, int, int]]:
+    for event in evidence.topics_seen:
+        for index, (leader, epoch) in enumerate(event.partitions):
+            yield event, Place(event.topic, index), leader, epoch
+
+
+def _finding(kind: str, answer: Answer, what: str) -> Finding:
+    interval = f"({answer.asked_at:.3f} to {answer.at:.3f})"
+    return Finding(kind, f"node {answer.node} {what} {interval}", answer.asked_at)
+
+
+STALE_CHECKERS: tuple[Checker, ...] = (
+    stale_ends,
+    stale_watermarks,
+    stale_commits,
+    forgotten_topics,
+    undeleted_topics,
+    undeleted_records,
+    decreasing_epochs,
+    stale_leaders,
+)
 
 
 def judge(events: Iterable[AnyEvent]) -> list[Finding]:

@@ -13,8 +13,7 @@ from chronik.config import Address
 from chronik.testing.cluster import Cluster, ClusterNode, NodeAddresses
 from tests.chaos import wall_clock_node
 from tests.chaos.history import now
-from tests.chaos.link_faults import Barrier, Direction
-from tests.chaos.network import CLIENTS, Network, directions_among, directions_between
+from tests.chaos.network import CLIENTS, Barrier, Direction, Network, directions_among, directions_between
 
 KAFKA_PORT, HTTP_PORT, RAFT_PORT = 9092, 8080, 9093
 

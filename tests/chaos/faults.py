@@ -8,13 +8,40 @@ from __future__ import annotations
 
 import random
 import resource
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 from chronik.testing.cluster import ClusterNode
 from tests.chaos.clients import wait_for
 from tests.chaos.cluster import ChaosCluster, ChaosNode
-from tests.chaos.periodic import alternating
+
+
+@contextmanager
+def alternating(state: Callable[[], AbstractContextManager[None]], on_s: float, off_s: float) -> Iterator[None]:
+    """Enter `state` for `on_s` and leave it for `off_s` repeatedly until the block ends. Raises its errors."""
+    ending = threading.Event()
+    failures: list[BaseException] = []
+
+    def alternate() -> None:
+        try:
+            while not ending.is_set():
+                with state():
+                    ending.wait(on_s)
+                ending.wait(off_s)
+        except BaseException as failure:  # raised again in the waiting thread
+            failures.append(failure)
+
+    thread = threading.Thread(target=alternate, name="chaos-turns", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
 
 DISK_BYTES_LEFT = 8 * 1024
 """How far a node's files may grow beyond the size of its own log, which must still be writable."""

@@ -31,9 +31,7 @@ from chronik.client.records import TopicPartition
 from chronik.config import Address
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.chaos.cluster import ChaosCluster
-from tests.chaos.link_faults import LossyLink
-from tests.chaos.namespaces import namespaces_unavailable_reason
-from tests.chaos.network import CLIENTS, Network, directions_between
+from tests.chaos.network import CLIENTS, LossyLink, Network, directions_between, namespaces_unavailable_reason
 from tests.cluster.fast_producers import Delivered, produce_at_full_speed
 
 NODES: Final = (1, 2, 3)

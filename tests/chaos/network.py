@@ -6,14 +6,239 @@ namespaces only.
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
+import os
+import random
+import select
+import shutil
+import struct
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from heapq import heappop, heappush
+from ipaddress import IPv4Address
 from itertools import permutations
+from pathlib import Path
+from typing import TypeAlias
 
-from tests.chaos.link_faults import Direction, LossyLink, Way, build_ruleset
-from tests.chaos.namespaces import Namespace
-from tests.chaos.slow_device import SlowDevice
+TUN_DEVICE = Path("/dev/net/tun")
+OF_THIS_THREAD = "/proc/thread-self/ns/net"
+CLONE_NEWNET = 0x4000_0000
+
+COMMANDS = {"ip": "iproute2", "nft": "nftables"}
+"""The required commands and their Debian packages; `tools/clients/setup network` installs them."""
+
+
+class NoNamespaces(Exception):
+    """Network namespaces are not available; the message has the reason."""
+
+
+class Namespace:
+    """A network namespace, created by the constructor and released by `close`."""
+
+    def __init__(self) -> None:
+        """Create the namespace. Raises NoNamespaces."""
+        home = os.open(OF_THIS_THREAD, os.O_RDONLY)
+        try:
+            _call("unshare", CLONE_NEWNET)
+            self._file = os.open(OF_THIS_THREAD, os.O_RDONLY)
+            _call("setns", home, CLONE_NEWNET)
+        finally:
+            os.close(home)
+        self.run("ip", "link", "set", "lo", "up")
+
+    @property
+    def path(self) -> str:
+        """The path of the namespace for other commands, valid while this process runs."""
+        return f"/proc/{os.getpid()}/fd/{self._file}"
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Move this thread, and everything that it starts, into the namespace during the block."""
+        home = os.open(OF_THIS_THREAD, os.O_RDONLY)
+        try:
+            _call("setns", self._file, CLONE_NEWNET)
+            try:
+                yield
+            finally:
+                _call("setns", home, CLONE_NEWNET)
+        finally:
+            os.close(home)
+
+    def run(self, *command: str, stdin: str | None = None) -> None:
+        """Run a command in the namespace. Raises NoNamespaces with the error output of the command."""
+        with self.entered():
+            done = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False)
+        if done.returncode != 0:
+            raise NoNamespaces(f"{' '.join(command)}: {done.stderr.strip()}")
+
+    def set(self, setting: str, value: str) -> None:
+        """Write a setting below /proc/sys/net, which belongs to the current namespace."""
+        with self.entered():
+            Path("/proc/sys/net", setting).write_text(value, encoding="ascii")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def namespaces_unavailable_reason() -> str | None:
+    """Return why network namespaces are not available, or None."""
+    if sys.platform != "linux":
+        return f"{sys.platform} has no network namespaces"
+    for command, package in COMMANDS.items():
+        if shutil.which(command) is None:
+            return f"the command {command} is not installed (Debian package {package})"
+    if not os.access(TUN_DEVICE, os.R_OK | os.W_OK):
+        return f"{TUN_DEVICE} is missing or cannot be opened"
+    try:
+        Namespace().close()
+    except (NoNamespaces, OSError) as failure:
+        return str(failure)
+    return None
+
+
+def _call(function: str, *arguments: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if getattr(library, function)(*arguments) != 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise NoNamespaces(f"{function}: {reason} (network namespaces require CAP_SYS_ADMIN and CAP_NET_ADMIN)")
+
+
+SLOW_DEVICE = "slow"
+SLOW_MARK = 7
+TABLE = "chaos"
+
+Direction: TypeAlias = tuple[int, int]
+"""The source and target of packets. The opposite direction is separate."""
+
+
+class Barrier(Enum):
+    """A way to block packets."""
+
+    DROPS = "drop"
+    """Packets are dropped silently."""
+    REJECTS = "meta l4proto tcp reject with tcp reset"
+    """Packets are rejected with a TCP reset to their sender."""
+
+
+@dataclass(frozen=True)
+class LossyLink:
+    """A lossy link: packets are delayed, lost, duplicated and, with different delays, reordered."""
+
+    delay_s: float = 0.0
+    spread_s: float = 0.0
+    """Maximum random addition to the delay of each packet."""
+    loss: float = 0.0
+    twice: float = 0.0
+    """Fractions of the packets that are lost and duplicated."""
+
+
+Way: TypeAlias = Barrier | LossyLink
+
+
+def build_ruleset(ways: Mapping[Direction, Way], address: Mapping[int, str]) -> str:
+    """Return the complete nftables rule set, which is applied atomically. Delayed packets go to the slow device."""
+    slow = [direction for direction, way in ways.items() if isinstance(way, LossyLink)]
+    lines = [f"table ip {TABLE}", f"delete table ip {TABLE}", f"table ip {TABLE} {{"]
+    lines += _chain("prerouting", "mangle", {f"meta mark set {SLOW_MARK}": slow}, address)
+    barriers = {barrier.value: [direction for direction, way in ways.items() if way is barrier] for barrier in Barrier}
+    lines += _chain("forward", "filter", barriers, address)
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _chain(hook: str, priority: str, verdicts: Mapping[str, list[Direction]], address: Mapping[int, str]) -> list[str]:
+    rules = [
+        f"ip saddr . ip daddr {{ {_pairs(directions, address)} }} {verdict}"
+        for verdict, directions in verdicts.items()
+        if directions
+    ]
+    head = f"chain {hook} {{ type filter hook {hook} priority {priority};"
+    return [head, f'iifname "{SLOW_DEVICE}" accept', *rules, "}"]
+
+
+def _pairs(directions: list[Direction], address: Mapping[int, str]) -> str:
+    return ", ".join(f"{address[source]} . {address[target]}" for source, target in sorted(directions))
+
+
+TUNSETIFF = 0x4004_54CA
+IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
+PACKET_BYTES_MAX = 64 * 1024
+SOURCE, TARGET = slice(12, 16), slice(16, 20)
+"""The addresses in an IPv4 header."""
+
+ROUTES = "100"
+QUEUE_PACKETS = "10000"
+
+
+class SlowDevice:
+    """A packet delay device, which runs on its own thread until `close`."""
+
+    def __init__(self, router: Namespace, address: Mapping[int, str]) -> None:
+        self._places = {IPv4Address(text).packed: place for place, text in address.items()}
+        with router.entered():
+            self._device = os.open(TUN_DEVICE, os.O_RDWR | os.O_NONBLOCK)
+            fcntl.ioctl(self._device, TUNSETIFF, struct.pack("16sH22x", SLOW_DEVICE.encode(), IFF_TUN | IFF_NO_PI))
+        router.run("ip", "link", "set", SLOW_DEVICE, "up", "txqueuelen", QUEUE_PACKETS)
+        router.run("ip", "route", "add", "default", "dev", SLOW_DEVICE, "table", ROUTES)
+        router.run("ip", "rule", "add", "fwmark", str(SLOW_MARK), "lookup", ROUTES)
+        self._rng = random.Random(SLOW_DEVICE)
+        self._held: list[tuple[float, int, bytes]] = []
+        self._count = 0
+        self._lines: Mapping[Direction, LossyLink] = {}
+        self._ending, self._end = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="chaos-slow-device", daemon=True)
+        self._thread.start()
+
+    def set_links(self, lines: Mapping[Direction, LossyLink]) -> None:
+        self._lines = dict(lines)
+
+    def close(self) -> None:
+        os.close(self._end)
+        self._thread.join()
+        os.close(self._ending)
+        os.close(self._device)
+
+    def _run(self) -> None:
+        while True:
+            wait_s = max(0.0, self._held[0][0] - time.monotonic()) if self._held else None
+            ready, _, _ = select.select([self._device, self._ending], [], [], wait_s)
+            if self._ending in ready:
+                return
+            if self._device in ready:
+                self._hold_all()
+            self._pass_on()
+
+    def _hold_all(self) -> None:
+        try:
+            while True:
+                self._hold(os.read(self._device, PACKET_BYTES_MAX))
+        except BlockingIOError:
+            pass
+
+    def _hold(self, packet: bytes) -> None:
+        direction = self._places.get(packet[SOURCE], -1), self._places.get(packet[TARGET], -1)
+        line = self._lines.get(direction, LossyLink())  # the fault ended while the packet was on its way
+        if self._rng.random() < line.loss:
+            return
+        for _ in range(2 if self._rng.random() < line.twice else 1):
+            self._count += 1
+            due_at = time.monotonic() + line.delay_s + line.spread_s * self._rng.random()
+            heappush(self._held, (due_at, self._count, packet))
+
+    def _pass_on(self) -> None:
+        while self._held and self._held[0][0] <= time.monotonic():
+            _, _, packet = heappop(self._held)
+            try:
+                os.write(self._device, packet)
+            except OSError:  # full buffer: the packet is lost, as on a real link
+                return
+
 
 CLIENTS = 0
 """The place of all clients in the network. Nodes have the place of their id."""

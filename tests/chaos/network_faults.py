@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from tests.chaos.cluster import ChaosCluster
-from tests.chaos.faults import Victims, format_nodes, other_nodes, stuttering
-from tests.chaos.link_faults import Barrier, Direction, LossyLink
-from tests.chaos.network import CLIENTS, directions_among, directions_between
-from tests.chaos.periodic import alternating
+from tests.chaos.faults import Victims, alternating, format_nodes, other_nodes, stuttering
+from tests.chaos.network import CLIENTS, Barrier, Direction, LossyLink, directions_among, directions_between
 
 SLOW_SECONDS = (0.3, 1.2)
 """Delay of each direction, from an intercontinental link to almost a broker session."""

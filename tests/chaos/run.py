@@ -19,7 +19,7 @@ from typing import Any
 from tests.chaos.checkers import judge
 from tests.chaos.harness import JOURNAL, ChaosOptions, ChaosOutcome, planned_steps, run_chaos
 from tests.chaos.history import FaultBegan, events_of_type, read_journal
-from tests.chaos.namespaces import namespaces_unavailable_reason
+from tests.chaos.network import namespaces_unavailable_reason
 from tests.chaos.report import render_report
 from tests.chaos.schedules import FAULT_KINDS
 from tests.chaos.workloads import WORKLOADS

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.chaos.evidence import Evidence
 from tests.chaos.findings import Finding
 from tests.chaos.harness import ChaosOutcome
-from tests.chaos.namespaces import namespaces_unavailable_reason
+from tests.chaos.network import namespaces_unavailable_reason
 from tests.chaos.report import RecoveryTimes, count_node_responses, format_recovery_table, recovery_times_by_kind
 from tests.chaos.run import EXIT_IMPOSSIBLE, filter_possible_faults, parser, print_line, run_seed
 

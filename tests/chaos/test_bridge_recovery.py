@@ -15,9 +15,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.produce import ProduceResponse
 from tests.api import request_builders
 from tests.chaos.cluster import ChaosCluster
-from tests.chaos.link_faults import Barrier
-from tests.chaos.namespaces import namespaces_unavailable_reason
-from tests.chaos.network import directions_between
+from tests.chaos.network import Barrier, directions_between, namespaces_unavailable_reason
 from tests.cluster.partitions import create_topic, read_partitions
 from tests.raw import RawClient
 

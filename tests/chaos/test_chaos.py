@@ -21,7 +21,7 @@ from tests.chaos.evidence import Evidence
 from tests.chaos.faults import Fault, Victims
 from tests.chaos.harness import NODES, ChaosOptions, ChaosOutcome, run_chaos
 from tests.chaos.history import Acknowledged, FaultBegan, FaultEnded, events_of_type
-from tests.chaos.namespaces import namespaces_unavailable_reason
+from tests.chaos.network import namespaces_unavailable_reason
 from tests.chaos.report import count_node_responses, render_report
 from tests.chaos.schedules import FAULT_KINDS, FaultKind
 from tests.chaos.workloads import WORKLOADS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.checkers import CHECKERS, judge
+from tests.chaos.checkers import CHECKERS, STALE_CHECKERS, TRANSACTIONAL_CHECKERS, judge, stale_ends
 from tests.chaos.evidence import Evidence
 from tests.chaos.history import (
     UNREADABLE,
@@ -28,9 +28,7 @@ from tests.chaos.history import (
     read_journal,
 )
 from tests.chaos.history_builder import LOOSE, ONCE, ORDERED, PROMISES, HistoryBuilder
-from tests.chaos.stale_read_checkers import STALE_CHECKERS, stale_ends
 from tests.chaos.test_stale_reads import TYPES_OF_SINGLE_NODES
-from tests.chaos.transaction_checkers import TRANSACTIONAL_CHECKERS
 
 BadHistory = Callable[[HistoryBuilder], str]
 """Builds a history with one violation and returns its kind."""

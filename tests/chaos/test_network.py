@@ -17,10 +17,17 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from tests.chaos.clients import wait_for
 from tests.chaos.cluster import ChaosCluster, ChaosNode
-from tests.chaos.link_faults import Barrier, LossyLink, build_ruleset
-from tests.chaos.namespaces import namespaces_unavailable_reason
-from tests.chaos.network import CLIENTS, Network, directions_among, directions_between
-from tests.chaos.periodic import alternating
+from tests.chaos.faults import alternating
+from tests.chaos.network import (
+    CLIENTS,
+    Barrier,
+    LossyLink,
+    Network,
+    build_ruleset,
+    directions_among,
+    directions_between,
+    namespaces_unavailable_reason,
+)
 from tests.chaos.run import main
 from tests.chaos.schedules import FAULT_KINDS
 

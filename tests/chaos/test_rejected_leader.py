@@ -26,9 +26,7 @@ from tests.chaos import partition_states
 from tests.chaos.clients import wait_for
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.history import Place
-from tests.chaos.link_faults import Barrier
-from tests.chaos.namespaces import namespaces_unavailable_reason
-from tests.chaos.network import directions_between
+from tests.chaos.network import Barrier, directions_between, namespaces_unavailable_reason
 
 NO_NETWORK = namespaces_unavailable_reason()
 pytestmark = [

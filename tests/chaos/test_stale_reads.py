@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.chaos.checkers import judge
+from tests.chaos.checkers import STALE_CHECKERS, judge, stale_ends
 from tests.chaos.evidence import LEASE_SECONDS, Evidence
 from tests.chaos.history import (
     AnyEvent,
@@ -31,7 +31,6 @@ from tests.chaos.history import (
     read_journal,
 )
 from tests.chaos.history_builder import LOOSE, HistoryBuilder
-from tests.chaos.stale_read_checkers import STALE_CHECKERS, stale_ends
 
 TYPES_OF_SINGLE_NODES: set[type[AnyEvent]] = {
     WatermarkSeen,

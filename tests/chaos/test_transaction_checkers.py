@@ -7,11 +7,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.chaos.checkers import CHECKERS, judge
+from tests.chaos.checkers import CHECKERS, TRANSACTIONAL_CHECKERS, judge
 from tests.chaos.evidence import Evidence
 from tests.chaos.history import FinalRead, Place, RecordId, events_of_type
 from tests.chaos.history_builder import COPIES, COPYING, SOURCE, HistoryBuilder
-from tests.chaos.transaction_checkers import TRANSACTIONAL_CHECKERS
 
 BadHistory = Callable[[HistoryBuilder], str]
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Consumer
 
-from chronik.cli.group_changes import parse_duration_ms
+from chronik.cli.groups import parse_duration_ms
 from chronik.testing import Broker
 from tests.cli.command_line import CommandResult, run_chronik
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
 
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
+from tests.api import request_builders
+from tests.cli import unverified_node
 from tests.cli.command_line import CommandResult, run_chronik
 from tests.clients.kafka_tools import ToolFailed, run_tool
+from tests.raw import RawClient
 
 pytestmark = pytest.mark.slow
 
@@ -96,3 +103,96 @@ def test_unknown_transactional_id_prints_one_line_error(chronik_broker: Broker) 
     result = run_chronik("transactions", "describe", "nobody", bootstrap=chronik_broker.bootstrap)
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "transactional id nobody" in result.err
+
+
+PRODUCER, EPOCH = 999, 4
+HOUR_MS = 3_600_000
+
+
+class UnverifiedTransactionsBroker(Broker):
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-P", unverified_node.__file__]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with UnverifiedTransactionsBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
+    """Create a topic whose partition 1 has a plain record and a record of a transaction that has hung for an hour."""
+    name: str = request.node.name.replace("_", "-")
+    broker.create_topic(name, partitions=2)
+    started_ms = time.time_ns() // 1_000_000 - HOUR_MS
+    hanging = encode_batch(
+        [Record(0, started_ms, b"k", b"v")],
+        producer_id=PRODUCER,
+        producer_epoch=EPOCH,
+        base_sequence=0,
+        transactional=True,
+    )
+    with RawClient(broker.bootstrap) as client:
+        for batch in (request_builders.batch(b"plain"), hanging):
+            assert request_builders.produce(client, name, batch, partition=1).error_code == ErrorCode.NONE
+    return name
+
+
+def cli(broker: Broker, *arguments: str) -> CommandResult:
+    return run_chronik("transactions", *arguments, bootstrap=broker.bootstrap)
+
+
+def test_find_hanging_by_topic_and_by_broker(broker: Broker, topic: str) -> None:
+    (found,) = cli(broker, "find-hanging", "--topic", topic, "--json").json
+    assert (found["topic"], found["partition"], found["start_offset"]) == (topic, 1, 1)
+    assert (found["producer_id"], found["producer_epoch"], found["coordinator_epoch"]) == (PRODUCER, EPOCH, -1)
+    assert found["duration_min"] in (60, 61)
+    lines = cli(broker, "find-hanging", "--broker-id", "1").lines
+    assert lines[0].split()[:4] == ["TOPIC", "PARTITION", "PRODUCER", "ID"]
+    assert topic in [line.split()[0] for line in lines]
+    assert cli(broker, "find-hanging", "--topic", topic, "--partition", "0", "--json").json == []
+    assert cli(broker, "find-hanging", "--topic", topic, "--max-transaction-timeout", "90", "--json").json == []
+
+
+def test_hanging_transaction_is_aborted_by_start_offset(broker: Broker, topic: str) -> None:
+    target = ("--topic", topic, "--partition", "1")
+    nothing = cli(broker, "abort", *target, "--start-offset", "0")
+    assert (nothing.code, nothing.err) == (1, f"chronik: no open transaction starts at offset 0 of {topic}-1\n")
+    aborted = cli(broker, "abort", *target, "--start-offset", "1")
+    assert aborted.lines == [f"aborted the transaction of producer {PRODUCER} in {topic}-1"]
+    assert cli(broker, "find-hanging", "--topic", topic, "--json").json == []
+
+
+def test_hanging_transaction_is_aborted_by_producer(broker: Broker, topic: str) -> None:
+    target = ("abort", "--topic", topic, "--partition", "1", "--producer-id", str(PRODUCER))
+    wrong = cli(broker, *target, "--producer-epoch", str(EPOCH + 1), "--coordinator-epoch", "-1")
+    assert (wrong.code, "epoch" in wrong.err) == (1, True)
+    cli(broker, *target, "--producer-epoch", str(EPOCH), "--coordinator-epoch", "-1").lines  # noqa: B018
+    assert cli(broker, "find-hanging", "--topic", topic, "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("find-hanging",), "no partitions selected: use --topic or --broker-id"),
+        (("find-hanging", "--broker-id", "1", "--partition", "0"), "--partition requires --topic"),
+        (("find-hanging", "--broker-id", "9"), "broker 9 is not available"),
+        (("abort", "--topic", "t", "--partition", "0"), "no transaction selected"),
+        (("abort", "--topic", "t", "--partition", "0", "--producer-id", "1"), "must be used together"),
+    ],
+)
+def test_missing_transaction_options_are_rejected(broker: Broker, arguments: tuple[str, ...], expected: str) -> None:
+    result = cli(broker, *arguments)
+    assert result.code == 1
+    assert expected in result.err
+
+
+def test_kafka_tool_finds_and_aborts_hanging_transaction(broker: Broker, topic: str) -> None:
+    found = run_tool("kafka-transactions", broker.bootstrap, "find-hanging", "--topic", topic)
+    row = found.splitlines()[1].split()
+    assert row[:6] == [topic, "1", str(PRODUCER), str(EPOCH), "-1", "1"]
+    abort = ("abort", "--topic", topic, "--partition", "1", "--start-offset", "1")
+    run_tool("kafka-transactions", broker.bootstrap, *abort)
+    assert len(run_tool("kafka-transactions", broker.bootstrap, "find-hanging", "--topic", topic).splitlines()) == 1

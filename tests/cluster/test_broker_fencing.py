@@ -73,3 +73,23 @@ def test_paused_or_isolated_broker_keeps_its_session(chronik_cluster_factory: Cl
         time.sleep(0.1)
     cluster.restore_links()
     cluster.wait_until_ready()
+
+
+PAUSES = 3
+
+
+def test_controller_paused_beyond_session_fences_no_brokers(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = chronik_cluster_factory(broker_session_ms=2000)
+    for _ in range(PAUSES):
+        paused = cluster.leader()
+        log_before = len(paused.log)
+        others = [node.node_id for node in cluster.live_nodes if node is not paused]
+        paused.pause()
+        cluster.wait_until_listed(others)  # they have elected a new leader and fenced the old one
+        paused.resume()
+        cluster.wait_until_ready()
+        judged = [line for line in paused.log[log_before:].splitlines() if "is offline" in line]
+        assert not judged, judged
+    cluster.wait_until_agreed()

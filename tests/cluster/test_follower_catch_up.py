@@ -12,9 +12,12 @@ import pytest
 from confluent_kafka import Producer
 
 from chronik.limits import MIB
-from chronik.testing.cluster import Cluster
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
 from tests.cluster import replication_helpers
+from tests.raw import RawClient
 from tests.run_size import sized
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -119,3 +122,38 @@ def test_returning_node_catches_up_with_bounded_memory(
         f"growth at most {max(memory.growth.values()) / MIB:.0f} MiB",
     )
     assert max(memory.growth.values()) < GROWTH_MAX, memory.growth
+
+
+SNAPSHOT_ENTRIES = 100
+
+
+def create_one_by_one(node: ClusterNode, names: list[str]) -> None:
+    with RawClient(node.bootstrap) as client:
+        for name in names:
+            request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
+            assert client.request(request, 7, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
+
+
+def test_returning_node_receives_snapshot_and_remaining_log(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = chronik_cluster_factory(metadata_snapshot_entries=SNAPSHOT_ENTRIES, metadata_kept_bytes=0)
+    leader = cluster.leader()
+    away = next(node for node in cluster.live_nodes if node is not leader)
+    before = away.status()["applied_index"]
+    away.stop()
+    create_one_by_one(leader, [f"topic-{number}" for number in range(3 * SNAPSHOT_ENTRIES)])
+    cluster.wait_until(
+        lambda: None if leader.status()["first_index"] > before + 1 else f"{leader.status()['first_index']} entries",
+        "the log to be truncated after a snapshot",
+    )
+    away.start()
+    cluster.wait_until_ready()
+    create_one_by_one(leader, ["afterwards"])
+    cluster.wait_until_agreed()
+    assert away.status()["snapshot_index"] > before
+    assert away.status()["topics"] == leader.status()["topics"] > 3 * SNAPSHOT_ENTRIES
+    cluster.restart()
+    cluster.wait_until_ready()
+    cluster.wait_until_agreed()
+    assert away.status()["topics"] > 3 * SNAPSHOT_ENTRIES

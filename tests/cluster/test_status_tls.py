@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from chronik.config import Address
-from chronik.console.certificate_pinning import create_pinned_context
-from chronik.console.http_client import NodeRequestError, http_get
+from chronik.console.http_client import NodeRequestError, create_pinned_context, http_get
 from chronik.testing.cluster import Cluster
 from chronik.testing.control import BrokerFailed
 from tests.cluster.replication_helpers import wait_for

@@ -12,8 +12,7 @@ from typing import Any
 from chronik.config import Address
 from chronik.console.connection import HttpLimits
 from chronik.console.listener import HttpListener
-from chronik.console.node_stats import NodeStats
-from chronik.console.status_source import Metric, Sample
+from chronik.console.status_source import Metric, NodeStats, Sample
 
 DEADLINE_SECONDS = 60.0
 

@@ -12,12 +12,18 @@ from typing import Any
 import pytest
 
 from chronik.config import Address, load_config
-from chronik.console.certificate_pinning import create_pinned_context
 from chronik.console.connection import HttpLimits
-from chronik.console.http_client import HttpAccess, NodeRequestError, fetch_status, fetch_unready_reason, http_get
+from chronik.console.http_client import (
+    HttpAccess,
+    NodeRequestError,
+    create_pinned_context,
+    fetch_status,
+    fetch_unready_reason,
+    http_get,
+)
 from chronik.console.https import HttpTls
 from chronik.console.listener import HttpListener
-from chronik.console.page_authorization import PageAuthorizer
+from chronik.console.status_pages import PageAuthorizer
 from chronik.errors import ConfigError
 from tests.console.http_harness import DEADLINE_SECONDS, FakeSource, RawHttpClient, encode_request
 from tests.tls.certificates import certificate_authority, client_context, issue_certificate, replace_file

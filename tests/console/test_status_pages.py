@@ -1,12 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from chronik.config import Address
+from chronik.config import Address, load_config
+from chronik.console.connection import ClientInfo, PageViewer, PreparedRequest
+from chronik.console.http import HttpError, HttpRequest
 from chronik.console.http_client import NodeRequestError, fetch_group, fetch_status, fetch_unready_reason, http_get
+from chronik.console.listener import HttpListener
+from chronik.console.status_pages import ROWS_PER_CHUNK, PageAuthorizer
+from chronik.principals import Principal
+from tests.console.http_harness import DEADLINE_SECONDS, FakeSource, RawHttpClient, encode_request, serve_console
 
 from .http_harness import FakeSource, encode_request, serve_console
 
@@ -123,3 +130,90 @@ def test_client_fetches_status_readiness_and_metrics() -> None:
 def test_unreachable_node_raises_error_with_address() -> None:
     with pytest.raises(NodeRequestError, match=r"127\.0\.0\.1:1: cannot reach a node: .*refused"):
         fetch_status(Address("127.0.0.1", 1), 10)
+
+
+TOKEN = "correct-horse"
+
+
+@pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/readyz", "/status/groups/g", "/nothing"])
+@pytest.mark.parametrize(
+    "header", ["", TOKEN, "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", "Bearer gräßlich"]
+)
+def test_missing_or_wrong_token_is_unauthorized(path: str, header: str) -> None:
+    with pytest.raises(HttpError, match="http_token") as rejected:
+        PageAuthorizer(TOKEN, allows_anonymous=False).check_access(path, header)
+    assert rejected.value.status == 401
+    assert TOKEN not in str(rejected.value)
+    with pytest.raises(HttpError, match="set http_token"):
+        PageAuthorizer(None, allows_anonymous=False).check_access(path, header)
+
+
+def test_token_is_accepted_and_healthz_is_public() -> None:
+    for header in (f"Bearer {TOKEN}", f"bearer  {TOKEN} "):
+        PageAuthorizer(TOKEN, allows_anonymous=False).check_access("/status", header)
+    PageAuthorizer(TOKEN, allows_anonymous=False).check_access("/healthz", "")
+    PageAuthorizer(None, allows_anonymous=False).check_access("/healthz", "")
+    PageAuthorizer(None, allows_anonymous=True).check_access("/status", "")
+
+
+def test_token_is_required_on_loopback() -> None:
+    async def scenario() -> None:
+        async with serve_console(FakeSource(), token=TOKEN) as served:
+            peer = await served.connect()
+            assert (await peer.get("/healthz")).status == 200
+            peer.send(encode_request("/status", more=f"Authorization: Bearer {TOKEN}\r\n"))
+            assert (await peer.read_response()).json["node_id"] == 1
+            rejected = await served.get("/status")
+            assert rejected.status == 401
+            assert rejected.headers["www-authenticate"] == "Bearer"
+
+    asyncio.run(scenario())
+
+
+def test_config_repr_hides_http_token() -> None:
+    assert TOKEN not in repr(load_config(None, {}, http_token=TOKEN))
+
+
+class FakeApplication:
+    """An application in which every client is logged in, until its access is revoked."""
+
+    is_allowed = True
+
+    async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
+        raise NotImplementedError
+
+    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
+        return PageViewer(Principal("User", "alice"), lambda: self.is_allowed)
+
+
+@pytest.mark.parametrize("loses_access", [False, True])
+def test_long_page_is_aborted_when_viewer_loses_access(loses_access: bool) -> None:
+    application, produced = FakeApplication(), 0
+
+    def rows() -> Iterator[dict[str, object]]:
+        nonlocal produced
+        for produced in range(20 * ROWS_PER_CHUNK):
+            yield {"topic": "t", "partition": produced, "metadata": "x" * 4096}
+
+    async def scenario() -> None:
+        source = FakeSource()
+        source.groups["g"] = {"group": "g", "offsets": rows()}
+        listener = HttpListener(Address("127.0.0.1", 0), source, application=application, requires_login=True)
+        address = await listener.bind()
+        await listener.serve()
+        peer = RawHttpClient(*await asyncio.open_connection(*address))
+        peer.send(encode_request("/status/groups/g"))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while produced < ROWS_PER_CHUNK:
+                await asyncio.sleep(0)
+            if loses_access:
+                application.is_allowed = False
+                with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError, ValueError)):
+                    await peer.read_response()
+                assert produced < 20 * ROWS_PER_CHUNK - 1
+            else:
+                assert len((await peer.read_response()).json["offsets"]) == 20 * ROWS_PER_CHUNK
+        peer.writer.close()
+        await listener.stop()
+
+    asyncio.run(scenario())

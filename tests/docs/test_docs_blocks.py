@@ -6,8 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import BACKGROUND, FILE, NOT_RUN, ONCE_IT_WORKS, PAGES, ROOT, all_blocks, ends_with_output
-from tests.docs.pages import PAGES_RUN_ELSEWHERE, PAGES_RUN_HERE, is_run
+from tests.docs.blocks import (
+    BACKGROUND,
+    FILE,
+    NOT_RUN,
+    ONCE_IT_WORKS,
+    PAGES,
+    PAGES_RUN_ELSEWHERE,
+    PAGES_RUN_HERE,
+    ROOT,
+    all_blocks,
+    ends_with_output,
+    is_run,
+)
 
 DISPLAY_ONLY = {"text", "mermaid"}
 """Languages that are only displayed: outputs, diagrams, and texts that a test compares."""

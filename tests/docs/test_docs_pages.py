@@ -17,8 +17,17 @@ import pytest
 from chronik.testing import Broker
 from tests.cli.cluster.local_cluster import ConsecutivePorts, kill_nodes
 from tests.cli.command_line import COMMAND, environment
-from tests.docs.blocks import BACKGROUND, FILE, NOT_RUN, ONCE_IT_WORKS, ROOT, CodeBlock, ends_with_output, parse_blocks
-from tests.docs.pages import PAGES_RUN_HERE
+from tests.docs.blocks import (
+    BACKGROUND,
+    FILE,
+    NOT_RUN,
+    ONCE_IT_WORKS,
+    PAGES_RUN_HERE,
+    ROOT,
+    CodeBlock,
+    ends_with_output,
+    parse_blocks,
+)
 
 pytestmark = pytest.mark.xdist_group("cluster")
 

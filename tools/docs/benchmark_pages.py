@@ -15,8 +15,7 @@ from bench.peers.figures import build_tables, load_results
 from bench.peers.plots import IMAGES_BY_NAME, draw_images
 from bench.results import DIRECTORY, BenchmarkRun, Cell, ResultTable, load_tables, store_tables
 from bench.servers import ROOT
-from chronik.bench.report import format_number
-from chronik.bench.rounds import format_markdown_table
+from chronik.bench.report import format_markdown_table, format_number
 from tools.docs.files import write_changed_files
 
 IMAGES: Final = Path("docs", "images")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from chronik.client.arguments import BOOTSTRAP_VARIABLE as BOOTSTRAP_VARIABLE
@@ -80,3 +81,26 @@ def positive_seconds(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds greater than 0")
     return seconds
+
+
+INT64_MAX = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_timestamp_ms(text: str) -> int:
+    """Parse a timestamp into milliseconds since the epoch. Without a time zone it is UTC. Raise InvalidInput."""
+    try:
+        if text.isascii() and text.isdigit():
+            return check_int64(int(text))
+        found = datetime.fromisoformat(text)
+        return ((found.replace(tzinfo=UTC) if found.tzinfo is None else found) - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        expected = "a time such as 2026-05-31T12:00:00Z, or milliseconds since the epoch"
+        raise InvalidInput(f"{text!r}: expected {expected}") from None
+
+
+def check_int64(number: int) -> int:
+    """Return the number if it fits into an int64, otherwise raise ValueError."""
+    if abs(number) > INT64_MAX:
+        raise ValueError(f"{number} does not fit into 64 bits")
+    return number

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import re
+import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chronik.cli.arguments import add_client_arguments, add_json_argument, connect_cluster
-from chronik.cli.group_changes import add_delete_arguments, add_reset_arguments
+from chronik.cli.arguments import (
+    InvalidInput,
+    add_client_arguments,
+    add_json_argument,
+    connect_cluster,
+    parse_timestamp_ms,
+)
 from chronik.cli.output import format_table, print_json
-from chronik.client.cluster import ClusterClient
-from chronik.client.groups import decode_assignment, describe_group, list_committed_offsets, summarize_groups
-from chronik.client.offsets import list_existing_end_offsets
+from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.client.groups import (
+    GroupOffset,
+    commit_offsets,
+    decode_assignment,
+    describe_group,
+    list_committed_offsets,
+    summarize_groups,
+)
+from chronik.client.offsets import list_earliest_offsets, list_existing_end_offsets, list_latest_offsets, list_offsets
+from chronik.client.records import TopicPartition
 from chronik.escaping import escape
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from chronik.protocol.messages.describe_groups import DescribedGroupMember
+from chronik.wording import pluralize
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,3 +124,188 @@ def _format_group(group: dict[str, Any]) -> str:
 def _format_columns(objects: list[dict[str, Any]], *names: str) -> str:
     headings = [name.upper().replace("_", " ") for name in names]
     return format_table(headings, [[each[name] for name in names] for each in objects])
+
+
+INACTIVE_STATES = ("Empty", "Dead")
+_DURATION = re.compile(
+    r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?"
+)
+
+
+def add_delete_arguments(delete: argparse.ArgumentParser) -> None:
+    delete.add_argument("names", nargs="+", metavar="GROUP", help="group id; several are possible")
+    add_client_arguments(delete, run_delete)
+
+
+def add_reset_arguments(reset: argparse.ArgumentParser) -> None:
+    reset.add_argument("name", metavar="GROUP", help="group id")
+    reset.add_argument(
+        "-t",
+        "--topic",
+        action="append",
+        metavar="TOPIC[:PARTITION,…]",
+        help="topic or partitions to reset; repeatable (default: all topics with committed offsets)",
+    )
+    targets = reset.add_mutually_exclusive_group(required=True)
+    targets.add_argument("--to-earliest", action="store_true", help="reset to the earliest offset")
+    targets.add_argument("--to-latest", action="store_true", help="reset to the latest offset")
+    targets.add_argument("--to-offset", type=_parse_offset, metavar="N", help="reset to offset N")
+    targets.add_argument(
+        "--to-datetime",
+        type=_parse_datetime,
+        metavar="TIME",
+        help="reset to the first record at or after TIME: ISO 8601 (UTC if it has no time zone), or milliseconds "
+        "since the epoch",
+    )
+    targets.add_argument(
+        "--by-duration",
+        type=parse_duration_ms,
+        metavar="DURATION",
+        help="reset to the first record of the last DURATION: ISO 8601, such as P1DT2H30M",
+    )
+    targets.add_argument("--shift-by", type=int, metavar="N", help="shift the offsets by N, backward if negative")
+    modes = reset.add_mutually_exclusive_group()
+    modes.add_argument("--dry-run", action="store_true", help="print the new offsets without committing them (default)")
+    modes.add_argument("--execute", action="store_true", help="commit the new offsets")
+    add_json_argument(reset)
+    add_client_arguments(reset, run_reset)
+
+
+def run_delete(arguments: argparse.Namespace) -> int:
+    with connect_cluster(arguments) as cluster:
+        for name in arguments.names:
+            _delete_group(cluster, name)
+            print(f"deleted {name}")
+    return 0
+
+
+def _delete_group(cluster: ClusterClient, name: str) -> None:
+    def ask() -> None:
+        request = DeleteGroupsRequest(groups_names=[name])
+        (result,) = cluster.coordinator(name).request(request, DeleteGroupsResponse).results
+        raise_for_code(result.error_code, f"group {name}")
+
+    cluster.retry(ask, repeatable=False)
+
+
+def run_reset(arguments: argparse.Namespace) -> int:
+    with connect_cluster(arguments) as cluster:
+        committed = _committed_offsets_of_inactive_group(cluster, arguments.name)
+        partitions = _select_partitions(cluster, arguments.topic, committed)
+        new = _new_offsets(cluster, arguments, partitions, committed)
+        if arguments.execute:
+            commit_offsets(cluster, arguments.name, new)
+    rows = [
+        (topic, partition, old.offset if (old := committed.get(TopicPartition(topic, partition))) else None, offset)
+        for (topic, partition), offset in sorted(new.items())
+    ]
+    if arguments.json:
+        names = ("topic", "partition", "committed", "new_offset")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        print(format_table(("TOPIC", "PARTITION", "COMMITTED", "NEW OFFSET"), rows))
+        if not arguments.execute:
+            print("\nDry run: no offsets were changed. Use --execute to commit them.")
+    return 0
+
+
+def _committed_offsets_of_inactive_group(cluster: ClusterClient, name: str) -> Mapping[TopicPartition, GroupOffset]:
+    """Return the committed offsets of a group without members.
+
+    A group that does not exist yet has none, and may still be given offsets.
+
+    Raises:
+        InvalidInput: The group has members.
+    """
+    try:
+        state = describe_group(cluster, name).group_state
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return {}
+    if state not in INACTIVE_STATES:
+        raise InvalidInput(f"group {name} is {state}: offsets can only be reset while the group has no members")
+    return list_committed_offsets(cluster, name)
+
+
+def _select_partitions(
+    cluster: ClusterClient, topics: list[str] | None, committed: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    if topics is None:
+        chosen = sorted(committed)
+        if not chosen:
+            raise InvalidInput("the group has no committed offsets: choose topics with --topic")
+        return chosen
+    found: dict[TopicPartition, None] = {}
+    for text in topics:
+        found |= dict.fromkeys(_parse_partitions(cluster, text))
+    return list(found)
+
+
+def _parse_partitions(cluster: ClusterClient, text: str) -> list[TopicPartition]:
+    topic, colon, numbers = text.partition(":")
+    known = cluster.retry(lambda: cluster.partitions(topic))
+    if not colon:
+        return known
+    if re.fullmatch(r"\d{1,10}(,\d{1,10})*", numbers) is None:
+        raise InvalidInput(f"--topic {text!r}: expected TOPIC or TOPIC:PARTITION,…")
+    wanted = [TopicPartition(topic, int(number)) for number in numbers.split(",")]
+    for partition in wanted:
+        if partition not in known:
+            count = pluralize(len(known), "partition")
+            raise InvalidInput(f"topic {topic} has {count}, but no partition {partition.partition}")
+    return wanted
+
+
+def _new_offsets(
+    cluster: ClusterClient,
+    arguments: argparse.Namespace,
+    partitions: list[TopicPartition],
+    committed: Mapping[TopicPartition, GroupOffset],
+) -> dict[TopicPartition, int]:
+    if arguments.to_latest:
+        return list_latest_offsets(cluster, partitions)
+    first = list_earliest_offsets(cluster, partitions)
+    if arguments.to_earliest:
+        return first
+    last = list_latest_offsets(cluster, partitions)
+    timestamp = arguments.to_datetime
+    if arguments.by_duration is not None:
+        timestamp = max(0, time.time_ns() // 1_000_000 - arguments.by_duration)
+    if timestamp is not None:
+        found = list_offsets(cluster, dict.fromkeys(partitions, timestamp))
+        return {each: found[each] if found[each] >= 0 else last[each] for each in partitions}
+    wanted: dict[TopicPartition, int] = {}
+    for partition in partitions:
+        if arguments.shift_by is None:
+            wanted[partition] = arguments.to_offset
+        elif partition in committed:
+            wanted[partition] = committed[partition].offset + arguments.shift_by
+        else:
+            raise InvalidInput(f"{partition}: --shift-by requires a committed offset")
+    return {each: min(max(offset, first[each]), last[each]) for each, offset in wanted.items()}
+
+
+def _parse_datetime(text: str) -> int:
+    try:
+        return max(0, parse_timestamp_ms(text))
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_duration_ms(text: str) -> int:
+    """Parse an ISO 8601 duration and return it in milliseconds.
+
+    Months and years are rejected, because they have no fixed length.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an ISO 8601 duration, such as P1DT2H30M")
+    weeks, days, hours, minutes, seconds = (float(each or 0) for each in match.groups())
+    return round(1000 * ((((weeks * 7 + days) * 24 + hours) * 60 + minutes) * 60 + seconds))
+
+
+def _parse_offset(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an offset of at least 0")
+    return int(text)

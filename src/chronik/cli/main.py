@@ -42,7 +42,7 @@ COMMANDS = {
 COMMAND_MODULES = {
     "completion": "chronik.cli.completion.command",
     "cluster": "chronik.cli.cluster.command",
-    "demo": "chronik.cli.demo.command",
+    "demo": "chronik.cli.demo",
     "pipeline": "chronik.cli.pipeline.command",
     "backup": "chronik.cli.migration.backup",
     "restore": "chronik.cli.migration.restore",

@@ -15,7 +15,6 @@ from typing import Final, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from chronik.console.body_budget import BodyBudget, BodyBudgetExceeded
 from chronik.console.http import (
     BODYLESS_METHODS,
     CONTINUE_RESPONSE,
@@ -29,8 +28,8 @@ from chronik.console.http import (
     is_loopback_host,
     parse_head,
 )
-from chronik.console.page_authorization import PUBLIC_PATHS, PageAuthorizer
-from chronik.console.status_pages import StatusPages, error_page, join_chunks
+from chronik.console.shared_limits import BodyBudget, BodyBudgetExceeded
+from chronik.console.status_pages import PUBLIC_PATHS, PageAuthorizer, StatusPages, error_page, join_chunks
 from chronik.ip_addresses import client_network, normalize_host
 from chronik.limits import KIB, MIB
 from chronik.principals import ANONYMOUS, Principal

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 from base64 import b64encode
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from chronik.config import Address
 from chronik.console.status_pages import GROUPS_PREFIX
-from chronik.errors import ChronikError
+from chronik.errors import ChronikError, ConfigError
 
 OptionalSslContext = ssl.SSLContext | None
 
@@ -131,3 +133,29 @@ def _json_object(address: Address, body: bytes) -> dict[str, Any]:
 
 def _raise_unexpected(address: Address, status: int) -> dict[str, Any]:
     raise NodeRequestError(f"{address}: unexpected HTTP status {status}")
+
+
+_CERTIFICATE: Final = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
+
+
+def create_pinned_context(keystore: Path, *, with_client_certificate: bool) -> ssl.SSLContext:
+    """Return a client context that accepts exactly the certificates in this file, for any host name.
+
+    With `with_client_certificate`, the context also presents them, which authenticates where the same CA signs nodes
+    and clients.
+
+    Raises:
+        ConfigError: The file cannot be read or holds no valid certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trust the certificate itself, without its CA
+    try:
+        text = keystore.read_text(encoding="ascii", errors="replace")
+        context.load_verify_locations(cadata="\n".join(_CERTIFICATE.findall(text)))
+        if with_client_certificate:
+            context.load_cert_chain(keystore, password="")  # a password prevents a prompt
+    except (OSError, ValueError) as error:  # ssl.SSLError is a subclass of OSError
+        raise ConfigError(f"http_keystore: {keystore}: {getattr(error, 'strerror', None) or error}") from None
+    return context

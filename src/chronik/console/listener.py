@@ -12,12 +12,10 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from chronik.config import Address
-from chronik.console.body_budget import BodyBudget
 from chronik.console.connection import HttpApplication, HttpConnection, HttpLimits
-from chronik.console.connection_slots import ConnectionSlots
 from chronik.console.http import is_loopback_host
-from chronik.console.page_authorization import PageAuthorizer
-from chronik.console.status_pages import StatusPages
+from chronik.console.shared_limits import BodyBudget, ConnectionSlots
+from chronik.console.status_pages import PageAuthorizer, StatusPages
 from chronik.console.status_source import StatusSource
 from chronik.limits import KIB
 from chronik.listeners import explain_bind_error

@@ -13,8 +13,7 @@ from chronik.api.shared.context import Services
 from chronik.broker.flusher import SyncMetrics
 from chronik.broker.partition_counters import PartitionChangeCounters
 from chronik.console.image_views import describe_group, describe_image
-from chronik.console.node_stats import NodeStats
-from chronik.console.status_source import Metric
+from chronik.console.status_source import Metric, NodeStats
 from chronik.metadata import levels
 from chronik.node.node_mode import NodeMode
 from chronik.quorum.watchdog import EventLoopWatchdog
@@ -102,7 +101,7 @@ class NodeStatusSource:
 
     def node_stats(self) -> NodeStats:
         """Return the most important numbers of the node."""
-        from chronik.console.metrics.node_stats import collect_node_stats
+        from chronik.console.metrics.counters import collect_node_stats
 
         return collect_node_stats(self._router.meters, self._listener.connection_count)
 

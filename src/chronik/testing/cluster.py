@@ -17,8 +17,14 @@ from chronik.client.cluster import list_broker_ids
 from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ClientError
 from chronik.config import Address
-from chronik.console.certificate_pinning import create_pinned_context
-from chronik.console.http_client import HttpAccess, NodeRequestError, fetch_group, fetch_status, fetch_unready_reason
+from chronik.console.http_client import (
+    HttpAccess,
+    NodeRequestError,
+    create_pinned_context,
+    fetch_group,
+    fetch_status,
+    fetch_unready_reason,
+)
 from chronik.console.state_comparison import compare_states
 from chronik.listeners import LISTENERS
 from chronik.testing.broker import Broker

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from chronik.console.rest.operation import BASE_PATH
+from chronik.console.rest.operation_table import BASE_PATH
 from tests.abuse.floods.requests import PAYLOADS, Payload, login_frames
 
 READ_BYTES: Final = 1 << 20

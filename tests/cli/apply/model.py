@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from chronik.cli.apply.cluster_spec import ClusterSpec, PasswordSource, QuotaEntityKey, TopicSpec, UserSpec
-from chronik.cli.apply.steps import (
+from chronik.cli.apply.planner import (
     AddAclsStep,
     AddPartitionsStep,
     AlterConfigsStep,

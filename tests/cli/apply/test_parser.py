@@ -6,7 +6,7 @@ import pytest
 
 from chronik.cli.apply.cluster_spec import ClusterSpec, PasswordSource, TopicSpec, UserSpec
 from chronik.cli.apply.parser import load_spec, parse_spec
-from chronik.cli.apply.toml_paths import find_line
+from chronik.cli.apply.toml_document import find_line
 from chronik.client.security import AclBinding
 from chronik.errors import ConfigError
 from chronik.protocol.permissions import AclOperation, AclResourceType

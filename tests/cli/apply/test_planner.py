@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from chronik.cli.apply import executor
 from chronik.cli.apply.cluster_spec import ClusterSpec, PasswordSource, TopicSpec, UserSpec
 from chronik.cli.apply.parser import parse_spec
-from chronik.cli.apply.planner import ApplyPlan, plan_changes
-from chronik.cli.apply.steps import (
+from chronik.cli.apply.planner import (
     AddPartitionsStep,
     AlterConfigsStep,
+    ApplyPlan,
     DeleteCredentialsStep,
     DeleteTopicStep,
     PlanStep,
     SetPasswordStep,
     ValueChange,
+    plan_changes,
 )
 from chronik.cli.apply.toml_writer import spec_to_toml
 from chronik.client.cluster import ClusterClient

@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from chronik.cli.arguments import InvalidInput
-from chronik.cli.cluster.local_membership import next_node_id, plan_local_node, retire_node
-from chronik.cli.cluster.local_nodes import BasePorts, load_nodes, plan_nodes, write_configs
+from chronik.cli.cluster.local_nodes import (
+    BasePorts,
+    load_nodes,
+    next_node_id,
+    plan_local_node,
+    plan_nodes,
+    retire_node,
+    write_configs,
+)
 from chronik.config import load_config
 from chronik.testing.ports import ReservedPorts
 

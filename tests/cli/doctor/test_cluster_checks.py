@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from chronik.cli.doctor.checks import run_all_checks, run_cluster_checks
-from chronik.cli.doctor.cluster_checks import NODE_CHECKS
+from chronik.cli.doctor.cluster_checks import LAG_WARNING, NODE_CHECKS, REBALANCING_WARNING_S, WORKLOAD_CHECKS
 from chronik.cli.doctor.findings import DoctorFinding, Severity
 from chronik.cli.doctor.local_facts import LocalFacts
-from chronik.cli.doctor.workload_checks import LAG_WARNING, REBALANCING_WARNING_S, WORKLOAD_CHECKS
 from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, PartitionFacts, TransactionFacts, UncollectedFact
 from tests.cli.monitoring.healthy_facts import cluster, node, partition, with_node
 

@@ -9,8 +9,7 @@ import pytest
 
 from chronik.cli.monitoring.broker_requests import ConsumerLag, compute_lag
 from chronik.cli.monitoring.cluster_monitor import ClusterMonitor
-from chronik.cli.monitoring.metrics_parser import first_metric, sum_metrics
-from chronik.cli.monitoring.node_pages import HttpEndpoint
+from chronik.cli.monitoring.node_pages import HttpEndpoint, first_metric, sum_metrics
 from chronik.client.access.settings import BootstrapAccess
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient

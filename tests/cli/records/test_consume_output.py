@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import shlex
+import sys
+from argparse import Namespace
 
 import pytest
 
-from chronik.cli.arguments import InvalidInput
+from chronik.cli.arguments import InvalidInput, parse_timestamp_ms
+from chronik.cli.records import consume
 from chronik.cli.records.output_formats import add_format_arguments, select_formatter
 from chronik.cli.records.record_json import record_from_json
 from chronik.cli.records.start_positions import (
@@ -21,8 +25,7 @@ from chronik.cli.records.start_positions import (
     StartPosition,
     parse_start_position,
 )
-from chronik.cli.records.timestamps import parse_timestamp_ms
-from chronik.client.records import ConsumedRecord
+from chronik.client.records import ConsumedRecord, TopicPartition
 
 RECORD = ConsumedRecord("orders", 2, 7, 1500, b"k", b"v\xff", (("a", b"1"), ("b", None)))
 NULLS = ConsumedRecord("orders", 0, 8, -1, None, None, ())
@@ -132,3 +135,34 @@ def test_time_without_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_timestamp_ms("2026-05-31T12:00:00") == parse_timestamp_ms("2026-05-31T12:00:00Z") == 1780228800000
     with pytest.raises(InvalidInput, match="expected a time such as"):
         parse_timestamp_ms("0001-01-01T00:00:00+99:00")
+
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+POSITIONS, ENDS = {FIRST: 2, SECOND: 0}, {FIRST: 10, SECOND: 4}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def progress_output(
+    monkeypatch: pytest.MonkeyPatch, out: io.StringIO, *, follow: bool = False, most: int | None = None
+) -> str:
+    monkeypatch.setattr(consume, "PROGRESS_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(sys, "stdout", out)
+    arguments = Namespace(topic="orders", follow=follow, max_records=most)
+    with consume._progress(arguments, POSITIONS, ENDS) as advance:
+        advance(3)
+    return terminal.getvalue()
+
+
+def test_consume_shows_progress_when_stdout_is_redirected(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "3 of 12 records" in progress_output(monkeypatch, io.StringIO())
+    assert "3 of 5 records" in progress_output(monkeypatch, io.StringIO(), most=5)
+
+
+def test_consume_shows_no_progress_on_terminal_or_with_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert progress_output(monkeypatch, Terminal()) == ""
+    assert progress_output(monkeypatch, io.StringIO(), follow=True) == ""

@@ -9,9 +9,14 @@ from itertools import chain
 import pytest
 
 from chronik.cli.arguments import InvalidInput
-from chronik.cli.records import line_splitter as reading
-from chronik.cli.records.input_formats import add_format_arguments, input_parser
-from chronik.cli.records.line_splitter import NumberedRecords, number_lines, split_lines
+from chronik.cli.records import input_formats as reading
+from chronik.cli.records.input_formats import (
+    NumberedRecords,
+    add_format_arguments,
+    input_parser,
+    number_lines,
+    split_lines,
+)
 from chronik.client.records import OutgoingRecord
 
 

@@ -6,14 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, UncollectedFact
-from chronik.cli.top.frame import TextStyle, TopicOrder, render_frame
-from chronik.cli.top.number_format import (
+from chronik.cli.top.frame import (
+    TextStyle,
+    TopicOrder,
     clip_text,
     display_width,
     format_bytes,
     format_change,
     format_duration,
     format_number,
+    render_frame,
 )
 from chronik.cli.top.view import TopView, build_view
 from tests.cli.monitoring.healthy_facts import cluster, partition, with_node

@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from chronik.console.rest.operation import BASE_PATH
+from chronik.console.rest.operation_table import BASE_PATH
 
 DEADLINE_SECONDS = 60.0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chronik.console.rest import sessions
+from chronik.console.rest import authentication
 from chronik.console.rest.application import RestApplication
 from tests.api.authorizing_node import AuthorizingNode
 from tests.console.rest.api_client import ApiClient, basic_auth
@@ -185,7 +185,7 @@ def test_search_is_rejected_after_session_ends(root: ApiClient, watcher: ApiClie
 def test_tail_ends_when_its_session_expires(
     node: AuthorizingNode, root: ApiClient, watcher: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "SECONDS_MAX", 2.0)
+    monkeypatch.setattr(authentication, "SECONDS_MAX", 2.0)
     started = time.monotonic()
     late = log_in_as(node, "watcher")
     with stream(late, f"/topics/{WATCHED}/tail") as tail:
@@ -198,7 +198,7 @@ def test_stream_keeps_session_active(
     node: AuthorizingNode, root: ApiClient, watcher: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with stream(watcher, f"/topics/{WATCHED}/tail") as tail:
-        monkeypatch.setattr(sessions, "IDLE_SECONDS_MAX", 1.0)
+        monkeypatch.setattr(authentication, "IDLE_SECONDS_MAX", 1.0)
         started = time.monotonic()
         while time.monotonic() - started < 2.5:
             count = len(tail.events)

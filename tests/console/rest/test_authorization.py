@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.console.rest.operation import RestOperation
-from chronik.console.rest.operation_table import OPERATIONS
+from chronik.console.rest.operation_table import OPERATIONS, RestOperation
 from tests.api.authorizing_node import AuthorizingNode
 from tests.console.rest.api_client import ApiClient, ApiResponse
 from tests.console.rest.operation_cases import CASES, EMPTY, PUBLIC, REJECTED, OperationCase

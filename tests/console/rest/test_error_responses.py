@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from chronik.console.http import BODY_BYTES_MAX
+from chronik.limits import CONFIG_NAME_CHARACTERS_MAX, GROUP_ID_CHARACTERS_MAX, HOST_CHARACTERS_MAX
+from chronik.metadata.handlers.security import USER_NAME_CHARACTERS_MAX
+from tests.api.authorizing_node import AuthorizingNode
 from tests.console.rest.api_client import ApiClient, ApiResponse
 
 
@@ -148,3 +151,39 @@ def test_impossible_operation_returns_error(root: ApiClient, method: str, path: 
     root.post("/topics", {"name": "wrongly", "partitions": 1})
     data = None if body is None else json.dumps(body).encode()
     assert is_error(root.send(method, path, data), status)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "limit"),
+    [
+        ("POST", "/users", {"name": "NAME", "password": "correct horse", "iterations": 4096}, USER_NAME_CHARACTERS_MAX),
+        ("PATCH", "/configs", {"set": {"NAME": "value"}}, CONFIG_NAME_CHARACTERS_MAX),
+        ("POST", "/nodes", {"id": 7, "host": "NAME", "port": 1, "dry_run": True}, HOST_CHARACTERS_MAX),
+    ],
+)
+def test_name_one_above_its_limit_is_rejected(
+    node: AuthorizingNode, root: ApiClient, method: str, path: str, body: Any, limit: int
+) -> None:
+    assert root.send(method, path, insert_name(body, "x" * limit)).status in (200, 201)
+    before = node.services.image.applied_index
+    rejected = root.send(method, path, insert_name(body, "x" * (limit + 1)))
+    assert is_rejected(rejected.status, rejected.json), rejected
+    assert node.services.image.applied_index == before
+
+
+def test_group_id_above_its_limit_is_rejected(node: AuthorizingNode, root: ApiClient) -> None:
+    assert root.post("/topics", {"name": "t", "partitions": 1}).status == 200
+    rejected = root.post(f"/groups/{'g' * (GROUP_ID_CHARACTERS_MAX + 1)}/offsets", {"topics": ["t"], "to": "earliest"})
+    assert rejected.status in (400, 404, 409), rejected
+    assert not node.services.image.groups
+
+
+def is_rejected(status: int, answer: Any) -> bool:
+    """Return whether a request was rejected. Plans that cannot be executed are returned with 200 and the reason."""
+    return 400 <= status < 500 or bool(answer.get("refused"))
+
+
+def insert_name(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {name if key == "NAME" else key: insert_name(each, name) for key, each in value.items()}
+    return name if value == "NAME" else value

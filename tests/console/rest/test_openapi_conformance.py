@@ -17,8 +17,7 @@ import msgspec
 import pytest
 
 from chronik.console.rest.openapi import ERROR_DESCRIPTIONS, build_document
-from chronik.console.rest.operation import RestOperation
-from chronik.console.rest.operation_table import OPERATIONS
+from chronik.console.rest.operation_table import OPERATIONS, RestOperation
 from tests import run_size
 from tests.api.authorizing_node import AuthorizingNode
 from tests.console.rest.api_client import ApiClient, ApiResponse, basic_auth

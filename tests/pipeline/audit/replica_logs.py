@@ -11,7 +11,7 @@ from chronik.files import DiskFileSystem, FileCache
 from chronik.log.config import LogConfig
 from chronik.log.partition_log import PartitionLog
 from chronik.pipeline.audit.findings import Finding
-from chronik.pipeline.audit.logs.log_comparison import LogComparison, compare_logs
+from chronik.pipeline.audit.log_comparison import LogComparison, compare_logs
 from chronik.pipeline.audit.partition_plan import AuditedPartition, AuditedReplica
 from chronik.pipeline.spark.tasks import run_locally
 from chronik.protocol.batch import iter_batches

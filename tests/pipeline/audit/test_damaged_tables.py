@@ -13,8 +13,8 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.ids import format_id
 from chronik.pipeline.audit import AuditInputError, AuditReport, FindingKind, audit
-from chronik.pipeline.audit.rows import table_comparison as comparing
-from chronik.pipeline.audit.rows.table_comparison import compare_table, open_audited_table
+from chronik.pipeline.audit import table_comparison as comparing
+from chronik.pipeline.audit.table_comparison import compare_table, open_audited_table
 from chronik.pipeline.landing.settings import ENABLED_CONFIG
 from chronik.pipeline.spark.tasks import run_locally
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
@@ -25,8 +25,7 @@ from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.pipeline.audit.replica_logs import flip_byte
 from tests.pipeline.audit.test_table_comparison import TOPIC, LandedLog
-from tests.pipeline.table_builders import build_record_columns, commit_rows
-from tests.pipeline.table_fixtures import compact_table
+from tests.pipeline.table_fixtures import build_record_columns, commit_rows, compact_table
 
 
 @pytest.fixture(params=[250_000, 25])

@@ -14,11 +14,11 @@ from chronik.files import DiskFileSystem
 from chronik.log.config import LogConfig
 from chronik.log.files.checkpoints import OffsetCheckpointFile
 from chronik.log.files.names import LOG, offset_file_name, swap_file_name
+from chronik.pipeline.audit import compacted_divergence, log_comparison, range_plan, slice_scan
+from chronik.pipeline.audit.batch_scanner import BatchScanner, CheckedBatch
 from chronik.pipeline.audit.data_directories import find_divergence_offset, read_leader_epochs
 from chronik.pipeline.audit.findings import FindingKind, ReplicaId
-from chronik.pipeline.audit.logs import compacted_divergence, digests, log_comparison, range_plan
-from chronik.pipeline.audit.logs.batch_scanner import BatchScanner, CheckedBatch
-from chronik.pipeline.audit.logs.log_comparison import compare_logs
+from chronik.pipeline.audit.log_comparison import compare_logs
 from chronik.pipeline.audit.partition_plan import AuditedPartition, AuditedReplica
 from chronik.pipeline.spark.tasks import run_locally
 from chronik.protocol.batch import parse_header
@@ -39,7 +39,7 @@ COMPACTED = LogConfig(
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink chunks and slices, so that a short log has many."""
-    for module in (digests, range_plan, log_comparison):
+    for module in (slice_scan, range_plan, log_comparison):
         monkeypatch.setattr(module, "CHUNK_OFFSETS", 16)
     monkeypatch.setattr(range_plan, "SLICE_BYTES", 900)
     monkeypatch.setattr(range_plan, "BUNDLE_BYTES_MIN", 1000)

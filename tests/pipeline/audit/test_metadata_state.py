@@ -18,12 +18,16 @@ from chronik.metadata.snapshot import encode_snapshot
 from chronik.metadata.stores.journal import MetadataJournal
 from chronik.node.data_directory import DataDirectory
 from chronik.node.identity import IDENTITY_FILE, DirectoryMode
-from chronik.pipeline.audit.data_directories import AuditInputError, NodeDataDirectory, open_data_directories
+from chronik.pipeline.audit.data_directories import (
+    AuditInputError,
+    NodeDataDirectory,
+    ReadOnlyFileSystem,
+    open_data_directories,
+)
 from chronik.pipeline.audit.findings import Finding, FindingKind
 from chronik.pipeline.audit.group_offsets import LogBounds, check_group_offsets
 from chronik.pipeline.audit.metadata_state import compare_stored_metadata, read_stored_metadata
-from chronik.pipeline.audit.read_only_files import ReadOnlyFileSystem
-from chronik.pipeline.sink.epoch_commits import EPOCHS_TOPIC
+from chronik.pipeline.sink.exactly_once import EPOCHS_TOPIC
 from tests.pipeline.audit.replica_logs import flip_byte
 
 CLUSTER = CreateCluster("a cluster", 0)

@@ -12,11 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from chronik.log.config import LogConfig
+from chronik.pipeline.audit import table_comparison as comparing
+from chronik.pipeline.audit.batch_scanner import BatchScanner, decode_valid_batches
 from chronik.pipeline.audit.findings import Finding, FindingKind, ReplicaId
-from chronik.pipeline.audit.logs.batch_decoder import decode_valid_batches
-from chronik.pipeline.audit.logs.batch_scanner import BatchScanner
-from chronik.pipeline.audit.rows import table_comparison as comparing
-from chronik.pipeline.audit.rows.table_comparison import compare_table, find_rows_beyond_log, open_audited_table
+from chronik.pipeline.audit.table_comparison import compare_table, find_rows_beyond_log, open_audited_table
 from chronik.pipeline.records.columns import RecordColumns
 from chronik.pipeline.spark.tasks import run_locally
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
@@ -26,9 +25,8 @@ from chronik.pipeline.tables.layout import build_table_batch, initial_schema, sy
 from chronik.pipeline.tables.parquet import PartitionedParquetWriter
 from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
-from chronik.pipeline.tables.values.column_conversion import decode_json_values
-from chronik.pipeline.tables.values.inference import infer_fields
-from chronik.pipeline.tables.values.json_rows import decode_records
+from chronik.pipeline.tables.values.column_conversion import decode_json_values, decode_records
+from chronik.pipeline.tables.values.schema_evolution import infer_fields
 from tests.pipeline.audit.replica_logs import TOPIC_ID, LogBuilder, ReplicaSet, flip_byte
 from tests.pipeline.table_fixtures import compact_table
 

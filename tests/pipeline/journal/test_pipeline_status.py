@@ -14,7 +14,6 @@ from chronik.cli.main import main
 from chronik.client.admin import delete_topics
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline.journal.blocking_transactions import BlockingTransaction
 from chronik.pipeline.journal.pipeline_journal import (
     ALL_TOPICS,
     JournalState,
@@ -26,6 +25,7 @@ from chronik.pipeline.journal.pipeline_journal import (
     read_journal,
 )
 from chronik.pipeline.journal.pipeline_status import (
+    BlockingTransaction,
     UnknownPipelineError,
     build_statuses,
     pause,

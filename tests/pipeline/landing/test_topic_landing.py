@@ -29,7 +29,7 @@ from chronik.pipeline.spark.tasks import Item, Result, SparkTaskRunner
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableMismatchError
-from chronik.pipeline.tables.values import json_rows
+from chronik.pipeline.tables.values import column_conversion
 from chronik.pipeline.tables.values.column_conversion import decode_json_values
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_records import (
@@ -284,7 +284,7 @@ def crash_after_dead_letters(monkeypatch: pytest.MonkeyPatch, round: LandingRoun
 def set_decoding_rules(monkeypatch: pytest.MonkeyPatch, replacements: dict[bytes, bytes]) -> None:
     """Decode these values as if they were others from now on."""
     monkeypatch.setattr(
-        json_rows,
+        column_conversion,
         "decode_json_values",
         lambda values: decode_json_values([replacements.get(value, value) for value in values]),
     )

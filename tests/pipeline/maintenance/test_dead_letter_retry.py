@@ -16,22 +16,24 @@ import pytest
 from deltalake import DeltaTable
 
 from chronik.pipeline.maintenance import dead_letters
+from chronik.pipeline.maintenance.compaction import KEEP_HOURS_MIN, vacuum_table
 from chronik.pipeline.maintenance.dead_letter_tasks import write_decoded_rows
 from chronik.pipeline.maintenance.dead_letters import RetryResult, list_dead_letters, retry_dead_letters
-from chronik.pipeline.maintenance.vacuum import KEEP_HOURS_MIN, vacuum_table
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.layout import Partitioning, TableKind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError, TableSpec, TopicTable
-from tests.pipeline.table_builders import (
+from tests.pipeline.table_fixtures import (
     DECODE_ERROR,
     TOPIC,
     TOPIC_ID,
     build_record_columns,
     commit_rows,
+    compact_table,
     create_empty_table,
+    read_offsets,
+    read_rows,
 )
-from tests.pipeline.table_fixtures import compact_table, read_offsets, read_rows
 
 DECODABLE = {3: b'{"id":3,"new":{"deep":[1,null]}}', 5: b'{"id":"five"}', 7: b"{}"}
 UNDECODABLE = {4: b"{", 8: b"\xff\x00"}

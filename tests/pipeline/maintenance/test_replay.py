@@ -27,8 +27,14 @@ from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
 from chronik.protocol.batch import HEADER_BYTES, parse_header
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
-from tests.pipeline.table_builders import TOPIC, build_record_columns, commit_rows, create_empty_table
-from tests.pipeline.table_fixtures import NOON_2024_05_01_MS, compact_table
+from tests.pipeline.table_fixtures import (
+    NOON_2024_05_01_MS,
+    TOPIC,
+    build_record_columns,
+    commit_rows,
+    compact_table,
+    create_empty_table,
+)
 from tests.run_size import sized
 
 pytestmark = pytest.mark.chronik_topic(partitions=3)

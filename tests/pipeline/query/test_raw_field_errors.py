@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.pipeline.query.raw_field_errors import RawTopic, explain_raw_field
+from chronik.pipeline.query.views import RawTopic, explain_raw_field
 
 RAW = {"orders": RawTopic("orders", True)}
 NO_COLUMN = "UNRESOLVED_COLUMN.WITH_SUGGESTION"

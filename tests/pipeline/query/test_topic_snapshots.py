@@ -25,7 +25,7 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from chronik.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from tests.pipeline.table_builders import build_record_columns, commit_rows
+from tests.pipeline.table_fixtures import build_record_columns, commit_rows
 
 TOPIC_ID = bytes(15) + b"\1"
 NO_LEADER = -1

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronik.pipeline.records import decoder
 from chronik.pipeline.records import decoder as decode_module
-from chronik.pipeline.records import record_starts
 from chronik.pipeline.records.batches import StoredBatch, iter_batches
 from chronik.pipeline.records.columns import NO_TIMESTAMP_TYPE, ColumnSelection, RecordColumns
 from chronik.pipeline.records.decoder import HEADERS_MAX, decode_batches
@@ -99,7 +99,7 @@ SCAN_LIMITS = {
 @pytest.mark.parametrize("limits", SCAN_LIMITS.values(), ids=SCAN_LIMITS)
 def test_decoded_records_equal_encoded_records(limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in limits.items():
-        monkeypatch.setattr(record_starts, name, value)
+        monkeypatch.setattr(decoder, name, value)
 
     @settings(deadline=None, max_examples=25)
     @given(batches())
@@ -120,7 +120,7 @@ def test_decoded_records_equal_encoded_records(limits: dict[str, int], monkeypat
 )
 def test_long_batches_decode_even_if_values_look_like_records(payload: bytes | None) -> None:
     """Values that look like records can make a scan start at a wrong position."""
-    count = 3 * record_starts.RECORDS_PER_SCAN * record_starts.PARALLEL_SCANS_MIN // 8
+    count = 3 * decoder.RECORDS_PER_SCAN * decoder.PARALLEL_SCANS_MIN // 8
     records = [
         Record(offset, offset // 3, b"k%d" % offset, b"y" * (offset * 7919 % 300) if payload is None else payload)
         for offset in range(8 * count)

@@ -14,8 +14,13 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.connection import BrokerConnection
 from chronik.client.groups import fetch_stable_offset, list_committed_offsets, list_groups
 from chronik.pipeline.errors import EpochMismatchError
-from chronik.pipeline.sink.epoch_commits import EPOCHS_TOPIC, PARTITIONS_MIN, TaskEpoch, check_task_count
-from chronik.pipeline.sink.exactly_once import write_exactly_once
+from chronik.pipeline.sink.exactly_once import (
+    EPOCHS_TOPIC,
+    PARTITIONS_MIN,
+    TaskEpoch,
+    check_task_count,
+    write_exactly_once,
+)
 from chronik.pipeline.sink.publisher import PublishSettings
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.testing import Broker

@@ -9,7 +9,7 @@ import pytest
 
 from chronik.client.groups import list_committed_offsets
 from chronik.client.partitioner import choose_partition
-from chronik.pipeline.sink.epoch_commits import EPOCHS_TOPIC
+from chronik.pipeline.sink.exactly_once import EPOCHS_TOPIC
 from chronik.testing import Broker
 
 if TYPE_CHECKING:

@@ -19,8 +19,13 @@ from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings, Transport
 from chronik.pipeline.source.range_reader import read_range
 from chronik.pipeline.source.record_chunk import RecordChunk
-from chronik.pipeline.source.segment_files import SegmentFile, list_segment_files
-from chronik.pipeline.source.segment_transport import find_aborted_transactions, has_records_from, read_segment_chunks
+from chronik.pipeline.source.segment_transport import (
+    SegmentFile,
+    find_aborted_transactions,
+    has_records_from,
+    list_segment_files,
+    read_segment_chunks,
+)
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

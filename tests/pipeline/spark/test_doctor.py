@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chronik.cli.main import main
-from chronik.pipeline.spark import environment_checks, java
+from chronik.pipeline.spark import environment_checks, installation
 from chronik.pipeline.spark.environment_checks import CheckResult, CheckStatus, InstalledVersion, run_checks
 from chronik.testing import Broker
 from tests.pipeline.spark.test_java import create_java
@@ -50,8 +50,8 @@ def test_missing_or_unsupported_package_is_reported(
 
 
 def test_missing_or_outdated_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "USUAL_DIRECTORIES", ())
-    monkeypatch.setattr(java, "pypi_java_home", lambda: None)
+    monkeypatch.setattr(installation, "USUAL_DIRECTORIES", ())
+    monkeypatch.setattr(installation, "pypi_java_home", lambda: None)
     missing = environment_checks.check_java({"PATH": ""})
     assert (missing.state, missing.says) == (CheckStatus.ERROR, "Spark needs Java 17 or newer")
     assert ".[java]" in missing.do

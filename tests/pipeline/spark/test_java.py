@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from chronik.pipeline.spark import cache, java
-from chronik.pipeline.spark.java import JavaInstallation, JavaNotFoundError, find_java, java_version, spark_java_home
+from chronik.pipeline.spark import installation
+from chronik.pipeline.spark.installation import (
+    JavaInstallation,
+    JavaNotFoundError,
+    find_java,
+    java_version,
+    spark_java_home,
+)
 
 
 def create_java(home: Path, version: str, *, release: bool = True) -> Path:
@@ -29,8 +35,8 @@ if [ "$1" = -version ]; then echo 'openjdk version "{version}"' >&2; else printf
 
 @pytest.fixture(autouse=True)
 def _without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(java, "USUAL_DIRECTORIES", (f"{tmp_path}/jvm/*",))
-    monkeypatch.setattr(java, "pypi_java_home", lambda: None)
+    monkeypatch.setattr(installation, "USUAL_DIRECTORIES", (f"{tmp_path}/jvm/*",))
+    monkeypatch.setattr(installation, "pypi_java_home", lambda: None)
 
 
 @pytest.mark.slow
@@ -71,7 +77,7 @@ def test_java_symlink_on_path_is_resolved(tmp_path: Path) -> None:
 
 def test_java_from_pypi_is_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packaged = create_java(tmp_path / "packaged", "21.0.8")
-    monkeypatch.setattr(java, "pypi_java_home", lambda: packaged)
+    monkeypatch.setattr(installation, "pypi_java_home", lambda: packaged)
     assert find_java({"PATH": ""}).home == packaged
     usual = create_java(tmp_path / "jvm" / "java-17", "17.0.1")
     assert find_java({"PATH": ""}).home == usual
@@ -110,7 +116,7 @@ def test_concurrent_processes_create_directory_once(tmp_path: Path) -> None:
         (directory / "inside" / "file").write_text("complete")
 
     with ThreadPoolExecutor(8) as threads:
-        folders = set(threads.map(lambda _: cache.create_once(tmp_path / "made", make), range(8)))
+        folders = set(threads.map(lambda _: installation.create_once(tmp_path / "made", make), range(8)))
     assert folders == {tmp_path / "made"}
     assert made
     assert [each.name for each in tmp_path.iterdir()] == ["made"]
@@ -118,12 +124,12 @@ def test_concurrent_processes_create_directory_once(tmp_path: Path) -> None:
 
 
 def test_cache_directory_honours_xdg_cache_home(tmp_path: Path) -> None:
-    assert cache.cache_directory({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "chronik"
+    assert installation.cache_directory({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "chronik"
 
 
 def test_cache_falls_back_to_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a directory")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    found = cache.cache_directory({"XDG_CACHE_HOME": str(tmp_path / "file")})
+    found = installation.cache_directory({"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert found.parent == tmp_path
     assert found.stat().st_mode & 0o077 == 0

@@ -12,8 +12,12 @@ import pytest
 
 from chronik.pipeline.spark import connect_server, runtime
 from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, running_server, stop_server
-from chronik.pipeline.spark.python import worker_python
-from chronik.pipeline.spark.spark_home import PySparkNotFoundError, private_spark_home, pyspark_directory
+from chronik.pipeline.spark.installation import (
+    PySparkNotFoundError,
+    private_spark_home,
+    pyspark_directory,
+    worker_python,
+)
 from tests.jvm_options import QUICK_TO_START
 from tests.pipeline.spark_cluster import SparkCluster
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.pipeline.spark.python import worker_python
+from chronik.pipeline.spark.installation import worker_python
 from tests.jvm_options import QUICK_TO_START
 from tests.run_size import IS_LONG_RUN
 

@@ -20,8 +20,7 @@ from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.pipeline.tables.values.column_conversion import convert_to_columns, decode_json_values
 from chronik.pipeline.tables.values.exact_json import NESTING_MAX, TEXTS_PER_SEARCH, exact_float
-from chronik.pipeline.tables.values.inference import DEPTH_MAX, JsonObject, infer_fields
-from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
+from chronik.pipeline.tables.values.schema_evolution import DEPTH_MAX, JsonObject, infer_fields, plan_new_columns
 from tests.pipeline.table_fixtures import SPEC, build_batch, open_test_table, read_rows
 
 EMPTY = initial_schema(TableKind.DECODED)

@@ -21,8 +21,7 @@ from chronik.pipeline.tables.commit_plan import (
     remaining_ranges,
 )
 from chronik.pipeline.tables.delta import table as delta
-from chronik.pipeline.tables.delta.commit_attempts import FAILURES_MAX
-from chronik.pipeline.tables.delta.table import DeltaTopicTable
+from chronik.pipeline.tables.delta.table import FAILURES_MAX, DeltaTopicTable
 from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, Partitioning, TableKind
 from chronik.pipeline.tables.topic_table import (
     SequenceConflictError,

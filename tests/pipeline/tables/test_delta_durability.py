@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from chronik.pipeline.maintenance.vacuum import vacuum_table
+from chronik.pipeline.maintenance.compaction import vacuum_table
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange
 from chronik.pipeline.tables.delta import table as delta

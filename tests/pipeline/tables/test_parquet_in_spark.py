@@ -12,7 +12,7 @@ from chronik.pipeline.tables.parquet import PartitionedParquetWriter
 from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.pipeline.tables.values.column_conversion import convert_to_columns
-from chronik.pipeline.tables.values.inference import JsonObject, infer_fields
+from chronik.pipeline.tables.values.schema_evolution import JsonObject, infer_fields
 from tests.pipeline.table_fixtures import NOON_2024_05_01_MS, SPEC, build_batch, compact_table, open_test_table
 
 if TYPE_CHECKING:

@@ -14,14 +14,15 @@ from chronik.limits import SAMPLE_BYTES_MAX
 from chronik.pipeline.tables.commit_plan import PartitionRange
 from chronik.pipeline.tables.formatting import (
     CELL_CHARACTERS_MAX,
+    ROWS_MAX,
     TableSample,
     describe_columns,
     encode_sample,
     encode_sample_error,
     format_cell,
+    sample_rows_json,
 )
 from chronik.pipeline.tables.layout import TableKind, initial_schema
-from chronik.pipeline.tables.row_sample import ROWS_MAX, sample_rows_json
 from tests.pipeline.table_fixtures import open_test_table, write_task_output
 
 

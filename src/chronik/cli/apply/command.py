@@ -9,8 +9,7 @@ from chronik.cli.apply.current_state import load_described_state
 from chronik.cli.apply.executor import execute_plan, read_passwords, validate_steps
 from chronik.cli.apply.parser import load_spec
 from chronik.cli.apply.plan_format import describe_step, plan_to_json
-from chronik.cli.apply.planner import ApplyPlan, plan_changes
-from chronik.cli.apply.steps import PlanStep
+from chronik.cli.apply.planner import ApplyPlan, PlanStep, plan_changes
 from chronik.cli.arguments import InvalidInput, add_client_arguments, add_json_argument, connect_cluster
 from chronik.cli.output import print_json
 from chronik.pipeline.journal.progress_bar import ProgressBar

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from chronik.cli.apply.cluster_spec import PasswordSource
 from chronik.cli.apply.plan_format import describe_step
-from chronik.cli.apply.steps import (
+from chronik.cli.apply.planner import (
     AddAclsStep,
     AddPartitionsStep,
     AlterConfigsStep,

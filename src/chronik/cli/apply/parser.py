@@ -17,8 +17,7 @@ from chronik.cli.apply.cluster_spec import (
     TopicSpec,
     UserSpec,
 )
-from chronik.cli.apply.toml_paths import TomlPath
-from chronik.cli.apply.toml_validator import TomlValidator
+from chronik.cli.apply.toml_document import TomlPath, TomlValidator
 from chronik.cli.arguments import InvalidInput
 from chronik.cli.quotas import ENTITY_TYPES, QUOTA_KEYS
 from chronik.client.security import AclBinding

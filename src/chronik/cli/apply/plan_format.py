@@ -7,12 +7,12 @@ from typing import Any
 
 from chronik.cli.acls import ANY_HOST, acl_to_json, format_enum
 from chronik.cli.apply.cluster_spec import QuotaEntityKey, TopicSpec
-from chronik.cli.apply.planner import ApplyPlan
-from chronik.cli.apply.steps import (
+from chronik.cli.apply.planner import (
     AddAclsStep,
     AddPartitionsStep,
     AlterConfigsStep,
     AlterQuotasStep,
+    ApplyPlan,
     CreateTopicStep,
     DeleteCredentialsStep,
     DeleteTopicStep,

@@ -9,7 +9,7 @@ from typing import Final
 
 from chronik.cli.acls import ANY_HOST, RESOURCE_TYPES, format_enum
 from chronik.cli.apply.cluster_spec import ClusterSpec, ConfigValues, QuotaEntityKey, TopicSpec, UserSpec
-from chronik.cli.apply.toml_paths import format_toml_key, format_toml_string
+from chronik.cli.apply.toml_document import format_toml_key, format_toml_string
 from chronik.client.security import AclBinding
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.security.acls import AclPermission, PatternType

@@ -15,17 +15,24 @@ import re
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from chronik.cli.arguments import InvalidInput
+from chronik.client.access.settings import ClientSecurity
+from chronik.client.access.tls import create_ssl_context
 from chronik.config import Address, NodeConfig, PeerConfig, load_config
+from chronik.console.http import is_loopback_host
+from chronik.console.http_client import LoginCredentials, create_pinned_context, fetch_status, fetch_unready_reason
 from chronik.errors import ChronikError
 
 HOST = "127.0.0.1"
@@ -258,3 +265,149 @@ def _command_line(pid: int) -> str:
         return ""
     listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return listed.stdout
+
+
+def http_endpoint(
+    node: LocalNode, security: ClientSecurity
+) -> tuple[Address, str | None, ssl.SSLContext | None] | None:
+    """Return the address, token and TLS context of the node's HTTP port, or None if it has no HTTP port."""
+    config = node.config
+    return None if config.http is None else (config.http, config.http_token, _tls(node, security))
+
+
+def fetch_local_status(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:
+    """Return the node's `/status`, or None if it has no HTTP port. Raise NodeRequestError if it does not respond."""
+    config, tls = node.config, _tls(node, security)
+    if config.http is None:
+        return None
+    return fetch_status(config.http, timeout_s, config.http_token, tls, _login(config.http, tls, security))
+
+
+def fetch_local_unready_reason(node: LocalNode, timeout_s: float, security: ClientSecurity) -> str | None:
+    """Return why the node is not ready, or None if it is ready or has no HTTP port.
+
+    Raises:
+        NodeRequestError: The node does not answer.
+        NotAuthorized: The node requires a login that neither its config file nor the client settings have.
+    """
+    config, tls = node.config, _tls(node, security)
+    if config.http is None:
+        return None
+    return fetch_unready_reason(config.http, timeout_s, config.http_token, tls, _login(config.http, tls, security))
+
+
+def _login(address: Address, tls: ssl.SSLContext | None, security: ClientSecurity) -> LoginCredentials | None:
+    """Return the client's name and password, unless they would be sent in plain text over a network."""
+    if not security.username or (tls is None and not is_loopback_host(str(address))):
+        return None
+    return security.username, security.password
+
+
+def _tls(node: LocalNode, security: ClientSecurity) -> ssl.SSLContext | None:
+    """Return the TLS context of the client settings, or one that trusts the certificate in the node's config file."""
+    config = node.config
+    if config.http_keystore is None:
+        return None
+    if security.ca_file or security.ca:
+        return create_ssl_context(security)
+    shows_itself = config.http_truststore is not None and config.http_token is None
+    return create_pinned_context(node.directory / config.http_keystore, with_client_certificate=shows_itself)
+
+
+PORTS_TRIED_MAX: Final = 100
+STOP_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.05
+
+
+def find_local_node(folder: Path, node_id: int) -> LocalNode | None:
+    return next((node for node in load_nodes(folder) if node.id == node_id), None)
+
+
+def next_node_id(folder: Path, in_cluster: Collection[int]) -> int:
+    """Return the id for the next node.
+
+    A node that has a config file but is not a member comes first: its addition was interrupted. Otherwise the id is one
+    that no local node has ever had.
+    """
+    own = [node.id for node in load_nodes(folder)]
+    unadmitted = [each for each in own if each not in in_cluster]
+    return min(unadmitted) if unadmitted else max({*own, *in_cluster, *retired_node_ids(folder)}) + 1
+
+
+def plan_local_node(folder: Path, node_id: int, rack: str | None, votes: Mapping[int, bool]) -> LocalNode:
+    """Plan a node with the settings of the existing ones, on the next free ports, without writing files.
+
+    Args:
+        folder: The directory of the local cluster.
+        node_id: The id of the new node.
+        rack: The rack of the new node.
+        votes: Whether each existing node is a voter.
+
+    Raises:
+        InvalidInput: The node's data directory exists.
+    """
+    nodes = load_nodes(folder)
+    template = nodes[0]
+    data_dir = template.directory / f"node{node_id}"
+    if data_dir.exists():
+        raise InvalidInput(f"{data_dir} already exists, from a node that was removed: move it away first")
+    addresses = {kind: _free_address(nodes, kind) for kind in ("kafka", "http", "raft")}
+    peers = [
+        PeerConfig(node.id, node.config.kafka, node.addresses()["raft"], votes.get(node.id, False)) for node in nodes
+    ]
+    peers.append(PeerConfig(node_id, addresses["kafka"], addresses["raft"], voter=False))
+    config = replace(
+        template.config,
+        node_id=node_id,
+        data_dir=data_dir,
+        kafka=addresses["kafka"],
+        http=addresses["http"],
+        rack=rack,
+        peers=tuple(peers),
+    )
+    return LocalNode(template.directory, config)
+
+
+def _free_address(nodes: Sequence[LocalNode], kind: str) -> Address:
+    used = [node.addresses()[kind] for node in nodes if kind in node.addresses()]
+    last = max(used, key=lambda address: address.port)
+    for port in range(last.port + 1, last.port + 1 + PORTS_TRIED_MAX):
+        address = Address(last.host, port)
+        if not is_port_in_use(address):
+            return address
+    raise InvalidInput(f"no free {kind} port from {last.port + 1} on")
+
+
+def start_node(node: LocalNode) -> subprocess.Popen[bytes] | None:
+    """Start the node if it is not running; return its process, or None if it was running."""
+    if node.pid() is not None:
+        return None
+    if not node.config_file.exists():
+        check_ports([node])
+        write_configs([node])
+    process = node.start()
+    print(f"node {node.id}: started pid={process.pid} kafka={node.config.kafka} log={node.log_file}", flush=True)
+    return process
+
+
+def check_process(node: LocalNode, process: subprocess.Popen[bytes] | None) -> None:
+    """Raise ClusterStartError if the node's process has exited."""
+    if process is not None and (code := process.poll()) is not None:
+        node.remove_pid_file()
+        raise ClusterStartError(f"node {node.id} exited with code {code}: {node.last_log_line()}")
+
+
+def retire_node(node: LocalNode) -> None:
+    """Stop a node that was removed from the cluster, and rename its config file so that it is not started again."""
+    pid = node.pid()
+    if pid is not None:
+        node.terminate(pid)
+    deadline = time.monotonic() + STOP_SECONDS
+    while node.pid() is not None:
+        if time.monotonic() > deadline:
+            raise ClusterStopError(f"node {node.id} (pid {pid}) did not stop in time; see {node.log_file}")
+        time.sleep(POLL_SECONDS)
+    node.remove_pid_file()
+    node.config_file.rename(node.retired_file)
+    outcome = "stopped" if pid is not None else "was not running"
+    print(f"node {node.id}: {outcome}; its data is kept in {node.config.data_dir}")

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from chronik.cli.arguments import Subparsers
-from chronik.cli.cluster.operation import ClusterOperation, confirm_plan, print_plan
-from chronik.cli.cluster.operator_arguments import (
+from chronik.cli.cluster.operation import (
+    ClusterOperation,
     add_operator_arguments,
     check_options,
+    confirm_plan,
     open_operation,
     parse_node_id,
+    print_plan,
     require_membership_changes,
 )
 from chronik.cli.output import print_json

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Final
 
 from chronik.cli.arguments import InvalidInput, Subparsers
-from chronik.cli.cluster.local_membership import (
+from chronik.cli.cluster.local_nodes import (
+    LocalNode,
     check_process,
     find_local_node,
     next_node_id,
@@ -17,14 +18,15 @@ from chronik.cli.cluster.local_membership import (
     retire_node,
     start_node,
 )
-from chronik.cli.cluster.local_nodes import LocalNode
-from chronik.cli.cluster.operation import ClusterOperation, confirm_plan, print_plan
-from chronik.cli.cluster.operator_arguments import (
+from chronik.cli.cluster.operation import (
+    ClusterOperation,
     add_operator_arguments,
     check_options,
+    confirm_plan,
     find_described_node,
     open_operation,
     parse_node_id,
+    print_plan,
     require_membership_changes,
 )
 from chronik.cli.output import join_ids

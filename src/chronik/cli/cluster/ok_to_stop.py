@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from chronik.cli.arguments import Subparsers, add_client_arguments, add_json_argument, positive_seconds
-from chronik.cli.cluster.operation import POLL_SECONDS
-from chronik.cli.cluster.operator_arguments import add_directory_argument, open_operation, parse_node_id
+from chronik.cli.cluster.operation import POLL_SECONDS, add_directory_argument, open_operation, parse_node_id
 from chronik.cli.migration.import_runner import ProgressLine
 from chronik.cli.output import print_json
 from chronik.client.cluster import ClusterClient

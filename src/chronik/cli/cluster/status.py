@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chronik.cli.arguments import CLIENT_ID, Subparsers, add_client_arguments, add_json_argument, load_security
-from chronik.cli.cluster.local_http import fetch_local_status
-from chronik.cli.cluster.local_nodes import LocalNode, load_nodes
+from chronik.cli.cluster.local_nodes import LocalNode, fetch_local_status, load_nodes
 from chronik.cli.output import format_table, join_ids, print_json
 from chronik.client.access.settings import ClientSecurity
 from chronik.client.cluster import parse_bootstrap

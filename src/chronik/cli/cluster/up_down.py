@@ -19,13 +19,13 @@ from chronik.cli.arguments import (
     load_security,
     positive_int,
 )
-from chronik.cli.cluster.local_http import fetch_local_unready_reason
 from chronik.cli.cluster.local_nodes import (
     BasePorts,
     ClusterStartError,
     ClusterStopError,
     LocalNode,
     check_ports,
+    fetch_local_unready_reason,
     find_nodes,
     load_nodes,
     plan_nodes,

@@ -36,9 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def completion_script(shell: str) -> str:
     # Imported here, because topic names do not need all commands.
-    from chronik.cli.completion.bash import ZSH_PREAMBLE, bash_script
     from chronik.cli.completion.command_tree import list_command_nodes
-    from chronik.cli.completion.fish import fish_script
+    from chronik.cli.completion.scripts import ZSH_PREAMBLE, bash_script, fish_script
 
     if shell == "fish":
         return fish_script(list_command_nodes())

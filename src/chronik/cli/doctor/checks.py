@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from chronik.cli.doctor.cluster_checks import NODE_CHECKS, report_uncollected_facts
+from chronik.cli.doctor.cluster_checks import NODE_CHECKS, WORKLOAD_CHECKS, report_uncollected_facts
 from chronik.cli.doctor.config_checks import CONFIG_CHECKS, check_certificate_expiry
 from chronik.cli.doctor.directory_checks import DIRECTORY_CHECKS, DISK_CHECKS, LIMIT_CHECKS
 from chronik.cli.doctor.findings import DoctorFinding
 from chronik.cli.doctor.local_facts import LocalFacts
-from chronik.cli.doctor.workload_checks import WORKLOAD_CHECKS
 from chronik.cli.monitoring.facts import ClusterFacts
 
 

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from chronik.cli.arguments import InvalidInput, add_debug_argument, add_json_argument, load_security, positive_seconds
 from chronik.cli.doctor.checks import run_all_checks
-from chronik.cli.doctor.collectors.certificates import InvalidCertificate, parse_certificates
-from chronik.cli.doctor.collectors.target import DoctorTarget, resolve_target
+from chronik.cli.doctor.config_facts import InvalidCertificate, parse_certificates
 from chronik.cli.doctor.findings import (
     DoctorFinding,
     error_finding,
@@ -26,7 +25,8 @@ from chronik.cli.doctor.findings import (
     format_findings,
     summarize_findings,
 )
-from chronik.cli.doctor.support_bundle.archive import BundleContents, write_bundle
+from chronik.cli.doctor.support_bundle import BundleContents, write_bundle
+from chronik.cli.doctor.target import DoctorTarget, resolve_target
 from chronik.cli.monitoring.arguments import add_monitoring_arguments
 from chronik.cli.monitoring.cluster_monitor import ClusterMonitor
 from chronik.cli.monitoring.facts import REBALANCING, CertificateFacts, ClusterFacts

@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from chronik.cli.monitoring.broker_requests import LogDirs
 from chronik.cli.monitoring.facts import NodeFacts
-from chronik.cli.monitoring.metrics_parser import first_metric
-from chronik.cli.monitoring.node_pages import NodePages
+from chronik.cli.monitoring.node_pages import NodePages, first_metric
 from chronik.console.state_comparison import compare_states
 from chronik.protocol.messages.describe_cluster import DescribeClusterResponse
 from chronik.protocol.messages.describe_nodes import DescribeNodesResponse

@@ -20,7 +20,7 @@ from chronik.cli.output import print_json
 if TYPE_CHECKING:
     from chronik.config import Address
     from chronik.console.http_client import HttpAccess
-    from chronik.pipeline.audit.logs.log_comparison import AuditProgressCallback
+    from chronik.pipeline.audit.log_comparison import AuditProgressCallback
 
 EXIT_AUDIT_FAILED = 2
 

@@ -93,9 +93,8 @@ def run_landing(arguments: argparse.Namespace) -> int:
 
 
 def _create_reporter(arguments: argparse.Namespace, pipeline: str) -> ProgressReporter:
-    from chronik.pipeline.journal.console_reporter import ConsoleReporter, JsonReporter
     from chronik.pipeline.journal.journal_reporter import JournalReporter
-    from chronik.pipeline.journal.reports import CombinedReporter
+    from chronik.pipeline.journal.reports import CombinedReporter, ConsoleReporter, JsonReporter
 
     journal = JournalReporter(parse_bootstrap_access(arguments), pipeline)
     return CombinedReporter(JsonReporter() if arguments.json else ConsoleReporter(), journal)

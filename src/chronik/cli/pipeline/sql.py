@@ -124,9 +124,7 @@ def _use_utc() -> None:
 
 def _run_prompt(session: SparkSession, arguments: argparse.Namespace) -> None:
     r"""Run the statements that the user enters, until \\q or the end of the input."""
-    from chronik.cli.pipeline.prompt.catalog import TableCatalog
-    from chronik.cli.pipeline.prompt.line_editor import LineEditor
-    from chronik.cli.pipeline.prompt.repl import HELP, SqlPrompt
+    from chronik.cli.pipeline.prompt import HELP, LineEditor, SqlPrompt, TableCatalog
 
     names = TableCatalog(parse_bootstrap_access(arguments), arguments.table_root)
 

@@ -101,8 +101,7 @@ def run_compact(arguments: argparse.Namespace) -> int:
 
     require_packages("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.journal.progress_bar import ProgressBar
-    from chronik.pipeline.maintenance.compaction import VacuumOptions, compact_tables
-    from chronik.pipeline.maintenance.vacuum import DEFAULT_KEEP_HOURS
+    from chronik.pipeline.maintenance.compaction import DEFAULT_KEEP_HOURS, VacuumOptions, compact_tables
     from chronik.pipeline.spark.tasks import LazySparkTaskRunner
     from chronik.pipeline.tables.storage import absolute_root
 

@@ -7,15 +7,137 @@ Records before an invalid line are yielded before the error is raised, so the us
 from __future__ import annotations
 
 import argparse
+import csv
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from msgspec.json import encode
+
 from chronik.cli.arguments import InvalidInput
-from chronik.cli.records.csv_input import parse_csv
-from chronik.cli.records.line_splitter import NumberedRecords, number_lines, split_lines
 from chronik.cli.records.record_json import record_from_json
 from chronik.client.records import OutgoingRecord
+from chronik.limits import MIB
+from chronik.wording import pluralize
+
+LINE_BYTES_MAX = 64 * MIB
+"""Maximum length of a line, to bound the memory for input without line breaks. No topic accepts larger records."""
+
+
+class LineTooLong(InvalidInput):
+    """A line that exceeds the maximum length."""
+
+
+NumberedRecords = list[tuple[int, OutgoingRecord]]
+"""Records that are sent together, each with the number of its first line."""
+
+
+def split_lines(chunks: Iterable[bytes], *, keep_carriage_returns: bool = False) -> Iterator[list[bytes]]:
+    """Yield the lines that each chunk completes; the last line needs no line break. Raise LineTooLong."""
+    rest, number = bytearray(), 1
+    for chunk in chunks:
+        complete, line_end, partial = chunk.rpartition(b"\n")
+        if line_end:
+            lines = (bytes(rest) + complete).split(b"\n")
+            rest.clear()
+            number += len(lines)
+            yield lines if keep_carriage_returns else [line.removesuffix(b"\r") for line in lines]
+        rest += partial
+        if len(rest) > LINE_BYTES_MAX:
+            raise LineTooLong(f"line {number}: longer than {LINE_BYTES_MAX} bytes")
+    if rest:
+        yield [bytes(rest)]
+
+
+def number_lines(groups: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield each group of lines with the line number of its first line."""
+    number = 1
+    for lines in groups:
+        yield number, lines
+        number += len(lines)
+
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Spreadsheet programs write it at the start of UTF-8 files."""
+
+RowParser = Callable[[list[str]], OutgoingRecord]
+
+
+def parse_csv(chunks: Iterable[bytes], key: str | None, value: str | None) -> Iterator[NumberedRecords]:
+    """Yield records in chunks, each with its line number; raise InvalidInput with the line number of an error."""
+    rows = _CsvRows(chunks)
+    parse_row: RowParser | None = None
+    chunk: NumberedRecords = []
+    try:
+        for cells in rows:
+            if cells and parse_row is None:
+                parse_row = _row_parser(cells, key, value)
+            elif cells and parse_row is not None:  # skip blank lines
+                chunk.append((rows.number, parse_row(cells)))
+            if rows.would_block:
+                yield chunk
+                chunk = []
+    except LineTooLong:
+        raise
+    except (InvalidInput, csv.Error, UnicodeDecodeError) as error:
+        yield chunk
+        reason = f"not UTF-8: {error.reason}" if isinstance(error, UnicodeDecodeError) else error
+        raise InvalidInput(f"line {rows.number}: {reason}") from None
+
+
+class _CsvRows:
+    """The rows of a CSV input, and the line number of the current row."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        csv.field_size_limit(LINE_BYTES_MAX)  # the default is 128 KiB; this also ends an unclosed quote
+        self._arrived: deque[bytes] = deque()
+        self._reader = csv.reader(self._lines(chunks), strict=True)
+        self.number = 1
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for cells in self._reader:
+            yield cells
+            self.number = self._reader.line_num + 1
+
+    @property
+    def would_block(self) -> bool:
+        """Return whether all received input has been parsed, so that the next row would block."""
+        return not self._arrived
+
+    def _lines(self, chunks: Iterable[bytes]) -> Iterator[str]:
+        is_first = True
+        for lines in split_lines(chunks, keep_carriage_returns=True):
+            self._arrived.extend(lines)
+            while self._arrived:
+                line = self._arrived.popleft()
+                yield (line.removeprefix(BYTE_ORDER_MARK) if is_first else line).decode() + "\n"
+                is_first = False
+
+
+def _row_parser(names: list[str], key: str | None, value: str | None) -> RowParser:
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"duplicate column name: {', '.join(names)}")
+    key_at = None if key is None else _column_index(names, key)
+    value_at = None if value is None else _column_index(names, value)
+    rest = [(number, name) for number, name in enumerate(names) if number != key_at]
+
+    def parse_row(cells: list[str]) -> OutgoingRecord:
+        if len(cells) != len(names):
+            raise InvalidInput(f"expected {pluralize(len(names), 'cell')} as in the header, got {len(cells)}")
+        value_bytes = (
+            encode({name: cells[number] for number, name in rest}) if value_at is None else cells[value_at].encode()
+        )
+        return OutgoingRecord(value_bytes, None if key_at is None else cells[key_at].encode())
+
+    return parse_row
+
+
+def _column_index(names: list[str], name: str) -> int:
+    if name not in names:
+        raise InvalidInput(f"no column {name!r}; the columns are {', '.join(names)}")
+    return names.index(name)
+
 
 FORMATS: Final = ("lines", "json", "csv")
 

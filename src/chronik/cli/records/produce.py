@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chronik.cli.arguments import InvalidInput, add_client_arguments, connect_cluster, parse_key_values
-from chronik.cli.records.input_formats import add_format_arguments, input_parser
-from chronik.cli.records.line_splitter import NumberedRecords
+from chronik.cli.records.input_formats import NumberedRecords, add_format_arguments, input_parser
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.client.producer import Producer

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from chronik.cli.arguments import InvalidInput
-from chronik.cli.records.timestamps import INT64_MAX, parse_timestamp_ms
+from chronik.cli.arguments import INT64_MAX, InvalidInput, parse_timestamp_ms
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.escaping import to_json_text
 from chronik.protocol.records import RecordHeader

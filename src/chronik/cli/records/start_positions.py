@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.cli.arguments import InvalidInput
-from chronik.cli.records.timestamps import check_int64, parse_timestamp_ms
+from chronik.cli.arguments import InvalidInput, check_int64, parse_timestamp_ms
 from chronik.client.cluster import ClusterClient
 from chronik.client.consumer import Consumer
 from chronik.client.offsets import list_earliest_offsets, list_offsets

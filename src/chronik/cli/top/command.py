@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from chronik.cli.arguments import add_debug_argument, add_json_argument, load_security, positive_seconds
-from chronik.cli.cluster.local_http import http_endpoint
-from chronik.cli.cluster.local_nodes import load_nodes
+from chronik.cli.cluster.local_nodes import http_endpoint, load_nodes
 from chronik.cli.monitoring.arguments import add_monitoring_arguments, parse_http_endpoints
 from chronik.cli.monitoring.cluster_monitor import ClusterMonitor
 from chronik.cli.monitoring.facts import ClusterFacts, facts_to_json

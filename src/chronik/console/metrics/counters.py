@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -14,15 +17,64 @@ from chronik.api.shared.context import Services
 from chronik.broker.flusher import SyncMetrics
 from chronik.broker.partition_counters import PartitionChangeCounters
 from chronik.console.metrics.families import FAMILIES, single_sample
-from chronik.console.metrics.process import process_metrics
-from chronik.console.status_source import Metric, Sample
+from chronik.console.status_source import BucketCounts, Metric, NodeStats, Sample
 from chronik.histogram import Histogram
 from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.image import Image
 from chronik.metadata.records import TransactionState
-from chronik.protocol.apis import APIS
+from chronik.protocol.apis import APIS, FETCH_KEY, PRODUCE_KEY
 from chronik.quorum.watchdog import EventLoopWatchdog
 from chronik.server.listener import ClientListeners
+
+
+def cpu_seconds() -> float:
+    """Return the user and system CPU time of all threads."""
+    return time.process_time()
+
+
+def memory_bytes() -> int | None:
+    """Return the resident memory of the process, or None if the system does not report it."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def open_files() -> int | None:
+    """Return the number of open file descriptors, or None if the system does not report it.
+
+    Linux reports the number since 6.2. Before, the descriptors are listed, which takes 5 ms for 10,000.
+    """
+    try:
+        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return None
+
+
+def open_files_max() -> int | None:
+    """Return the maximum number of open file descriptors, or None if there is no limit."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def process_metrics(started_seconds: float) -> Iterator[Metric]:
+    """Yield the `process_…` metrics that the system supports."""
+    yield single_sample("process_cpu_seconds_total", cpu_seconds())
+    yield single_sample("process_start_time_seconds", started_seconds)
+    found = {
+        "process_resident_memory_bytes": memory_bytes(),
+        "process_open_fds": open_files(),
+        "process_max_fds": open_files_max(),
+    }
+    for name, value in found.items():
+        if value is not None:
+            yield single_sample(name, value)
+
 
 CONNECTION: Final = "connection"
 """The `quota` label of connections that were delayed by `max.connection.creation.rate`."""
@@ -150,3 +202,23 @@ def image_metrics(image: Image) -> Iterator[Metric]:
     yield single_sample("chronik_open_transactions", len(began))
     yield single_sample("chronik_decided_transactions", len(unfinished) - len(began))
     yield single_sample("chronik_oldest_open_transaction_began_seconds", min(began) / 1000 if began else 0)
+
+
+def collect_node_stats(meters: Mapping[int, ApiMeter], connections: int) -> NodeStats:
+    """Return the node's current statistics from its API meters."""
+    produce, fetch = meters[PRODUCE_KEY], meters[FETCH_KEY]
+    return NodeStats(
+        in_bytes=sum(meter.received_bytes for meter in meters.values()),
+        out_bytes=sum(meter.sent_bytes for meter in meters.values()),
+        requests=sum(meter.requests for meter in meters.values()),
+        errors=sum(sum(meter.errors.values()) for meter in meters.values()),
+        connections=connections,
+        memory_bytes=memory_bytes(),
+        cpu_seconds=cpu_seconds(),
+        produce_counts=_sum_buckets((produce.immediate.counts, produce.deferred.counts)),
+        fetch_counts=tuple(fetch.immediate.counts),
+    )
+
+
+def _sum_buckets(counts: Iterable[Iterable[int]]) -> BucketCounts:
+    return tuple(map(sum, zip(*counts, strict=True)))

@@ -21,7 +21,6 @@ import msgspec
 
 from chronik.console.connection import ClientInfo, PageViewer, PreparedRequest
 from chronik.console.http import HttpError, HttpRequest, HttpResponse
-from chronik.console.page_authorization import PageAuthorizer
 from chronik.console.rest.access import Authentication, run_while_authorized, stream_while_authorized
 from chronik.console.rest.access import MonitoredPermission as WatchedRight
 from chronik.console.rest.authentication import AUTHENTICATE_HEADER, HttpAuthenticator
@@ -29,10 +28,11 @@ from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import JSON, RestError, error_response, to_rest_error
 from chronik.console.rest.internal_client import LoopBridge
 from chronik.console.rest.node_interface import NodeInterface
-from chronik.console.rest.operation import BASE_PATH, RestOperation
+from chronik.console.rest.operation_table import BASE_PATH, RestOperation
 from chronik.console.rest.routes import MethodNotAllowed, decode_body, decode_query, match_route
 from chronik.console.rest.streams import CONTENT_TYPE as EVENTS
 from chronik.console.rest.streams import EventStreams, encode_error_event
+from chronik.console.status_pages import PageAuthorizer
 from chronik.console.web.static_files import StaticFiles
 from chronik.errors import ChronikError
 from chronik.principals import ANONYMOUS

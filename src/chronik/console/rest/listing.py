@@ -8,8 +8,7 @@ from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
-from chronik.console.rest.operation import BASE_PATH, RestOperation
-from chronik.console.rest.operation_table import OPERATIONS
+from chronik.console.rest.operation_table import BASE_PATH, OPERATIONS, RestOperation
 
 PAGE: Final = Path("docs", "reference", "admin-api.md")
 """The page, relative to the root of the repository."""

@@ -9,8 +9,7 @@ import msgspec
 
 import chronik
 from chronik.console.rest.models.common import WORDS_CHARACTERS_MAX, Error
-from chronik.console.rest.operation import BASE_PATH, PATH_PARAMETERS, RestOperation
-from chronik.console.rest.operation_table import OPERATIONS
+from chronik.console.rest.operation_table import BASE_PATH, OPERATIONS, PATH_PARAMETERS, RestOperation
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"

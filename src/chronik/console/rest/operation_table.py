@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from chronik.console.rest.models.cluster import ClusterView, NewNode, Node, NodeDetails, Stopping
-from chronik.console.rest.models.common import Done, DryRun, NoBody, Page, Paging, Plan, Searching
-from chronik.console.rest.models.configs import ConfigChanges, Configs
+import msgspec
+
+from chronik.console.rest.models.cluster import (
+    ClusterView,
+    ConfigChanges,
+    Configs,
+    NewNode,
+    Node,
+    NodeDetails,
+    Overview,
+    Stopping,
+)
+from chronik.console.rest.models.common import Done, DryRun, NoBody, NoQuestion, Page, Paging, Plan, Searching
 from chronik.console.rest.models.groups import Group, GroupDetails, OffsetMoves, OffsetReset, OffsetsToDelete
-from chronik.console.rest.models.live import Overview
 from chronik.console.rest.models.messages import (
     Message,
     Messages,
@@ -23,8 +32,17 @@ from chronik.console.rest.models.messages import (
     TailMessages,
 )
 from chronik.console.rest.models.pipelines import Pipeline, PipelineDetails, Sample, SampleRows
-from chronik.console.rest.models.security import AclQuestion, Acls, AclShape, NewPassword, Quota, QuotaChange, User
-from chronik.console.rest.models.session import Login, Session
+from chronik.console.rest.models.security import (
+    AclQuestion,
+    Acls,
+    AclShape,
+    Login,
+    NewPassword,
+    Quota,
+    QuotaChange,
+    Session,
+    User,
+)
 from chronik.console.rest.models.topics import (
     ListTopics,
     LowWatermarks,
@@ -35,7 +53,64 @@ from chronik.console.rest.models.topics import (
     TopicDetails,
 )
 from chronik.console.rest.models.transactions import Moves, Reassignments, Transactions
-from chronik.console.rest.operation import RestOperation
+
+BASE_PATH: Final = "/api/v1"
+
+PATH_PARAMETERS: Final[dict[str, tuple[Any, str]]] = {
+    "topic": (str, "The name of a topic."),
+    "group": (str, "The id of a consumer group."),
+    "node": (Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)], "The id of a node."),
+    "transactional_id": (str, "A transactional id."),
+    "user": (str, "The name of a user, without the prefix User:."),
+    "pipeline": (str, "The name of a pipeline."),
+}
+
+
+class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation of the admin API."""
+
+    method: str
+    path: str
+    """The path below BASE. Names in braces are keys of PATH_PARAMETERS."""
+    handler: str
+    """The module and function in `chronik.console.rest.operations` that implement it, such as "topics:create". The
+    module is imported on first use."""
+    summary: str
+    """The description of the operation, one sentence."""
+    permissions: str
+    """The required permissions, for the documentation. The node's request handlers enforce them."""
+    query: type[msgspec.Struct] = NoQuestion
+    body: type[msgspec.Struct] | None = None
+    response: Any = None
+    events: dict[str, Any] | None = None
+    """The payload type of each server-sent event, if the response is a stream."""
+    reads_topic: str = ""
+    """The path or query parameter that names the topic whose records it returns. The Read permission on the topic is
+    checked again before each part of the response."""
+    status: HTTPStatus = HTTPStatus.OK
+    is_public: bool = False
+    """Whether the operation is available without authentication."""
+
+    @property
+    def id(self) -> str:
+        """The OpenAPI operation id."""
+        return self.handler.replace(":", "_")
+
+    @property
+    def tag(self) -> str:
+        """The OpenAPI tag: the module that implements the operation."""
+        return self.handler.partition(":")[0]
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of the path parameters."""
+        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+
+    @property
+    def is_mutation(self) -> bool:
+        """Whether the operation changes anything."""
+        return self.method != "GET"
+
 
 CREATED: Final = HTTPStatus.CREATED
 NONE: Final = "none"

@@ -9,8 +9,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from chronik.console.rest.errors import RestError
-from chronik.console.rest.operation import BASE_PATH, PATH_PARAMETERS, RestOperation
-from chronik.console.rest.operation_table import OPERATIONS
+from chronik.console.rest.operation_table import BASE_PATH, OPERATIONS, PATH_PARAMETERS, RestOperation
 
 _BY_LENGTH: Final[dict[int, list[tuple[list[str], RestOperation]]]] = {}
 for _each in OPERATIONS:

@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
 from chronik.errors import ChronikError, StorageError
 from chronik.files import FileCache, read_file
+from chronik.files.disk import DiskFile, DiskFileSystem
 from chronik.log.files import names
 from chronik.log.files.checkpoints import OffsetCheckpointFile
 from chronik.log.files.index import CorruptIndexError, IndexEntry, SegmentIndex
@@ -23,9 +24,36 @@ from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.log.leader_epochs import LeaderEpochHistory
 from chronik.node.data_directory import SYNCED_OFFSETS_FILE
 from chronik.node.identity import IDENTITY_FILE, DirectoryIdentity
-from chronik.pipeline.audit.read_only_files import ReadOnlyFileSystem
-from chronik.pipeline.source.segment_files import SegmentFile, list_segment_files
-from chronik.pipeline.source.segment_transport import TOPICS_DIRECTORY
+from chronik.pipeline.source.segment_transport import TOPICS_DIRECTORY, SegmentFile, list_segment_files
+
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class ReadOnlyFileSystem(DiskFileSystem):
+    """A file system that rejects changes. Creating directories and syncing names, as readers do on open, are no-ops."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = str(root)
+        self.failure = None
+
+    def open(self, path: str) -> DiskFile:
+        return DiskFile(self, path, os.open(self._full(path), _READ_FLAGS))
+
+    def create(self, path: str) -> DiskFile:
+        return self.open(path)
+
+    def make_directory(self, path: str) -> list[str]:
+        return []
+
+    def sync_directory(self, path: str) -> None:
+        return
+
+    def rename(self, path: str, new_path: str) -> NoReturn:
+        raise StorageError(f"cannot rename {self._full(path)}: the audit opens data directories read-only")
+
+    def remove(self, path: str) -> NoReturn:
+        raise StorageError(f"cannot remove {self._full(path)}: the audit opens data directories read-only")
+
 
 OPEN_FILES_MAX: Final = 4
 READ_ATTEMPTS_MAX: Final = 5

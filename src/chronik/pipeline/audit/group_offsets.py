@@ -10,7 +10,7 @@ from chronik.client.groups import list_committed_offsets, list_groups
 from chronik.client.records import TopicPartition
 from chronik.metadata.image import Image
 from chronik.pipeline.audit.findings import Finding, FindingKind
-from chronik.pipeline.sink.epoch_commits import EPOCHS_TOPIC
+from chronik.pipeline.sink.exactly_once import EPOCHS_TOPIC
 
 GroupOffsets = dict[str, dict[TopicPartition, int]]
 

@@ -22,9 +22,8 @@ from chronik.metadata.image import Image
 from chronik.metadata.image_state_machine import ImageStateMachine
 from chronik.metadata.snapshot import decode_snapshot
 from chronik.metadata.stores.journal import METADATA_DIRECTORY as ALONE_FOLDER
-from chronik.pipeline.audit.data_directories import AuditInputError, NodeDataDirectory
+from chronik.pipeline.audit.data_directories import AuditInputError, NodeDataDirectory, ReadOnlyFileSystem
 from chronik.pipeline.audit.findings import Finding, FindingKind
-from chronik.pipeline.audit.read_only_files import ReadOnlyFileSystem
 from chronik.quorum.settings import DIRECTORY_NAME as RAFT_FOLDER
 from chronik.quorum.storage import MANIFEST_NAME
 from chronik.quorum.stored_entries import RaftManifest, decode_manifest, decode_record

@@ -21,6 +21,7 @@ from chronik.limits import MIB
 from chronik.metadata.image import Image
 from chronik.pipeline.audit import group_offsets as committed
 from chronik.pipeline.audit import partition_plan
+from chronik.pipeline.audit.batch_scanner import find_log_end
 from chronik.pipeline.audit.data_directories import (
     AuditInputError,
     NodeDataDirectory,
@@ -29,12 +30,11 @@ from chronik.pipeline.audit.data_directories import (
     verify_data_directories,
 )
 from chronik.pipeline.audit.findings import Finding, FindingKind
-from chronik.pipeline.audit.logs.batch_scanner import find_log_end
-from chronik.pipeline.audit.logs.log_comparison import AuditProgressCallback, compare_logs, ignore_progress
+from chronik.pipeline.audit.log_comparison import AuditProgressCallback, compare_logs, ignore_progress
 from chronik.pipeline.audit.metadata_state import compare_running_nodes, compare_stored_metadata
 from chronik.pipeline.audit.partition_plan import AuditedPartition
 from chronik.pipeline.audit.report import AuditReport
-from chronik.pipeline.audit.rows.table_comparison import (
+from chronik.pipeline.audit.table_comparison import (
     AuditedTable,
     check_table_root,
     compare_table,
@@ -42,7 +42,7 @@ from chronik.pipeline.audit.rows.table_comparison import (
     open_audited_table,
 )
 from chronik.pipeline.landing.settings import ENABLED_CONFIG
-from chronik.pipeline.source.segment_files import list_segment_files
+from chronik.pipeline.source.segment_transport import list_segment_files
 from chronik.pipeline.spark.masters import resolve_master
 from chronik.pipeline.spark.tasks import Item, Result, TaskRunner, run_locally, spark_task_runner
 from chronik.pipeline.tables.storage import absolute_root

@@ -18,9 +18,8 @@ from chronik.errors import ChronikError, ConfigError
 from chronik.pipeline.journal.reports import LandingState, ProgressReporter, TopicReport
 from chronik.pipeline.landing.landing_task import LandingTask, run_landing_task
 from chronik.pipeline.landing.round_plan import RecordsDeletedError
-from chronik.pipeline.landing.settings import LandingSettings
+from chronik.pipeline.landing.settings import LandingSettings, list_enabled_topics
 from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding
-from chronik.pipeline.landing.topic_lookup import list_enabled_topics
 from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.spark.tasks import SparkTaskRunner, TaskFailedError
 from chronik.pipeline.tables.formatting import describe_columns

@@ -29,7 +29,7 @@ from chronik.pipeline.tables.layout import OFFSET, PARTITION, build_table_batch,
 from chronik.pipeline.tables.offset_sets import OffsetSets
 from chronik.pipeline.tables.parquet import CODEC
 from chronik.pipeline.tables.table_files import TableDescriptor
-from chronik.pipeline.tables.values.json_rows import DecodedRows, decode_records
+from chronik.pipeline.tables.values.column_conversion import DecodedRows, decode_records
 from chronik.pipeline.tables.values.schema_evolution import SchemaEvolution
 
 logger = logging.getLogger("chronik.pipeline")

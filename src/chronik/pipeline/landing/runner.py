@@ -23,8 +23,8 @@ from chronik.pipeline.landing.settings import (
 )
 from chronik.pipeline.spark.masters import resolve_master
 from chronik.pipeline.spark.tasks import SparkTaskRunner
+from chronik.pipeline.tables.formatting import sample_rows_json
 from chronik.pipeline.tables.parquet import CODEC
-from chronik.pipeline.tables.row_sample import sample_rows_json
 from chronik.pipeline.tables.storage import absolute_root
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ their offsets, and finally the group's offsets, which are never read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -24,32 +24,118 @@ from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError
 from chronik.pipeline.landing import failpoints
-from chronik.pipeline.landing.dead_letter_commits import (
-    DeadLettersChangedError,
-    DeadLetterState,
-    commit_dead_letters,
-    read_dead_letter_state,
-)
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult
 from chronik.pipeline.landing.round_plan import RoundPlan, bundle_ranges, plan_round
 from chronik.pipeline.landing.settings import (
     DEFAULT_TABLE_SETTINGS,
     LandingSettings,
     TableSettings,
+    TopicDescription,
+    describe_landing_topic,
+    fetch_topic_id,
     table_settings_from_configs,
 )
-from chronik.pipeline.landing.topic_lookup import TopicDescription, describe_landing_topic, fetch_topic_id
 from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.spark.tasks import TaskFailedError
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import CommitRejectedError, TaskOutput, WrittenFile, WrittenFilesLostError
-from chronik.pipeline.tables.layout import TableKind
+from chronik.pipeline.tables.layout import OFFSET, PARTITION, TableKind
+from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
-from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError, TableSpec, TopicTable
+from chronik.pipeline.tables.table_files import scan
+from chronik.pipeline.tables.topic_table import (
+    SequenceConflictError,
+    TableMismatchError,
+    TableMissingError,
+    TableSpec,
+    TopicTable,
+)
 from chronik.pipeline.tables.values.schema_evolution import merge_fields
 from chronik.protocol.errors import KafkaError
+
+LATE_SEQUENCE = "late"
+"""Name of the sequence that numbers the commits of late dead-letter records."""
+
+
+class DeadLettersChangedError(CommitRejectedError):
+    """Another driver has committed dead-letter records of the same offsets, perhaps different ones: plan again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterState:
+    """The state of a dead-letter table when a round is planned."""
+
+    next_offsets: dict[int, int]
+    next_late_sequence_number: int
+    """Sequence number of the next commit of late dead-letter records."""
+    offsets_ahead: OffsetSets
+    """Offsets of dead-letter records beyond the table's next offsets."""
+
+
+def read_dead_letter_state(dead: TopicTable, table_next_offsets: Mapping[int, int]) -> DeadLetterState:
+    """Read the state of a dead-letter table, given the next offsets of the topic's table."""
+    # Read the records last: a concurrent commit is then detected by the changed sequence number or next offsets.
+    late_number = dead.next_sequence_number(LATE_SEQUENCE)
+    next_offsets = dead.next_offsets()
+    ahead = {
+        partition: range(table_next_offsets.get(partition, 0), end)
+        for partition, end in next_offsets.items()
+        if table_next_offsets.get(partition, 0) < end
+    }
+    return DeadLetterState(next_offsets, late_number, _read_offsets_within(dead, ahead) if ahead else {})
+
+
+def _read_offsets_within(dead: TopicTable, wanted: Mapping[int, range]) -> OffsetSets:
+    table = dead.files()
+    overlapping = [
+        file
+        for file in table.files
+        if any(file.may_contain(partition, offsets.start, offsets.stop) for partition, offsets in wanted.items())
+    ]
+    found = collect_offsets(scan(table.with_files(*overlapping), [PARTITION, OFFSET]))
+    return {
+        partition: found[partition][(found[partition] >= offsets.start) & (found[partition] < offsets.stop)]
+        for partition, offsets in wanted.items()
+        if partition in found
+    }
+
+
+def commit_dead_letters(
+    dead: TopicTable,
+    planned: DeadLetterState,
+    partitions: Iterable[int],
+    landed: Sequence[TaskOutput],
+    late: Sequence[WrittenFile],
+) -> int:
+    """Commit dead-letter records and return how many are new. The rows of these partitions may be committed afterwards.
+
+    Raises:
+        CommitRejectedError: Another driver has committed dead-letter records; some of these may be committed too.
+        TableCommitError: The outcome is unknown.
+    """
+    expected, rows = planned.next_offsets, sum(file.rows for file in late)
+    if late:
+        try:
+            dead.append_in_sequence(late, LATE_SEQUENCE, planned.next_late_sequence_number)
+        except SequenceConflictError as superseded:
+            raise DeadLettersChangedError(str(superseded)) from superseded
+    if landed:
+        committed = dead.commit(landed)
+        if committed.committed_outputs:
+            raise DeadLettersChangedError(f"{dead.uri} has dead-letter records of these offsets already")
+        expected = expected | committed.next_offsets
+        rows += committed.rows
+    # Also check a round without dead-letter records: another driver may have found some among the same records.
+    now = dead.next_offsets()
+    has_changed = any(now.get(partition) != expected.get(partition) for partition in partitions)
+    if has_changed or dead.next_sequence_number(LATE_SEQUENCE) != planned.next_late_sequence_number + bool(late):
+        raise DeadLettersChangedError(
+            f"another driver has committed dead-letter records of these offsets to {dead.uri}"
+        )
+    return rows
+
 
 logger = logging.getLogger("chronik.pipeline")
 

@@ -25,9 +25,8 @@ from chronik.pipeline.tables.layout import (
 )
 from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets, count_offsets, offsets_mask
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan, scan_with_partition_columns
-from chronik.pipeline.tables.values.inference import infer_fields
-from chronik.pipeline.tables.values.json_rows import DECODE_BATCH_ROWS, DecodedRows, decode_rows
-from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
+from chronik.pipeline.tables.values.column_conversion import DECODE_BATCH_ROWS, DecodedRows, decode_rows
+from chronik.pipeline.tables.values.schema_evolution import infer_fields, plan_new_columns
 
 POSITION_COLUMNS = [PARTITION, OFFSET]
 RECORD_COLUMNS = [*POSITION_COLUMNS, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALUE]

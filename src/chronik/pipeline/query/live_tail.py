@@ -28,7 +28,7 @@ from chronik.pipeline.tables.layout import (
     build_table_batch,
     system_columns,
 )
-from chronik.pipeline.tables.values.json_rows import DECODE_BATCH_ROWS, decode_rows
+from chronik.pipeline.tables.values.column_conversion import DECODE_BATCH_ROWS, decode_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

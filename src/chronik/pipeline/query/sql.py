@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 from chronik.client.access.settings import Bootstrap
 from chronik.pipeline.query.lexer import TokenKind, tokenize_sql
-from chronik.pipeline.query.raw_field_errors import RawFieldError, explain_raw_field
-from chronik.pipeline.query.views import PreparedViews, create_all_views, prepare_views, warn_table_only
+from chronik.pipeline.query.views import (
+    PreparedViews,
+    RawFieldError,
+    create_all_views,
+    explain_raw_field,
+    prepare_views,
+    warn_table_only,
+)
 
 if TYPE_CHECKING:
     from pyspark.errors import AnalysisException

@@ -11,23 +11,116 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from chronik.client.admin import NewTopic, create_partitions, create_topics
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
+from chronik.client.groups import GroupOffset, fetch_stable_offset, list_committed_offsets
+from chronik.client.records import TopicPartition
 from chronik.client.transaction import ProducerTransaction
 from chronik.pipeline.errors import EpochMismatchError
-from chronik.pipeline.sink.epoch_commits import (
-    TaskEpoch,
-    committed_record_count,
-    ensure_epochs_partition,
-    epoch_commit_offset,
-    recovery_hint,
-)
 from chronik.pipeline.sink.publisher import Publisher, PublishSettings
-from chronik.protocol.errors import KafkaError
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+EPOCHS_TOPIC: Final = "__chronik_epochs"
+"""Topic without records whose partitions stand for the tasks of a query."""
+
+PARTITIONS_MIN: Final = 16
+"""Initial partitions of the topic. Partitions are added for queries that have more tasks."""
+
+_RECORDS: Final = "records="
+
+
+class TaskEpoch(NamedTuple):
+    """One task's part of a micro-batch of a query, the same in every attempt."""
+
+    query: str
+    """The query's consumer group and the prefix of its transactional ids."""
+    number: int
+    task: int
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{self.query}-{self.task}"
+
+    @property
+    def epochs_partition(self) -> TopicPartition:
+        return TopicPartition(EPOCHS_TOPIC, self.task)
+
+
+def epoch_commit_offset(epoch: TaskEpoch, records: int) -> dict[TopicPartition, GroupOffset]:
+    """Return the offset whose commit marks the epoch as written."""
+    return {epoch.epochs_partition: GroupOffset(epoch.number, f"{_RECORDS}{records}")}
+
+
+def committed_record_count(cluster: ClusterClient, epoch: TaskEpoch) -> int | None:
+    """Return how many records the task wrote in this epoch: None if not yet written, 0 if the number is unknown.
+
+    Call this only when no earlier attempt can still commit.
+
+    Raises:
+        ClientError, KafkaError: The group's offsets cannot be read.
+    """
+    found = fetch_stable_offset(cluster, epoch.query, epoch.epochs_partition)
+    if found is None or found.offset < epoch.number:
+        return None
+    record_count = found.metadata.removeprefix(_RECORDS)
+    return int(record_count) if found.offset == epoch.number and record_count.isdecimal() else 0
+
+
+def check_task_count(cluster: ClusterClient, query: str, number: int, tasks: int) -> None:
+    """Check that no earlier attempt of the epoch committed rows with a larger number of tasks.
+
+    Raises:
+        EpochMismatchError: Tasks beyond the current number have committed rows of this epoch.
+        ClientError, KafkaError: The group's offsets cannot be read.
+    """
+    extra_tasks = [
+        place.partition
+        for place, committed in list_committed_offsets(cluster, query).items()
+        if place.topic == EPOCHS_TOPIC and place.partition >= tasks and committed.offset == number
+    ]
+    if extra_tasks:
+        raise EpochMismatchError(
+            f"epoch {number} has {tasks} tasks, but an earlier attempt had {max(extra_tasks) + 1} or more, some of"
+            f" which have committed rows: these are now duplicated. {recovery_hint(query)}"
+        )
+
+
+def recovery_hint(query: str) -> str:
+    return f"To accept that, delete the group {query}: the epoch is then written again, and the query continues"
+
+
+def ensure_epochs_partition(cluster: ClusterClient, epoch: TaskEpoch) -> None:
+    """Create the epochs topic, or add partitions, so that it has one for the task.
+
+    Raises:
+        ClientError, KafkaError: The topic cannot be created or extended.
+    """
+    (topic,) = cluster.retry(lambda: cluster.metadata([EPOCHS_TOPIC])).topics
+    exists = topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if exists and epoch.task < len(topic.partitions):
+        return
+    partition_count = max(PARTITIONS_MIN, 1 << epoch.task.bit_length())
+    try:
+        if exists:
+            create_partitions(cluster, EPOCHS_TOPIC, partition_count)
+        else:
+            create_topics(cluster, [NewTopic(EPOCHS_TOPIC, partition_count)])
+    except KafkaError as error:
+        # Another task may have created it concurrently.
+        if error.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS):
+            raise
+    cluster.retry(lambda: _check_exists(cluster, epoch.epochs_partition))
+
+
+def _check_exists(cluster: ClusterClient, place: TopicPartition) -> None:
+    if place not in cluster.partitions(place.topic):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place}: partition not created yet")
+
 
 DEFAULT_ID_PREFIX: Final = "chronik-sink"
 """Default transactional id prefix of streaming queries."""

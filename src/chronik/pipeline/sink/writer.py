@@ -41,11 +41,12 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ApiNotSupported
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.errors import OptionError, SchemaError
-from chronik.pipeline.sink.epoch_commits import TaskEpoch, check_task_count
 from chronik.pipeline.sink.exactly_once import (
     DEFAULT_ID_PREFIX,
     TRANSACTION_TIMEOUT_MS,
     ExactlyOnceSettings,
+    TaskEpoch,
+    check_task_count,
     write_exactly_once,
 )
 from chronik.pipeline.sink.publisher import Publisher, PublishSettings

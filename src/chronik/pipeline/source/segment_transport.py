@@ -11,6 +11,7 @@ import json
 import os
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,15 +19,57 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError
 from chronik.ids import format_id
+from chronik.log.files import names
 from chronik.pipeline.errors import OptionError
 from chronik.pipeline.records.batches import AbortedProducerRange, StoredBatch, is_abort_marker, iter_batches
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.source.record_chunk import CHUNK_BYTES, RecordChunk, report_data_loss
-from chronik.pipeline.source.segment_files import list_segment_files
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.messages.metadata import MetadataResponseTopic
+
+LISTINGS_MAX: Final = 20
+"""Maximum number of listings until two in a row agree. Files are renamed every few seconds at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment's log file and its base offset."""
+
+    path: str
+    base_offset: int
+
+
+def list_segment_files(directory: str) -> list[SegmentFile]:
+    """Return the segment files of a partition directory in order, swap files in place of the segments they replace."""
+    present = _list_stable(directory)
+    files = {base: names.offset_file_name(base, names.LOG) for base in names.parse_offsets(present, names.LOG)}
+    for name in present:
+        swap = names.parse_swap_file_name(name)
+        if swap is not None:
+            first, end = swap
+            files = {base: path for base, path in files.items() if not first <= base < end} | {first: name}
+    return [SegmentFile(f"{directory}/{name}", base) for base, name in sorted(files.items())]
+
+
+def _list_stable(directory: str) -> set[str]:
+    """List the directory until two listings agree, because one listing may miss a file that is renamed concurrently.
+
+    Raises:
+        OSError: The directory cannot be read, or changes with every listing.
+    """
+    previous: set[str] | None = None
+    for _ in range(LISTINGS_MAX):
+        try:
+            present = {name for name in os.listdir(directory) if name.endswith((names.LOG, names.SWAP))}
+        except FileNotFoundError:
+            return set()
+        if present == previous:
+            return present
+        previous = present
+    raise OSError(f"{directory}: cannot list segment files: file names changed in each of {LISTINGS_MAX} listings")
+
 
 TOPICS_DIRECTORY: Final = "topics"
 IDENTITY_FILE: Final = "node.json"
@@ -34,7 +77,6 @@ IDENTITY_FILE: Final = "node.json"
 MAX_OFFSET: Final = 2**63 - 1
 """End offset of a read without an end."""
 
-LISTINGS_MAX: Final = 20
 """Maximum number of listings in a row after which a listed file was deleted (by retention or compaction)."""
 
 

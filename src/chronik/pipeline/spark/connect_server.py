@@ -22,8 +22,8 @@ from pathlib import Path
 
 import chronik
 from chronik.errors import ChronikError
-from chronik.pipeline.spark.cache import cache_directory
 from chronik.pipeline.spark.environment_checks import installed_version
+from chronik.pipeline.spark.installation import cache_directory
 from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local
 from chronik.pipeline.spark.runtime import default_settings, spark_environment
 

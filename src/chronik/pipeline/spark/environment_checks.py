@@ -21,7 +21,7 @@ from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError
-from chronik.pipeline.spark.java import JavaNotFoundError, find_java
+from chronik.pipeline.spark.installation import JavaNotFoundError, find_java
 from chronik.pipeline.spark.masters import LOCAL_MASTER, is_connect, is_local, resolve_master
 from chronik.protocol.errors import KafkaError
 from chronik.wording import install_hint, pluralize

@@ -8,10 +8,14 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from chronik.pipeline.spark.java import find_java, spark_java_home
+from chronik.pipeline.spark.installation import (
+    find_java,
+    private_spark_home,
+    pyspark_directory,
+    spark_java_home,
+    worker_python,
+)
 from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_connect, is_local, resolve_master
-from chronik.pipeline.spark.python import worker_python
-from chronik.pipeline.spark.spark_home import private_spark_home, pyspark_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from chronik.pipeline.tables.commit_plan import WrittenFile
 from chronik.pipeline.tables.parquet import CODEC, FILE_BYTES_TARGET, PartitionedParquetWriter
 from chronik.pipeline.tables.storage import TableStorage
 
@@ -110,3 +113,17 @@ def scan_with_partition_columns(table: TableFiles, batch_rows: int = ROWS_PER_BA
             for field in table.schema
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+COMMIT_HOURS_MAX = 12
+"""Age at which a file is no longer committed but written again. Tasks write for minutes."""
+
+ORPHAN_HOURS_MIN = 24
+"""Age below which a file does not count as an orphan."""
+
+
+def find_uncommittable_files(storage: TableStorage, files: Sequence[WrittenFile]) -> list[str]:
+    """Return the paths of written files that must not be committed: deleted, or old enough for a vacuum to delete."""
+    modified_s = storage.modification_times([file.path for file in files])
+    oldest_commit_s = time.time() - COMMIT_HOURS_MAX * 3600
+    return [file.path for file in files if modified_s.get(file.path, -math.inf) < oldest_commit_s]

@@ -7,7 +7,34 @@ from typing import Annotated, Literal
 import msgspec
 
 from chronik.console.rest.models.common import DryRun, Index
-from chronik.console.rest.models.configs import Config
+
+
+class Config(msgspec.Struct):
+    """A config and its value."""
+
+    name: str
+    value: str | None
+    """null if the value is sensitive."""
+    source: str
+    """topic, broker, cluster, file or default."""
+    default: str | None
+    read_only: bool
+    sensitive: bool
+    documentation: str | None
+
+
+class Configs(msgspec.Struct):
+    """The configs of a resource."""
+
+    items: list[Config]
+
+
+class ConfigChanges(DryRun, kw_only=True):
+    """Changes to the configs of a resource."""
+
+    set: dict[str, str] = {}
+    delete: list[str] = []
+    """Configs to reset to their defaults."""
 
 
 class Node(msgspec.Struct):
@@ -114,3 +141,56 @@ class Stopping(msgspec.Struct):
     ok: bool
     reasons: list[str]
     """Reasons not to stop the node now, one sentence each."""
+
+
+class Rates(msgspec.Struct):
+    """Rates of this node since the previous event."""
+
+    requests_s: float
+    errors_s: float
+    in_bytes_s: float | None = None
+    out_bytes_s: float | None = None
+    in_messages_s: float | None = None
+
+
+class Percentiles(msgspec.Struct):
+    """Latency percentiles in milliseconds."""
+
+    p50: float | None = None
+    p99: float | None = None
+
+
+class Latency(msgspec.Struct):
+    """The latency of Produce and Fetch requests."""
+
+    produce: Percentiles
+    fetch: Percentiles
+
+
+class GroupLag(msgspec.Struct):
+    """The lag of a consumer group."""
+
+    group: str
+    lag: int | None
+
+
+class LiveCluster(Summary, kw_only=True):
+    """The state of the cluster in the overview stream."""
+
+    nodes: list[Node]
+
+
+class Overview(msgspec.Struct):
+    """An event of the overview stream."""
+
+    time_ms: int
+    cluster: LiveCluster | None
+    """null if the principal lacks the Describe permission on the cluster."""
+    rates: Rates | None
+    latency_ms: Latency | None
+    lag: list[GroupLag]
+    """The ten groups with the largest lag that the principal may describe."""
+    connections: int | None
+    memory_bytes: int | None
+    cpu: float | None
+    """CPU usage since the previous event; 1.0 is one core."""

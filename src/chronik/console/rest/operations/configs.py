@@ -9,8 +9,8 @@ from chronik.client.configs import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigTarget
 from chronik.client.connection import BrokerConnection
 from chronik.console.rest.context import OperationContext, not_found
 from chronik.console.rest.errors import error_message
+from chronik.console.rest.models.cluster import Config, ConfigChanges, Configs
 from chronik.console.rest.models.common import NoQuestion, Plan
-from chronik.console.rest.models.configs import Config, ConfigChanges, Configs
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

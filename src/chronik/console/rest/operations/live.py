@@ -14,17 +14,17 @@ from typing import Final
 from chronik.client.errors import ClientError
 from chronik.client.groups import list_committed_offsets
 from chronik.console.http import HttpResponse
-from chronik.console.node_stats import LatencyQuantiles as Seconds
-from chronik.console.node_stats import NodeStats
 from chronik.console.rest.application import AsyncOperationContext, RestApplication
 from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import RestError
+from chronik.console.rest.models.cluster import GroupLag, Latency, LiveCluster, Overview, Percentiles, Rates
 from chronik.console.rest.models.common import Error, NoQuestion
-from chronik.console.rest.models.live import GroupLag, Latency, LiveCluster, Overview, Percentiles, Rates
 from chronik.console.rest.operations.cluster import build_cluster_view
 from chronik.console.rest.operations.groups import fetch_end_offsets, list_groups, total_lag
 from chronik.console.rest.operations.shared import none_if_unauthorized
 from chronik.console.rest.streams import CONTENT_TYPE, ServerSentEvent, encode_event
+from chronik.console.status_source import LatencyQuantiles as Seconds
+from chronik.console.status_source import NodeStats
 from chronik.errors import ChronikError
 from chronik.principals import Principal
 from chronik.protocol.errors import KafkaError

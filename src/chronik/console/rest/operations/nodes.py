@@ -13,9 +13,8 @@ from chronik.client.partitions import list_reassignments, reassign_partitions
 from chronik.client.records import TopicPartition
 from chronik.console.rest.context import OperationContext, not_found
 from chronik.console.rest.errors import RestError
-from chronik.console.rest.models.cluster import LogDirectory, NewNode, Node, NodeDetails, Stopping
+from chronik.console.rest.models.cluster import Config, LogDirectory, NewNode, Node, NodeDetails, Stopping
 from chronik.console.rest.models.common import DryRun, NoQuestion, Page, Paging, Plan
-from chronik.console.rest.models.configs import Config
 from chronik.console.rest.operations.cluster import build_nodes, fetch_nodes
 from chronik.console.rest.operations.configs import describe_resource_configs as described_configs
 from chronik.console.rest.operations.shared import describe_log_dirs, none_if_unauthorized, paginate

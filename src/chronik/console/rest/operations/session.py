@@ -9,11 +9,11 @@ import msgspec
 import chronik
 from chronik.console.http import HttpResponse
 from chronik.console.rest.application import AsyncOperationContext
+from chronik.console.rest.authentication import session_cookie_header, session_token
 from chronik.console.rest.errors import JSON, RestError
 from chronik.console.rest.models.common import Done, NoBody, NoQuestion
-from chronik.console.rest.models.session import Login, Session
+from chronik.console.rest.models.security import Login, Session
 from chronik.console.rest.openapi import build_document
-from chronik.console.rest.sessions import session_cookie_header, session_token
 from chronik.principals import Principal
 
 _documents: list[bytes] = []

@@ -1,1 +1,0 @@
-"""`chronik demo`: a guided tour of a cluster and a pipeline."""

@@ -1,1 +1,0 @@
-"""The support bundle: all collected facts in one archive, with secrets redacted."""

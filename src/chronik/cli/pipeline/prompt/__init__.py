@@ -1,1 +1,0 @@
-"""The interactive prompt of `chronik pipeline sql`."""

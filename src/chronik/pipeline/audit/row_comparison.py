@@ -1,0 +1,514 @@
+"""Comparison of a slice of a partition's log with its table: the task side.
+
+Compared are offset, key, timestamp, headers and the checksum of the value, which decoded tables store too. If the table
+stores the value, its checksum is computed; if it stores decoded fields, they are compared with the decoded record.
+Unreadable table files, and rows whose records are damaged on all replicas, are reported; the rest is still compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chronik.pipeline.audit.batch_scanner import BatchScanner, CheckedBatch, ScanEvent, decode_valid_batches
+from chronik.pipeline.audit.findings import Finding, FindingKind, ReplicaId, first_error_line
+from chronik.pipeline.audit.partition_plan import AuditedReplica
+from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
+from chronik.pipeline.source.segment_transport import AbortedTransactionRange, find_aborted_transactions
+from chronik.pipeline.tables.layout import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION,
+    RESCUED,
+    RESERVED_NAMES,
+    TIMESTAMP,
+    TIMESTAMP_MS,
+    VALUE,
+    VALUE_CRC32C,
+    restore_timestamps_ms,
+    value_checksums,
+)
+from chronik.pipeline.tables.table_files import LiveFile, TableFiles, scan
+from chronik.pipeline.tables.values.column_conversion import decode_json_values, decode_records
+from chronik.pipeline.tables.values.exact_json import decode_exact_json
+from chronik.wording import pluralize
+
+
+def decoded_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns that hold decoded fields; none for a table that stores the values themselves."""
+    if RESCUED not in schema.names:
+        return []
+    return [name for name in schema.names if name not in RESERVED_NAMES or name == RESCUED]
+
+
+class DecodedFieldCheck:
+    """A comparison of decoded rows with the records of the log, which are passed in one batch at a time."""
+
+    def __init__(self, partition: int, schema: pa.Schema, rows: pa.Table) -> None:
+        """Create a check of `rows`, which has the offset and the decoded fields, sorted by offset."""
+        self._partition = partition
+        self._schema = schema
+        self._rows = rows
+        self._offsets = rows[OFFSET].to_numpy()
+        self.mismatches: dict[int, str] = {}
+        """By offset, the first column that differs."""
+
+    def check_records(self, records: RecordColumns) -> None:
+        assert records.value is not None, "values are read"
+        positions = records.offset.to_numpy()
+        for decoded in decode_records(self._partition, records, self._schema):
+            offsets = decoded.rows[OFFSET].to_numpy()
+            _, here, there = np.intersect1d(offsets, self._offsets, return_indices=True)
+            rows = self._rows.take(pa.array(there))
+            for name in decoded_columns(self._schema):
+                expected = pa.chunked_array([decoded.rows[name].take(pa.array(here))])
+                for row in find_unequal_rows(rows[name], expected):
+                    offset = rows[OFFSET][row].as_py()
+                    value = records.value[int(np.searchsorted(positions, offset))].as_py()
+                    if offset not in self.mismatches and not _equals_value(rows, row, value):
+                        self.mismatches[offset] = name
+
+
+def _equals_value(rows: pa.Table, row: int, value: bytes | None) -> bool:
+    """Return whether all fields of a row together equal a record's value."""
+    found = {name: rows[name][row].as_py() for name in rows.column_names if name not in (OFFSET, RESCUED)}
+    found = {name: each for name, each in found.items() if each is not None}
+    text = rows[RESCUED][row].as_py()
+    try:
+        rescued = {} if text is None else decode_exact_json(text.encode())
+    except (msgspec.DecodeError, UnicodeError):
+        return False
+    if not isinstance(rescued, dict) or found.keys() & rescued.keys():
+        return False
+    (expected,) = decode_json_values([value]).objects
+    return bool(_without_nulls(found | rescued) == _without_nulls(dict(expected or {})))
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a decoded value without nulls, since a null in a column may mean null or missing."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    return value
+
+
+def find_unequal_rows(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> list[int]:
+    """Return the indexes of the rows in which two columns differ; null equals only null."""
+    if found.equals(expected):
+        return []
+    if pa.types.is_nested(found.type):
+        pairs = zip(found.to_pylist(), expected.to_pylist(), strict=True)
+        return [row for row, (mine, other) in enumerate(pairs) if mine != other]
+    same = pc.fill_null(pc.equal(found, expected), False)
+    both_null = pc.and_(pc.is_null(found), pc.is_null(expected))
+    unequal: list[int] = pc.indices_nonzero(pc.invert(pc.or_(same, both_null))).to_pylist()
+    return unequal
+
+
+TIMESTAMP_COLUMN: Final = "timestamp"
+ROWS_SCHEMA: Final = pa.schema(
+    [
+        pa.field(OFFSET, pa.int64()),
+        pa.field(TIMESTAMP_COLUMN, pa.int64()),
+        pa.field(KEY, pa.binary()),
+        pa.field(HEADERS, HEADERS_TYPE),
+        pa.field(VALUE_CRC32C, pa.int64()),
+    ]
+)
+
+
+class BatchLocation(NamedTuple):
+    """The location of a batch in a segment file."""
+
+    first: int
+    end: int
+    file: str
+    position: int
+
+
+class LogRows(NamedTuple):
+    """The rows of a range of offsets, as read from the log."""
+
+    start: int
+    """The log start offset, or the range's start if that is higher."""
+    end: int
+    rows: pa.Table
+    unreadable: list[tuple[int, int]]
+    """Ranges of offsets that no replica could provide."""
+    batches: list[BatchLocation]
+
+
+class _LogRange(NamedTuple):
+    topic: str
+    partition: int
+    start: int
+    end: int
+    is_compacted: bool
+
+
+def read_log_rows(
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    replicas: Sequence[AuditedReplica],
+    is_compacted: bool,
+    fields: DecodedFieldCheck | None = None,
+) -> LogRows:
+    """Read a range of offsets as rows from the log. `fields` checks each record, since values are not kept."""
+    log = _read_replica(_LogRange(topic, partition, start, end, is_compacted), replicas[0], fields)
+    for replica in replicas[1:]:
+        if log.unreadable:
+            log = _fill_gaps(log, _LogRange(topic, partition, start, end, is_compacted), replica, fields)
+    return log
+
+
+def _fill_gaps(log: LogRows, offsets: _LogRange, replica: AuditedReplica, fields: DecodedFieldCheck | None) -> LogRows:
+    rows, unreadable, batches = [log.rows], [], list(log.batches)
+    for first, end in log.unreadable:
+        found = _read_replica(
+            offsets._replace(start=max(first, offsets.start), end=min(end, offsets.end)), replica, fields
+        )
+        rows.append(found.rows)
+        unreadable += found.unreadable
+        batches += found.batches
+    return log._replace(rows=pa.concat_tables(rows).sort_by(OFFSET), unreadable=unreadable, batches=batches)
+
+
+def _read_replica(offsets: _LogRange, replica: AuditedReplica, fields: DecodedFieldCheck | None) -> LogRows:
+    replica_id = ReplicaId(offsets.topic, offsets.partition, replica.node)
+    scanner = BatchScanner(
+        replica.directory,
+        replica_id,
+        offsets.start,
+        offsets.end,
+        offsets.is_compacted,
+        is_last=False,
+        must_reach_end=False,
+    )
+    batches: list[BatchLocation] = []
+    rows: list[pa.RecordBatch] = []
+    unreadable: list[tuple[int, int]] = []
+    for each in decode_valid_batches(
+        _filter_visible(scanner, offsets, replica, batches), replica_id, offsets.start, offsets.end
+    ):
+        if isinstance(each, Finding):
+            if each.offset is not None:
+                unreadable.append((each.offset, each.end_offset or each.offset + 1))
+        else:
+            rows.append(_records_to_rows(each))
+            if fields is not None:
+                fields.check_records(each)
+    return LogRows(
+        scanner.start,
+        min(scanner.next_offset, offsets.end),
+        pa.Table.from_batches(rows, ROWS_SCHEMA),
+        unreadable,
+        batches,
+    )
+
+
+def _records_to_rows(records: RecordColumns) -> pa.RecordBatch:
+    arrays = [records.offset, records.timestamp_ms, records.key, records.headers, value_checksums(records.value)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROWS_SCHEMA)
+
+
+def _filter_visible(
+    scanner: Iterable[ScanEvent], offsets: _LogRange, replica: AuditedReplica, batches: list[BatchLocation]
+) -> Iterator[ScanEvent]:
+    """Yield the events of the scan without control batches and batches of aborted transactions, which do not land."""
+    aborted: tuple[AbortedTransactionRange, ...] | None = None
+    for event in scanner:
+        if not isinstance(event, CheckedBatch):
+            yield event
+            continue
+        header = event.header
+        if header.is_transactional and aborted is None:
+            aborted = find_aborted_transactions(Path(replica.directory), offsets.start, offsets.end)
+        if header.is_control or _is_aborted(event, aborted or ()):
+            continue
+        batches.append(BatchLocation(header.base_offset, header.next_offset, event.file, event.position))
+        yield event
+
+
+def _is_aborted(batch: CheckedBatch, aborted: Iterable[AbortedTransactionRange]) -> bool:
+    header = batch.header
+    return header.is_transactional and any(
+        each.producer_id == header.producer_id and each.first_offset <= header.base_offset < each.marker_offset
+        for each in aborted
+    )
+
+
+FINDINGS_MAX: Final = 20
+"""Maximum number of findings of one kind per slice."""
+
+MAX_OFFSET: Final = 2**63 - 1
+
+READ_ERRORS: Final = (OSError, pa.ArrowException)
+"""Exceptions that pyarrow raises for a damaged or missing file."""
+
+_COLUMN_LABELS = {TIMESTAMP_COLUMN: "timestamp", KEY: "key", HEADERS: "headers", VALUE_CRC32C: "value"}
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSlice:
+    """Offsets [start, end) of a partition that are in the log and have landed, and where to read them."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    replicas: tuple[AuditedReplica, ...]
+    """Replicas to read, the most trusted first. Further replicas are read where the first one is damaged."""
+    is_compacted: bool
+    table: TableFiles
+    dead_letters: TableFiles | None
+    table_end: int | None
+    """In a partition's last slice: the table's next offset, from which on it must have no rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowComparison:
+    """The result of comparing one slice."""
+
+    findings: tuple[Finding, ...]
+    rows: int
+    missing_files: tuple[str, ...] = ()
+    """Missing files. They are findings if the table still references them; otherwise the table has changed and must be
+    compared again."""
+
+
+def compare_row_slices(slices: Sequence[RowSlice]) -> list[RowComparison]:
+    return [compare_row_slice(each) for each in slices]
+
+
+def compare_row_slice(slice: RowSlice) -> RowComparison:
+    table = _read_rows(slice, slice.table, slice.end if slice.table_end is None else MAX_OFFSET)
+    dead = _read_rows(slice, slice.dead_letters, slice.end)
+    unread = [*table.unread, *dead.unread]
+    fields = None if table.fields is None else DecodedFieldCheck(slice.partition, slice.table.schema, table.fields)
+    log = read_log_rows(
+        slice.topic, slice.partition, slice.start, slice.end, slice.replicas, slice.is_compacted, fields
+    )
+    found = _SliceComparison(slice, log, table.rows, dead.rows, unread, fields)
+    gone = tuple(each.path for each in unread if each.is_missing)
+    return RowComparison(tuple(found.findings()), table.rows.num_rows + dead.rows.num_rows, gone)
+
+
+# Reading the table
+
+
+class _UnreadableFile(NamedTuple):
+    file: LiveFile
+    path: str
+    message: str
+    is_missing: bool
+
+
+class _TableRows(NamedTuple):
+    rows: pa.Table
+    """Rows sorted by offset. If a value does not match its stored checksum, the row has the actual checksum."""
+    unread: list[_UnreadableFile]
+    fields: pa.Table | None = None
+    """The decoded fields sorted by offset, if the table is decoded."""
+
+
+def _read_rows(slice: RowSlice, table: TableFiles | None, end: int) -> _TableRows:
+    if table is None:
+        return _TableRows(ROWS_SCHEMA.empty_table(), [])
+    where = (pc.field(PARTITION) == slice.partition) & (pc.field(OFFSET) >= slice.start) & (pc.field(OFFSET) < end)
+    try:
+        return _build_table_rows(table, _scan_batches(table, where), [])
+    except READ_ERRORS:
+        return _read_rows_by_file(table, where)
+
+
+def _read_rows_by_file(table: TableFiles, where: Any) -> _TableRows:
+    """Read the table file by file, to find out which files cannot be read."""
+    batches: list[pa.RecordBatch] = []
+    unread: list[_UnreadableFile] = []
+    for file in table.files:
+        path = table.storage.full_path(file.path)
+        try:
+            batches += _scan_batches(table.with_files(file), where)
+        except FileNotFoundError:
+            unread.append(_UnreadableFile(file, path, "the table file does not exist", is_missing=True))
+        except READ_ERRORS as error:
+            message = f"the table file cannot be read: {first_error_line(error)}"
+            unread.append(_UnreadableFile(file, path, message, is_missing=False))
+    return _build_table_rows(table, batches, unread)
+
+
+def _scan_batches(table: TableFiles, where: Any) -> list[pa.RecordBatch]:
+    columns = [OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALUE_CRC32C]
+    columns += [VALUE] * (VALUE in table.schema.names)
+    columns += decoded_columns(table.schema)
+    return [batch for batch in scan(table, columns, where) if batch.num_rows]
+
+
+def _build_table_rows(table: TableFiles, batches: list[pa.RecordBatch], unread: list[_UnreadableFile]) -> _TableRows:
+    rows = pa.Table.from_batches([_to_rows(batch) for batch in batches], ROWS_SCHEMA).sort_by(OFFSET)
+    names = decoded_columns(table.schema)
+    if not names or not batches:
+        return _TableRows(rows, unread)
+    fields = pa.Table.from_batches(batches).select([OFFSET, *names])
+    order = pc.sort_indices(fields, sort_keys=[(OFFSET, "ascending")])
+    return _TableRows(rows, unread, fields.take(order))
+
+
+def _to_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    found = pa.Table.from_batches([batch])
+    crcs = batch.column(VALUE_CRC32C)
+    if VALUE in batch.schema.names:
+        crcs = value_checksums(batch.column(VALUE))
+    times = restore_timestamps_ms(found).combine_chunks()
+    arrays = [batch.column(OFFSET), times, batch.column(KEY), batch.column(HEADERS), crcs]
+    cast = [_cast(array, field.type) for array, field in zip(arrays, ROWS_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=ROWS_SCHEMA)
+
+
+def _cast(array: Any, kind: pa.DataType) -> pa.Array:
+    flat = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return flat if flat.type == kind else flat.cast(kind)
+
+
+# Comparing
+
+
+class _SliceComparison:
+    def __init__(
+        self,
+        slice: RowSlice,
+        log: LogRows,
+        table: pa.Table,
+        dead: pa.Table,
+        unread: Sequence[_UnreadableFile],
+        fields: DecodedFieldCheck | None,
+    ) -> None:
+        self._fields = fields
+        self._slice = slice
+        self._log = log
+        self._table = table
+        self._dead = dead
+        self._unread = unread
+
+    def findings(self) -> Iterator[Finding]:
+        log, slice = self._log, self._slice
+        for each in self._unread:
+            yield Finding(FindingKind.TABLE_FILE, each.message, slice.topic, file=each.path)
+        records, rows, dead = _offsets(log.rows), _offsets(self._table), _offsets(self._dead)
+        yield from self._find_duplicate_rows(rows)
+        landed = np.union1d(rows, dead)
+        yield from self._find_lost_rows(np.setdiff1d(records[records >= log.start], landed))
+        verifiable = landed[(landed >= log.start) & (landed < log.end)]
+        for first, end in log.unreadable:
+            yield from self._find_unverifiable_rows(verifiable[(verifiable >= first) & (verifiable < end)])
+            verifiable = verifiable[(verifiable < first) | (verifiable >= end)]
+        if not slice.is_compacted:
+            yield from self._find_foreign_rows(np.setdiff1d(verifiable, records), "no record has this offset")
+        if slice.table_end is not None:
+            message = f"the table has this row, although its next offset is {slice.table_end}"
+            yield from self._find_foreign_rows(rows[rows >= slice.table_end], message)
+        yield from self._find_different_rows(self._table, slice.table)
+        yield from self._find_different_fields()
+        if slice.dead_letters is not None:
+            yield from self._find_different_rows(self._dead, slice.dead_letters)
+
+    def _finding(
+        self, kind: FindingKind, offset: int, message: str, file: str | None, end: int | None = None
+    ) -> Finding:
+        slice = self._slice
+        return Finding(kind, message, slice.topic, slice.partition, offset=offset, end_offset=end, file=file)
+
+    def _find_lost_rows(self, offsets: Int64Array) -> Iterator[Finding]:
+        for each in self._unread:  # an unreadable file may hold the rows
+            lowest, highest = each.file.offsets
+            offsets = offsets[(offsets < lowest) | (offsets > highest)]
+        for first, end in list(_consecutive_ranges(offsets))[:FINDINGS_MAX]:
+            where = next((each for each in self._log.batches if each.first <= first < each.end), None)
+            source = "" if where is None else f" (in the log: {where.file}, batch at byte {where.position})"
+            what = f"the record at offset {first} has" if end - first == 1 else f"records {first} to {end - 1} have"
+            message = f"{what} no row{source}"
+            yield self._finding(FindingKind.LOST_ROW, first, message, self._slice.table.uri, end)
+
+    def _find_duplicate_rows(self, rows: Int64Array) -> Iterator[Finding]:
+        doubled, counts = np.unique(rows, return_counts=True)
+        for offset, count in list(zip(doubled.tolist(), counts.tolist(), strict=True)):
+            if count > 1:
+                files = self._files_containing(self._slice.table, offset)
+                message = f"{pluralize(count, 'row')} for the record at offset {offset}"
+                yield self._finding(FindingKind.DUPLICATE_ROW, offset, message, ", ".join(files))
+
+    def _find_foreign_rows(self, offsets: Int64Array, message: str) -> Iterator[Finding]:
+        for offset in offsets[:FINDINGS_MAX].tolist():
+            slice = self._slice
+            files = self._files_containing(slice.table, offset) or self._files_containing(slice.dead_letters, offset)
+            yield self._finding(FindingKind.FOREIGN_ROW, offset, message, ", ".join(files))
+
+    def _find_unverifiable_rows(self, offsets: Int64Array) -> Iterator[Finding]:
+        for first, end in list(_consecutive_ranges(offsets))[:FINDINGS_MAX]:
+            what = f"the row at offset {first}" if end - first == 1 else f"rows {first} to {end - 1}"
+            message = f"cannot verify {what}: the records are damaged on all replicas"
+            yield self._finding(FindingKind.UNJUDGED_ROW, first, message, self._slice.table.uri, end)
+
+    def _find_different_fields(self) -> Iterator[Finding]:
+        different = {} if self._fields is None else self._fields.mismatches
+        for offset, name in list(different.items())[:FINDINGS_MAX]:
+            message = f"column {name} of the row at offset {offset} differs from the value of its record"
+            files = ", ".join(self._files_containing(self._slice.table, offset))
+            yield self._finding(FindingKind.DIFFERENT_ROW, offset, message, files)
+
+    def _find_different_rows(self, table: pa.Table, source: TableFiles) -> Iterator[Finding]:
+        offsets, records = _offsets(table), _offsets(self._log.rows)
+        _, here, there = np.intersect1d(offsets, records, return_indices=True)
+        rows, expected = table.take(pa.array(here)), self._log.rows.take(pa.array(there))
+        reported = 0
+        for name, label in _COLUMN_LABELS.items():
+            for row in find_unequal_rows(rows[name], expected[name]):
+                offset = rows[OFFSET][row].as_py()
+                reported += 1
+                if reported <= FINDINGS_MAX:
+                    message = f"the {label} of the row at offset {offset} differs from its record"
+                    files = ", ".join(self._files_containing(source, offset))
+                    yield self._finding(FindingKind.DIFFERENT_ROW, offset, message, files)
+
+    def _files_containing(self, table: TableFiles | None, offset: int) -> list[str]:
+        if table is None:
+            return []
+        where = (pc.field(PARTITION) == self._slice.partition) & (pc.field(OFFSET) == offset)
+        candidates = table.files_overlapping(self._slice.partition, offset, offset + 1).files
+        return [table.storage.full_path(file.path) for file in candidates if _has_rows(table.with_files(file), where)]
+
+
+def _has_rows(table: TableFiles, where: Any) -> bool:
+    """Return whether a file has matching rows; False if it cannot be read, which is reported separately."""
+    try:
+        return any(batch.num_rows for batch in scan(table, [OFFSET], where))
+    except READ_ERRORS:
+        return False
+
+
+def _offsets(rows: pa.Table) -> Int64Array:
+    found: Int64Array = rows[OFFSET].to_numpy()
+    return found
+
+
+def _consecutive_ranges(offsets: Int64Array) -> Iterator[tuple[int, int]]:
+    """Yield ranges [first, end) of consecutive offsets."""
+    if not len(offsets):
+        return
+    breaks = np.flatnonzero(np.diff(offsets) > 1)
+    for first, last in zip([0, *(breaks + 1)], [*breaks, len(offsets) - 1], strict=True):
+        yield int(offsets[first]), int(offsets[last]) + 1

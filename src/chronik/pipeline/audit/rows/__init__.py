@@ -1,1 +1,0 @@
-"""Comparison of tables with the log: each record must have one equal row, and each row a record."""
