@@ -1,4 +1,4 @@
-"""The workloads of one round, and the results of all rounds by server."""
+"""The workloads of one round, the cost of an idle node, and the results of all rounds by server."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ SLOW_MARKS = ("slow", "xdist_group")
 SLOW_DIRECTORIES = (
     "abuse",
     "bench/pipeline",
-    "cli/demo",
     "clients",
     "cluster",
     "data_directories",

@@ -42,8 +42,6 @@ TESTED_ELSEWHERE = {
     "metadata/commands": "through their effects, in tests/metadata",
     "metadata/handlers": "through commands, in tests/metadata",
     "pipeline": "its top-level modules, through those that use them",
-    "pipeline/audit/logs": "through audits, in tests/pipeline/audit",
-    "pipeline/audit/rows": "through audits, in tests/pipeline/audit",
     "pipeline/tables/delta": "through tables of all formats",
     "pipeline/tables/values": "through tables of all formats",
 }

@@ -29,7 +29,7 @@ QUICK = "tests/raft/test_raft_paper.py"
         ("testing/test_broker.py", "cluster"),
         ("pipeline/landing/test_landing_in_spark.py", "spark"),
         ("pipeline/landing/test_failpoints.py", "jvms"),
-        ("cli/demo/test_demo.py", "jvms"),
+        ("cli/test_demo.py", "jvms"),
         ("raft/test_raft_paper.py", None),
     ],
 )

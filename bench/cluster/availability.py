@@ -1,4 +1,9 @@
-"""The time until three nodes form a cluster, and until the survivors elect a new leader."""
+"""The time until three nodes form a cluster, until survivors elect a leader, and until a partition is available again.
+
+The last is the unavailability of a partition after kill -9 of its leader, as seen by clients with default settings. The
+topic has a partition per node, but only one receives records. A consumer's fetches of the others wait at the survivors
+and block its other requests there, which is the harder case.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters as `chronik cluster up` starts them, and connections to their nodes."""
+"""Clusters as `chronik cluster up` starts them, connections to their nodes, and replicated topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The metadata store of a node without the node: a Raft store and the commands that load it."""
+"""The metadata store of a node without the node: a Raft store and the commands that load it.
+
+As a program, it is one of three stores, in its own process: it executes JSON commands from stdin and prints JSON
+results to stdout.
+"""
 
 from __future__ import annotations
 

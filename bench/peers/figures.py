@@ -1,4 +1,4 @@
-"""Results of each server by round, their JSON file, and their ratios to Apache Kafka's."""
+"""Servers under comparison, their results by round, their JSON file, and their ratios to Apache Kafka's."""
 
 from __future__ import annotations
 

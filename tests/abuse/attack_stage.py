@@ -1,4 +1,7 @@
-"""The execution of one attack: start a node or cluster and a probe, run the attack, and collect the figures."""
+"""The execution of one attack: start a node or cluster and a probe, run the attack, and collect the figures.
+
+The figures include memory, disk and log usage of the nodes' processes, and brokers that were fenced.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,11 @@
 """Invariants of every history, whatever faults the cluster had. Pure functions: evidence in, findings out.
 
 Each checker detects one kind of violation. Records with an unknown outcome may be in the log or not.
+
+Stale reads: every response of a single node is an interval between request and response, and may reflect any moment in
+between. It is compared only with what clients knew before the request was sent.
+
+Topics with copies: the key of a copy is the id of its original record. Its own id identifies the attempt.
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 The router passes, drops, rejects or delays packets by source and target. The private addresses exist inside the
 namespaces only.
+
+Namespaces are unnamed: each is an open file and disappears with the last process that holds it, so nothing of a run's
+networks is left on the machine, however the run ends. A namespace belongs to a thread and is inherited by the threads
+and processes that it starts.
+
+A TUN device delays, duplicates or loses the packets that the router sends to it. Linux can do this with netem, which
+many kernels lack. The packet rate of these tests is low enough for Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`chronik transactions list` and `describe`, compared with Kafka's own tool, during an open transaction."""
+"""`chronik transactions`, compared with Kafka's own tool: `list` and `describe` during an open transaction, and
+`find-hanging` and `abort` on a broker with hanging transactions.
+"""
 
 from __future__ import annotations
 

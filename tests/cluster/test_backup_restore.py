@@ -1,5 +1,7 @@
 """A backup is taken under load, updated, and restored into an empty cluster: it contains all records acknowledged
 before it started, no partial transactions, and offsets of restored records only.
+
+More committed offsets than one command can contain are restored completely, too.
 """
 
 from __future__ import annotations

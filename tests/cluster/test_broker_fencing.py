@@ -1,4 +1,7 @@
-"""A killed broker is fenced long before its session expires, because its port refuses connections."""
+"""A killed broker is fenced long before its session expires, because its port refuses connections.
+
+A controller that resumes after a long pause has missed all heartbeats, and must not fence the other brokers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A node that missed many records catches up, while the memory of all nodes stays bounded."""
+"""A node that missed many records catches up, while the memory of all nodes stays bounded.
+
+A node that missed more metadata than the log retains receives a snapshot and then the rest of the log.
+"""
 
 from __future__ import annotations
 

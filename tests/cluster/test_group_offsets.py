@@ -1,4 +1,8 @@
-"""DeleteGroups and OffsetDelete in a cluster: only the coordinator executes them, and they apply on every node."""
+"""DeleteGroups, OffsetDelete and OffsetFetch in a cluster.
+
+Only the coordinator executes deletions, and they apply on every node. Every node returns committed offsets, and an
+isolated one makes clients retry.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,6 @@ from tests.cli.command_line import run_chronik
 from tests.raw import RawClient
 
 from .group_helpers import coordinator_of, create_topic, offsets_held_by, unique_name, wait_until_held_everywhere
-from .test_group_offsets import commit
 
 pytestmark = pytest.mark.xdist_group("cluster")
 

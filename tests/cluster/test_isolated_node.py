@@ -1,4 +1,7 @@
-"""An isolated node fences itself, returns no stale success, and catches up after it is reconnected."""
+"""An isolated node fences itself, returns no stale success, and catches up after it is reconnected.
+
+If a follower is disconnected from its leader only, while both reach the controller, acks=all continues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata of a fenced node keeps clients subscribed: topics that exist are never reported as missing."""
+"""Metadata of a fenced or restarted node: topics that exist are never reported as missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions are reassigned to other brokers with all records, under load."""
+"""Partitions are reassigned to other brokers with all records, under load, and while nodes are killed."""
 
 from __future__ import annotations
 

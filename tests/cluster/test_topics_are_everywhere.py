@@ -1,4 +1,7 @@
-"""Topics created through any node exist on every node, also after restarts; system topics are the same on all nodes."""
+"""Topics created through any node exist on every node within a second, also after restarts.
+
+System topics are the same on all nodes.
+"""
 
 from __future__ import annotations
 

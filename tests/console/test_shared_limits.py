@@ -1,4 +1,4 @@
-"""Connection slots of the HTTP port: which connection is closed when all slots are taken."""
+"""Connection slots (which connection is closed when all are taken), and the memory budget for request bodies."""
 
 from __future__ import annotations
 

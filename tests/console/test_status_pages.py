@@ -1,3 +1,8 @@
+"""The status pages, and access to them: open on loopback without a token, otherwise by token.
+
+`/healthz` is public. Long pages are aborted when their viewer loses access.
+"""
+
 from __future__ import annotations
 
 import asyncio
@@ -14,8 +19,6 @@ from chronik.console.listener import HttpListener
 from chronik.console.status_pages import ROWS_PER_CHUNK, PageAuthorizer
 from chronik.principals import Principal
 from tests.console.http_harness import DEADLINE_SECONDS, FakeSource, RawHttpClient, encode_request, serve_console
-
-from .http_harness import FakeSource, encode_request, serve_console
 
 
 def test_healthz_is_ok_when_node_is_not_ready() -> None:

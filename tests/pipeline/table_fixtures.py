@@ -1,4 +1,4 @@
-"""Helpers to write rows to tables, and to read tables without delta-rs."""
+"""Helpers to write rows and dead-letter records to tables, as landing would, and to read tables without delta-rs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Formatting of results as tables and as JSON. The fields of results end with their unit."""
+"""Results as tables and as JSON, with statistics over interleaved rounds and their targets.
+
+The fields of results end with their unit. Each round measures all servers, and ratios are computed within a round, so
+that other load on the machine affects both sides.
+"""
 
 from __future__ import annotations
 

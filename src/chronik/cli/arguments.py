@@ -1,4 +1,4 @@
-"""Command-line arguments that many commands share."""
+"""Command-line arguments that many commands share, and timestamps (ISO 8601, or milliseconds since the epoch)."""
 
 from __future__ import annotations
 

@@ -20,28 +20,8 @@ from chronik.client.consumer import read_all
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord, TopicPartition
 from chronik.errors import ChronikError, check_invariant
-from chronik.pipeline.audit import audit
-from chronik.pipeline.landing import run
-from chronik.pipeline.query.sql import query
-from chronik.pipeline.spark import runtime
 from chronik.protocol.compression import Codec
 from chronik.testing.cluster import Cluster
-
-INDENT = "    "
-
-
-@contextmanager
-def print_step(what: str) -> Iterator[None]:
-    print(f"… {what}", end="", flush=True)
-    began = time.perf_counter()
-    yield
-    seconds = time.perf_counter() - began
-    print(f": {seconds:.1f} s" if seconds >= 1 else f": {seconds * 1000:.0f} ms", flush=True)
-
-
-def print_note(text: str) -> None:
-    print(textwrap.indent(text, INDENT), flush=True)
-
 
 TOPIC = "orders"
 SEED = 1
@@ -50,32 +30,24 @@ COUNTRIES = ("DE", "FR", "IT", "NL")
 INVALID_EVERY = 5000
 """One record in this many is invalid JSON; it must become a dead-letter record without stopping the pipeline."""
 
-
-def generate_orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
-    """Generate orders deterministically. The second half has one more field, as after a schema change."""
-    rng = random.Random(SEED + first)
-    for number in range(first, first + count):
-        customer = rng.choice(CUSTOMERS)
-        order = {"number": number, "customer": customer, "euros": rng.randint(1, 99)}
-        if number >= first + count // 2:
-            order["country"] = rng.choice(COUNTRIES)
-        value = json.dumps(order).encode()
-        yield OutgoingRecord(value[:-1] if number % INVALID_EVERY == INVALID_EVERY - 1 else value, customer.encode())
-
-
-def group_by_customer(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
-    """Group the values of records by customer, in order."""
-    found: dict[bytes | None, list[bytes | None]] = {}
-    for record in records:
-        found.setdefault(record.key, []).append(record.value)
-    return found
-
-
 NODES = 3
 PARTITIONS = 3
 RECORDS = 20_000
 CHUNKS = 20
 """Number of chunks in which the orders are produced; the crash happens between the first and the last."""
+
+LIVE_RECORDS = 1000
+"""Number of orders that are produced after landing; queries include them from the live tail."""
+
+QUERY = f"""\
+SELECT customer, count(*) AS orders, sum(euros) AS euros, count(country) AS with_country
+FROM {TOPIC} GROUP BY customer ORDER BY customer"""
+
+JVM_OPTIONS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""JVM options for a short-lived process: without C2 and parallel garbage collection, which pay off only after minutes,
+the demo uses about 40 % less processor time."""
+
+INDENT = "    "
 
 NEXT_STEPS = """\
 Next steps:
@@ -161,29 +133,20 @@ def _show_pipeline(nodes: Cluster, tables: Path) -> None:
     except ChronikError as error:
         print_note(f"skipping the rest of the demo: {error}")
         return
-    from chronik.cli.demo import show_pipeline
-
-    show_pipeline(nodes, tables)
+    _land_query_and_audit(nodes, tables)
 
 
-LIVE_RECORDS = 1000
-"""Number of orders that are produced after landing; queries include them from the live tail."""
+def _land_query_and_audit(nodes: Cluster, tables: Path) -> None:
+    from chronik.pipeline.audit import audit
+    from chronik.pipeline.landing import run as land
+    from chronik.pipeline.query.sql import query
+    from chronik.pipeline.spark import runtime
 
-QUERY = f"""\
-SELECT customer, count(*) AS orders, sum(euros) AS euros, count(country) AS with_country
-FROM {TOPIC} GROUP BY customer ORDER BY customer"""
-
-JVM_OPTIONS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""JVM options for a short-lived process: without C2 and parallel garbage collection, which pay off only after minutes,
-the demo uses about 40 % less processor time."""
-
-
-def show_pipeline(nodes: Cluster, tables: Path) -> None:
     with print_step("starting Spark on this machine"):
         spark = runtime.session(**JVM_OPTIONS)
     try:
         with print_step(f"landing {TOPIC} in a Delta table, with JSON fields as columns"):
-            landed = run(nodes.bootstrap, str(tables), [TOPIC], format="json", once=True, spark=spark)
+            landed = land(nodes.bootstrap, str(tables), [TOPIC], format="json", once=True, spark=spark)
         rows, dead = landed.rows[TOPIC], landed.dead_letters[TOPIC]
         print_note(f"{rows:,} rows; {dead} records with invalid JSON became dead-letter records")
         with (
@@ -211,3 +174,36 @@ def show_pipeline(nodes: Cluster, tables: Path) -> None:
     finally:
         with print_step("stopping Spark"):
             spark.stop()
+
+
+def generate_orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
+    """Generate orders deterministically. The second half has one more field, as after a schema change."""
+    rng = random.Random(SEED + first)
+    for number in range(first, first + count):
+        customer = rng.choice(CUSTOMERS)
+        order = {"number": number, "customer": customer, "euros": rng.randint(1, 99)}
+        if number >= first + count // 2:
+            order["country"] = rng.choice(COUNTRIES)
+        value = json.dumps(order).encode()
+        yield OutgoingRecord(value[:-1] if number % INVALID_EVERY == INVALID_EVERY - 1 else value, customer.encode())
+
+
+def group_by_customer(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
+    """Group the values of records by customer, in order."""
+    found: dict[bytes | None, list[bytes | None]] = {}
+    for record in records:
+        found.setdefault(record.key, []).append(record.value)
+    return found
+
+
+@contextmanager
+def print_step(what: str) -> Iterator[None]:
+    print(f"… {what}", end="", flush=True)
+    began = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - began
+    print(f": {seconds:.1f} s" if seconds >= 1 else f": {seconds * 1000:.0f} ms", flush=True)
+
+
+def print_note(text: str) -> None:
+    print(textwrap.indent(text, INDENT), flush=True)

@@ -1,4 +1,8 @@
-"""`chronik groups`: list and describe consumer groups."""
+"""`chronik groups`: list, describe and delete consumer groups, and reset their offsets.
+
+`reset-offsets` works like kafka-consumer-groups.sh: it prints the new offsets, and commits them only with `--execute`.
+The group must have no members, and new offsets are limited to the partition's offset range.
+"""
 
 from __future__ import annotations
 

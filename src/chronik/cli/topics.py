@@ -1,4 +1,7 @@
-"""`chronik topics`: create, list, describe, alter and delete topics."""
+"""`chronik topics`: create, list, describe, alter and delete topics.
+
+`reassign`, `reassignments`, `elect-leaders` and `begin-anew` change the placement and leadership of partitions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A blocking client for a node's HTTP port, used by CLI commands and tests. Pass an SSL context as `tls` for HTTPS."""
+"""A blocking client for a node's HTTP port, used by CLI commands and tests. Pass an SSL context as `tls` for HTTPS.
+
+For a node on the same machine, the SSL context may pin the node's own certificate (`create_pinned_context`).
+"""
 
 from __future__ import annotations
 

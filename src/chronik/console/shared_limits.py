@@ -1,8 +1,9 @@
-"""Connection slots of the HTTP port, and the choice of the connection to close when all are taken. Performs no I/O.
+"""Limits that connections to the HTTP port share: connection slots, and a memory budget for request bodies. No I/O.
 
 Unauthenticated connections are counted by client network, authenticated ones by account. A client with many connections
 loses one of its own; an authenticated connection that is serving a request is never closed for an unauthenticated one.
-A part of the slots is reserved for unauthenticated connections, because every login starts with one.
+A part of the slots is reserved for unauthenticated connections, because every login starts with one. The budget for
+bodies is divided between accounts.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class ConnectionSlots(Generic[T]):
             del groups[key]
 
 
-BodyT = TypeVar("T", bound=Hashable)
+BodyT = TypeVar("BodyT", bound=Hashable)
 
 
 class BodyBudgetExceeded(Exception):

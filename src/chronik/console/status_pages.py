@@ -1,4 +1,7 @@
-"""The status pages of the HTTP port: `/healthz`, `/readyz`, `/metrics`, `/status` and `/status/groups/GROUP`."""
+"""The status pages of the HTTP port: `/healthz`, `/readyz`, `/metrics`, `/status` and `/status/groups/GROUP`.
+
+Access is open on loopback listeners; other listeners require the token or a client certificate. `/healthz` is public.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface through which the HTTP port reads a node's status and metrics."""
+"""The interface through which the HTTP port reads a node's status, metrics and key statistics."""
 
 from __future__ import annotations
 

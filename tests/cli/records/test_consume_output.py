@@ -1,4 +1,4 @@
-"""The output formats of `chronik consume`, and the parsing of start positions."""
+"""The output formats of `chronik consume`, its progress bar, and the parsing of start positions."""
 
 from __future__ import annotations
 

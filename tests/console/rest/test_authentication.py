@@ -1,4 +1,7 @@
-"""Login sessions: creation, expiry, limits, and rejection of wrong passwords."""
+"""Login sessions: creation, expiry, limits, and rejection of wrong passwords.
+
+Nodes without an authorizer are open on loopback, or protected by http_token.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Invalid paths, methods, queries and bodies are rejected with a message, never with 500."""
+"""Invalid paths, methods, queries and bodies are rejected with a message, never with 500.
+
+Names have the length limits of the Kafka API handlers.
+"""
 
 from __future__ import annotations
 

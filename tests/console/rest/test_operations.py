@@ -1,4 +1,7 @@
-"""Pagination of messages: following `next` returns every message once, regardless of batch sizes."""
+"""Results of operations: the counts of the overview, and the pagination of messages.
+
+Following `next` returns every message once, regardless of batch sizes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tests that compaction and vacuum change files, never rows, offsets or uncommitted files."""
+"""Tests that compaction and vacuum change files, never rows, offsets or uncommitted files.
+
+All tables under a root can be compacted, also during landings and vacuums.
+"""
 
 from __future__ import annotations
 

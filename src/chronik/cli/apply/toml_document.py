@@ -1,4 +1,7 @@
-"""Paths to values in a TOML document, and their line numbers, which tomllib does not report."""
+"""Values of a TOML document: their paths, their line numbers, which tomllib does not report, and their validation.
+
+Each error names the file, the line and the key.
+"""
 
 from __future__ import annotations
 

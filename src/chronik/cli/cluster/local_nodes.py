@@ -1,10 +1,13 @@
-"""The nodes of a local cluster: their files in the cluster's directory, and their processes.
+"""The nodes of a local cluster: their files in the cluster's directory, their processes and their HTTP ports.
 
 DIR/node1.toml   config file; contains the cluster secret, so only its owner may read it
 DIR/node1/       data directory
 DIR/node1.log    log file
 DIR/node1.pid    process id
 DIR/node1.toml.removed   config file of a node that was removed from the cluster; other nodes may still list it
+
+A node that is added later gets a config file that lists all nodes of the cluster as its peers. HTTP requests to local
+nodes use the token and the certificate from their config files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Execution of a membership or reassignment plan: show it, ask for confirmation, execute the steps and wait for each.
 
-The cluster commits a step before the command waits for it, and completes the step even if the command is stopped. An
-interrupted command can be run again to execute the remaining steps.
+The arguments and the connection that the administration commands share are defined here, too. The cluster commits a
+step before the command waits for it, and completes the step even if the command is stopped. An interrupted command can
+be run again to execute the remaining steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The completion script for bash, which zsh can load as well.
+"""Completion scripts: one for bash, which zsh can load as well, and one for fish.
 
-The script contains all commands and options, so only the completion of topic names starts a process. It works with
-bash 3.2 (macOS) and avoids names that are special in zsh, such as `words`, `path` or `options`. It neither expands nor
-evaluates user input or broker responses.
+The scripts contain all commands and options, so only the completion of topic names starts a process. The one for bash
+works with bash 3.2 (macOS) and avoids names that are special in zsh, such as `words`, `path` or `options`. It neither
+expands nor evaluates user input or broker responses.
 """
 
 from __future__ import annotations

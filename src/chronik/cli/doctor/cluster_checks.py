@@ -1,4 +1,7 @@
-"""Checks of a cluster's nodes. Each check is a pure function from facts to findings."""
+"""Checks of a cluster: its nodes, partitions, groups and transactions.
+
+Each check is a pure function from facts to findings.
+"""
 
 from __future__ import annotations
 

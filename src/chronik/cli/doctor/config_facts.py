@@ -1,4 +1,8 @@
-"""Facts about a node's config file: its values, listeners, certificates and the resolvability of hosts."""
+"""Facts about a node's config file: its values, listeners, certificates and the resolvability of hosts.
+
+Certificates are read with a minimal DER parser: brokers have no library for certificates except OpenSSL, and Python's
+`ssl` returns dates of verified certificates only.
+"""
 
 from __future__ import annotations
 

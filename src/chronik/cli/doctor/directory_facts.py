@@ -1,4 +1,7 @@
-"""Facts about a data directory: owner, identity, metadata, and its logs unless a node is running. Read-only."""
+"""Facts about a data directory: owner, identity, metadata, and its logs unless a node is running. Read-only.
+
+Logs are recovered as on a node, but nothing is written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`chronik doctor --bundle FILE`: a tar archive of findings, facts, status pages, configs and log tails."""
+"""`chronik doctor --bundle FILE`: a tar archive of findings, facts, status pages, configs and log tails.
+
+Secrets are redacted: values under secret names in place, and known secrets wherever they appear, in all their
+encodings. In free text such as logs, everything that looks like a password, a token or a key is redacted as well.
+"""
 
 from __future__ import annotations
 

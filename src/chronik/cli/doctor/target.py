@@ -1,4 +1,7 @@
-"""The target of the doctor: the config files, data directories and brokers that the arguments name."""
+"""The target of the doctor: the config files, data directories and brokers that the arguments name.
+
+Facts from the operating system, process limits and disk space, are collected here, too.
+"""
 
 from __future__ import annotations
 

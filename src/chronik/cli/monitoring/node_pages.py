@@ -1,4 +1,8 @@
-"""The `/status` and `/metrics` pages of nodes, requested concurrently over HTTP."""
+"""The `/status` and `/metrics` pages of nodes, requested concurrently over HTTP.
+
+Metrics are parsed into the sum of the samples of each metric. Labels are ignored, and lines that cannot be parsed are
+skipped.
+"""
 
 from __future__ import annotations
 

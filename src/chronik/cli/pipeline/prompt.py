@@ -1,4 +1,8 @@
-"""The read-eval loop of the SQL prompt: lines are joined to statements, which end with a semicolon."""
+"""The interactive prompt of `chronik pipeline sql`: line editing, history, tab completion and the read-eval loop.
+
+Lines are joined to statements, which end with a semicolon. Completion offers SQL keywords, functions, topics, their
+cold and hot halves, and their columns.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 Each read of the input gives one chunk of records, so a typed line is sent at once, and a file is sent in large batches.
 Records before an invalid line are yielded before the error is raised, so the user can fix that line and continue there.
+
+CSV is RFC 4180 in UTF-8: a header, then one record per row. It has no types, so all values are strings, also in JSON
+objects. Quoted cells may contain line breaks; the line number of a row is that of its first line.
 """
 
 from __future__ import annotations

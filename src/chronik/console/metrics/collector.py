@@ -1,4 +1,8 @@
-"""Collects the samples of all metric families from a node's components, over several event-loop iterations."""
+"""Collects the samples of all metric families from a node's components, over several event-loop iterations.
+
+The number of series is limited: every series costs memory wherever it is collected, and clients can create any number
+of topics and groups. Only the largest get series of their own; the others are aggregated under the label "_other".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Metrics with a bounded number of series, read from existing counters in one event-loop iteration."""
+"""Metrics with a bounded number of series, read from existing counters in one event-loop iteration.
+
+Resource usage of the process has the names of the Prometheus client libraries.
+"""
 
 from __future__ import annotations
 

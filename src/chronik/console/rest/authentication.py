@@ -1,5 +1,7 @@
-"""Authentication of HTTP requests: by session cookie, user name and password, http_token or client certificate, or
-none where the listener does not require any.
+"""Authentication of HTTP requests: by session cookie, user name and password, http_token or client certificate.
+
+Listeners that do not require authentication accept requests without any. Login sessions are identified by a random
+token in the cookie.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""All operations of the admin API. Routes, the OpenAPI document and tests are derived from this table."""
+"""All operations of the admin API, and how an operation is declared.
+
+Routes, checks, the OpenAPI document and tests are derived from this table.
+"""
 
 from __future__ import annotations
 

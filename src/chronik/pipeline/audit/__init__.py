@@ -5,8 +5,8 @@
     report = audit(["node1/data", "node2/data", "node3/data"], bootstrap="127.0.0.1:9092", table_root="tables")
     print(report.to_text())
 
-`partition_plan` lists the partitions to audit, `logs` compares replicas, `rows` compares tables with the log,
-`metadata_state` and `group_offsets` check the metadata, and `runner` runs all checks.
+`partition_plan` lists the partitions to audit, `log_comparison` compares replicas, `table_comparison` compares tables
+with the log, `metadata_state` and `group_offsets` check the metadata, and `runner` runs all checks.
 """
 
 from chronik.pipeline.audit.findings import Finding, FindingKind

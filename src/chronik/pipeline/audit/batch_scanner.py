@@ -5,6 +5,8 @@ epoch history has for its offset, and contain as many records as its header stat
 with the next batch that has a correct checksum.
 
 The node may be running: renamed or deleted files are listed again, and nothing is read beyond the planned end.
+
+Scanned batches are decoded to record columns many at a time.
 """
 
 from __future__ import annotations

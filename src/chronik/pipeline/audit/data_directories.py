@@ -2,6 +2,8 @@
 
 The audit relies only on segment file names, the stored offset checkpoints and the leader epoch history. Segment indexes
 are used as hints that are verified.
+
+Files of running nodes are opened read-only, for users without write permission.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Comparison of all replicas' logs, driver side: scan them in rounds of tasks, compare digests, locate differences."""
+"""Comparison of all replicas' logs, driver side: scan them in rounds of tasks, compare digests, locate differences.
+
+`range_plan` splits the work into tasks, of which `slice_scan` is one. It checks the batches of one replica
+(`batch_scanner`) and computes digests, so that replicas can be compared by a few bytes. `divergence` (for compacted
+partitions `compacted_divergence`) locates the differences down to the record and byte.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,11 @@
 Compared are offset, key, timestamp, headers and the checksum of the value, which decoded tables store too. If the table
 stores the value, its checksum is computed; if it stores decoded fields, they are compared with the decoded record.
 Unreadable table files, and rows whose records are damaged on all replicas, are reported; the rest is still compared.
+
+Rows of the log are read from the most trusted replica, or from another where it is damaged. Each value is decoded as
+landing does and compared with its row. If a column differs, the row is compared as a whole: a row that landed before a
+column was added has the field in `_rescued`, or nowhere if it was null. The row is correct if all its fields together
+equal the value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Scan of a slice of one replica, as one audit task: read it, check it and compute digests."""
+"""Scan of a slice of one replica, as one audit task: read it, check it and compute digests.
+
+Equal digests mean equal records, without transferring the records. A chunk is `CHUNK_OFFSETS` consecutive offsets,
+aligned to multiples of its size. The digest of an uncompacted log covers the bytes of the batches that start in the
+chunk, including leader epochs. Replicas compact independently, so the digest of a compacted log covers the remaining
+records, regardless of their batches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Comparison of tables with the log, driver side: open the tables, plan slices, run tasks and confirm findings."""
+"""Comparison of tables with the log, driver side: open the tables, plan slices, run tasks and confirm findings.
+
+Each record must have one equal row, and each row a record.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 for topic in status("127.0.0.1:9092"):
     print(topic.topic, topic.state, topic.lag)
 pause("127.0.0.1:9092", "chronik-pipeline-tables", ["orders"])
+
+Records from an open transaction's first offset on cannot land until it ends, so the status shows such transactions.
 """
 
 from __future__ import annotations

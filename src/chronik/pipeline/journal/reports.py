@@ -1,4 +1,4 @@
-"""Progress reports of a landing driver, and the interface of their receivers."""
+"""Progress reports of a landing driver, the interface of their receivers, and reporters for terminals and logs."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from the table's transaction log, plans ranges up to the last stable offsets, le
 decode and write the records as Parquet files, and commits the files together with their offsets. After a crash, files
 that no table version references remain, and the next round starts from the same offsets.
 
-`runner` starts a session and a driver, `driver` runs rounds, `topic_landing` plans and commits the rounds of one topic,
-`round_plan` decides which ranges are read, `landing_task` reads them on executors, and `dead_letter_commits` keeps
-dead-letter records and rows disjoint.
+`runner` starts a session and a driver, `driver` runs rounds, `topic_landing` plans and commits the rounds of one topic
+and keeps dead-letter records and rows disjoint, `round_plan` decides which ranges are read, and `landing_task` reads
+them on executors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of a landing: those of the pipeline, and those in the topics' configs."""
+"""Settings of a landing: those of the pipeline, those in the topics' configs, and the lookup of the topics to land."""
 
 from __future__ import annotations
 

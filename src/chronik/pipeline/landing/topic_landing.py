@@ -8,6 +8,11 @@
 
 The order of the commits makes a crash between them harmless: new columns, then dead-letter records, then rows with
 their offsets, and finally the group's offsets, which are never read.
+
+Dead-letter records and rows are two commits, and a later or concurrent driver may decode by other rules. Therefore a
+committed dead-letter record remains one, even if it can be decoded now. A record that fails to decode only now, among
+offsets whose dead-letter records are already committed, is a late dead-letter record and is appended separately. Each
+record is thus in exactly one of the two tables.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Compaction of tables: tasks merge small files, and unused files are vacuumed.
+"""Compaction and vacuum of tables: tasks merge small files, and unused files are deleted.
 
 Rows and offsets do not change, also while a landing runs: a table accepts new files only as a replacement for all of
 the old ones. Delta-rs's own `optimize.compact` is not used, because it misses that a concurrent compaction has removed
 the same files, and both then keep a copy of every row.
+
+A vacuum deletes files that no table version needs, except those that a pipeline may still commit.
 """
 
 from __future__ import annotations

@@ -10,50 +10,43 @@
 All views are of one snapshot: they return the same rows until retention or vacuum deletes them. Create them again to
 see newer records; `chronik.pipeline.query.sql.query` does so for each statement, and drops views of earlier statements,
 but not those created here.
+
+A view is the union of the landed rows and the live tail. A statement that uses a JSON field of a raw topic fails with a
+message that explains that the topic's values are bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-
-from chronik.pipeline.query.live_tail import TailScan, build_tail_dataframe, plan_tail_tasks
-from chronik.pipeline.query.name_resolution import TopicHalf
-from chronik.pipeline.query.topic_snapshots import TopicSnapshot, UnreadableTopicError
-from chronik.pipeline.source.options import ReadSettings
-from chronik.pipeline.tables.layout import PARTITION
-from chronik.pipeline.tables.storage import local_directory
-from chronik.pipeline.tables.topic_table import TableSnapshot
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
 from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.query.live_tail import TailScan, build_tail_dataframe, plan_tail_tasks
 from chronik.pipeline.query.name_resolution import (
     AmbiguousNameError,
+    TopicHalf,
     TopicNames,
     TopicView,
     referenced_columns,
     unquoted_name,
 )
-from chronik.pipeline.query.topic_snapshots import SnapshotReader
-from chronik.pipeline.source.options import IsolationLevel
-from chronik.pipeline.tables.layout import RESERVED_NAMES, VALUE, TableKind
-from chronik.pipeline.tables.storage import absolute_root
+from chronik.pipeline.query.topic_snapshots import SnapshotReader, TopicSnapshot, UnreadableTopicError
+from chronik.pipeline.source.options import IsolationLevel, ReadSettings
+from chronik.pipeline.tables.layout import PARTITION, RESERVED_NAMES, VALUE, TableKind
+from chronik.pipeline.tables.storage import absolute_root, local_directory
+from chronik.pipeline.tables.topic_table import TableSnapshot
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 NO_GLOBBING: Final = {"__globPaths__": "false"}

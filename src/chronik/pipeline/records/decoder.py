@@ -6,6 +6,12 @@ the alternating elements of one binary array over the bodies, of which every oth
 
 The checks are those of `chronik.protocol.records`. When the vectorised decoder finds something invalid or unusual, that
 module decodes the same batches record by record, and either succeeds or raises the error.
+
+The search for record starts is the only sequential part: each record begins with its length, so a start depends on the
+previous record. Many scans advance in parallel, one step of all scans at a time. Each batch is scanned on its own; a
+long batch is split at positions that look like the start of a record. A split was correct if the previous scan arrives
+exactly there. If one does not, or if there are too few scans, the batches are scanned one after the other in plain
+Python. The search does not validate records: the decoder checks that each one ends where the next one starts.
 """
 
 from __future__ import annotations

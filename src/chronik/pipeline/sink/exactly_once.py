@@ -3,6 +3,10 @@
 An attempt writes all its rows and the offset that identifies their epoch in one transaction. It first initialises the
 task's transactional id, which fences earlier attempts: they have either committed by then, as the offset shows, or
 never will. A later attempt therefore writes either all rows or none.
+
+The epochs (micro-batches) that each task of a query has written are kept as committed consumer group offsets: partition
+N of an otherwise empty topic stands for task N, and the offset that the query's group has committed for it is the last
+epoch that the task has written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Batch reader of the Spark source, `spark.read.format("chronik")`: plans ranges on the driver, reads them in tasks."""
+"""Readers of the Spark source, `spark.read.format("chronik")` and `readStream`.
+
+They plan ranges on the driver and read them in tasks.
+"""
 
 from __future__ import annotations
 

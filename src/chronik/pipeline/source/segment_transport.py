@@ -3,6 +3,8 @@
 Segment files do not say which records are visible. Ranges are therefore planned with the broker (up to the high
 watermark or the last stable offset), records before the log start offset are skipped even if the files still hold them,
 and aborted transactions are found by their markers.
+
+Segment files are listed while the broker may be renaming or deleting them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,15 @@
-"""The Java installation that Spark uses: an installed one, or the one from PyPI (the extra `java`).
+"""What Spark runs on: a Java installation, a SPARK_HOME around the pyspark package, and a launcher of Python workers.
 
-Spark passes `--add-modules=jdk.incubator.vector` to every JVM. A trimmed runtime such as the one from PyPI lacks that
-module and does not start; a full one prints a warning. Spark therefore gets a JAVA_HOME whose `java` drops the
-argument. (Only parts of MLlib are slower without the module.)
+Java is an installed one, or the one from PyPI (the extra `java`). Spark passes `--add-modules=jdk.incubator.vector` to
+every JVM. A trimmed runtime such as the one from PyPI lacks that module and does not start; a full one prints a
+warning. Spark therefore gets a JAVA_HOME whose `java` drops the argument. (Only parts of MLlib are slower without the
+module.)
+
+The SPARK_HOME logs only errors and uses compiled Python files. Workers import pyspark from `python/lib/pyspark.zip`,
+which Python compiles again in every process. Here that name is a link to the installed package with its compiled files,
+which makes a cold job a quarter faster.
+
+All of this is created once, in cache directories that later runs share.
 """
 
 from __future__ import annotations

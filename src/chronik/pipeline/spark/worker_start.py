@@ -5,7 +5,8 @@ authenticate; both are constants in Spark's code. The module imports pyspark fir
 machine, and Spark then fails the query with "Python worker failed to connect back". This program connects first; Spark
 waits for the rest without a limit. (Other workers are forked by a daemon that has no such limit.)
 
-The launcher of `chronik.pipeline.spark.python` runs this file by its path, because importing the package takes time.
+The launcher (see `chronik.pipeline.spark.installation`) runs this file by its path, because importing the package takes
+time.
 """
 
 from __future__ import annotations

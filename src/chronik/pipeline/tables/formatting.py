@@ -1,4 +1,7 @@
-"""Size-limited text and JSON representations of a table's columns and rows, for display."""
+"""Size-limited text and JSON representations of a table's columns and rows, for display.
+
+Sample rows are read from the files with the newest offsets.
+"""
 
 from __future__ import annotations
 

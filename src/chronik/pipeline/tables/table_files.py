@@ -1,4 +1,10 @@
-"""Serialisable descriptions of a table and its data files, with which tasks read one version in small batches."""
+"""Serialisable descriptions of a table and its data files, with which tasks read one version in small batches.
+
+Files that are written but not committed yet have age limits. To a vacuum, they look like orphans of a killed task, and
+a commit could add one between the vacuum's listing and its deletions. A vacuum therefore deletes only files that are
+much older than any file that may still be committed. The margin covers clock differences, and a driver that is delayed
+between its last check and its commit.
+"""
 
 from __future__ import annotations
 

@@ -21,4 +21,4 @@ class SampleTableResponse(Response):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
     sample: bytes = binary("0+")
-    """The rows as JSON: see `chronik.pipeline.tables.row_sample`."""
+    """The rows as JSON: see `chronik.pipeline.tables.formatting`."""

@@ -1,4 +1,4 @@
-"""Models of the cluster and its nodes."""
+"""Models of the cluster, its nodes, configs of topics and brokers, and the live overview stream."""
 
 from __future__ import annotations
 

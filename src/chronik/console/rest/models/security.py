@@ -1,4 +1,4 @@
-"""Models of users, ACLs and quotas."""
+"""Models of login sessions, users, ACLs and quotas."""
 
 from __future__ import annotations
 

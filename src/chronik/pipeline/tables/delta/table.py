@@ -2,7 +2,10 @@
 
 Each commit has one application transaction `chronik/<topic id>/<partition>` per advanced partition, whose version is
 the next offset. Delta-rs would accept a decreasing version, so an attempt checks the offsets of exactly the version
-that it commits onto (`commit_attempts`). A lost response does no harm: the next attempt finds the offsets in the table.
+that it commits onto. A lost response does no harm: the next attempt finds the offsets in the table.
+
+Delta-rs resolves some conflicts by itself. Therefore every attempt reads the table's current version, decides what to
+commit, and commits onto exactly that version; after a conflict it starts over.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 It works column by column, so that a batch whose values all fit takes a few passes over lists; only misfits are handled
 one by one.
+
+Records with JSON values become rows of a decoded table or dead-letter records. Which of them depends only on a record's
+bytes, so reading a range again gives the same result.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Columns and fields of nested objects are added, never changed. Fields that cannot become columns (reserved name, too
 many columns) stay in `_rescued`, and the reason is reported.
+
+Types of new columns are inferred from the values. Strings stay strings even if they look like timestamps, because a
+wrong guess could not be corrected later.
 """
 
 from __future__ import annotations
