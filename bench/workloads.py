@@ -27,6 +27,8 @@ SIZES: Final = (100, 1000)
 TOPIC: Final = "load"
 TRIPS_TOPIC: Final = "trips"
 
+SETTLED_SECONDS: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPlan:
@@ -86,9 +88,6 @@ def _round_trips(plan: WorkloadPlan, server: BenchmarkServer) -> RoundTripResult
     with ClusterClient(server.bootstrap) as cluster:
         ensure_topic(cluster, TRIPS_TOPIC, partitions=1)
     return round_trip.measure(server.bootstrap, TRIPS_TOPIC, plan.trips)
-
-
-SETTLED_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)

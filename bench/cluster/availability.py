@@ -35,6 +35,14 @@ UP_SECONDS_MAX: Final = 5.0
 LEADERLESS_SECONDS_MAX: Final = 2.0
 RETRY_SECONDS_MAX: Final = 60.0
 
+GAP_SECONDS_MAX: Final = 3.0
+OTHER_PARTITIONS: Final = (0, 1000)
+BEFORE_SECONDS: Final = 1.0
+AFTER_SECONDS: Final = 3.0
+"""Observed after the recovery, to detect another interruption."""
+
+GIVEN_UP_SECONDS: Final = 60.0
+
 
 def measure_up(plan: ClusterBenchmarkPlan) -> list[Figure]:
     """Measure the time from starting three empty nodes until each lists all three."""
@@ -79,15 +87,6 @@ def create_topic_until_success(connection: BrokerConnection) -> None:
         if created.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return
     raise BenchmarkError(f"no metadata was written for {RETRY_SECONDS_MAX:g} s after the leader was killed")
-
-
-GAP_SECONDS_MAX: Final = 3.0
-OTHER_PARTITIONS: Final = (0, 1000)
-BEFORE_SECONDS: Final = 1.0
-AFTER_SECONDS: Final = 3.0
-"""Observed after the recovery, to detect another interruption."""
-
-GIVEN_UP_SECONDS: Final = 60.0
 
 
 def measure_service_gap(plan: ClusterBenchmarkPlan) -> list[Figure]:

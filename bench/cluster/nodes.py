@@ -28,6 +28,9 @@ from chronik.testing.ports import HOST
 
 NODES: Final = 3
 
+PARTITIONS_PER_TOPIC: Final = 100
+IN_SYNC_SECONDS_MAX: Final = 120.0
+
 
 class UserNode(ClusterNode):
     """A node as users run it.
@@ -104,10 +107,6 @@ def open_connections(nodes: list[ClusterNode]) -> Iterator[list[BrokerConnection
             opened.append(connect(node))
             stack.callback(opened[-1].close)
         yield opened
-
-
-PARTITIONS_PER_TOPIC: Final = 100
-IN_SYNC_SECONDS_MAX: Final = 120.0
 
 
 def connect_client(nodes: Nodes) -> ClusterClient:

@@ -52,6 +52,18 @@ RESET_PEAK: Final = "5"
 BLOCK_BYTES: Final = 512
 """The unit of `st_blocks`."""
 
+POLL_SECONDS: Final = 0.2
+ONLINE: Final = "online"
+
+PROBE_TOPIC: Final = "probe"
+QUIET_SECONDS: Final = 2.0
+WATCH_SECONDS_MIN: Final = 5.0
+"""Minimum measuring time: a hundred requests for the p99, and time for delayed effects of the attack."""
+
+QUICK_SECONDS: Final = 1.0
+RECOVERY_SECONDS_MAX: Final = 60.0
+LOSS_GROUPS_MAX: Final = 3
+
 
 class MeasuredProcess:
     """A node's process, measured relative to the creation of this object."""
@@ -107,10 +119,6 @@ def shorten(line: str) -> str:
     return line if len(line) <= 2 * SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]} … {line[-SHOWN_CHARACTERS:]}"
 
 
-POLL_SECONDS: Final = 0.2
-ONLINE: Final = "online"
-
-
 class FencingMonitor:
     """A thread that polls the status of every node; a standalone node is not polled."""
 
@@ -148,16 +156,6 @@ class FencingMonitor:
             for broker in brokers:
                 if broker["status"] != ONLINE:
                     self._offline.setdefault(broker["id"], broker["status"])
-
-
-PROBE_TOPIC: Final = "probe"
-QUIET_SECONDS: Final = 2.0
-WATCH_SECONDS_MIN: Final = 5.0
-"""Minimum measuring time: a hundred requests for the p99, and time for delayed effects of the attack."""
-
-QUICK_SECONDS: Final = 1.0
-RECOVERY_SECONDS_MAX: Final = 60.0
-LOSS_GROUPS_MAX: Final = 3
 
 
 def run_attack(attack: Attack, kind: str, seed: int, *, few: bool = False) -> AttackFigures:

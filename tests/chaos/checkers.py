@@ -18,6 +18,9 @@ from tests.chaos.evidence import AcknowledgedOffset, Evidence
 from tests.chaos.findings import Checker, Finding, LowerBounds
 from tests.chaos.history import NO_EPOCH, UNREADABLE, Answer, AnyEvent, Consumed, Place, RecordId, TopicSeen
 
+NOBODY = -1
+NOTHING_COMMITTED = -1
+
 
 def aborted_reads(evidence: Evidence) -> Iterator[Finding]:
     """A record of an aborted transaction was read as committed (G1a)."""
@@ -70,10 +73,6 @@ def _records(evidence: Evidence, topic: str) -> Iterator[tuple[RecordId, Place]]
 
 
 TRANSACTIONAL_CHECKERS: tuple[Checker, ...] = (aborted_reads, torn_transactions, miscounted_copies)
-
-
-NOBODY = -1
-NOTHING_COMMITTED = -1
 
 
 def stale_ends(evidence: Evidence) -> Iterator[Finding]:

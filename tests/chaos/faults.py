@@ -16,6 +16,22 @@ from chronik.testing.cluster import ClusterNode
 from tests.chaos.clients import wait_for
 from tests.chaos.cluster import ChaosCluster, ChaosNode
 
+DISK_BYTES_LEFT = 8 * 1024
+"""How far a node's files may grow beyond the size of its own log, which must still be writable."""
+
+DISK_SECONDS_MAX = 20.0
+"""Time to wait until a file reaches its limit: usually two seconds, longer without writes."""
+
+STAND_SECONDS, GO_SECONDS = (0.1, 0.9), (0.05, 0.3)
+CLOCK_HOURS = (1, 6, 30, 24 * 9)
+
+LAG_SECONDS = 5.0
+"""A broker session, plus time for the others to write records that the isolated node misses."""
+
+Victims = Sequence[ClusterNode]
+Fault = Callable[[ChaosCluster, Victims, random.Random], AbstractContextManager[str]]
+"""A context manager that applies a fault and yields its description."""
+
 
 @contextmanager
 def alternating(state: Callable[[], AbstractContextManager[None]], on_s: float, off_s: float) -> Iterator[None]:
@@ -41,23 +57,6 @@ def alternating(state: Callable[[], AbstractContextManager[None]], on_s: float, 
         thread.join()
     if failures:
         raise failures[0]
-
-
-DISK_BYTES_LEFT = 8 * 1024
-"""How far a node's files may grow beyond the size of its own log, which must still be writable."""
-
-DISK_SECONDS_MAX = 20.0
-"""Time to wait until a file reaches its limit: usually two seconds, longer without writes."""
-
-STAND_SECONDS, GO_SECONDS = (0.1, 0.9), (0.05, 0.3)
-CLOCK_HOURS = (1, 6, 30, 24 * 9)
-
-LAG_SECONDS = 5.0
-"""A broker session, plus time for the others to write records that the isolated node misses."""
-
-Victims = Sequence[ClusterNode]
-Fault = Callable[[ChaosCluster, Victims, random.Random], AbstractContextManager[str]]
-"""A context manager that applies a fault and yields its description."""
 
 
 @contextmanager

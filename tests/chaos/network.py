@@ -41,6 +41,25 @@ CLONE_NEWNET = 0x4000_0000
 COMMANDS = {"ip": "iproute2", "nft": "nftables"}
 """The required commands and their Debian packages; `tools/clients/setup network` installs them."""
 
+SLOW_DEVICE = "slow"
+SLOW_MARK = 7
+TABLE = "chaos"
+
+Direction: TypeAlias = tuple[int, int]
+"""The source and target of packets. The opposite direction is separate."""
+
+TUNSETIFF = 0x4004_54CA
+IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
+PACKET_BYTES_MAX = 64 * 1024
+SOURCE, TARGET = slice(12, 16), slice(16, 20)
+"""The addresses in an IPv4 header."""
+
+ROUTES = "100"
+QUEUE_PACKETS = "10000"
+
+CLIENTS = 0
+"""The place of all clients in the network. Nodes have the place of their id."""
+
 
 class NoNamespaces(Exception):
     """Network namespaces are not available; the message has the reason."""
@@ -117,14 +136,6 @@ def _call(function: str, *arguments: int) -> None:
         raise NoNamespaces(f"{function}: {reason} (network namespaces require CAP_SYS_ADMIN and CAP_NET_ADMIN)")
 
 
-SLOW_DEVICE = "slow"
-SLOW_MARK = 7
-TABLE = "chaos"
-
-Direction: TypeAlias = tuple[int, int]
-"""The source and target of packets. The opposite direction is separate."""
-
-
 class Barrier(Enum):
     """A way to block packets."""
 
@@ -171,16 +182,6 @@ def _chain(hook: str, priority: str, verdicts: Mapping[str, list[Direction]], ad
 
 def _pairs(directions: list[Direction], address: Mapping[int, str]) -> str:
     return ", ".join(f"{address[source]} . {address[target]}" for source, target in sorted(directions))
-
-
-TUNSETIFF = 0x4004_54CA
-IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
-PACKET_BYTES_MAX = 64 * 1024
-SOURCE, TARGET = slice(12, 16), slice(16, 20)
-"""The addresses in an IPv4 header."""
-
-ROUTES = "100"
-QUEUE_PACKETS = "10000"
 
 
 class SlowDevice:
@@ -245,10 +246,6 @@ class SlowDevice:
                 os.write(self._device, packet)
             except OSError:  # full buffer: the packet is lost, as on a real link
                 return
-
-
-CLIENTS = 0
-"""The place of all clients in the network. Nodes have the place of their id."""
 
 
 class Network:

@@ -26,6 +26,9 @@ WAIT_SECONDS = 60
 TIMEOUT_MS = 600_000
 """Long enough for Kafka's tool, which takes most of a minute on a busy machine."""
 
+PRODUCER, EPOCH = 999, 4
+HOUR_MS = 3_600_000
+
 
 class TransactionsCli:
     """`chronik transactions` during an open transaction with one record in partition 1 of a topic."""
@@ -105,10 +108,6 @@ def test_unknown_transactional_id_prints_one_line_error(chronik_broker: Broker) 
     result = run_chronik("transactions", "describe", "nobody", bootstrap=chronik_broker.bootstrap)
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "transactional id nobody" in result.err
-
-
-PRODUCER, EPOCH = 999, 4
-HOUR_MS = 3_600_000
 
 
 class UnverifiedTransactionsBroker(Broker):

@@ -49,6 +49,10 @@ if IS_LONG_RUN:
     RESTORE_POINTS = "begun", *(f"request:{number % 3 + 1}" for number in range(15)), *RESTORE_POINTS
 TOPICS = ("left", "right")
 
+PARTITIONS = run_size.sized(300, 2000)
+GROUPS = run_size.sized(340, 500)
+SECONDS_MAX = run_size.sized(120, 1200)
+
 
 class Writer:
     """A producer of consecutive numbers to two topics, in transactions with group offsets and without."""
@@ -242,11 +246,6 @@ def test_commits_held_by_killed_backup_are_released(tmp_path: Path) -> None:
         producer.commit_transaction(60)
         assert 9 < time.monotonic() - began < 60
         sample_data.run_transaction(cluster.bootstrap, "goes on", commit=True)
-
-
-PARTITIONS = run_size.sized(300, 2000)
-GROUPS = run_size.sized(340, 500)
-SECONDS_MAX = run_size.sized(120, 1200)
 
 
 def run(*words: str, fail_at: str = "") -> str:

@@ -27,6 +27,8 @@ KILLS = sized(3, 20)
 
 Summary = Callable[[str, object], None]
 
+PAUSES = 3
+
 
 def measure_seconds_until_fenced(cluster: Cluster, victim: ClusterNode) -> float:
     """Kill the broker, and restart it when all others have removed it from their lists."""
@@ -76,9 +78,6 @@ def test_paused_or_isolated_broker_keeps_its_session(chronik_cluster_factory: Cl
         time.sleep(0.1)
     cluster.restore_links()
     cluster.wait_until_ready()
-
-
-PAUSES = 3
 
 
 def test_controller_paused_beyond_session_fences_no_brokers(

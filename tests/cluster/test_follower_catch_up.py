@@ -33,6 +33,8 @@ GROWTH_MAX = 64 * MIB
 
 SAMPLE_SECONDS = 0.05
 
+SNAPSHOT_ENTRIES = 100
+
 
 def resident_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -125,9 +127,6 @@ def test_returning_node_catches_up_with_bounded_memory(
         f"growth at most {max(memory.growth.values()) / MIB:.0f} MiB",
     )
     assert max(memory.growth.values()) < GROWTH_MAX, memory.growth
-
-
-SNAPSHOT_ENTRIES = 100
 
 
 def create_one_by_one(node: ClusterNode, names: list[str]) -> None:

@@ -35,6 +35,9 @@ from .group_helpers import coordinator_of, create_topic, offsets_held_by, unique
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
+VERSION_WITH_ERRORS_OF_THE_GROUP = 3
+COMMITTED = 7
+
 
 def consumer(cluster: Cluster, group: str) -> Consumer:
     return Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False})
@@ -109,10 +112,6 @@ def test_offset_reset_works_with_any_coordinator(chronik_cluster_factory: Cluste
     cluster.wait_until_ready()
     wait_until_held_everywhere(cluster, group, {(topic, 0): (0, ""), (topic, 1): (0, "")})
     assert offsets_held_by(victim, group) != {}
-
-
-VERSION_WITH_ERRORS_OF_THE_GROUP = 3
-COMMITTED = 7
 
 
 def fetch_offset(node: ClusterNode, group: str, topic: str) -> tuple[ErrorCode, int, ErrorCode]:

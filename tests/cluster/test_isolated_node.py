@@ -32,6 +32,9 @@ from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
+LAG_SECONDS = 1.0
+GOES_ON_SECONDS_MAX = 10 * LAG_SECONDS
+
 
 def create(node: ClusterNode, name: str) -> ErrorCode:
     request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=3, replication_factor=1)])
@@ -106,10 +109,6 @@ def test_isolated_node_fences_itself_and_catches_up_after_healing(
         lambda: None if produce(victim, "before", led_by_victim[0]) is ErrorCode.NONE else "not yet",
         "the node to serve its partitions again",
     )
-
-
-LAG_SECONDS = 1.0
-GOES_ON_SECONDS_MAX = 10 * LAG_SECONDS
 
 
 def cut_both(cluster: Cluster, leader: int, follower: int) -> None:

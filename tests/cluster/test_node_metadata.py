@@ -31,6 +31,10 @@ FENCED_SECONDS = 5.0
 
 DEADLINE_SECONDS = 60.0
 
+RESTARTS = 2
+ANSWERS = 5
+PAUSE_SECONDS = 0.001
+
 
 class Subscriber:
     """A consumer that refreshes its metadata ten times a second and records errors and revoked partitions."""
@@ -143,11 +147,6 @@ def test_fenced_node_lists_partitions_without_leaders(chronik_cluster_factory: C
     ]
     assert [each.replica_nodes for each in topic.partitions] == PARTITIONS
     assert [broker.node_id for broker in response.brokers] == [1, 2, 3]
-
-
-RESTARTS = 2
-ANSWERS = 5
-PAUSE_SECONDS = 0.001
 
 
 class FirstAnswers:

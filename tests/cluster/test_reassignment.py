@@ -47,6 +47,10 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 NONE = ErrorCode.NONE
 
+ROUNDS = sized(4, 50)
+PARTITIONS = 4
+TOPIC = "moving"
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
@@ -240,11 +244,6 @@ def add_partitions(cluster: Cluster, topic: str, total: int) -> ErrorCode:
     request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=topic, count=total, assignments=None)])
     with RawClient(cluster[1].bootstrap) as client:
         return ErrorCode(client.request(request, 3, CreatePartitionsResponse).results[0].error_code)
-
-
-ROUNDS = sized(4, 50)
-PARTITIONS = 4
-TOPIC = "moving"
 
 
 def test_no_record_is_lost_when_nodes_die_during_reassignment(

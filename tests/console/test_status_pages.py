@@ -20,6 +20,8 @@ from chronik.console.status_pages import ROWS_PER_CHUNK, PageAuthorizer
 from chronik.principals import Principal
 from tests.console.http_harness import DEADLINE_SECONDS, FakeSource, RawHttpClient, encode_request, serve_console
 
+TOKEN = "correct-horse"
+
 
 def test_healthz_is_ok_when_node_is_not_ready() -> None:
     async def scenario() -> None:
@@ -133,9 +135,6 @@ def test_client_fetches_status_readiness_and_metrics() -> None:
 def test_unreachable_node_raises_error_with_address() -> None:
     with pytest.raises(NodeRequestError, match=r"127\.0\.0\.1:1: cannot reach a node: .*refused"):
         fetch_status(Address("127.0.0.1", 1), 10)
-
-
-TOKEN = "correct-horse"
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/readyz", "/status/groups/g", "/nothing"])

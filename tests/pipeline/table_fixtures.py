@@ -35,6 +35,12 @@ from chronik.testing import Broker
 SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")
 NOON_2024_05_01_MS = 1_714_564_800_000
 
+Headers = Sequence[tuple[str, bytes | None]]
+
+TOPIC = "orders"
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+DECODE_ERROR = "decoding failed with earlier rules"
+
 
 def open_test_table(directory: Path, spec: TableSpec = SPEC) -> TopicTable:
     return open_or_create_table(str(directory), spec)
@@ -136,13 +142,6 @@ def compact_table(uri: str, *, since: date | None = None) -> CompactionStats:
     for join in plan_merges(table, since=since):
         done += commit_merge(table, join, merge_files(join))
     return done
-
-
-Headers = Sequence[tuple[str, bytes | None]]
-
-TOPIC = "orders"
-TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
-DECODE_ERROR = "decoding failed with earlier rules"
 
 
 def build_record_columns(

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 SIGNIFICANT_DIGITS = 4
 
+MISSED_LABEL: Final = "**missed**"
+
 
 def format_json(results: list[Any]) -> str:
     values = [asdict(result) for result in results]
@@ -49,9 +51,6 @@ def format_number(value: Any) -> str:
         return f"{value:,.0f}"
     text = f"{value:.{SIGNIFICANT_DIGITS}g}"
     return text if "e" not in text else f"{value:.6f}"
-
-
-MISSED_LABEL: Final = "**missed**"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ CLIENT_ID = "chronik-cli"
 
 CommandRunner = Callable[[argparse.Namespace], int]
 
+INT64_MAX = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class Subparsers(Protocol):
     """The subparsers of a command (the object that `add_subparsers` returns)."""
@@ -81,10 +84,6 @@ def positive_seconds(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds greater than 0")
     return seconds
-
-
-INT64_MAX = 2**63 - 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_timestamp_ms(text: str) -> int:

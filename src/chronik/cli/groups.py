@@ -37,6 +37,11 @@ from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteG
 from chronik.protocol.messages.describe_groups import DescribedGroupMember
 from chronik.wording import pluralize
 
+INACTIVE_STATES = ("Empty", "Dead")
+_DURATION = re.compile(
+    r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?"
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
@@ -128,12 +133,6 @@ def _format_group(group: dict[str, Any]) -> str:
 def _format_columns(objects: list[dict[str, Any]], *names: str) -> str:
     headings = [name.upper().replace("_", " ") for name in names]
     return format_table(headings, [[each[name] for name in names] for each in objects])
-
-
-INACTIVE_STATES = ("Empty", "Dead")
-_DURATION = re.compile(
-    r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?"
-)
 
 
 def add_delete_arguments(delete: argparse.ArgumentParser) -> None:

@@ -41,6 +41,8 @@ from chronik.wording import pluralize
 
 _REASSIGNMENT = re.compile(r"([0-9]{1,9}):([0-9]{1,9}(?:,[0-9]{1,9})*)")
 
+EXIT_FAILED: Final = 1
+
 
 def add_partition_actions(actions: Any) -> None:
     reassign = actions.add_parser("reassign", help="reassign partitions to other brokers")
@@ -186,9 +188,6 @@ def _raise_errors(refused: dict[TopicPartition, KafkaError]) -> None:
     if refused:
         details = "; ".join(f"{partition}: {error.message}" for partition, error in refused.items())
         raise KafkaError(next(iter(refused.values())).code, details)
-
-
-EXIT_FAILED: Final = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

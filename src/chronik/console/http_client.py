@@ -20,6 +20,8 @@ from chronik.errors import ChronikError, ConfigError
 
 OptionalSslContext = ssl.SSLContext | None
 
+_CERTIFICATE: Final = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
+
 
 class HttpAccess(NamedTuple):
     """The credentials for a node's HTTP port: a token, and the TLS context for HTTPS."""
@@ -136,9 +138,6 @@ def _json_object(address: Address, body: bytes) -> dict[str, Any]:
 
 def _raise_unexpected(address: Address, status: int) -> dict[str, Any]:
     raise NodeRequestError(f"{address}: unexpected HTTP status {status}")
-
-
-_CERTIFICATE: Final = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
 
 
 def create_pinned_context(keystore: Path, *, with_client_certificate: bool) -> ssl.SSLContext:

@@ -13,6 +13,8 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+BodyT = TypeVar("BodyT", bound=Hashable)
+
 
 class SlotHolder(Hashable, Protocol):
     """A connection that occupies a slot."""
@@ -130,9 +132,6 @@ class ConnectionSlots(Generic[T]):
         del group[connection]
         if not group:
             del groups[key]
-
-
-BodyT = TypeVar("BodyT", bound=Hashable)
 
 
 class BodyBudgetExceeded(Exception):

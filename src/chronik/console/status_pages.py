@@ -26,6 +26,9 @@ JSON_CONTENT_TYPE: Final = "application/json"
 ROWS_PER_CHUNK: Final = 100
 """Rows per chunk of a long page. With the longest commit metadata, a chunk has 0.5 MB and takes 1 ms to encode."""
 
+PUBLIC_PATHS: Final = frozenset({"/healthz"})
+BEARER_PREFIX: Final = "bearer "
+
 
 class StatusPages:
     """The status pages, rendered from a `StatusSource`."""
@@ -109,10 +112,6 @@ def _json_page(status: HTTPStatus, value: dict[str, Any]) -> HttpResponse:
 
 def _text_page(status: HTTPStatus, line: str) -> HttpResponse:
     return HttpResponse(status, "text/plain; charset=utf-8", f"{line}\n".encode())
-
-
-PUBLIC_PATHS: Final = frozenset({"/healthz"})
-BEARER_PREFIX: Final = "bearer "
 
 
 class PageAuthorizer:

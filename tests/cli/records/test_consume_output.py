@@ -30,6 +30,9 @@ from chronik.client.records import ConsumedRecord, TopicPartition
 RECORD = ConsumedRecord("orders", 2, 7, 1500, b"k", b"v\xff", (("a", b"1"), ("b", None)))
 NULLS = ConsumedRecord("orders", 0, 8, -1, None, None, ())
 
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+POSITIONS, ENDS = {FIRST: 2, SECOND: 0}, {FIRST: 10, SECOND: 4}
+
 
 def format_record(words: str, record: ConsumedRecord = RECORD) -> bytes:
     parser = argparse.ArgumentParser()
@@ -135,10 +138,6 @@ def test_time_without_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_timestamp_ms("2026-05-31T12:00:00") == parse_timestamp_ms("2026-05-31T12:00:00Z") == 1780228800000
     with pytest.raises(InvalidInput, match="expected a time such as"):
         parse_timestamp_ms("0001-01-01T00:00:00+99:00")
-
-
-FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
-POSITIONS, ENDS = {FIRST: 2, SECOND: 0}, {FIRST: 10, SECOND: 4}
 
 
 class Terminal(io.StringIO):

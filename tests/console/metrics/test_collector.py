@@ -32,6 +32,8 @@ from tests.raw import RawClient
 T = TypeVar("T")
 MINUTE_MS = 60_000
 
+HELD_SECONDS_MAX = 0.010
+
 
 def test_scraped_metrics_match_declared_families(tmp_path: Path) -> None:
     async def scenario() -> None:
@@ -249,9 +251,6 @@ def test_overlong_names_are_aggregated() -> None:
 def test_histogram_series_count_matches_exposition() -> None:
     text = format_exposition([Metric("a", "histogram", "A.", [Sample(Histogram())])])
     assert ScrapedMetrics(text).series == HISTOGRAM_SERIES
-
-
-HELD_SECONDS_MAX = 0.010
 
 
 @pytest.mark.slow

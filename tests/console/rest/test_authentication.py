@@ -29,6 +29,9 @@ from tests.console.rest.conftest import PASSWORD, log_in_as
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
 
+TOKEN = "correct-horse"
+OPEN: dict[str, Any] = {"authorizer.class.name": ""}
+
 
 def test_login_sets_http_only_same_site_cookie(node: AuthorizingNode) -> None:
     browser = ApiClient(node.http)
@@ -156,10 +159,6 @@ def test_own_login_does_not_speed_up_guesses_for_other_account(node: Authorizing
         assert browser.log_in("alice", f"guess {guesses}").status == 401
         guesses += 1
     assert guesses <= 8
-
-
-TOKEN = "correct-horse"
-OPEN: dict[str, Any] = {"authorizer.class.name": ""}
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,10 @@ DEFAULT_REPLICATION_FACTOR = 3
 _CONFIG_FILE = re.compile(r"node(\d+)\.toml")
 _RETIRED_FILE = re.compile(r"node(\d+)\.toml\.removed")
 
+PORTS_TRIED_MAX: Final = 100
+STOP_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.05
+
 
 class ClusterStartError(ChronikError):
     """A node of a local cluster failed to start, or does not list every broker."""
@@ -315,11 +319,6 @@ def _tls(node: LocalNode, security: ClientSecurity) -> ssl.SSLContext | None:
         return create_ssl_context(security)
     shows_itself = config.http_truststore is not None and config.http_token is None
     return create_pinned_context(node.directory / config.http_keystore, with_client_certificate=shows_itself)
-
-
-PORTS_TRIED_MAX: Final = 100
-STOP_SECONDS: Final = 60.0
-POLL_SECONDS: Final = 0.05
 
 
 def find_local_node(folder: Path, node_id: int) -> LocalNode | None:

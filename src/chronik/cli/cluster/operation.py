@@ -58,6 +58,8 @@ ELECTION_NOT_NEEDED_ERRORS: Final = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PR
 TOPIC_DELETED_ERRORS: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 """Error codes for a topic that was deleted concurrently."""
 
+UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+
 
 class OperationTimeout(ChronikError):
     """The wait timeout has expired; the cluster continues with the steps that were started."""
@@ -279,9 +281,6 @@ def _raise_first_error(
         first, error = next(iter(serious.items()))
         more = f" (and {len(serious) - 1} more)" if len(serious) > 1 else ""
         raise KafkaError(error.code, f"{first}: {error.message}{more}")
-
-
-UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
 def add_operator_arguments(parser: argparse.ArgumentParser, run: CommandRunner, *, has_throttle: bool = False) -> None:

@@ -31,6 +31,18 @@ FREE_DISK_ERROR_RATIO: Final = 0.03
 SLOW_SYNC_S: Final = 1.0
 GIB: Final = 1 << 30
 
+LAG_WARNING: Final = 10_000
+"""Lag in records above which a group is reported."""
+
+REBALANCING_WARNING_S: Final = 4.0
+"""Seconds after which a rebalance counts as stuck: by then all members have normally rejoined."""
+
+UNEVEN_SHARE: Final = 0.25
+UNEVEN_LEAST: Final = 3
+"""Minimum difference in the number of leaders between two nodes that is reported."""
+
+TRANSACTION_WARNED_S: Final = 900.0
+
 
 def check_unreachable_nodes(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
@@ -250,19 +262,6 @@ NODE_CHECKS: Final[tuple[ClusterCheck, ...]] = (
     check_voters_down,
     check_voter_racks,
 )
-
-
-LAG_WARNING: Final = 10_000
-"""Lag in records above which a group is reported."""
-
-REBALANCING_WARNING_S: Final = 4.0
-"""Seconds after which a rebalance counts as stuck: by then all members have normally rejoined."""
-
-UNEVEN_SHARE: Final = 0.25
-UNEVEN_LEAST: Final = 3
-"""Minimum difference in the number of leaders between two nodes that is reported."""
-
-TRANSACTION_WARNED_S: Final = 900.0
 
 
 def check_offline_partitions(facts: ClusterFacts) -> Iterator[DoctorFinding]:

@@ -31,6 +31,12 @@ _CERTIFICATE: Final = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTA
 INTEGER, SEQUENCE, SET, UTC_TIME, GENERALIZED_TIME, EXPLICIT_0 = 0x02, 0x30, 0x31, 0x17, 0x18, 0xA0
 COMMON_NAME: Final = bytes((0x55, 0x04, 0x03))
 
+READABLE_BY_OTHERS: Final = stat.S_IROTH | stat.S_IRGRP
+STORES: Final = ("http_keystore", "http_truststore", "peer_keystore", "peer_truststore")
+STORE_KEYS: Final = ("ssl.keystore.location", "ssl.truststore.location")
+CLIENT_AUTH: Final = "ssl.client.auth"
+INLINE_KEYS: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
+
 
 class InvalidCertificate(ValueError):
     """A text that cannot be parsed as a PEM certificate."""
@@ -95,13 +101,6 @@ def _parse_time(element: _DerElement) -> float:
     if element.tag == UTC_TIME:
         text = ("19" if int(text[:2]) >= 50 else "20") + text
     return datetime.strptime(text, "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
-
-
-READABLE_BY_OTHERS: Final = stat.S_IROTH | stat.S_IRGRP
-STORES: Final = ("http_keystore", "http_truststore", "peer_keystore", "peer_truststore")
-STORE_KEYS: Final = ("ssl.keystore.location", "ssl.truststore.location")
-CLIENT_AUTH: Final = "ssl.client.auth"
-INLINE_KEYS: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
 
 
 def collect_config_facts(path: Path) -> tuple[ConfigFacts, NodeConfig | None]:

@@ -47,6 +47,11 @@ OPEN_FILES_MAX: Final = 64
 DAMAGED_RANGES_MAX: Final = 20
 CHUNK_BYTES: Final = 1 << 20
 
+NODE_IS_RUNNING: Final = "a running node uses the directory; its /status page reports the state of the logs"
+
+ProgressCallback = Callable[[int, int], None]
+"""A callback that receives the number of checked partitions and the total."""
+
 
 class PartitionLogInspector:
     def __init__(self, files: OverlayFileSystem) -> None:
@@ -150,12 +155,6 @@ def _cluster_image(files: OverlayFileSystem) -> Image:
         return machine.image
     finally:
         storage.close()
-
-
-NODE_IS_RUNNING: Final = "a running node uses the directory; its /status page reports the state of the logs"
-
-ProgressCallback = Callable[[int, int], None]
-"""A callback that receives the number of checked partitions and the total."""
 
 
 def is_data_directory(path: Path) -> bool:

@@ -61,6 +61,24 @@ _ASSIGNED: Final = re.compile(
 )
 _USER_IN_URL: Final = re.compile(r"://[^/\s@:]+:[^/\s@]+@")
 
+LOG_BYTES_MAX: Final = 1 << 20
+"""Maximum size of a log file in the archive; only its end is included."""
+
+LIBRARIES: Final = ("uvloop", "msgspec", "crc32c", "cramjam", "h11", "pyspark", "pyarrow", "deltalake")
+
+README: Final = """\
+The output of `chronik doctor`. Passwords, tokens, keys and the cluster secret are redacted: values of settings with
+secret names, known secrets wherever they appear, and texts in logs that look like secrets. Names are included: nodes
+and their addresses, topics, groups and transactional ids. Review the archive before you send it to anyone.
+
+findings.txt, findings.json   problems, and how to fix them
+facts.json                    the facts that were checked
+versions.txt                  versions of Chronik, Python, the operating system and libraries
+config/                       parsed config files
+status/, metrics/             the nodes' /status and /metrics pages
+logs/                         the ends of log files
+"""
+
 
 def is_secret_name(name: str) -> bool:
     """Return whether a setting with this name holds a secret."""
@@ -149,25 +167,6 @@ def _forms(secret: str) -> Iterator[str]:
 
 def _pattern(form: str) -> str:
     return re.escape(form) if len(form) >= MIN_SUBSTRING_LENGTH else rf"(?<!\w){re.escape(form)}(?!\w)"
-
-
-LOG_BYTES_MAX: Final = 1 << 20
-"""Maximum size of a log file in the archive; only its end is included."""
-
-LIBRARIES: Final = ("uvloop", "msgspec", "crc32c", "cramjam", "h11", "pyspark", "pyarrow", "deltalake")
-
-README: Final = """\
-The output of `chronik doctor`. Passwords, tokens, keys and the cluster secret are redacted: values of settings with
-secret names, known secrets wherever they appear, and texts in logs that look like secrets. Names are included: nodes
-and their addresses, topics, groups and transactional ids. Review the archive before you send it to anyone.
-
-findings.txt, findings.json   problems, and how to fix them
-facts.json                    the facts that were checked
-versions.txt                  versions of Chronik, Python, the operating system and libraries
-config/                       parsed config files
-status/, metrics/             the nodes' /status and /metrics pages
-logs/                         the ends of log files
-"""
 
 
 class BundleContents(NamedTuple):

@@ -22,6 +22,13 @@ _SAMPLE: Final = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?\
 
 MetricSums = Mapping[str, float]
 
+THREADS_MAX: Final = 16
+
+ERRORS_BY_STATUS: Final = {
+    HTTPStatus.UNAUTHORIZED: "the node requires a token: set CHRONIK_HTTP_TOKEN",
+    HTTPStatus.FORBIDDEN: "access denied",
+}
+
 
 def sum_metrics(text: str) -> dict[str, float]:
     """Return the sum of each metric's samples over all labels."""
@@ -41,14 +48,6 @@ def sum_metrics(text: str) -> dict[str, float]:
 def first_metric(found: MetricSums, *names: str) -> int | None:
     """Return the first metric that exists; names may differ between versions of Chronik."""
     return next((int(found[name]) for name in names if name in found), None)
-
-
-THREADS_MAX: Final = 16
-
-ERRORS_BY_STATUS: Final = {
-    HTTPStatus.UNAUTHORIZED: "the node requires a token: set CHRONIK_HTTP_TOKEN",
-    HTTPStatus.FORBIDDEN: "access denied",
-}
 
 
 class HttpEndpoint(NamedTuple):

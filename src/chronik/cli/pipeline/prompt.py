@@ -28,6 +28,15 @@ HELP: Final = (
 QUOTE_CHARACTERS: Final = ("'", '"', "`")
 QUIT_WORDS: Final = ("quit", "exit")
 
+CACHE_SECONDS: Final = 30.0
+TIMEOUT_SECONDS: Final = 2.0
+"""Request timeout; the user waits for the completion."""
+
+HALVES: Final = ("", "_cold", "_hot")
+
+HISTORY_LINES_MAX: Final = 1000
+STATE_VARIABLE: Final = "XDG_STATE_HOME"
+
 
 class SplitInput(NamedTuple):
     statements: list[str]
@@ -155,13 +164,6 @@ class SqlPrompt:
         return False
 
 
-CACHE_SECONDS: Final = 30.0
-TIMEOUT_SECONDS: Final = 2.0
-"""Request timeout; the user waits for the completion."""
-
-HALVES: Final = ("", "_cold", "_hot")
-
-
 class TableCatalog:
     def __init__(self, bootstrap: Bootstrap, table_root: str) -> None:
         self._bootstrap = bootstrap
@@ -277,10 +279,6 @@ def _find_table(name: str, tables: Sequence[str]) -> str | None:
 
 def _unquote(word: str) -> str:
     return word.strip("`").replace("``", "`")
-
-
-HISTORY_LINES_MAX: Final = 1000
-STATE_VARIABLE: Final = "XDG_STATE_HOME"
 
 
 def history_file() -> Path:

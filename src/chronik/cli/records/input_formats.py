@@ -27,6 +27,15 @@ from chronik.wording import pluralize
 LINE_BYTES_MAX = 64 * MIB
 """Maximum length of a line, to bound the memory for input without line breaks. No topic accepts larger records."""
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Spreadsheet programs write it at the start of UTF-8 files."""
+
+RowParser = Callable[[list[str]], OutgoingRecord]
+
+FORMATS: Final = ("lines", "json", "csv")
+
+LineParser = Callable[[bytes], OutgoingRecord]
+
 
 class LineTooLong(InvalidInput):
     """A line that exceeds the maximum length."""
@@ -59,12 +68,6 @@ def number_lines(groups: Iterable[list[bytes]]) -> Iterator[tuple[int, list[byte
     for lines in groups:
         yield number, lines
         number += len(lines)
-
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Spreadsheet programs write it at the start of UTF-8 files."""
-
-RowParser = Callable[[list[str]], OutgoingRecord]
 
 
 def parse_csv(chunks: Iterable[bytes], key: str | None, value: str | None) -> Iterator[NumberedRecords]:
@@ -140,11 +143,6 @@ def _column_index(names: list[str], name: str) -> int:
     if name not in names:
         raise InvalidInput(f"no column {name!r}; the columns are {', '.join(names)}")
     return names.index(name)
-
-
-FORMATS: Final = ("lines", "json", "csv")
-
-LineParser = Callable[[bytes], OutgoingRecord]
 
 
 def add_format_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,6 +20,15 @@ from chronik.wording import pluralize
 MISSING: Final = "-"
 _UNITS: Final = ("", "k", "M", "G", "T", "P")
 
+PROBLEMS_DIVISOR: Final = 4
+"""Divisors of the height: problems take at most a fourth of the lines, nodes at most a third."""
+NODES_DIVISOR: Final = 3
+ROWS_MIN: Final = 1
+ROWS_UNLIMITED: Final = 20
+"""Maximum rows of each table if the height is unlimited."""
+
+HASH_CHARACTERS: Final = 8
+
 
 def format_number(value: float | None) -> str:
     """Format a number with at most three digits and an SI prefix: 7, 950, 1.2k, 34k, 5.6M."""
@@ -88,16 +97,6 @@ def clip_text(text: str, width: int) -> str:
 def pad_text(text: str, width: int, *, align_right: bool) -> str:
     padding = " " * max(0, width - display_width(text))
     return padding + text if align_right else text + padding
-
-
-PROBLEMS_DIVISOR: Final = 4
-"""Divisors of the height: problems take at most a fourth of the lines, nodes at most a third."""
-NODES_DIVISOR: Final = 3
-ROWS_MIN: Final = 1
-ROWS_UNLIMITED: Final = 20
-"""Maximum rows of each table if the height is unlimited."""
-
-HASH_CHARACTERS: Final = 8
 
 
 class TextStyle(Enum):

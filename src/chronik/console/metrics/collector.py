@@ -36,6 +36,28 @@ aggregated. Topic names have at most 249."""
 HISTOGRAM_SERIES: Final = len(LATENCY_SECONDS) + 3
 """Series of a histogram: its buckets, the +Inf bucket, the sum and the count."""
 
+SERIES_MAX: Final = "chronik.metrics.series.max"
+
+PARTITION_METRICS: Final[Mapping[str, Callable[[PartitionStats], int]]] = {
+    "chronik_partitions": lambda survey: survey.partitions,
+    "chronik_leader_partitions": lambda survey: survey.leader_partitions,
+    "chronik_under_replicated_partitions": lambda survey: survey.under_replicated,
+    "chronik_under_min_isr_partitions": lambda survey: survey.under_min_isr,
+    "chronik_offline_partitions": lambda survey: survey.offline,
+    "chronik_replica_lag_records_max": lambda survey: survey.replica_lag,
+    "chronik_damaged_partitions": lambda survey: survey.damaged,
+}
+TOPIC_METRICS: Final[Mapping[str, Callable[[TopicTotals], float]]] = {
+    "chronik_topic_log_bytes": lambda sums: sums.log_bytes,
+    "chronik_topic_partitions": lambda sums: sums.partitions,
+    "chronik_topic_produced_bytes_total": lambda sums: sums.produced_bytes,
+}
+LAG_METRICS: Final[Mapping[str, Callable[[GroupTopicLag], float]]] = {
+    "chronik_group_lag_records": lambda lag: lag.records,
+    "chronik_group_lag_seconds": lambda lag: lag.seconds,
+}
+SELF_METRICS: Final = ("chronik_metrics_series", "chronik_metrics_series_left_out", "chronik_metrics_survey_seconds")
+
 
 def is_aggregated(*names: str) -> bool:
     """Return whether a topic or group with one of these names never gets series of its own."""
@@ -98,29 +120,6 @@ class LargestRows(Generic[K, V]):
                 self._add(self.aggregate, value)
                 self.aggregated_count += 1
             yield
-
-
-SERIES_MAX: Final = "chronik.metrics.series.max"
-
-PARTITION_METRICS: Final[Mapping[str, Callable[[PartitionStats], int]]] = {
-    "chronik_partitions": lambda survey: survey.partitions,
-    "chronik_leader_partitions": lambda survey: survey.leader_partitions,
-    "chronik_under_replicated_partitions": lambda survey: survey.under_replicated,
-    "chronik_under_min_isr_partitions": lambda survey: survey.under_min_isr,
-    "chronik_offline_partitions": lambda survey: survey.offline,
-    "chronik_replica_lag_records_max": lambda survey: survey.replica_lag,
-    "chronik_damaged_partitions": lambda survey: survey.damaged,
-}
-TOPIC_METRICS: Final[Mapping[str, Callable[[TopicTotals], float]]] = {
-    "chronik_topic_log_bytes": lambda sums: sums.log_bytes,
-    "chronik_topic_partitions": lambda sums: sums.partitions,
-    "chronik_topic_produced_bytes_total": lambda sums: sums.produced_bytes,
-}
-LAG_METRICS: Final[Mapping[str, Callable[[GroupTopicLag], float]]] = {
-    "chronik_group_lag_records": lambda lag: lag.records,
-    "chronik_group_lag_seconds": lambda lag: lag.seconds,
-}
-SELF_METRICS: Final = ("chronik_metrics_series", "chronik_metrics_series_left_out", "chronik_metrics_survey_seconds")
 
 
 class MetricsCollector:

@@ -29,6 +29,9 @@ from chronik.protocol.apis import APIS, FETCH_KEY, PRODUCE_KEY
 from chronik.quorum.watchdog import EventLoopWatchdog
 from chronik.server.listener import ClientListeners
 
+CONNECTION: Final = "connection"
+"""The `quota` label of connections that were delayed by `max.connection.creation.rate`."""
+
 
 def cpu_seconds() -> float:
     """Return the user and system CPU time of all threads."""
@@ -77,10 +80,6 @@ def process_metrics(started_seconds: float) -> Iterator[Metric]:
     for name, value in found.items():
         if value is not None:
             yield single_sample(name, value)
-
-
-CONNECTION: Final = "connection"
-"""The `quota` label of connections that were delayed by `max.connection.creation.rate`."""
 
 
 class MetricSources(msgspec.Struct, frozen=True):

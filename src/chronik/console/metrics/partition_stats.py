@@ -26,6 +26,18 @@ SLICE_SECONDS: Final = 0.002
 STEPS_PER_CLOCK_READ: Final = 16
 """Steps between two reads of the clock. A step takes microseconds."""
 
+T = TypeVar("T")
+
+CACHE_FACTOR: Final = 20
+"""The result is cached for this many times the event-loop time that collecting it took."""
+
+RECORD_TIMES_MAX: Final = 20_000
+"""Maximum number of offsets whose record timestamp is read from the log. The lag of others is measured from the time of
+the commit."""
+
+CollectionSteps = Generator[None, None, T]
+RecordTimeKey = tuple[bytes, int, int]
+
 
 class TimeSlicer:
     """A stopwatch that splits long work into short slices."""
@@ -45,19 +57,6 @@ class TimeSlicer:
     def total_seconds(self) -> float:
         """Return the total time of all slices in seconds."""
         return self._previous_seconds + time.perf_counter() - self._slice_started
-
-
-T = TypeVar("T")
-
-CACHE_FACTOR: Final = 20
-"""The result is cached for this many times the event-loop time that collecting it took."""
-
-RECORD_TIMES_MAX: Final = 20_000
-"""Maximum number of offsets whose record timestamp is read from the log. The lag of others is measured from the time of
-the commit."""
-
-CollectionSteps = Generator[None, None, T]
-RecordTimeKey = tuple[bytes, int, int]
 
 
 class TopicTotals(msgspec.Struct, gc=False):

@@ -44,6 +44,17 @@ SESSIONS_PER_USER_MAX: Final = 50
 IDLE_SECONDS_MAX: Final = 30 * 60.0
 SECONDS_MAX: Final = 12 * 3600.0
 
+BASIC_PREFIX: Final = "basic "
+AUTHENTICATE_HEADER: Final = ("WWW-Authenticate", "Chronik-Session")
+"""The challenge of a 401 response. Basic would make browsers show a password dialog of their own."""
+
+EXPIRY_CHECK_DELAY_SECONDS: Final = 0.1
+"""Delay between a session's expiry and the check of its streams, since event-loop timers may fire slightly early."""
+
+TOKEN_USER: Final = ""
+"""The user name under which failed attempts with the http_token are counted."""
+TOO_MANY_ATTEMPTS: Final = "too many login attempts are waiting: try again later"
+
 
 class LoginSession(msgspec.Struct):
     """A login session."""
@@ -121,18 +132,6 @@ def session_cookie_header(token: str, *, is_encrypted: bool) -> tuple[str, str]:
     age = "; Max-Age=0" if not token else ""
     secure = "; Secure" if is_encrypted else ""
     return "Set-Cookie", f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{age}"
-
-
-BASIC_PREFIX: Final = "basic "
-AUTHENTICATE_HEADER: Final = ("WWW-Authenticate", "Chronik-Session")
-"""The challenge of a 401 response. Basic would make browsers show a password dialog of their own."""
-
-EXPIRY_CHECK_DELAY_SECONDS: Final = 0.1
-"""Delay between a session's expiry and the check of its streams, since event-loop timers may fire slightly early."""
-
-TOKEN_USER: Final = ""
-"""The user name under which failed attempts with the http_token are counted."""
-TOO_MANY_ATTEMPTS: Final = "too many login attempts are waiting: try again later"
 
 
 class HttpAuthenticator:

@@ -68,6 +68,9 @@ PATH_PARAMETERS: Final[dict[str, tuple[Any, str]]] = {
     "pipeline": (str, "The name of a pipeline."),
 }
 
+CREATED: Final = HTTPStatus.CREATED
+NONE: Final = "none"
+
 
 class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
     """An operation of the admin API."""
@@ -113,10 +116,6 @@ class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
     def is_mutation(self) -> bool:
         """Whether the operation changes anything."""
         return self.method != "GET"
-
-
-CREATED: Final = HTTPStatus.CREATED
-NONE: Final = "none"
 
 
 def _operation(method: str, path: str, handler: str, summary: str, permissions: str, **fields: Any) -> RestOperation:

@@ -43,6 +43,15 @@ from chronik.wording import pluralize
 _PREFIX = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
 _OFFSET = struct.Struct(">q")
 
+LIST_ATTEMPTS_MAX: Final = 20
+"""Maximum number of attempts to list and open segment files while retention or compaction deletes them."""
+
+PRODUCERS_MAX: Final = 10_000
+"""Producers whose last batch is remembered to detect duplicates. When there are more, all are forgotten."""
+
+GROUP_BYTES: Final = 4 * MIB
+"""Bytes of batches that are decoded together: enough for fast decoding, with little memory."""
+
 
 class SegmentReader:
     """A reader of one segment file, which reads a chunk at a time and trusts nothing in it unverified."""
@@ -123,13 +132,6 @@ class SegmentReader:
         """Return whether a damaged batch is followed by the batch that its header implies, or by the end of file."""
         follower = self.read_header(next_position)
         return self.is_unwritten(next_position) if follower is None else follower.base_offset == header.next_offset
-
-
-LIST_ATTEMPTS_MAX: Final = 20
-"""Maximum number of attempts to list and open segment files while retention or compaction deletes them."""
-
-PRODUCERS_MAX: Final = 10_000
-"""Producers whose last batch is remembered to detect duplicates. When there are more, all are forgotten."""
 
 
 class CheckedBatch(NamedTuple):
@@ -464,10 +466,6 @@ def _format_offset_list(offsets: list[int]) -> str:
     shown = ", ".join(map(str, offsets[:5]))
     more = f" and {len(offsets) - 5} more" if len(offsets) > 5 else ""
     return f"{'offset' if len(offsets) == 1 else 'offsets'} {shown}{more}"
-
-
-GROUP_BYTES: Final = 4 * MIB
-"""Bytes of batches that are decoded together: enough for fast decoding, with little memory."""
 
 
 def decode_valid_batches(

@@ -30,6 +30,9 @@ from chronik.pipeline.source.segment_transport import TOPICS_DIRECTORY, SegmentF
 
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
+OPEN_FILES_MAX: Final = 4
+READ_ATTEMPTS_MAX: Final = 5
+
 
 class ReadOnlyFileSystem(DiskFileSystem):
     """A file system that rejects changes. Creating directories and syncing names, as readers do on open, are no-ops."""
@@ -55,10 +58,6 @@ class ReadOnlyFileSystem(DiskFileSystem):
 
     def remove(self, path: str) -> NoReturn:
         raise StorageError(f"cannot remove {self._full(path)}: the audit opens data directories read-only")
-
-
-OPEN_FILES_MAX: Final = 4
-READ_ATTEMPTS_MAX: Final = 5
 
 
 class AuditInputError(ChronikError):

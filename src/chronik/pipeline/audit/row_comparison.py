@@ -47,6 +47,29 @@ from chronik.pipeline.tables.values.column_conversion import decode_json_values,
 from chronik.pipeline.tables.values.exact_json import decode_exact_json
 from chronik.wording import pluralize
 
+TIMESTAMP_COLUMN: Final = "timestamp"
+ROWS_SCHEMA: Final = pa.schema(
+    [
+        pa.field(OFFSET, pa.int64()),
+        pa.field(TIMESTAMP_COLUMN, pa.int64()),
+        pa.field(KEY, pa.binary()),
+        pa.field(HEADERS, HEADERS_TYPE),
+        pa.field(VALUE_CRC32C, pa.int64()),
+    ]
+)
+
+FINDINGS_MAX: Final = 20
+"""Maximum number of findings of one kind per slice."""
+
+MAX_OFFSET: Final = 2**63 - 1
+
+READ_ERRORS: Final = (OSError, pa.ArrowException)
+"""Exceptions that pyarrow raises for a damaged or missing file."""
+
+_COLUMN_LABELS = {TIMESTAMP_COLUMN: "timestamp", KEY: "key", HEADERS: "headers", VALUE_CRC32C: "value"}
+
+Int64Array = npt.NDArray[np.int64]
+
 
 def decoded_columns(schema: pa.Schema) -> list[str]:
     """Return the columns that hold decoded fields; none for a table that stores the values themselves."""
@@ -118,18 +141,6 @@ def find_unequal_rows(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> list
     both_null = pc.and_(pc.is_null(found), pc.is_null(expected))
     unequal: list[int] = pc.indices_nonzero(pc.invert(pc.or_(same, both_null))).to_pylist()
     return unequal
-
-
-TIMESTAMP_COLUMN: Final = "timestamp"
-ROWS_SCHEMA: Final = pa.schema(
-    [
-        pa.field(OFFSET, pa.int64()),
-        pa.field(TIMESTAMP_COLUMN, pa.int64()),
-        pa.field(KEY, pa.binary()),
-        pa.field(HEADERS, HEADERS_TYPE),
-        pa.field(VALUE_CRC32C, pa.int64()),
-    ]
-)
 
 
 class BatchLocation(NamedTuple):
@@ -252,19 +263,6 @@ def _is_aborted(batch: CheckedBatch, aborted: Iterable[AbortedTransactionRange])
         each.producer_id == header.producer_id and each.first_offset <= header.base_offset < each.marker_offset
         for each in aborted
     )
-
-
-FINDINGS_MAX: Final = 20
-"""Maximum number of findings of one kind per slice."""
-
-MAX_OFFSET: Final = 2**63 - 1
-
-READ_ERRORS: Final = (OSError, pa.ArrowException)
-"""Exceptions that pyarrow raises for a damaged or missing file."""
-
-_COLUMN_LABELS = {TIMESTAMP_COLUMN: "timestamp", KEY: "key", HEADERS: "headers", VALUE_CRC32C: "value"}
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ DIGEST_BYTES: Final = 16
 Digests = dict[int, bytes]
 """Digests by chunk number."""
 
+FINDINGS_MAX: Final = 100
+"""Maximum number of findings per slice."""
+
 
 class BatchDigests:
     """Digests of the batches of an uncompacted log."""
@@ -100,10 +103,6 @@ def _contents(column: pa.Array) -> memoryview:
         return memoryview(b"")
     bounds = np.frombuffer(ends, np.int32)
     return memoryview(data)[bounds[column.offset] : bounds[column.offset + len(column)]]
-
-
-FINDINGS_MAX: Final = 100
-"""Maximum number of findings per slice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,18 @@ from chronik.pipeline.journal.pipeline_journal import (
 )
 from chronik.protocol.errors import ErrorCode, KafkaError
 
+CLIENT_ID: Final = "chronik-pipeline-status"
+
+SILENCE_SECONDS_MIN: Final = 30.0
+"""Time without reports after which a driver is considered silent: three heartbeat intervals."""
+
+STOPPED, SILENT = "stopped", "silent"
+
+PartitionBounds = Mapping[TopicPartition, tuple[int, int]]
+"""The start and end offset of each partition."""
+
+NO_TRANSACTIONS: Final[BlockingTransactions] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class BlockingTransaction:
@@ -103,20 +115,6 @@ def _fetch_transactional_ids(cluster: ClusterClient, producer_ids: set[int]) -> 
     except ApiNotSupported:
         return {}
     return {each.transaction.producer_id: each.transaction.transactional_id for each in listed}
-
-
-CLIENT_ID: Final = "chronik-pipeline-status"
-
-SILENCE_SECONDS_MIN: Final = 30.0
-"""Time without reports after which a driver is considered silent: three heartbeat intervals."""
-
-STOPPED, SILENT = "stopped", "silent"
-
-PartitionBounds = Mapping[TopicPartition, tuple[int, int]]
-"""The start and end offset of each partition."""
-
-
-NO_TRANSACTIONS: Final[BlockingTransactions] = {}
 
 
 class UnknownPipelineError(ChronikError):

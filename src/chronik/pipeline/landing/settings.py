@@ -39,6 +39,8 @@ ENABLED_CONFIG, FORMAT_CONFIG, PARTITION_BY_CONFIG = "columnar.enabled", "column
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
 
+Configs = dict[str, str]
+
 
 class LandingFormat(StrEnum):
     """The value of the topic config `columnar.format`."""
@@ -128,9 +130,6 @@ def default_group(root: str) -> str:
     """Return a group name derived from the table root, so that each table root has its own pipeline."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", root.rstrip("/").rsplit("/", 1)[-1]).strip("-")
     return f"{GROUP_PREFIX}{name or 'tables'}"
-
-
-Configs = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,14 @@ from chronik.protocol.errors import KafkaError
 LATE_SEQUENCE = "late"
 """Name of the sequence that numbers the commits of late dead-letter records."""
 
+logger = logging.getLogger("chronik.pipeline")
+
+SCHEMA_CHANGES_MAX = 5
+"""Maximum number of times that a round may add columns; fields that still have no column are then rescued.
+
+One is enough, unless another driver adds columns concurrently or tasks infer different types within objects.
+"""
+
 
 class DeadLettersChangedError(CommitRejectedError):
     """Another driver has committed dead-letter records of the same offsets, perhaps different ones: plan again."""
@@ -140,15 +148,6 @@ def commit_dead_letters(
             f"another driver has committed dead-letter records of these offsets to {dead.uri}"
         )
     return rows
-
-
-logger = logging.getLogger("chronik.pipeline")
-
-SCHEMA_CHANGES_MAX = 5
-"""Maximum number of times that a round may add columns; fields that still have no column are then rescued.
-
-One is enough, unless another driver adds columns concurrently or tasks infer different types within objects.
-"""
 
 
 @dataclass(frozen=True, slots=True)

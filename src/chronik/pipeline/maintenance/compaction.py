@@ -36,6 +36,10 @@ DEFAULT_KEEP_HOURS = 7 * 24
 KEEP_HOURS_MIN = 1
 """Minimum retention. Running queries and jobs, which take minutes, may read files that were replaced since."""
 
+MERGES_PER_ROUND = 32
+"""Merged files that are written before the first of them is committed: enough for the tasks of a small cluster, and
+the most work that is lost if the driver is killed."""
+
 
 class VacuumRejectedError(ChronikError):
     """A vacuum that could delete files which a running pipeline or query still needs."""
@@ -65,11 +69,6 @@ def check_keep_hours(keep_hours: int, pipeline_stopped: bool) -> None:
         raise VacuumRejectedError(
             f"files replaced within the last {KEEP_HOURS_MIN} h may still be read or written: stop the pipeline first"
         )
-
-
-MERGES_PER_ROUND = 32
-"""Merged files that are written before the first of them is committed: enough for the tasks of a small cluster, and
-the most work that is lost if the driver is killed."""
 
 
 @dataclass(frozen=True, slots=True)

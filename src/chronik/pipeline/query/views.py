@@ -56,6 +56,15 @@ LISTING_THRESHOLD: Final = "spark.sql.sources.parallelPartitionDiscovery.thresho
 LISTING_THRESHOLD_DEFAULT: Final = 32
 """Spark's default threshold."""
 
+NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
+NOT_A_STRUCT = "INVALID_EXTRACT_BASE_FIELD_TYPE"
+"""Spark's error conditions for an unknown column, and for a field access on a column that has no fields."""
+
+logger = logging.getLogger("chronik.pipeline")
+
+_SESSION_VIEWS: Final[WeakKeyDictionary[SparkSession, dict[str, bool]]] = WeakKeyDictionary()
+"""By session, the lower-case names of its views and whether each is only for the current statement."""
+
 
 def build_dataframe(
     spark: SparkSession,
@@ -133,11 +142,6 @@ def _select_fields(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in names])
 
 
-NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
-NOT_A_STRUCT = "INVALID_EXTRACT_BASE_FIELD_TYPE"
-"""Spark's error conditions for an unknown column, and for a field access on a column that has no fields."""
-
-
 class RawFieldError(ChronikError):
     """A statement uses a JSON field of a raw topic. The message says how to read it."""
 
@@ -185,12 +189,6 @@ def _build_error(field: str, raw: RawTopic) -> RawFieldError:
         f"there is no column {field}: {state}, so its values are bytes in column {VALUE}. To read the field now, use "
         f"get_json_object(CAST({VALUE} AS STRING), '$.{field}'); to get columns, land the topic as JSON: {commands}"
     )
-
-
-logger = logging.getLogger("chronik.pipeline")
-
-_SESSION_VIEWS: Final[WeakKeyDictionary[SparkSession, dict[str, bool]]] = WeakKeyDictionary()
-"""By session, the lower-case names of its views and whether each is only for the current statement."""
 
 
 class UnknownTopicError(ChronikError):

@@ -67,6 +67,16 @@ STEPS_EXCESS_MAX: Final = 4
 
 _FIELDS_BYTES_MIN: Final = 6
 
+DECODED_BYTES_MAX: Final = 16 * MIB
+"""Maximum bytes of bodies that are decoded at once, unless a single batch is larger. It is far below the 2 GiB that
+Arrow's 32-bit offsets can address, and larger values are not faster."""
+
+HEADERS_MAX: Final = 64
+"""Maximum headers of a record in the vectorised decoder, which reads them in as many passes."""
+
+Body = bytes | memoryview
+DecompressedBatch = tuple[BatchHeader, Body]
+
 
 class _Scans(NamedTuple):
     """The start and end positions of parallel scans."""
@@ -185,17 +195,6 @@ def _scan_sequential(body: bytes | memoryview, count: int) -> list[int]:
     except (IndexError, CorruptRecords):
         raise VectorizedDecodeError("a record or its length is truncated") from None
     return starts
-
-
-DECODED_BYTES_MAX: Final = 16 * MIB
-"""Maximum bytes of bodies that are decoded at once, unless a single batch is larger. It is far below the 2 GiB that
-Arrow's 32-bit offsets can address, and larger values are not faster."""
-
-HEADERS_MAX: Final = 64
-"""Maximum headers of a record in the vectorised decoder, which reads them in as many passes."""
-
-Body = bytes | memoryview
-DecompressedBatch = tuple[BatchHeader, Body]
 
 
 def decode_batches(

@@ -37,6 +37,13 @@ PARTITIONS_MIN: Final = 16
 
 _RECORDS: Final = "records="
 
+DEFAULT_ID_PREFIX: Final = "chronik-sink"
+"""Default transactional id prefix of streaming queries."""
+
+TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
+"""Default transaction timeout, the longest that brokers accept by default. A task may write for minutes; the next
+attempt aborts the transaction of a failed one long before the timeout."""
+
 
 class TaskEpoch(NamedTuple):
     """One task's part of a micro-batch of a query, the same in every attempt."""
@@ -124,14 +131,6 @@ def ensure_epochs_partition(cluster: ClusterClient, epoch: TaskEpoch) -> None:
 def _check_exists(cluster: ClusterClient, place: TopicPartition) -> None:
     if place not in cluster.partitions(place.topic):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place}: partition not created yet")
-
-
-DEFAULT_ID_PREFIX: Final = "chronik-sink"
-"""Default transactional id prefix of streaming queries."""
-
-TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
-"""Default transaction timeout, the longest that brokers accept by default. A task may write for minutes; the next
-attempt aborts the transaction of a failed one long before the timeout."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,9 @@ from chronik.protocol.messages.produce import PartitionProduceData, ProduceReque
 SUCCESS_CODES: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 """Error codes of successful writes. A duplicate sequence number means that only the response was lost."""
 
+REQUEST_BYTES: Final = 8 * MIB
+"""Request size in bytes at which a request is sent before it has a batch for every partition."""
+
 
 class OutgoingRows(NamedTuple):
     """Rows of one partition that fit into a single batch; never empty."""
@@ -127,10 +130,6 @@ class BatchProducer:
                         first_error = first_error or error
         if first_error is not None:
             raise first_error
-
-
-REQUEST_BYTES: Final = 8 * MIB
-"""Request size in bytes at which a request is sent before it has a batch for every partition."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ from chronik.pipeline.source.options import ReadSettings, SourceOptions
 from chronik.pipeline.source.range_reader import read_range
 from chronik.protocol.errors import KafkaError
 
+logger = logging.getLogger("chronik.pipeline")
+
 
 class RangePartition(InputPartition):  # type: ignore[misc]
     """A Spark input partition that holds the offset range of one task."""
@@ -81,9 +83,6 @@ def build_input_partitions(ranges: Iterable[OffsetRange], options: SourceOptions
 def read_partition(partition: InputPartition, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, RangePartition):
         yield from read_range(partition.target, settings)
-
-
-logger = logging.getLogger("chronik.pipeline")
 
 
 class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]

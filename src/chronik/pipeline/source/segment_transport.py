@@ -34,6 +34,14 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 LISTINGS_MAX: Final = 20
 """Maximum number of listings until two in a row agree. Files are renamed every few seconds at most."""
 
+TOPICS_DIRECTORY: Final = "topics"
+IDENTITY_FILE: Final = "node.json"
+
+MAX_OFFSET: Final = 2**63 - 1
+"""End offset of a read without an end."""
+
+"""Maximum number of listings in a row after which a listed file was deleted (by retention or compaction)."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
@@ -71,15 +79,6 @@ def _list_stable(directory: str) -> set[str]:
             return present
         previous = present
     raise OSError(f"{directory}: cannot list segment files: file names changed in each of {LISTINGS_MAX} listings")
-
-
-TOPICS_DIRECTORY: Final = "topics"
-IDENTITY_FILE: Final = "node.json"
-
-MAX_OFFSET: Final = 2**63 - 1
-"""End offset of a read without an end."""
-
-"""Maximum number of listings in a row after which a listed file was deleted (by retention or compaction)."""
 
 
 class SegmentsDeletedError(ChronikError):

@@ -30,6 +30,58 @@ from pathlib import Path
 from chronik.errors import ChronikError
 from chronik.wording import install_hint
 
+JAVA_VERSION_MIN = 17
+"""The oldest Java version that Spark 4 supports."""
+
+USUAL_DIRECTORIES = (
+    "/usr/lib/jvm/*",
+    "/usr/java/*",
+    "/opt/java/*",
+    "/opt/jdk*",
+    "/usr/local/openjdk-*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+    "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+)
+
+VERSION_SECONDS_MAX = 20.0
+
+JAVA_LAUNCHER = """#!/bin/sh
+# Drop the module that Spark requests: a trimmed Java lacks it, and Spark works without it.
+for argument do
+  shift
+  case $argument in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec '{java}' "$@"
+"""
+
+JAVA_LAUNCHER_HEAD = "\n".join(JAVA_LAUNCHER.splitlines()[:2]).encode()
+
+LINKED_DIRECTORIES = ("bin", "jars", "sbin")
+
+LOG4J_PROPERTIES = """# Errors only: the warnings that Spark logs at every start do not concern users who query a topic.
+rootLogger.level = ${env:CHRONIK_SPARK_LOG:-error}
+rootLogger.appenderRef.stderr.ref = stderr
+# A Python driver sets the root logger to the level of this logger. Spark logs nothing about it if they are equal.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = ${env:CHRONIK_SPARK_LOG:-error}
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+WORKER_LAUNCHER = """#!/bin/sh
+# Spark starts its Python workers with this file; {start} explains why.
+if [ "$1" = -m ] && [ -n "$PYTHON_WORKER_FACTORY_PORT$PYTHON_WORKER_FACTORY_SOCK_PATH" ]; then
+    exec {python} {start} "$@"
+fi
+exec {python} "$@"
+"""
+
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the user's cache directory for Chronik, or one under the temporary directory without a writable home."""
@@ -65,36 +117,6 @@ def create_once(directory: Path, make: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return directory
-
-
-JAVA_VERSION_MIN = 17
-"""The oldest Java version that Spark 4 supports."""
-
-USUAL_DIRECTORIES = (
-    "/usr/lib/jvm/*",
-    "/usr/java/*",
-    "/opt/java/*",
-    "/opt/jdk*",
-    "/usr/local/openjdk-*",
-    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
-    "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
-)
-
-VERSION_SECONDS_MAX = 20.0
-
-JAVA_LAUNCHER = """#!/bin/sh
-# Drop the module that Spark requests: a trimmed Java lacks it, and Spark works without it.
-for argument do
-  shift
-  case $argument in
-    --add-modules=jdk.incubator.vector) ;;
-    *) set -- "$@" "$argument" ;;
-  esac
-done
-exec '{java}' "$@"
-"""
-
-JAVA_LAUNCHER_HEAD = "\n".join(JAVA_LAUNCHER.splitlines()[:2]).encode()
 
 
 class JavaNotFoundError(ChronikError):
@@ -200,22 +222,6 @@ def _starts_with(path: Path, head: bytes) -> bool:
         return file.read(len(head)) == head
 
 
-LINKED_DIRECTORIES = ("bin", "jars", "sbin")
-
-LOG4J_PROPERTIES = """# Errors only: the warnings that Spark logs at every start do not concern users who query a topic.
-rootLogger.level = ${env:CHRONIK_SPARK_LOG:-error}
-rootLogger.appenderRef.stderr.ref = stderr
-# A Python driver sets the root logger to the level of this logger. Spark logs nothing about it if they are equal.
-logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = ${env:CHRONIK_SPARK_LOG:-error}
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
-"""
-
-
 class PySparkNotFoundError(ChronikError):
     """PySpark is not installed, or only as pyspark-client, which does not contain Spark."""
 
@@ -253,15 +259,6 @@ def private_spark_home(pyspark: Path, cache: Path | None = None) -> Path:
         (directory / "conf" / "log4j2.properties").write_text(LOG4J_PROPERTIES, encoding="utf-8")
 
     return create_once((cache or cache_directory()) / f"spark-{key}", make)
-
-
-WORKER_LAUNCHER = """#!/bin/sh
-# Spark starts its Python workers with this file; {start} explains why.
-if [ "$1" = -m ] && [ -n "$PYTHON_WORKER_FACTORY_PORT$PYTHON_WORKER_FACTORY_SOCK_PATH" ]; then
-    exec {python} {start} "$@"
-fi
-exec {python} "$@"
-"""
 
 
 def worker_python(cache: Path | None = None) -> str:

@@ -43,6 +43,10 @@ SQL_TYPE_NAMES = {
     pa.date32(): "date",
 }
 
+ROWS_MAX = 20
+FILES_READ_MAX = 5
+"""Maximum number of files to read, since each may have only one row."""
+
 
 def describe_columns(schema: pa.Schema) -> tuple[ColumnInfo, ...]:
     """Return the columns of a table with their SQL types."""
@@ -136,11 +140,6 @@ def _text_of(value: bytes, characters_max: int) -> str:
         if error.end == len(head) < len(value) and error.start > len(head) - 4:  # truncated within a character
             return head[: error.start].decode()
     return f"0x{head.hex()}"
-
-
-ROWS_MAX = 20
-FILES_READ_MAX = 5
-"""Maximum number of files to read, since each may have only one row."""
 
 
 def sample_rows_json(root: str, topic: str, rows: int, storage_options: Mapping[str, str] | None = None) -> bytes:

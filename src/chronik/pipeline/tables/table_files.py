@@ -27,6 +27,12 @@ ROWS_PER_BATCH = 16_384
 UNKNOWN_BOUNDS = (0, 2**63 - 1)
 """Range of a column without statistics."""
 
+COMMIT_HOURS_MAX = 12
+"""Age at which a file is no longer committed but written again. Tasks write for minutes."""
+
+ORPHAN_HOURS_MIN = 24
+"""Age below which a file does not count as an orphan."""
+
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
@@ -119,13 +125,6 @@ def scan_with_partition_columns(table: TableFiles, batch_rows: int = ROWS_PER_BA
             for field in table.schema
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=table.schema)
-
-
-COMMIT_HOURS_MAX = 12
-"""Age at which a file is no longer committed but written again. Tasks write for minutes."""
-
-ORPHAN_HOURS_MIN = 24
-"""Age below which a file does not count as an orphan."""
 
 
 def find_uncommittable_files(storage: TableStorage, files: Sequence[WrittenFile]) -> list[str]:

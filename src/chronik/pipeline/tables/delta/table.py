@@ -69,6 +69,15 @@ WITHOUT_RETRIES = CommitProperties(max_commit_retries=0)
 
 Result = TypeVar("Result")
 
+CHECKPOINT_INTERVAL = "20"
+"""Commits between checkpoints. Every commit reads the log from the last checkpoint on; with delta-rs's default of 100,
+that would take most of the commit's time."""
+
+TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
+DECODING_RULES_PROPERTY = "chronik.decoding.rules"
+TRANSACTION_EXPIRY_PROPERTY = "delta.setTransactionRetentionDuration"
+"""Table property that expires application transactions, and with them the offsets."""
+
 
 def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
     """Open the current version of a table.
@@ -170,16 +179,6 @@ class CommitAttempts:
             raise TableCommitError(f"{self._uri}: {error}") from error
         contention = min(1.0, (self._conflicts + self._failures) / 10)
         time.sleep(random.uniform(0, RETRY_DELAY_SECONDS_MAX * contention))
-
-
-CHECKPOINT_INTERVAL = "20"
-"""Commits between checkpoints. Every commit reads the log from the last checkpoint on; with delta-rs's default of 100,
-that would take most of the commit's time."""
-
-TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
-DECODING_RULES_PROPERTY = "chronik.decoding.rules"
-TRANSACTION_EXPIRY_PROPERTY = "delta.setTransactionRetentionDuration"
-"""Table property that expires application transactions, and with them the offsets."""
 
 
 class DeltaTopicTable:

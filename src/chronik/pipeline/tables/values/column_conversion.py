@@ -29,6 +29,10 @@ from chronik.pipeline.tables.values.schema_evolution import INT64_MAX, INT64_MIN
 EXACT_IN_FLOAT_MAX = 2**53
 """Largest number up to which a float64 represents every integer."""
 
+DECODE_BATCH_ROWS = 8192
+"""Rows decoded at a time. The Python objects are several times the size of their values; this many stay in the
+processor's cache and reuse the same memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class DecodedValues:
@@ -190,11 +194,6 @@ def _convert_lists(values: list[Any], data_type: pa.DataType) -> tuple[pa.Array,
             lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), elements, type=data_type, mask=mask)
             return lists, misfits
         misfits |= {rows[element] for element in element_misfits}
-
-
-DECODE_BATCH_ROWS = 8192
-"""Rows decoded at a time. The Python objects are several times the size of their values; this many stay in the
-processor's cache and reuse the same memory."""
 
 
 class DecodedRows(NamedTuple):

@@ -26,6 +26,16 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 DEPTH_MAX = 16
 """Maximum nesting of inferred types. Deeper objects stay JSON text, since few readers can unnest them."""
 
+COLUMNS_MAX = 500
+"""Maximum number of columns, counting fields of nested objects. Beyond it, keys are data and not names
+(`{"user-17": …}`), and every file and query plan would contain all of them."""
+
+NAME_CHARACTERS_MAX = 255
+
+FORBIDDEN_CHARACTERS = frozenset(" ,;{}()\n\t=`.")
+"""Characters that cannot be in a column name. Delta rejects the first nine without column mapping; dots and backticks
+need quoting in every query, and some readers take a dot for a path into a struct."""
+
 
 def infer_fields(objects: Iterable[JsonObject | None]) -> list[pa.Field]:
     """Return one field for each key with a known type, in order of occurrence.
@@ -79,17 +89,6 @@ def _merge_types(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataT
 def _struct(types_by_name: Mapping[str, pa.DataType | None]) -> pa.DataType | None:
     typed = [pa.field(name, kind) for name, kind in types_by_name.items() if kind is not None]
     return pa.struct(typed) if typed else None
-
-
-COLUMNS_MAX = 500
-"""Maximum number of columns, counting fields of nested objects. Beyond it, keys are data and not names
-(`{"user-17": …}`), and every file and query plan would contain all of them."""
-
-NAME_CHARACTERS_MAX = 255
-
-FORBIDDEN_CHARACTERS = frozenset(" ,;{}()\n\t=`.")
-"""Characters that cannot be in a column name. Delta rejects the first nine without column mapping; dots and backticks
-need quoting in every query, and some readers take a dot for a path into a struct."""
 
 
 @dataclass(frozen=True, slots=True)
