@@ -41,6 +41,7 @@ LAYERS = (
         "ids",
         "ip_addresses",
         "notifier",
+        "pipeline_journal",
         "principals",
         "wording",
     },

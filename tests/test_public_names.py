@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from chronik import pipeline_journal
 from chronik.bench import acks, commits, consume, metadata, produce, round_trip, topics, transactions
 from chronik.bench.main import MEASUREMENTS
 from chronik.bench.main import create_parser as bench_parser_of
@@ -30,14 +31,15 @@ from chronik.console.rest.openapi import build_document
 from chronik.migration.backup.manifest import BackupChunk, BackupFile, BackupManifest, BackupPartition
 from chronik.node.identity import DirectoryIdentity, DirectoryMode
 from chronik.pipeline.audit import findings as audit_findings
-from chronik.pipeline.journal import pipeline_journal
+from chronik.pipeline.journal import journal_client
 from chronik.pipeline.journal.pipeline_status import PartitionStatus, TopicStatus
-from chronik.pipeline.journal.reports import ColumnInfo, TopicReport
+from chronik.pipeline.journal.reports import TopicReport
 from chronik.pipeline.maintenance.compaction import CompactionStats
 from chronik.pipeline.maintenance.dead_letters import DeadLetterRecord, RetryResult
 from chronik.pipeline.maintenance.replay import ReplayResult
 from chronik.pipeline.spark import environment_checks
 from chronik.pipeline.spark.connect_server import ConnectServer
+from chronik.pipeline_journal import ColumnInfo
 
 GOLDEN: Final = Path(__file__).parent / "golden" / "public_names.json"
 
@@ -111,9 +113,9 @@ def sample_journal() -> list[tuple[str, str]]:
         "landing", "file:///t", {0: 5}, {0: 9}, 5, 0.5, 5, 1, "no", 3, "host", 1, 2, 4
     )
     records = (
-        pipeline_journal.encode_progress(place, progress),
-        pipeline_journal.encode_schema(place, pipeline_journal.TableSchema((ColumnInfo("id", "bigint"),), 2)),
-        pipeline_journal.encode_control(place, True),
+        journal_client.encode_progress(place, progress),
+        journal_client.encode_schema(place, pipeline_journal.TableSchema((ColumnInfo("id", "bigint"),), 2)),
+        journal_client.encode_control(place, True),
     )
     return [((record.key or b"").decode(), (record.value or b"").decode()) for record in records]
 

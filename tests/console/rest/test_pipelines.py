@@ -16,17 +16,20 @@ from chronik.console.rest.operations import pipelines
 from chronik.console.rest.operations.pipelines import (
     DRIVER_REQUESTS_MAX,
     DRIVER_REQUESTS_PER_ACCOUNT_MAX,
-    DRIVER_SILENT_SECONDS,
-    JournalKey,
-    JournalProgress,
-    PipelineJournalView,
     require_running_driver,
 )
 from chronik.pipeline.journal import sample_responder
-from chronik.pipeline.journal.pipeline_journal import PipelineTopicKey as JournalPlace
-from chronik.pipeline.journal.pipeline_journal import TableSchema, encode_schema
-from chronik.pipeline.journal.reports import ColumnInfo
+from chronik.pipeline.journal.journal_client import encode_schema
 from chronik.pipeline.journal.sample_responder import SampleResponder
+from chronik.pipeline_journal import (
+    DRIVER_SILENT_SECONDS,
+    ColumnInfo,
+    JournalState,
+    PipelineTopicKey,
+    ReceivedProgress,
+    TableSchema,
+    TopicProgress,
+)
 from chronik.principals import Principal
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from tests.api.authorizing_node import AuthorizingNode
@@ -81,7 +84,7 @@ def test_columns_are_shown_after_driver_reports_them(node: AuthorizingNode, root
     (before,) = root.get(f"/pipelines/{PIPELINE}").json["topics"]
     assert (before["columns"], before["columns_left_out"]) == (None, 0)
     columns = (ColumnInfo("_offset", "bigint"), ColumnInfo("euros", "double"))
-    record = encode_schema(JournalPlace(PIPELINE, TOPIC), TableSchema(columns, 7))
+    record = encode_schema(PipelineTopicKey(PIPELINE, TOPIC), TableSchema(columns, 7))
     assert record.key is not None
     assert record.value is not None
     write(root, record.key.decode(), record.value.decode())
@@ -166,8 +169,8 @@ def test_stopped_or_unknown_driver_is_rejected_immediately(node: AuthorizingNode
 
 
 def test_silent_driver_is_rejected() -> None:
-    journal, key = PipelineJournalView(), JournalKey("p", "orders")
-    journal.progress[key] = JournalProgress("waiting"), 1_000_000
+    journal, key = JournalState(), PipelineTopicKey("p", "orders")
+    journal.progress[key] = ReceivedProgress(TopicProgress("waiting"), 1_000_000)
     require_running_driver(journal, key, 1000 + DRIVER_SILENT_SECONDS)
     with pytest.raises(RestError, match="the driver of p last reported 31 s ago"):
         require_running_driver(journal, key, 1001 + DRIVER_SILENT_SECONDS)

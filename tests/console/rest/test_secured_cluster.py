@@ -10,8 +10,9 @@ import pytest
 
 from chronik.client.cluster import ClusterClient as Client
 from chronik.client.security import set_password
-from chronik.pipeline.journal.pipeline_journal import JournalWriter, PipelineTopicKey, TopicProgress, encode_progress
+from chronik.pipeline.journal.journal_client import JournalWriter, encode_progress
 from chronik.pipeline.journal.sample_responder import SampleResponder
+from chronik.pipeline_journal import PipelineTopicKey, TopicProgress
 from chronik.security.sasl.outcomes import SCRAM_SHA_256
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN
 from chronik.testing import Cluster

@@ -21,15 +21,9 @@ from chronik.client.producer import Producer as OurProducer
 from chronik.client.security import AclBinding, add_acls, set_password
 from chronik.config import Address
 from chronik.metadata.names import PIPELINES_TOPIC
-from chronik.pipeline.journal.pipeline_journal import (
-    PipelineTopicKey,
-    TableSchema,
-    TopicProgress,
-    encode_progress,
-    encode_schema,
-)
-from chronik.pipeline.journal.reports import ColumnInfo
+from chronik.pipeline.journal.journal_client import encode_progress, encode_schema
 from chronik.pipeline.journal.sample_responder import SampleResponder
+from chronik.pipeline_journal import ColumnInfo, PipelineTopicKey, TableSchema, TopicProgress
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.security.acls import AclPermission, PatternType
 from chronik.security.sasl.outcomes import SCRAM_SHA_256

@@ -14,16 +14,10 @@ from chronik.client.consumer import read_all
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.metadata.names import PIPELINES_TOPIC
-from chronik.pipeline.journal.journal_reporter import JournalReporter
-from chronik.pipeline.journal.pipeline_journal import (
-    ALL_TOPICS,
+from chronik.pipeline.journal.journal_client import (
     SCHEMA_BYTES_MAX,
     JournalReader,
-    JournalState,
     JournalWriter,
-    PipelineTopicKey,
-    TableSchema,
-    TopicProgress,
     build_schema,
     encode_control,
     encode_progress,
@@ -32,7 +26,17 @@ from chronik.pipeline.journal.pipeline_journal import (
     read_journal,
     write_pause_requests,
 )
-from chronik.pipeline.journal.reports import ColumnInfo, LandingState, ProgressReporter, TopicReport
+from chronik.pipeline.journal.journal_reporter import JournalReporter
+from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
+from chronik.pipeline_journal import (
+    ALL_TOPICS,
+    ColumnInfo,
+    JournalState,
+    LandingState,
+    PipelineTopicKey,
+    TableSchema,
+    TopicProgress,
+)
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory, ClusterFactory
 

@@ -14,16 +14,7 @@ from chronik.cli.main import main
 from chronik.client.admin import delete_topics
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline.journal.pipeline_journal import (
-    ALL_TOPICS,
-    JournalState,
-    JournalWriter,
-    PipelineTopicKey,
-    ReceivedProgress,
-    TopicProgress,
-    encode_progress,
-    read_journal,
-)
+from chronik.pipeline.journal.journal_client import JournalWriter, encode_progress, read_journal
 from chronik.pipeline.journal.pipeline_status import (
     BlockingTransaction,
     UnknownPipelineError,
@@ -33,6 +24,7 @@ from chronik.pipeline.journal.pipeline_status import (
     resume,
     status,
 )
+from chronik.pipeline_journal import ALL_TOPICS, JournalState, PipelineTopicKey, ReceivedProgress, TopicProgress
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 

@@ -14,7 +14,7 @@ from chronik.client.consumer import read_all
 from chronik.client.errors import ApiNotSupported
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.pipeline.journal import sample_responder
-from chronik.pipeline.journal.pipeline_journal import JOURNAL_PARTITION, ensure_journal_topic
+from chronik.pipeline.journal.journal_client import JOURNAL_PARTITION, ensure_journal_topic
 from chronik.pipeline.journal.sample_responder import SampleReader, SampleResponder
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse

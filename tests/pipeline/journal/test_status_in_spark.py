@@ -12,12 +12,11 @@ import msgspec
 
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
+from chronik.pipeline.journal.journal_client import JOURNAL_PARTITION, read_journal
 from chronik.pipeline.journal.journal_reporter import JournalReporter
-from chronik.pipeline.journal.pipeline_journal import JOURNAL_PARTITION, read_journal
 from chronik.pipeline.journal.pipeline_status import TopicStatus, pause, resume, status
-from chronik.pipeline.journal.reports import ColumnInfo
 from chronik.pipeline.landing import LandingSummary, run
-from chronik.pipeline.tables.formatting import TableSample
+from chronik.pipeline_journal import ColumnInfo, TableSample
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory

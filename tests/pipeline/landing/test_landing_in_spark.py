@@ -17,7 +17,7 @@ from chronik.client.admin import NewTopic, create_partitions, create_topics, del
 from chronik.client.cluster import ClusterClient
 from chronik.client.groups import list_committed_offsets
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline.journal.reports import LandingState, ProgressReporter, TopicReport
+from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
 from chronik.pipeline.landing import run
 from chronik.pipeline.landing.driver import LandingFailedError
 from chronik.pipeline.landing.landing_task import run_landing_task
@@ -35,6 +35,7 @@ from chronik.pipeline.tables.formatting import describe_columns
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TopicTable
+from chronik.pipeline_journal import LandingState
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

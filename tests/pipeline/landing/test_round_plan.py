@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chronik.client.records import TopicPartition
 from chronik.errors import ConfigError
-from chronik.pipeline.journal.reports import LandingState, TopicReport
+from chronik.pipeline.journal.reports import TopicReport
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.round_plan import (
     TASK_RECORDS_MIN,
@@ -33,6 +33,7 @@ from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput, plan_commit
 from chronik.pipeline.tables.layout import Partitioning, TableKind
 from chronik.pipeline.tables.values.schema_evolution import SchemaEvolution, merge_fields
+from chronik.pipeline_journal import LandingState
 
 MANY = 10**9
 

@@ -9,13 +9,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from chronik.console.rest.operations.pipelines import DriverResponse
 from chronik.limits import SAMPLE_BYTES_MAX
 from chronik.pipeline.tables.commit_plan import PartitionRange
 from chronik.pipeline.tables.formatting import (
     CELL_CHARACTERS_MAX,
     ROWS_MAX,
-    TableSample,
     describe_columns,
     encode_sample,
     encode_sample_error,
@@ -23,6 +21,7 @@ from chronik.pipeline.tables.formatting import (
     sample_rows_json,
 )
 from chronik.pipeline.tables.layout import TableKind, initial_schema
+from chronik.pipeline_journal import TableSample
 from tests.pipeline.table_fixtures import open_test_table, write_task_output
 
 
@@ -190,12 +189,3 @@ def test_sample_reports_deleted_file_in_one_line(tmp_path: Path) -> None:
     error = read_sample(tmp_path).error
     assert error
     assert "\n" not in error
-
-
-def test_driver_and_node_declare_same_sample_format() -> None:
-    """The sample format is declared twice, because nodes do not import the pipeline's libraries."""
-    one, other = (
-        [(each.name, each.type, each.default) for each in msgspec.structs.fields(shape)]
-        for shape in (TableSample, DriverResponse)
-    )
-    assert one == other

@@ -18,8 +18,8 @@ from chronik.escaping import raw_stream
 from chronik.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from chronik.pipeline.journal.pipeline_journal import PipelineTopicKey
     from chronik.pipeline.journal.pipeline_status import PartitionStatus, TopicStatus
+    from chronik.pipeline_journal import PipelineTopicKey
 
 EXIT_OK, EXIT_UNHEALTHY = 0, 1
 

@@ -19,18 +19,15 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.clock import Clock, SystemClock
 from chronik.pipeline import CLIENT_ID
-from chronik.pipeline.journal.pipeline_journal import (
+from chronik.pipeline.journal.journal_client import (
     JournalReader,
-    JournalState,
     JournalWriter,
-    PipelineTopicKey,
-    TableSchema,
-    TopicProgress,
     build_schema,
     encode_progress,
     encode_schema,
 )
-from chronik.pipeline.journal.reports import LandingState, ProgressReporter, TopicReport
+from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
+from chronik.pipeline_journal import JournalState, LandingState, PipelineTopicKey, TableSchema, TopicProgress
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")

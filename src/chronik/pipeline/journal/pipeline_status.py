@@ -27,22 +27,21 @@ from chronik.client.offsets import (
 from chronik.client.records import TopicPartition
 from chronik.client.transactions import list_open_transactions, list_transactions
 from chronik.errors import ChronikError
-from chronik.pipeline.journal.pipeline_journal import (
+from chronik.pipeline.journal.journal_client import read_journal, write_pause_requests
+from chronik.pipeline_journal import (
     ALL_TOPICS,
+    DRIVER_SILENT_SECONDS,
     JournalState,
+    LandingState,
     PipelineTopicKey,
     ReceivedProgress,
-    read_journal,
-    write_pause_requests,
 )
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 CLIENT_ID: Final = "chronik-pipeline-status"
 
-SILENCE_SECONDS_MIN: Final = 30.0
-"""Time without reports after which a driver is considered silent: three heartbeat intervals."""
-
-STOPPED, SILENT = "stopped", "silent"
+SILENT: Final = "silent"
+"""The state of a topic whose driver no longer reports."""
 
 PartitionBounds = Mapping[TopicPartition, tuple[int, int]]
 """The start and end offset of each partition."""
@@ -180,7 +179,7 @@ def build_statuses(
     existing_topics = {partition.topic for partition in ends}
     for key, received in sorted(journal.progress.items()):
         topic_status = _build_status(key, received, journal.is_paused(key), ends, held, now_ms)
-        if key.topic in existing_topics or topic_status.state not in (SILENT, STOPPED):
+        if key.topic in existing_topics or topic_status.state not in (SILENT, LandingState.STOPPED):
             found.append(topic_status)
     return found
 
@@ -195,7 +194,7 @@ def _build_status(
 ) -> TopicStatus:
     reported = received.progress
     quiet_seconds = max(0.0, (now_ms - received.at_ms) / 1000)
-    is_driver_silent = quiet_seconds > SILENCE_SECONDS_MIN and reported.state != STOPPED
+    is_driver_silent = quiet_seconds > DRIVER_SILENT_SECONDS and reported.state != LandingState.STOPPED
     partition_numbers = {each.partition for each in ends if each.topic == key.topic}
     return TopicStatus(
         pipeline=key.pipeline,

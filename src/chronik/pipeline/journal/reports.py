@@ -6,33 +6,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import TextIO
 
+from chronik.pipeline_journal import ColumnInfo, LandingState
 from chronik.wording import pluralize
-
-
-class LandingState(StrEnum):
-    """The state of a topic in a pipeline, as reported by its driver."""
-
-    LANDING = "landing"
-    """Rounds succeed, and more records remain to land."""
-    WAITING = "waiting"
-    """All existing records have landed."""
-    PAUSED = "paused"
-    FAILING = "failing"
-    """The last round failed with `last_error` and will be retried."""
-    STOPPED = "stopped"
-    """The driver has stopped and reported it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnInfo:
-    """A column of a topic's table."""
-
-    name: str
-    type: str
-    """The Spark SQL type, such as `bigint`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.client.errors import ApiNotSupported, ClientError
 from chronik.pipeline import CLIENT_ID
-from chronik.pipeline.journal.pipeline_journal import JOURNAL_PARTITION
+from chronik.pipeline.journal.journal_client import JOURNAL_PARTITION
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.answer_samples import (
     AnswerSamplesRequest,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
-from chronik.pipeline.journal.reports import LandingState, ProgressReporter, TopicReport
+from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
 from chronik.pipeline.landing.landing_task import LandingTask, run_landing_task
 from chronik.pipeline.landing.round_plan import RecordsDeletedError
 from chronik.pipeline.landing.settings import LandingSettings, list_enabled_topics
@@ -24,6 +24,7 @@ from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.spark.tasks import SparkTaskRunner, TaskFailedError
 from chronik.pipeline.tables.formatting import describe_columns
 from chronik.pipeline.tables.topic_table import TableMismatchError
+from chronik.pipeline_journal import LandingState
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.pipeline")

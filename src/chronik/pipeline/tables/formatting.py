@@ -17,11 +17,11 @@ import pyarrow as pa
 from chronik.errors import ChronikError
 from chronik.escaping import truncate_text
 from chronik.limits import SAMPLE_BYTES_MAX
-from chronik.pipeline.journal.reports import ColumnInfo
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.table_files import TableFiles, scan_with_partition_columns
 from chronik.pipeline.tables.topic_table import TableMismatchError
+from chronik.pipeline_journal import ColumnInfo, TableSample
 
 NAME_CHARACTERS_MAX, TYPE_CHARACTERS_MAX = 256, 1000
 """Limits of column names and types, which come from fields of user records."""
@@ -74,16 +74,6 @@ def sql_type_name(kind: pa.DataType) -> str:
     if is_a.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return SQL_TYPE_NAMES.get(kind, str(kind))
-
-
-class TableSample(msgspec.Struct, omit_defaults=True):
-    """Sample rows of a table as a driver reports them (JSON). New fields need defaults."""
-
-    columns: list[str] = []
-    rows: list[list[str | None]] = []
-    columns_left_out: int = 0
-    error: str | None = None
-    """Why there are no rows."""
 
 
 CELL_CHARACTERS_MAX = 256

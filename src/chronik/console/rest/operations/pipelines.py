@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -38,18 +38,14 @@ from chronik.console.rest.operations.shared import (
     partitions_by_leader,
 )
 from chronik.metadata.names import PIPELINES_TOPIC
+from chronik.pipeline_journal import DRIVER_SILENT_SECONDS, JournalState, LandingState, PipelineTopicKey, TableSample
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 
-EVERY_TOPIC: Final = "*"
 READ_SECONDS_MAX: Final = 4.0
 
 SAMPLE_SECONDS_MAX: Final = 10.0
 """Timeout of a request to a driver. Reading a table takes less on any storage."""
-
-DRIVER_SILENT_SECONDS: Final = 30.0
-"""Age of the last report after which a driver counts as stopped. Drivers report every ten seconds; see
-`chronik.pipeline.journal.pipeline_status`."""
 
 DRIVER_REQUESTS_MAX: Final = 4
 """Maximum number of requests to drivers in progress: half of the API's threads, so that drivers that do not respond
@@ -80,95 +76,14 @@ def _limit_driver_requests(account: str) -> Iterator[None]:
                 del _driver_requests[account]
 
 
-class JournalProgress(msgspec.Struct):
-    """A driver's progress on a topic. Defined by `chronik.pipeline.journal`, which this layer must not import."""
-
-    state: str
-    table: str = ""
-    next_offsets: dict[int, int] = {}
-    high_watermarks: dict[int, int] = {}
-    round_rows: int = 0
-    round_seconds: float = 0.0
-    total_rows: int = 0
-    total_dead_letters: int = 0
-    last_error: str | None = None
-    last_error_ms: int | None = None
-    host: str = ""
-    pid: int = 0
-    started_ms: int = 0
-
-
-class JournalSchema(msgspec.Struct):
-    """A table's columns, a separate journal record. Drivers before 0.6 do not write it."""
-
-    columns: list[TableColumn]
-    left_out: int = 0
-
-
-class JournalControl(msgspec.Struct):
-    """A request to pause or resume a topic."""
-
-    paused: bool
-
-
-class JournalKey(NamedTuple):
-    """The pipeline and topic that a journal record is about."""
-
-    pipeline: str
-    topic: str
-
-
-class PipelineJournalView:
-    """The current content of the pipeline journal."""
-
-    def __init__(self) -> None:
-        self.progress: dict[JournalKey, tuple[JournalProgress, int]] = {}
-        self.schemas: dict[JournalKey, JournalSchema] = {}
-        self.controls: dict[JournalKey, tuple[int, bool]] = {}
-
-    def apply_record(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
-        """Apply a record of the journal. Records that are not valid are ignored, since any client may produce some."""
-        kind, _, rest = (key or b"").decode(errors="replace").partition("/")
-        pipeline, _, topic = rest.rpartition("/")
-        journal_key = JournalKey(pipeline, topic)
-        if kind == "progress":
-            progress = _decode(value, JournalProgress)
-            self.progress.pop(journal_key, None)
-            if progress is not None:
-                self.progress[journal_key] = progress, timestamp
-        elif kind == "schema":
-            schema = _decode(value, JournalSchema)
-            self.schemas.pop(journal_key, None)
-            if schema is not None:
-                self.schemas[journal_key] = schema
-        elif kind == "control":
-            control = _decode(value, JournalControl)
-            self.controls[journal_key] = offset, control is not None and control.paused
-
-    def is_paused(self, journal_key: JournalKey) -> bool:
-        """Return whether a topic of a pipeline is paused, itself or with the whole pipeline."""
-        requests = [
-            self.controls.get(each, (-1, False))
-            for each in (journal_key, JournalKey(journal_key.pipeline, EVERY_TOPIC))
-        ]
-        return max(requests)[1]
-
-
-def _decode(value: bytes | None, shape: type[Any]) -> Any:
-    try:
-        return None if value is None else msgspec.json.decode(value, type=shape)
-    except msgspec.DecodeError:
-        return None
-
-
-def _read_journal(context: OperationContext) -> PipelineJournalView:
+def _read_journal(context: OperationContext) -> JournalState:
     """Read the pipeline journal. Return an empty one if the topic does not exist.
 
     Raises:
         KafkaError: The topic cannot be read, or not in time.
         ClientError: A broker cannot be reached.
     """
-    journal = PipelineJournalView()
+    journal = JournalState()
     (found,) = context.cluster.retry(lambda: context.cluster.metadata([PIPELINES_TOPIC])).topics
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return journal
@@ -179,7 +94,7 @@ def _read_journal(context: OperationContext) -> PipelineJournalView:
     while left := [each for each in starts if reader.positions[each] < ends[each]]:
         for batch in reader.fetch(left):
             for record in batch.records():
-                journal.apply_record(record.offset, record.timestamp, record.key, record.value)
+                journal.apply_record(record)
         if time.monotonic() > deadline:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"reading topic {PIPELINES_TOPIC} timed out")
     return journal
@@ -220,7 +135,7 @@ def show(context: OperationContext, params: NoQuestion) -> PipelineDetails:
     return PipelineDetails(name, topics)
 
 
-def _build_topics(context: OperationContext, journal: PipelineJournalView, name: str) -> list[PipelineTopic]:
+def _build_topics(context: OperationContext, journal: JournalState, name: str) -> list[PipelineTopic]:
     found = {journal_key for journal_key in journal.progress if journal_key.pipeline == name}
     ends = _end_offsets(context, sorted({journal_key.topic for journal_key in found}))
     return [_build_topic(journal, journal_key, ends) for journal_key in sorted(found)]
@@ -238,7 +153,7 @@ def _end_offsets(context: OperationContext, topics: list[str]) -> dict[TopicPart
 
 
 def _build_topic(
-    journal: PipelineJournalView, journal_key: JournalKey, ends: dict[TopicPartition, int]
+    journal: JournalState, journal_key: PipelineTopicKey, ends: dict[TopicPartition, int]
 ) -> PipelineTopic:
     progress, at_ms = journal.progress[journal_key]
     schema = journal.schemas.get(journal_key)
@@ -253,7 +168,7 @@ def _build_topic(
         lag,
         progress.next_offsets,
         progress.high_watermarks,
-        round(progress.round_rows / progress.round_seconds, 1) if progress.round_seconds > 0 else 0.0,
+        round(progress.rows_per_second, 1),
         progress.total_rows,
         progress.total_dead_letters,
         progress.last_error,
@@ -262,7 +177,7 @@ def _build_topic(
         progress.pid,
         progress.started_ms,
         at_ms,
-        None if schema is None else schema.columns,
+        None if schema is None else [TableColumn(column.name, column.type) for column in schema.columns],
         0 if schema is None else schema.left_out,
     )
 
@@ -270,23 +185,14 @@ def _build_topic(
 # Sample rows
 
 
-class DriverResponse(msgspec.Struct):
-    """A driver's response. Defined by `chronik.pipeline.tables.row_sample`, which this layer must not import."""
-
-    columns: list[str] = []
-    rows: list[list[str | None]] = []
-    columns_left_out: int = 0
-    error: str | None = None
-
-
 def sample(context: OperationContext, params: SampleRows) -> Sample:
     """Return sample rows of a topic's table, read by the driver."""
-    journal_key = JournalKey(context.path_parameters["pipeline"], params.topic)
+    journal_key = PipelineTopicKey(context.path_parameters["pipeline"], params.topic)
     require_running_driver(_read_journal(context), journal_key, time.time())
     with _limit_driver_requests(context.account):
         encoded = _request_sample(context, journal_key, params.rows)
     try:
-        found = msgspec.json.decode(encoded, type=DriverResponse)
+        found = msgspec.json.decode(encoded, type=TableSample)
     except msgspec.DecodeError as error:
         raise RestError(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver's response is not valid: {error}") from None
     if found.error is not None:
@@ -294,13 +200,13 @@ def sample(context: OperationContext, params: SampleRows) -> Sample:
     return Sample(found.columns, found.columns_left_out, found.rows)
 
 
-def require_running_driver(journal: PipelineJournalView, journal_key: JournalKey, now_s: float) -> None:
+def require_running_driver(journal: JournalState, journal_key: PipelineTopicKey, now_s: float) -> None:
     """Raise RestError unless a driver of the pipeline is running."""
     report = journal.progress.get(journal_key)
     if report is None:
         raise not_found(f"no driver has reported topic {journal_key.topic!r} of pipeline {journal_key.pipeline!r}")
     progress, at_ms = report
-    if progress.state == "stopped":
+    if progress.state == LandingState.STOPPED:
         message = f"the driver of {journal_key.pipeline} has stopped: sample rows are available while it runs"
         raise RestError(HTTPStatus.SERVICE_UNAVAILABLE, message)
     silent_s = now_s - at_ms / 1000
@@ -309,7 +215,7 @@ def require_running_driver(journal: PipelineJournalView, journal_key: JournalKey
         raise RestError(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
-def _request_sample(context: OperationContext, journal_key: JournalKey, rows: int) -> bytes:
+def _request_sample(context: OperationContext, journal_key: PipelineTopicKey, rows: int) -> bytes:
     """Send a request to the driver through the leader of the journal's partition.
 
     Raises:

@@ -1,18 +1,13 @@
-"""The pipeline journal: the compacted topic `__chronik_pipelines` with progress reports and pause requests.
+"""Readers and writers of the pipeline journal, the topic `__chronik_pipelines`; the first writer creates it.
 
-    progress/<pipeline>/<topic>    landing progress of a topic, written by its driver
-    schema/<pipeline>/<topic>      columns of the topic's table, written by its driver when they change
-    control/<pipeline>/<topic>     whether the topic is paused, written by operators; topic `*` means the whole pipeline
-
-Values are JSON; the last record of a key is valid. The topic has one partition, so that records are ordered. The first
-writer creates it.
+`chronik.pipeline_journal` defines the records.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -22,23 +17,26 @@ from chronik.client.consumer import Consumer
 from chronik.client.errors import RequestTimedOut
 from chronik.client.offsets import list_earliest_offsets, list_latest_offsets
 from chronik.client.producer import Producer
-from chronik.client.records import ConsumedRecord, OutgoingRecord, TopicPartition
+from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.limits import KIB, MIB
 from chronik.metadata.names import PIPELINES_TOPIC
-from chronik.pipeline.journal.reports import ColumnInfo
+from chronik.pipeline_journal import (
+    CONTROL,
+    PROGRESS,
+    SCHEMA,
+    ColumnInfo,
+    JournalState,
+    PauseControl,
+    PipelineTopicKey,
+    TableSchema,
+    TopicProgress,
+    encode_journal_key,
+)
 from chronik.protocol.errors import ErrorCode, KafkaError
-
-T = TypeVar("T")
 
 JOURNAL_PARTITION: Final = TopicPartition(PIPELINES_TOPIC, 0)
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 REPLICAS_MAX: Final = 3
-
-ALL_TOPICS: Final = "*"
-"""The topic in a key that means all topics of a pipeline; it is not a valid topic name."""
-
-PROGRESS, SCHEMA, CONTROL = "progress", "schema", "control"
-"""Kinds of records, the first part of a key. Readers ignore unknown kinds, as versions before 0.6 ignore schemas."""
 
 SCHEMA_BYTES_MAX: Final = 256 * KIB
 """Maximum size of a schema record. A record that brokers reject would block the other records."""
@@ -50,105 +48,6 @@ TOPIC_CONFIGS: Final = {
     # Timestamps by the broker's clock make the age of reports comparable between machines.
     "message.timestamp.type": "LogAppendTime",
 }
-
-
-class PipelineTopicKey(NamedTuple):
-    """The key of a topic in a pipeline."""
-
-    pipeline: str
-    topic: str
-
-
-class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last reported progress of a topic. New fields need defaults, to decode records of older drivers."""
-
-    state: str
-    table: str = ""
-    next_offsets: dict[int, int] = {}
-    high_watermarks: dict[int, int] = {}
-    """End offsets as of the last planned round."""
-    round_rows: int = 0
-    """Rows of the last round that landed records."""
-    round_seconds: float = 0.0
-    total_rows: int = 0
-    total_dead_letters: int = 0
-    """Dead-letter records since the driver started."""
-    last_error: str | None = None
-    last_error_ms: int | None = None
-    host: str = ""
-    pid: int = 0
-    started_ms: int = 0
-    at_ms: int = 0
-    """Time of the report by the driver's clock."""
-
-    @property
-    def rows_per_second(self) -> float:
-        return self.round_rows / self.round_seconds if self.round_seconds > 0 else 0.0
-
-
-class TableSchema(msgspec.Struct, frozen=True):
-    """The columns of a topic's table. A separate record, since progress changes often and columns rarely."""
-
-    columns: tuple[ColumnInfo, ...]
-    left_out: int = 0
-    """Number of further columns that did not fit into the record."""
-
-
-class PauseControl(msgspec.Struct, frozen=True):
-    """Whether landing of a topic is paused."""
-
-    paused: bool
-
-
-class ReceivedProgress(NamedTuple):
-    """Progress, with the time at which the broker received it."""
-
-    progress: TopicProgress
-    at_ms: int
-
-
-class PauseRequest(NamedTuple):
-    """A control record and its offset in the journal, which decides between two of them."""
-
-    paused: bool
-    offset: int
-
-
-class JournalState:
-    """The latest record of each key in the pipeline journal."""
-
-    def __init__(self) -> None:
-        self.progress: dict[PipelineTopicKey, ReceivedProgress] = {}
-        self.schemas: dict[PipelineTopicKey, TableSchema] = {}
-        self.controls: dict[PipelineTopicKey, PauseRequest] = {}
-
-    def apply_record(self, record: ConsumedRecord) -> None:
-        """Update the journal with a record; ignore records in an unknown format, since any client may write."""
-        kind, topic_key = _parse_key(record.key)
-        if topic_key is None:
-            return
-        if kind == PROGRESS:
-            progress = _decode_value(record.value, TopicProgress)
-            _set_or_remove(
-                self.progress, topic_key, None if progress is None else ReceivedProgress(progress, record.timestamp)
-            )
-        elif kind == SCHEMA:
-            _set_or_remove(self.schemas, topic_key, _decode_value(record.value, TableSchema))
-        elif kind == CONTROL:
-            control = _decode_value(record.value, PauseControl)
-            _set_or_remove(
-                self.controls, topic_key, None if control is None else PauseRequest(control.paused, record.offset)
-            )
-
-    def is_paused(self, topic_key: PipelineTopicKey) -> bool:
-        """Return whether a topic is paused, by the later one of its own control record and the pipeline's."""
-        control_records = [self.controls.get(each) for each in (topic_key, topic_key._replace(topic=ALL_TOPICS))]
-        return max(
-            (each for each in control_records if each is not None), key=lambda each: each.offset, default=_NOT_PAUSED
-        ).paused
-
-
-_NOT_PAUSED: Final = PauseRequest(False, -1)
 
 
 def encode_progress(topic_key: PipelineTopicKey, progress: TopicProgress | None) -> OutgoingRecord:
@@ -177,31 +76,11 @@ def encode_control(topic_key: PipelineTopicKey, paused: bool) -> OutgoingRecord:
 
 
 def _encode_record(kind: str, topic_key: PipelineTopicKey, value: msgspec.Struct | None) -> OutgoingRecord:
-    key = f"{kind}/{topic_key.pipeline}/{topic_key.topic}".encode()
     return OutgoingRecord(
-        None if value is None else msgspec.json.encode(value), key, partition=JOURNAL_PARTITION.partition
+        None if value is None else msgspec.json.encode(value),
+        encode_journal_key(kind, topic_key),
+        partition=JOURNAL_PARTITION.partition,
     )
-
-
-def _parse_key(key: bytes | None) -> tuple[str, PipelineTopicKey | None]:
-    """Split a record key. The pipeline's name may contain slashes, a topic's name cannot."""
-    kind, _, rest = (key or b"").decode(errors="replace").partition("/")
-    pipeline, slash, topic = rest.rpartition("/")
-    return kind, PipelineTopicKey(pipeline, topic) if slash and pipeline and topic else None
-
-
-def _decode_value(value: bytes | None, type: type[T]) -> T | None:
-    try:
-        return None if value is None else msgspec.json.decode(value, type=type)
-    except msgspec.DecodeError:
-        return None
-
-
-def _set_or_remove(into: dict[PipelineTopicKey, T], topic_key: PipelineTopicKey, value: T | None) -> None:
-    if value is None:
-        into.pop(topic_key, None)
-    else:
-        into[topic_key] = value
 
 
 class JournalReader:

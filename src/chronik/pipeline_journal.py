@@ -1,0 +1,201 @@
+"""The format of the pipeline journal, the compacted topic `__chronik_pipelines`: progress reports and pause requests.
+
+    progress/<pipeline>/<topic>    landing progress of a topic, written by its driver
+    schema/<pipeline>/<topic>      columns of the topic's table, written by its driver when they change
+    control/<pipeline>/<topic>     whether the topic is paused, written by operators; topic `*` means the whole pipeline
+
+Values are JSON; the last record of a key is valid. The topic has one partition, so that records are ordered.
+
+Pipelines write the journal, and nodes read it for the admin API. This module is therefore below both of them, and needs
+none of the pipeline's libraries. The sample rows that nodes request from drivers are defined here for the same reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+ALL_TOPICS: Final = "*"
+"""The topic in a key that means all topics of a pipeline; it is not a valid topic name."""
+
+PROGRESS, SCHEMA, CONTROL = "progress", "schema", "control"
+"""Kinds of records, the first part of a key. Readers ignore unknown kinds, as versions before 0.6 ignore schemas."""
+
+DRIVER_SILENT_SECONDS: Final = 30.0
+"""Time without reports after which a driver counts as silent: three heartbeat intervals."""
+
+
+class LandingState(StrEnum):
+    """The state of a topic in a pipeline, as reported by its driver."""
+
+    LANDING = "landing"
+    """Rounds succeed, and more records remain to land."""
+    WAITING = "waiting"
+    """All existing records have landed."""
+    PAUSED = "paused"
+    FAILING = "failing"
+    """The last round failed with `last_error` and will be retried."""
+    STOPPED = "stopped"
+    """The driver has stopped and reported it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    """A column of a topic's table."""
+
+    name: str
+    type: str
+    """The Spark SQL type, such as `bigint`."""
+
+
+class PipelineTopicKey(NamedTuple):
+    """The key of a topic in a pipeline."""
+
+    pipeline: str
+    topic: str
+
+
+class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last reported progress of a topic. New fields need defaults, to decode records of older drivers."""
+
+    state: str
+    table: str = ""
+    next_offsets: dict[int, int] = {}
+    high_watermarks: dict[int, int] = {}
+    """End offsets as of the last planned round."""
+    round_rows: int = 0
+    """Rows of the last round that landed records."""
+    round_seconds: float = 0.0
+    total_rows: int = 0
+    total_dead_letters: int = 0
+    """Dead-letter records since the driver started."""
+    last_error: str | None = None
+    last_error_ms: int | None = None
+    host: str = ""
+    pid: int = 0
+    started_ms: int = 0
+    at_ms: int = 0
+    """Time of the report by the driver's clock."""
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.round_rows / self.round_seconds if self.round_seconds > 0 else 0.0
+
+
+class TableSchema(msgspec.Struct, frozen=True):
+    """The columns of a topic's table. A separate record, since progress changes often and columns rarely."""
+
+    columns: tuple[ColumnInfo, ...]
+    left_out: int = 0
+    """Number of further columns that did not fit into the record."""
+
+
+class PauseControl(msgspec.Struct, frozen=True):
+    """Whether landing of a topic is paused."""
+
+    paused: bool
+
+
+class ReceivedProgress(NamedTuple):
+    """Progress, with the time at which the broker received it."""
+
+    progress: TopicProgress
+    at_ms: int
+
+
+class PauseRequest(NamedTuple):
+    """A control record and its offset in the journal, which decides between two of them."""
+
+    paused: bool
+    offset: int
+
+
+class JournalRecord(Protocol):
+    """A record of the journal's topic, as any client returns it."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+
+
+class JournalState:
+    """The latest record of each key in the pipeline journal."""
+
+    def __init__(self) -> None:
+        self.progress: dict[PipelineTopicKey, ReceivedProgress] = {}
+        self.schemas: dict[PipelineTopicKey, TableSchema] = {}
+        self.controls: dict[PipelineTopicKey, PauseRequest] = {}
+
+    def apply_record(self, record: JournalRecord) -> None:
+        """Update the journal with a record; ignore records in an unknown format, since any client may write."""
+        kind, topic_key = _parse_key(record.key)
+        if topic_key is None:
+            return
+        if kind == PROGRESS:
+            progress = _decode_value(record.value, TopicProgress)
+            _set_or_remove(
+                self.progress, topic_key, None if progress is None else ReceivedProgress(progress, record.timestamp)
+            )
+        elif kind == SCHEMA:
+            _set_or_remove(self.schemas, topic_key, _decode_value(record.value, TableSchema))
+        elif kind == CONTROL:
+            control = _decode_value(record.value, PauseControl)
+            _set_or_remove(
+                self.controls, topic_key, None if control is None else PauseRequest(control.paused, record.offset)
+            )
+
+    def is_paused(self, topic_key: PipelineTopicKey) -> bool:
+        """Return whether a topic is paused, by the later one of its own control record and the pipeline's."""
+        control_records = [self.controls.get(each) for each in (topic_key, topic_key._replace(topic=ALL_TOPICS))]
+        return max(
+            (each for each in control_records if each is not None), key=lambda each: each.offset, default=_NOT_PAUSED
+        ).paused
+
+
+_NOT_PAUSED: Final = PauseRequest(False, -1)
+
+
+def encode_journal_key(kind: str, topic_key: PipelineTopicKey) -> bytes:
+    """Return the key of a record."""
+    return f"{kind}/{topic_key.pipeline}/{topic_key.topic}".encode()
+
+
+def _parse_key(key: bytes | None) -> tuple[str, PipelineTopicKey | None]:
+    """Split a record key. The pipeline's name may contain slashes, a topic's name cannot."""
+    kind, _, rest = (key or b"").decode(errors="replace").partition("/")
+    pipeline, slash, topic = rest.rpartition("/")
+    return kind, PipelineTopicKey(pipeline, topic) if slash and pipeline and topic else None
+
+
+def _decode_value(value: bytes | None, type: type[T]) -> T | None:
+    try:
+        return None if value is None else msgspec.json.decode(value, type=type)
+    except msgspec.DecodeError:
+        return None
+
+
+def _set_or_remove(into: dict[PipelineTopicKey, T], topic_key: PipelineTopicKey, value: T | None) -> None:
+    if value is None:
+        into.pop(topic_key, None)
+    else:
+        into[topic_key] = value
+
+
+class TableSample(msgspec.Struct, omit_defaults=True):
+    """Sample rows of a table as a driver reports them (JSON). New fields need defaults."""
+
+    columns: list[str] = []
+    rows: list[list[str | None]] = []
+    columns_left_out: int = 0
+    error: str | None = None
+    """Why there are no rows."""
