@@ -100,7 +100,7 @@ PAGES_RUN_ELSEWHERE = {
     ("docs/guides/command-line.md", "sh"): "tests/cli/records/test_docs_command_line.py",
     ("docs/guides/from-apache-kafka.md", "sh"): "tests/migration/test_mirror_maker.py",
     ("docs/operate/operations.md", "sh"): "tests/cli/cluster/test_docs_operations.py",
-    ("docs/guides/pipeline.md", "python"): "tests/pipeline/spark/test_the_page_on_the_pipeline_is_true.py",
+    ("docs/guides/pipeline.md", "python"): "tests/pipeline/spark/test_docs_pipeline.py",
     ("docs/operate/security.md", "sh"): "tests/cli/test_docs_security.py",
     ("docs/guides/testing.md", "python"): "tests/testing/test_plugin.py",
     ("docs/guides/transactions.md", "python"): "tests/docs/test_docs_transactions.py",
