@@ -35,7 +35,7 @@ def fetch_local_unready_reason(node: LocalNode, timeout_s: float, security: Clie
 
     Raises:
         NodeRequestError: The node does not answer.
-        NotAuthorized: The node requires a login that neither its config file nor the client settings have.
+        NodeAuthorizationError: The node requires a login that neither its config file nor the client settings have.
     """
     config, tls = node.config, _tls(node, security)
     if config.http is None:
