@@ -287,7 +287,7 @@ class SimulatedFileSystem:
     # -- for TwinFile -------------------------------------------------------------------------------------------------
 
     def count_event(self, action: str, path: str) -> None:
-        """Count a change. Raise StorageFailed if it has to fail, or if an earlier one failed."""
+        """Count a change. Raise StorageError if it has to fail, or if an earlier one failed."""
         self.raise_if_failed()
         if self.before_event is not None:
             self.before_event(action, path)

@@ -1,4 +1,4 @@
-"""ENOSPC, EIO and a failed fsync at every event: StorageFailed is raised, and nothing is acknowledged afterwards."""
+"""ENOSPC, EIO and a failed fsync at every event: StorageError is raised, and nothing is acknowledged afterwards."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ async def add_voter(
 ) -> None:
     """Promote a node to a voter, adding it first if necessary.
 
-    With `until_it_votes`, waits until the membership has changed.
+    With `wait_until_voter`, waits until the membership has changed.
 
     Raises:
         KafkaError: The node is already a voter, or the change failed or timed out.

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> list[AcksResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, records: int, size: int = 100, acks: str = "all") -> AcksResult:
-    """Measure the acknowledgement latency on partition 0. Raises BenchFailed."""
+    """Measure the acknowledgement latency on partition 0. Raises BenchmarkError."""
     try:
         import confluent_kafka
     except ImportError as error:

@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> list[CommitsResult]:
 
 
 def measure(cluster: ClusterClient, load: CommitsLoad) -> CommitsResult:
-    """Run the load, delete its topic and groups, and return the result. Raises BenchFailed."""
+    """Run the load, delete its topic and groups, and return the result. Raises BenchmarkError."""
     topic = generate_name("commits")
     groups = [f"{topic}-{number}" for number in range(load.groups)]
     create_topics(cluster, [NewTopic(topic, load.offsets)])

@@ -77,7 +77,7 @@ def count_records(cluster: ClusterClient, topic: str) -> tuple[int, int]:
 
 
 def measure(load: ConsumeLoad) -> ConsumeResult:
-    """Read the records and return the result. Timing starts after the first records. Raises BenchFailed."""
+    """Read the records and return the result. Timing starts after the first records. Raises BenchmarkError."""
     consumer = LibrdkafkaConsumer(_config(load), load.topic, load.partitions, RECORDS_PER_CALL)
     try:
         first, _ = _consume(consumer)

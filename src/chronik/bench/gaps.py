@@ -85,7 +85,7 @@ class _Arrivals:
 class AvailabilityProbe:
     """A producer that continuously writes to one partition, and a consumer group with one member that reads it.
 
-    On entry, the context manager waits until records flow. Raises BenchFailed if the producer drops a record.
+    On entry, the context manager waits until records flow. Raises BenchmarkError if the producer drops a record.
     """
 
     def __init__(self, bootstrap: Bootstrap, topic: str, partition: int) -> None:
@@ -123,11 +123,11 @@ class AvailabilityProbe:
         self._stop()
 
     def run_for(self, seconds: float) -> None:
-        """Keep the load running for some seconds. Raises BenchFailed."""
+        """Keep the load running for some seconds. Raises BenchmarkError."""
         self._wait(lambda: False, seconds)
 
     def wait_until_available(self, seconds: float) -> None:
-        """Wait until a record sent from now on has been acknowledged and consumed. Raises BenchFailed."""
+        """Wait until a record sent from now on has been acknowledged and consumed. Raises BenchmarkError."""
         number = self._sent
         if not self._wait(lambda: min(self._acknowledged.last, self._consumed.last) >= number, seconds):
             raise BenchmarkError(

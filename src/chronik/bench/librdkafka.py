@@ -81,7 +81,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
 
 @cache
 def load_library() -> Any:
-    """Return the functions of librdkafka, without their `rd_kafka_` prefix. Raises ClientMissing."""
+    """Return the functions of librdkafka, without their `rd_kafka_` prefix. Raises LibrdkafkaNotInstalled."""
     try:
         loaded = ctypes.CDLL(_path())
         without_gil_release = ctypes.PyDLL(_path())
@@ -187,7 +187,7 @@ class LibrdkafkaProducer(LibrdkafkaClient):
         return accepted
 
     def poll(self, timeout_ms: int) -> DeliveryReport | None:
-        """Return the next delivery report, or None. Raises BenchFailed if records could not be delivered."""
+        """Return the next delivery report, or None. Raises BenchmarkError if records could not be delivered."""
         rd = self._rd
         event = rd.queue_poll(self._events, timeout_ms)
         if not event:
@@ -216,7 +216,7 @@ class LibrdkafkaTransactionalProducer(LibrdkafkaProducer):
     discards_reports = True
 
     def init_transactions(self, timeout_ms: int) -> None:
-        """Initialize transactions. Raises BenchFailed, like the other methods."""
+        """Initialize transactions. Raises BenchmarkError, like the other methods."""
         self._check("init transactions", self._rd.init_transactions(self._client, timeout_ms))
 
     def begin(self) -> None:
@@ -279,6 +279,6 @@ class LibrdkafkaConsumer(LibrdkafkaClient):
 
 
 def _check_error(rd: Any, event: int) -> None:
-    """Raise BenchFailed if all brokers are down. librdkafka recovers from other errors itself."""
+    """Raise BenchmarkError if all brokers are down. librdkafka recovers from other errors itself."""
     if rd.event_type(event) == EVENT_ERROR and rd.event_error(event) == ALL_BROKERS_DOWN:
         raise BenchmarkError(rd.event_error_string(event).decode())

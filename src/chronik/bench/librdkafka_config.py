@@ -26,14 +26,14 @@ def build_client_config(bootstrap: Bootstrap, **settings: str) -> dict[str, str]
     """Return the configuration of a librdkafka client. Keyword names are setting names with underscores for dots.
 
     Raises:
-        BenchFailed: If librdkafka does not support the authentication mechanism without a callback.
+        BenchmarkError: If librdkafka does not support the authentication mechanism without a callback.
     """
     overrides = {name.replace("_", "."): value for name, value in settings.items()}
     return {"bootstrap.servers": str(bootstrap)} | BASE_CONFIG | librdkafka_security(bootstrap) | overrides
 
 
 def librdkafka_security(bootstrap: Bootstrap) -> dict[str, str]:
-    """Return librdkafka's security settings. Raises BenchFailed for a mechanism that needs a callback."""
+    """Return librdkafka's security settings. Raises BenchmarkError for a mechanism that needs a callback."""
     security = to_access(bootstrap).security
     if not security.is_encrypted and not security.has_login:
         return {}

@@ -69,7 +69,7 @@ class PipelinedConnection(asyncio.Protocol):
         self._in_flight.clear()
 
     def send(self, request: Request) -> asyncio.Future[Response]:
-        """Send a request and return a future of its response, which fails with BenchFailed if the connection closes."""
+        """Send a request and return a future of its response. It fails with BenchmarkError if the connection closes."""
         response_future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
             response_future.set_exception(BenchmarkError("the broker closed the connection"))
@@ -103,7 +103,7 @@ class PipelinedConnection(asyncio.Protocol):
 async def open_pipelined(
     address: Address, security: ClientSecurity, version_of: Callable[[type[Request]], int]
 ) -> PipelinedConnection:
-    """Open a connection, with TLS and SASL if configured. Raises OSError, ClientError or BenchFailed."""
+    """Open a connection, with TLS and SASL if configured. Raises OSError, ClientError or BenchmarkError."""
     loop = asyncio.get_running_loop()
     tls = create_ssl_context(security) if security.is_encrypted else None
     _, pipe = await loop.create_connection(partial(PipelinedConnection, version_of), *address, ssl=tls)
@@ -141,7 +141,7 @@ class SendNumberedRequest(Protocol):
     """A function that sends one numbered request and waits for its response."""
 
     def __call__(self, number: int) -> Coroutine[Any, Any, None]:
-        """Send request `number` and return after its successful response. Raises BenchFailed."""
+        """Send request `number` and return after its successful response. Raises BenchmarkError."""
 
 
 async def send_at_constant_rate(ask: SendNumberedRequest, per_second: float, seconds: float) -> list[float]:
@@ -166,7 +166,7 @@ async def send_at_constant_rate(ask: SendNumberedRequest, per_second: float, sec
 
 
 def run_with_uvloop(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on uvloop if available. Of several BenchFailed errors, raise the first."""
+    """Run a coroutine on uvloop if available. Of several BenchmarkError errors, raise the first."""
     try:
         import uvloop
     except ImportError:  # Windows

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> list[ProduceResult]:
 
 
 def measure(load: ProduceLoad) -> ProduceResult:
-    """Produce the records and return the result. Raises BenchFailed if a record is not acknowledged."""
+    """Produce the records and return the result. Raises BenchmarkError if a record is not acknowledged."""
     producer = LibrdkafkaProducer(_config(load), load.topic, _value(load), RECORDS_PER_CALL)
     try:
         _Delivery(producer, 1).run()  # opens the connection and the broker's files

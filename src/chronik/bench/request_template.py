@@ -48,7 +48,7 @@ class RequestTemplate:
         return frame == self._expected_response
 
     def decode_unexpected(self, number: int, frame: bytearray) -> Response:
-        """Decode an unexpected response. Raises BenchFailed if it belongs to another request."""
+        """Decode an unexpected response. Raises BenchmarkError if it belongs to another request."""
         correlation_id, response = decode_response(self._key, self._version, memoryview(frame)[_INT32.size :])
         if correlation_id != number:
             raise BenchmarkError(f"request {number}: response has correlation id {correlation_id}")

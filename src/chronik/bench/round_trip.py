@@ -84,12 +84,12 @@ def run(arguments: argparse.Namespace) -> list[RoundTripResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> RoundTripResult:
-    """Measure round trips on a new topic with one partition. Raises BenchFailed."""
+    """Measure round trips on a new topic with one partition. Raises BenchmarkError."""
     return summarize_trips(measure_trips(bootstrap, topic, trips, size, acks), size)
 
 
 def measure_trips(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[TimeSpan]:
-    """Run round trips on a new topic with one partition and return their intervals. Raises BenchFailed."""
+    """Run round trips on a new topic with one partition and return their intervals. Raises BenchmarkError."""
     with open_round_trip(bootstrap, topic, size, acks) as trip:
         for _ in range(WARM_UP_TRIPS):
             trip()
@@ -103,7 +103,7 @@ def open_round_trip(
     """Yield a function that makes one round trip on a new topic. Its first calls are slower (cold start).
 
     Raises:
-        BenchFailed: If a record does not arrive.
+        BenchmarkError: If a record does not arrive.
     """
     try:
         import confluent_kafka
@@ -134,7 +134,7 @@ def list_slow_syncs(nodes: Sequence[Address]) -> list[TimeSpan]:
 def summarize_trips(
     trips: Sequence[TimeSpan], size: int, slow_intervals: Sequence[TimeSpan] | None = None
 ) -> RoundTripResult:
-    """Summarize round trips, separating those that overlap slow syncs. Raises BenchFailed if there are none."""
+    """Summarize round trips, separating those that overlap slow syncs. Raises BenchmarkError if there are none."""
     seconds = [trip.seconds for trip in trips]
     unaffected = [trip.seconds for trip in trips if not any(map(trip.overlaps, slow_intervals or ()))]
     return RoundTripResult(

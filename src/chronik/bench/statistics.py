@@ -30,7 +30,7 @@ class Latency:
 
     @classmethod
     def from_seconds(cls, seconds: Iterable[float]) -> Latency:
-        """Compute the percentiles of latencies in seconds. Raises BenchFailed if there are none."""
+        """Compute the percentiles of latencies in seconds. Raises BenchmarkError if there are none."""
         ordered = sorted(seconds)
         if not ordered:
             raise BenchmarkError("no latencies were measured")
@@ -44,7 +44,7 @@ def percentile(ordered: list[float], percent: float) -> float:
 
 
 def read_cpu_seconds(pid: int) -> float:
-    """Return the user and system CPU time of a process. Raises BenchFailed if it is not available."""
+    """Return the user and system CPU time of a process. Raises BenchmarkError if it is not available."""
     clock = ~pid << 3 | _CPU_TIME_OF_PROCESS
     try:
         return time.clock_gettime(clock)

@@ -92,12 +92,12 @@ def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> TransactionsResult:
-    """Run the transactions and return the result. Raises BenchFailed."""
+    """Run the transactions and return the result. Raises BenchmarkError."""
     return summarize_transactions(*measure_transactions(bootstrap, topic, load), load)
 
 
 def summarize_transactions(commits: list[float], seconds: float, load: TransactionsLoad) -> TransactionsResult:
-    """Summarize transactions. Raises BenchFailed if there were none."""
+    """Summarize transactions. Raises BenchmarkError if there were none."""
     return TransactionsResult(
         records_per_transaction=load.records,
         record_bytes=load.size,
@@ -113,7 +113,7 @@ def measure_transactions(bootstrap: Bootstrap, topic: str, load: TransactionsLoa
     """Run transactions and return the latency of each commit and the total time, in seconds.
 
     Raises:
-        BenchFailed: If a transaction is not committed.
+        BenchmarkError: If a transaction is not committed.
     """
     config = build_client_config(bootstrap, transactional_id=generate_name("producer"))
     producer = LibrdkafkaTransactionalProducer(config, topic, b"x" * load.size, load.records)

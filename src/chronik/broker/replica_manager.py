@@ -123,7 +123,7 @@ class ReplicaManager:
 
         Args:
             on_fatal: Called with errors of callbacks that no caller awaits; the node must stop.
-            deletions_of: Returns the id of the cluster that has deleted an unknown topic, if that is certain.
+            find_deleting_cluster: Returns the id of the cluster that has deleted an unknown topic, if that is certain.
         """
         self._node_id = node_id
         self._store = store
@@ -134,7 +134,7 @@ class ReplicaManager:
         self._flusher = flusher
         self._flush_each_append = flush_each_append
         self._on_fatal = on_fatal
-        self._deletions_of = find_deleting_cluster
+        self._find_deleting_cluster = find_deleting_cluster
         self._set_aside = Quarantine(cache.files)
         self._unknown: dict[bytes, str] = {}
         self._recent_room = RecentBatchBudget()
@@ -448,18 +448,19 @@ class ReplicaManager:
         known = {format_id(topic_id): topic_id for topic_id in self._store.image.all_topics_by_id}
         for name in files.list_directory(TOPICS_DIRECTORY):
             if name not in known:
-                self._set_aside.quarantine_directory(name, self._deletions_of(), self._clock.now_ms())
+                self._set_aside.quarantine_directory(name, self._find_deleting_cluster(), self._clock.now_ms())
                 continue
             for index in files.list_directory(f"{TOPICS_DIRECTORY}/{name}"):
                 key = (known[name], int(index) if is_partition_index(index) else -1)
                 if is_partition_index(index) and key not in self._by_id and key not in self.removals.pending_partitions:
-                    self._set_aside.quarantine_directory(f"{name}/{index}", self._deletions_of(), self._clock.now_ms())
+                    cluster_id = self._find_deleting_cluster()
+                    self._set_aside.quarantine_directory(f"{name}/{index}", cluster_id, self._clock.now_ms())
                     self._synced_offsets.remove(*key)  # if the partition returns, it starts empty
         self.delete_expired()
 
     def delete_expired(self) -> None:
         """Delete quarantined directories of deleted topics after their retention time. Called periodically."""
-        if (cluster_id := self._deletions_of()) is not None:
+        if (cluster_id := self._find_deleting_cluster()) is not None:
             self._set_aside.delete_expired(cluster_id, self._clock.now_ms())
         self.removals.check_for_deleted()
 

@@ -80,7 +80,7 @@ class BrokerConnection:
 
         Raises:
             BrokerUnreachable: If there is no Kafka broker at the address.
-            LoginRefused: If authentication fails.
+            LoginFailed: If authentication fails.
         """
         self.address = address
         self.security = security

@@ -3,7 +3,7 @@
 A node itself requests admission, because only it knows its directory id: a new node becomes a learner, and so does a
 node that returns with another disk. All other changes follow from the image (see `reconciliation`). No state is kept
 between requests, so a new leader continues where the previous one stopped.
-docs/internals/decisions/2026-11-15-membership.md explains the design and its limits.
+docs/internals/decisions/2026-11-15-bootstrap-and-replaced-disks.md explains the design and its limits.
 """
 
 from __future__ import annotations

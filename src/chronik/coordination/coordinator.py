@@ -71,7 +71,7 @@ class MachineCoordinator(Generic[MachineT]):
         return [self._proposals.run(), self._process_term_changes(), self._check_fencing_periodically()]
 
     def execute_instruction(self, machine: MachineT, what: object) -> None:
-        """Execute an `Act` instruction of a machine; overridden by the kinds of machines that use it."""
+        """Execute an `ExecuteAction` instruction of a machine; overridden by the kinds of machines that use it."""
         raise InvariantError(f"{self._kind.name} coordinator: unknown instruction {what!r}")
 
     async def close(self) -> None:

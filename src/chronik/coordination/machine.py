@@ -34,13 +34,13 @@ class TimePassed(MachineEvent, frozen=True):
 
 
 class StateStored(MachineEvent, frozen=True):
-    """An event: the command of the `Store` instruction with this ticket was applied."""
+    """An event: the command of the `StoreState` instruction with this ticket was applied."""
 
     ticket: int
 
 
 class StoreFailed(MachineEvent, frozen=True):
-    """An event: the command of the `Store` instruction with this ticket failed."""
+    """An event: the command of the `StoreState` instruction with this ticket failed."""
 
     ticket: int
     error: ErrorCode
@@ -111,7 +111,7 @@ class CoordinatedStateMachine(Protocol):
         """Whether the machine has no clients and no pending store commands, so that it may be unloaded."""
 
     def handle(self, event: MachineEvent) -> Sequence[Instruction]:
-        """Process an event, the only way to change the machine. Raise InvariantBroken if its state is inconsistent."""
+        """Process an event, the only way to change the machine. Raise InvariantError if its state is inconsistent."""
 
 
 MachineT = TypeVar("MachineT", bound=CoordinatedStateMachine)

@@ -48,8 +48,8 @@ class CoordinatorStore(Protocol):
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         """Propose a command and wait until it is applied on this node.
 
-        Raises KafkaError if the command was rejected or its outcome is unknown, and StorageFailed or StoreClosed if the
-        store has stopped.
+        Raises KafkaError if the command was rejected or its outcome is unknown, and StorageError or StoreClosedError if
+        the store has stopped.
         """
 
 

@@ -191,12 +191,12 @@ class DiskFileSystem:
         self._folder_mode = DIRECTORY_MODE | root_mode & GROUP_READ_EXECUTE
 
     def fail(self, action: str, path: str, error: OSError) -> NoReturn:
-        """Record a storage failure and raise StorageFailed."""
+        """Record a storage failure and raise StorageError."""
         self.failure = f"{action} {path}: {error.strerror or error}"
         raise StorageError(self.failure) from error
 
     def raise_if_failed(self) -> None:
-        """Raise StorageFailed if a write has failed before."""
+        """Raise StorageError if a write has failed before."""
         if self.failure is not None:
             raise StorageError(f"storage failed earlier: {self.failure}")
 

@@ -1,7 +1,7 @@
 """The file system interface for all components that store data.
 
 Paths are relative to the data directory and use "/". A write, truncation, sync, rename or removal that fails raises
-StorageFailed, and from then on *every* such call on the same FileSystem raises it: after a failed write or sync the
+StorageError, and from then on *every* such call on the same FileSystem raises it: after a failed write or sync the
 kernel may have dropped the pages, so a later success would prove nothing. Reading stays possible.
 
 Durability:
@@ -119,7 +119,7 @@ class FileSystem(Protocol):
         """Lock a file until the lock is closed or the process exits.
 
         Raises:
-            DataFolderInUse: Another process holds the lock.
+            DataDirectoryInUse: Another process holds the lock.
         """
 
 

@@ -127,7 +127,7 @@ class OverlayFileSystem:
 
         Raises:
             FileNotFoundError: The file does not exist.
-            DataFolderInUse: Another process holds the lock.
+            DataDirectoryInUse: Another process holds the lock.
         """
         fd = os.open(self._full(path), READ_FLAGS)
         try:

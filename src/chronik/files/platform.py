@@ -99,7 +99,7 @@ else:
         """Lock a file without waiting.
 
         Raises:
-            DataFolderInUse: Another process holds the lock.
+            DataDirectoryInUse: Another process holds the lock.
         """
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

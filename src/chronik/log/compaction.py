@@ -278,7 +278,7 @@ class Compaction(msgspec.Struct, eq=False):
         """Compact the segments, yielding after each batch.
 
         Raises:
-            StorageFailed: A write failed.
+            StorageError: A write failed.
             FileNotFoundError: A source segment was deleted during the compaction.
         """
         try:

@@ -5,7 +5,7 @@ they are durable once a later sync task of `begin_sync` has run and was passed t
 same way: it moves the log start offset, the next sync stores it, and files are deleted when it is durable. A follower
 truncates before it continues, so truncation blocks on the disk.
 
-After StorageFailed the file system accepts no more writes, so no later sync can succeed: the node must stop.
+After StorageError the file system accepts no more writes, so no later sync can succeed: the node must stop.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class SyncTask(msgspec.Struct, eq=False):
         """Sync the files and directories, write the checkpoints and delete files. Blocks on the disk.
 
         Raises:
-            StorageFailed: A write or sync failed; nothing of this task may be considered durable.
+            StorageError: A write or sync failed; nothing of this task may be considered durable.
         """
         for unsynced in self.files:
             unsynced.fdatasync()

@@ -1,4 +1,4 @@
 """Migration of topics between clusters: import from a data directory or a backup, and backup of a cluster.
 
-docs/internals/decisions/2026-11-16-moving-in.md explains the design.
+docs/internals/decisions/2026-11-16-import.md and 2026-11-16-backup.md explain the design.
 """

@@ -130,7 +130,7 @@ class TargetCluster:
             return None
 
     def record_progress(self) -> None:
-        """Reset the timer of `stuck`."""
+        """Reset the timer of `wait_for_progress`."""
         self._progress_at = time.monotonic()
 
     def wait_for_progress(self, reason: str) -> None:

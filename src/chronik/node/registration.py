@@ -37,7 +37,7 @@ HEARTBEATS_PER_SESSION: Final = 10
 timeout, or if some are lost."""
 
 HEARTBEAT_SECONDS_MAX: Final = DOWN_SECONDS / 2
-"""Longest heartbeat interval, for long sessions: a broker not acknowledged for GONE_SECONDS must confirm its reads."""
+"""Longest heartbeat interval, for long sessions: a broker not acknowledged for DOWN_SECONDS must confirm its reads."""
 
 HEARTBEAT_SESSIONS_MAX: Final = 2
 """Session timeouts after which a heartbeat is abandoned: one for its response, one until its index is applied here."""

@@ -138,7 +138,7 @@ class PeerCalls:
     # callbacks
 
     def on_response(self, peer: int, content: Buffer) -> None:
-        """Complete the call to which a response belongs. Raise BadMessage if the response is malformed."""
+        """Complete the call to which a response belongs. Raise InvalidPeerMessage if the response is malformed."""
         if len(content) < _RESPONSE.size:
             raise InvalidPeerMessage("peer response is too short")
         call_id, status = _RESPONSE.unpack_from(content)
@@ -162,7 +162,7 @@ class PeerCalls:
                 )
 
     def on_request(self, connection: PeerConnection, content: Buffer) -> None:
-        """Start the handler of a received request. Raise BadMessage if the request is malformed."""
+        """Start the handler of a received request. Raise InvalidPeerMessage if the request is malformed."""
         if len(content) < _REQUEST.size:
             raise InvalidPeerMessage("peer request is too short")
         call_id, kind = _REQUEST.unpack_from(content)

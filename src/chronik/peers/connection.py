@@ -46,7 +46,7 @@ class PeerConnectionOwner(Protocol):
         """Handle a completed handshake: `connection.peer` is authenticated."""
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
-        """Handle received frames. The connection is closed if this raises BadMessage."""
+        """Handle received frames. The connection is closed if this raises InvalidPeerMessage."""
 
     def writing_resumed(self, connection: PeerConnection) -> None: ...
 

@@ -93,7 +93,7 @@ class PeerMessageReceiver(Protocol):
     """The callbacks of the peer transport."""
 
     def messages_received(self, peer: int, messages: Sequence[Buffer]) -> None:
-        """Handle received messages. The connection is closed if this raises BadMessage."""
+        """Handle received messages. The connection is closed if this raises InvalidPeerMessage."""
 
     def peer_unreachable(self, peer: int) -> None:
         """Handle dropped messages to the peer."""

@@ -93,7 +93,7 @@ def scan_records(header: BatchHeader, body: RecordsBody, *, is_complete: bool = 
 
     Raises:
         CorruptRecords: The records are malformed.
-        EndsEarly: `is_whole` is False, and the body ends after its last complete record.
+        IncompleteRecords: `is_complete` is False, and the body ends after its last complete record.
     """
     count, base_offset, last_offset = header.record_count, header.base_offset, header.last_offset
     if count < 0 or (is_complete and count * RECORD_BYTES_MIN > len(body)):

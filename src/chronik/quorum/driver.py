@@ -117,7 +117,7 @@ class RaftDriver:
     async def start(self) -> None:
         """Recover from disk and join the cluster.
 
-        Raises DataDamaged, StorageFailed or OSError; call `stop` in that case, too.
+        Raises DamagedDataError, StorageError or OSError; call `stop` in that case, too.
         """
         self._loop = asyncio.get_running_loop()
         self._exit_stack.push_async_callback(self.transport.stop)  # the transport may already listen on its port
@@ -255,7 +255,7 @@ class RaftDriver:
         Raises:
             NotLeader, ProposalRejected, ProposalLost: The command is not and never will be committed.
             OutcomeUnknown: The command may or may not be committed.
-            DriverStopped, StorageFailed: The node has stopped.
+            DriverStopped, StorageError: The node has stopped.
         """
         waiter = self._open_waiter(
             WaiterKind.APPLIED if until is CompletionPoint.APPLIED else WaiterKind.WRITTEN, timeout
@@ -278,7 +278,7 @@ class RaftDriver:
 
         Raises:
             NotLeader: No leader is known, or the leader has changed.
-            ReadTimedOut, ProposalRejected, DriverStopped, StorageFailed: The read was not confirmed.
+            ReadTimedOut, ProposalRejected, DriverStopped, StorageError: The read was not confirmed.
         """
         waiter = self._open_waiter(WaiterKind.READ, timeout)
         self._feed(ReadIndex(waiter.context))

@@ -104,7 +104,7 @@ class IncomingSnapshotFile:
             self._file.fdatasync()
 
     def finish(self, snapshot: SnapshotMetadata) -> None:
-        """Rename the synced file to its final name. Raise DataDamaged if it does not match the snapshot's metadata."""
+        """Rename the synced file to its final name. Raise DamagedDataError if it does not match its metadata."""
         file = self._file
         if file is None or snapshot != self._snapshot:
             raise DamagedDataError(f"snapshot {snapshot.index}: chunks were not received")
@@ -128,7 +128,7 @@ class IncomingSnapshotFile:
 
 
 def verify_snapshot(files: FileSystem, directory: str, snapshot: SnapshotMetadata) -> None:
-    """Raise DataDamaged if the snapshot file is missing or does not match its metadata."""
+    """Raise DamagedDataError if the snapshot file is missing or does not match its metadata."""
     path = snapshot_path(directory, snapshot.index)
     if not files.exists(path):
         raise DamagedDataError(f"snapshot file {path} is missing")

@@ -87,7 +87,7 @@ class RaftStorage:
 
     @classmethod
     def open(cls, files: FileSystem, directory: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
-        """Open the storage in a thread. Raise DataDamaged if synced data is missing or damaged."""
+        """Open the storage in a thread. Raise DamagedDataError if synced data is missing or damaged."""
         for parent in files.make_directory(directory):
             files.sync_directory(parent)
         manifest = _read_manifest(files, directory)
@@ -140,7 +140,7 @@ class RaftStorage:
     # ----------------------------------------------------------------------------------------------- in the log thread
 
     def write(self, write: PendingWrite) -> None:
-        """Make the write durable. Raise StorageFailed on an error, after which the node must stop."""
+        """Make the write durable. Raise StorageError on an error, after which the node must stop."""
         persist = write.persist
         if persist.chunks:
             for chunk in persist.chunks:
@@ -234,7 +234,7 @@ class RaftStorage:
         return RaftSnapshotWriter(self._files, self._directory, index)
 
     def read_snapshot(self, index: int) -> Iterator[bytes]:
-        """Yield the chunks of the snapshot for the state machine. Raise DataDamaged if it is damaged."""
+        """Yield the chunks of the snapshot for the state machine. Raise DamagedDataError if it is damaged."""
         return read_snapshot(self._files, self._directory, index)
 
     def read_chunk(self, wanted: SnapshotChunkRequest, snapshot: SnapshotMetadata | None) -> bytes | None:

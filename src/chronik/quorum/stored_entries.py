@@ -54,7 +54,7 @@ class RaftManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     compacted_index: int = 0
     compacted_term: int = 0
     hard_state: HardState = HardState()
-    """Hard state as of `log_after`; a later record overrides it."""
+    """Hard state as of `obsolete_record`; a later record overrides it."""
     snapshot: SnapshotMetadata = SnapshotMetadata()
 
 
@@ -67,7 +67,7 @@ def encode_hard_state(state: HardState) -> bytes:
 
 
 def decode_record(payload: memoryview) -> RaftEntry | HardState:
-    """Decode a record. Raise DataDamaged if it has a valid CRC but an unknown or invalid format."""
+    """Decode a record. Raise DamagedDataError if it has a valid CRC but an unknown or invalid format."""
     try:
         if payload[0] == ENTRY_TAG:
             _, index, term, kind = _ENTRY.unpack_from(payload)
@@ -88,7 +88,7 @@ def encode_manifest(manifest: RaftManifest) -> bytes:
 
 
 def decode_manifest(data: bytes) -> RaftManifest:
-    """Decode the manifest. Raise DataDamaged if it is damaged or has an unknown format."""
+    """Decode the manifest. Raise DamagedDataError if it is damaged or has an unknown format."""
     record = decode_record_at(memoryview(data), 0)
     if record is None or HEADER_BYTES + len(record.payload) != len(data):
         raise DamagedDataError("Raft log: manifest is damaged (checksum mismatch)")

@@ -154,7 +154,7 @@ _decoder: Final = msgspec.msgpack.Decoder(AnyRaftMessage)
 
 
 def encode_message(message: RaftMessage) -> bytes:
-    """Encode a message. Raise BadMessage if it exceeds the maximum size."""
+    """Encode a message. Raise InvalidPeerMessage if it exceeds the maximum size."""
     data = bytes((VERSION,)) + _encoder.encode(message)
     if len(data) > PEER_MESSAGE_BYTES_MAX:
         raise InvalidPeerMessage(f"Raft message of {len(data)} bytes exceeds the maximum of {PEER_MESSAGE_BYTES_MAX}")
@@ -162,7 +162,7 @@ def encode_message(message: RaftMessage) -> bytes:
 
 
 def decode_message(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
-    """Decode a message. Raise BadMessage if it is invalid."""
+    """Decode a message. Raise InvalidPeerMessage if it is invalid."""
     if not 0 < len(data) <= PEER_MESSAGE_BYTES_MAX:
         raise InvalidPeerMessage(f"Raft message of {len(data)} bytes: must have 1 to {PEER_MESSAGE_BYTES_MAX} bytes")
     if data[0] != VERSION:
@@ -176,7 +176,7 @@ def decode_message(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
 
 
 def check_message(message: AnyRaftMessage) -> None:
-    """Raise BadMessage if the fields of a message contradict each other."""
+    """Raise InvalidPeerMessage if the fields of a message contradict each other."""
     if isinstance(message, Append):
         term = message.previous_term
         for index, entry in enumerate(message.entries, message.previous_index + 1):

@@ -46,7 +46,7 @@ def certificate_subject(certificate: bytes) -> str:
     """Return the subject of a certificate in DER format.
 
     Raises:
-        BadSubject: The subject cannot be decoded.
+        InvalidSubject: The subject cannot be decoded.
     """
     try:
         return _format_name(_subject(memoryview(certificate)))

@@ -104,7 +104,7 @@ class TlsTransportOwner(Protocol):
         """Handle a new connection before anything is read: set its `share`, and return False to reject it."""
 
     def on_handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
-        """Return the protocol of an established connection. Raises TlsRefused to reject it."""
+        """Return the protocol of an established connection. Raises TlsConnectionRejected to reject it."""
 
     def on_handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
         """Handle a handshake that did not complete; the reason is None if the client just disconnected."""

@@ -1,8 +1,8 @@
 """A write-ahead log of numbered records in segment files (`<first index>.wal`) in a directory of its own.
 
 It must be called from one thread at a time. Appended records are durable when `sync` has returned. A failed write or
-sync raises StorageFailed, after which the log accepts no more writes. Opening a log truncates a torn tail (records that
-were never synced) and raises DataDamaged for damage to synced records.
+sync raises StorageError, after which the log accepts no more writes. Opening a log truncates a torn tail (records that
+were never synced) and raises DamagedDataError for damage to synced records.
 """
 
 from __future__ import annotations

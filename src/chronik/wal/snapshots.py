@@ -72,7 +72,7 @@ def find_newest_snapshot(files: FileSystem, directory: str) -> int | None:
 
 
 def read_snapshot(files: FileSystem, directory: str, index: int) -> Iterator[bytes]:
-    """Yield the chunks of a snapshot. Raise DataDamaged if it is incomplete or damaged."""
+    """Yield the chunks of a snapshot. Raise DamagedDataError if it is incomplete or damaged."""
     path = snapshot_path(directory, index)
     file = files.open(path)
     try:

@@ -2,7 +2,7 @@
 
 A broker's lease alone does not protect readers. A broker whose port refuses connections is replaced long before its
 lease expires, and a firewall can refuse connections for a broker that is alive
-(docs/internals/decisions/2026-11-16-reads-are-confirmed.md). Reads of the image, and reads by a leader or coordinator
+(docs/internals/decisions/2026-11-16-confirmed-reads.md). Reads of the image, and reads by a leader or coordinator
 that the image names, therefore wait until a majority has confirmed that the image is current. Fetch does not wait: it
 only returns committed records, and these stay committed.
 """

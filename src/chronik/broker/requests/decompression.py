@@ -31,7 +31,7 @@ class BatchDecompressor:
         inline_budget: DecompressionBudget | None,
         budget: DecompressionBudget,
     ) -> T:
-        """Run `work` inline if `at_once` allows it, otherwise in the thread.
+        """Run `work` inline if `inline_budget` allows it, otherwise in a thread.
 
         `work` must only read its inputs, and may be started twice. Its exceptions are raised here.
         """

@@ -39,7 +39,7 @@ class ProgressLine:
 
 
 def open_verified_backup(folder: Path) -> BackupSource:
-    """Open a backup and verify all of its data; raise CannotMove or DataDamaged if it is unusable."""
+    """Open a backup and verify all of its data; raise MigrationError or DamagedDataError if it is unusable."""
     progress = ProgressLine()
     try:
         return open_backup(folder, progress.update)

@@ -41,7 +41,7 @@ def authenticate_with_sasl(security: ClientSecurity, address: Address, ask: Send
     """Authenticate the connection with SASL and return the session lifetime in seconds.
 
     Raises:
-        LoginRefused: If the broker rejects the credentials, or closes the connection, or cannot prove its identity.
+        LoginFailed: If the broker rejects the credentials, or closes the connection, or cannot prove its identity.
     """
     try:
         handshake = ask(SaslHandshakeRequest(mechanism=security.mechanism), SaslHandshakeResponse)

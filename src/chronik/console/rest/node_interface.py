@@ -13,7 +13,7 @@ from chronik.request_reply import Dispatch
 
 
 class OtherNodes(Protocol):
-    """The peer connections to the other nodes. Methods raise PeerUnavailable, CallTimedOut or CallRefused."""
+    """The peer connections to the other nodes. Methods raise PeerUnavailable, CallTimedOut or CallRejected."""
 
     async def forward_request(
         self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float

@@ -104,7 +104,7 @@ class ClassicGroup(ClassicGroupState):
         """Apply an event and return the instructions that follow from it.
 
         Raises:
-            InvariantBroken: The group is inconsistent, which is a bug. `IllegalGroupTransition` is a subclass.
+            InvariantError: The group is inconsistent, which is a bug. `IllegalGroupTransition` is a subclass.
         """
         self.now_ms = max(self.now_ms, event.now_ms)
         if self.state is GroupState.DEAD:

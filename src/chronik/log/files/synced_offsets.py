@@ -1,4 +1,4 @@
-"""The synced offset of each partition of a node (Kafka's recovery point), in one file of 32-byte slots. checksums.
+"""The synced offset of each partition of a node (Kafka's recovery point), in one file of 32-byte slots with checksums.
 
 A slot is overwritten after a sync has completed, so it never exceeds what is durable. The file itself is synced only
 periodically: after a power failure a slot may be too low, and recovery validates more of the log. After `kill -9` it is

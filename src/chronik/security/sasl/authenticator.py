@@ -278,7 +278,7 @@ async def _wait_for_keys(reading: Future[None]) -> None:
 
 
 def _validate(validator: TokenValidator, token: str) -> ValidToken | InvalidToken:
-    """Validate a token; raise KeysAwaited if its key has to be loaded first."""
+    """Validate a token; raise KeysLoading if its key has to be loaded first."""
     try:
         return validator(token)
     except InvalidToken as refused:

@@ -91,7 +91,7 @@ class JwksCache:
         """Return the key with that id, or the only key if the token names none; None if there is no such key.
 
         Raises:
-            KeysAwaited: The keys are being loaded.
+            KeysLoading: The keys are being loaded.
             KeysUnavailable: The keys could not be loaded.
         """
         keys = self._keys

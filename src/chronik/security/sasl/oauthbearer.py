@@ -57,7 +57,7 @@ class OAuthBearerServer:
         return ValidateToken(bearer[1].decode())
 
     def continue_with_token(self, token: ValidToken | InvalidToken) -> SaslOutcome:
-        """Continue with the result of a `Validate` outcome."""
+        """Continue with the result of a `ValidateToken` outcome."""
         if isinstance(token, InvalidToken):
             self._rejection = f"token rejected: {token}"
             return SaslChallenge(INVALID_TOKEN_RESPONSE.encode(), self._rejection)

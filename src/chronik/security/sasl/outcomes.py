@@ -38,7 +38,7 @@ class HashPassword(msgspec.Struct, frozen=True):
 
 
 class ValidateToken(msgspec.Struct, frozen=True):
-    """A request to validate the token and pass the result to `validated`."""
+    """A request to validate the token and pass the result to `continue_with_token`."""
 
     token: str
 

@@ -30,8 +30,8 @@ class TokenValidator(Protocol):
         """Validate the token; called in a thread.
 
         Raises:
-            TokenRefused: The token is invalid.
-            KeysAwaited: The keys are being loaded.
+            InvalidToken: The token is invalid.
+            KeysLoading: The keys are being loaded.
             KeysUnavailable: The keys could not be loaded.
         """
 
@@ -56,7 +56,7 @@ class JwtValidator:
         self._now_ms = now_ms
 
     def __call__(self, token: str) -> ValidToken:
-        """Validate the token. The message of TokenRefused contains nothing of the token."""
+        """Validate the token. The message of InvalidToken contains nothing of the token."""
         claims = self._claims(token)
         self._check_times(claims)
         settings = self._settings
