@@ -12,11 +12,11 @@ COMPILED := .tools/.compiled
 DOCS := .tools/docs/.ready
 SEED ?= 1
 
-.PHONY: help demo quick test check long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-fairness bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test check generate long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-fairness bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream and a crash; then a table, SQL and an audit"
-	@echo "make quick   tests that start no processes except the pipeline's, in under a minute; installs only Python packages"
+	@echo "make quick   tests that start no processes, in under a minute; installs only Python packages"
 	@echo "make test    all tests (installs Kafka clients from PyPI, npm, Debian, Maven Central); retries up to $(FEW) failed tests once"
 	@echo "make check   ruff, mypy --strict, and the import rules between packages"
 	@echo "make bench   throughput, latency, start time and memory, compared with a minimal server"
@@ -35,6 +35,7 @@ help:
 	@echo "make chaos-seeds     make chaos with each of five seeds, 40 faults each (SEEDS=$(SEEDS) STEPS=40), and a summary"
 	@echo "make abuse   hostile clients next to an honest one, with limits (SEED=$(SEED) ATTACKS=$(ATTACKS)); writes docs/internals/abuse.md"
 	@echo "make package  build a wheel and a source distribution into dist/, check, install and test them (PyPI)"
+	@echo "make generate  regenerate the generated docs, tables and golden names from the source"
 	@echo "make docs    build the docs site into build/site (PyPI); warnings are errors"
 	@echo "make fuzz    send malformed frames to the decoder and to a broker (SEED=$(SEED))"
 
@@ -149,6 +150,14 @@ abuse: $(READY)
 
 package: $(PACKAGING)
 	@.tools/packaging/bin/python -m tests.packaging.run
+
+generate: $(READY)
+	@$(BIN)/python -m chronik.configs.listing
+	@$(BIN)/python -m chronik.console.rest.listing
+	@$(BIN)/python -m chronik.console.metrics.listing
+	@$(BIN)/python -m chronik.security.permission_table
+	@$(BIN)/python -m tools.docs
+	@$(BIN)/python -m tests.test_public_names
 
 # Generate pages and images first; tools/docs/__main__.py lists them.
 docs: $(READY) $(DOCS)
