@@ -26,11 +26,11 @@ ALLOWED: Final = re.compile(r"begin[-_ ]anew|begins anew")
 
 FILES: Final = sorted(
     path
-    for root in ("src", "tests", "bench", "tools")
-    for pattern in ("*.py", "*.js", "*.html")
+    for root in ("src", "tests", "bench", "tools", "docs")
+    for pattern in ("*.py", "*.js", "*.html", "*.md")
     for path in (ROOT / root).rglob(pattern)
     if path.name not in ("test_language.py", "test_mechanical.py") and "node_modules" not in path.parts
-)
+) + sorted(ROOT.glob("*.md"))
 
 SCHEMAS: Final = SOURCE / "console" / "rest" / "models"
 """Their class names are the schema names of the OpenAPI document, where "Topic" is the right name for a topic."""
