@@ -45,7 +45,7 @@ class HttpListener:
         requires_login: bool = False,
         scheduler: Scheduler | None = None,
     ) -> None:
-        """Create a listener that is not bound yet.
+        """Create an unbound listener.
 
         Args:
             address: The host and port to listen on.
