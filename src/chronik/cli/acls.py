@@ -115,7 +115,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 
 def run_remove(arguments: argparse.Namespace) -> int:
-    """Remove the ACLs of principals on resources; without principals, remove all ACLs of the resources."""
+    """Remove the ACLs of given principals on the selected resources, or all of their ACLs if no principal is given."""
     if arguments.allow_principal or arguments.deny_principal:
         filters = [AclFilter(*acl) for acl in _parse_bindings(arguments)]
     else:
