@@ -143,7 +143,7 @@ def _require_resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
 
 
 def _parse_bindings(arguments: argparse.Namespace) -> list[AclBinding]:
-    """Return the ACL bindings that the options describe; raise InvalidInput if they describe none."""
+    """Return the ACL bindings specified by the options; raise InvalidInput if there are none."""
     operations = [parse_operation(each) for each in arguments.operation] or [AclOperation.ALL]
     pattern = PATTERNS[arguments.resource_pattern_type]
     found = []

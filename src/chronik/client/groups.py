@@ -190,7 +190,7 @@ def _fetch_offsets(cluster: ClusterClient, request: OffsetFetchRequest) -> dict[
 
 
 def decode_assignment(assignment: bytes) -> list[TopicPartition]:
-    """Decode a member's assignment into partitions. Return an empty list if it is not in Kafka's consumer protocol.
+    """Decode a member's assignment into partitions. Return an empty list if it is not in the consumer protocol format.
 
     Layout: version int16 | topics: count int32, each a name (int16 length) and partitions (count int32, int32 each) | …
     """

@@ -106,7 +106,7 @@ def request_producer_identity(cluster: ClusterClient) -> ProducerIdentity:
 
 
 class Producer:
-    """A blocking producer. With acks=all it is idempotent."""
+    """A blocking producer, which is idempotent with acks=all."""
 
     def __init__(
         self, cluster: ClusterClient, *, codec: Codec = Codec.NONE, acks: int = ACKS_ALL, clock: Clock | None = None

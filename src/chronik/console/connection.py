@@ -67,7 +67,7 @@ class HttpLimits(msgspec.Struct, frozen=True):
 
     @property
     def connections_per_account(self) -> int:
-        """Return how many connections one account may have."""
+        """Return the maximum number of connections per account."""
         return max(2, self.connections // ACCOUNT_CONNECTIONS_DIVISOR)
 
 

@@ -15,7 +15,7 @@ BucketCounts = tuple[int, ...]
 
 
 class LatencyQuantiles(NamedTuple):
-    """Latency quantiles in seconds; None if nothing was measured."""
+    """Latency quantiles in seconds; None if there are no measurements."""
 
     p50: float | None
     p99: float | None

@@ -71,7 +71,7 @@ def _subjects(arguments: argparse.Namespace) -> dict[str, tuple[str, ...]]:
 
 
 def _load_or_create_authority(folder: Path) -> tuple[CertificateAuthority, list[Path]]:
-    """Load the directory's CA or create one; return it with the files that were created."""
+    """Load the directory's CA, or create it if missing. Return the CA and the created files."""
     try:
         from chronik.tls.certificate_authority import CertificateAuthority, IssuedCertificate
     except ImportError:

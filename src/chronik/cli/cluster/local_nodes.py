@@ -291,7 +291,7 @@ def fetch_local_status(node: LocalNode, timeout_s: float, security: ClientSecuri
 
 
 def fetch_local_unready_reason(node: LocalNode, timeout_s: float, security: ClientSecurity) -> str | None:
-    """Return why the node is not ready, or None if it is ready or has no HTTP port.
+    """Return the reason why the node is not ready; None if it is ready or has no HTTP port.
 
     Raises:
         NodeRequestError: The node does not answer.

@@ -72,7 +72,7 @@ class DiskFacts(msgspec.Struct, frozen=True):
 class LogFacts(msgspec.Struct, frozen=True):
     partition: str
     torn_bytes: int = 0
-    """Bytes at the end of the log that were never acknowledged; the next start truncates them."""
+    """Size in bytes of the unacknowledged tail of the log, which recovery truncates at the next start."""
     missing: tuple[int, int] | None = None
     """Range of offsets that were synced to disk but are now missing."""
     damaged: tuple[str, ...] = ()

@@ -348,7 +348,7 @@ class LineEditor:
                 self._readline.add_history(entry)
 
     def _complete(self, word: str, state: int) -> str | None:
-        """Return the completion number `state`, or None after the last one (readline's completer protocol)."""
+        """Return the completion with index `state`, or None after the last one (readline's completer protocol)."""
         if state == 0:
             self._matches = self._completions(word)
         return self._matches[state] if state < len(self._matches) else None

@@ -292,7 +292,7 @@ def _node_lines(view: TopView, width: int) -> list[StyledLine]:
 
 
 def _topic_lines(view: TopView, sorting: TopicOrder, width: int) -> list[StyledLine]:
-    """Return the table of topics. Internal topics are shown only if they have problems."""
+    """Return the table of topics. Internal topics are included only if they have problems."""
     shown = [row for row in view.topics if not row.is_internal or row.under_replicated or row.offline]
     if sorting is TopicOrder.SIZE:
         shown.sort(key=lambda row: (-(row.bytes or 0), row.name))

@@ -86,7 +86,7 @@ def _response_fields(response_type: Any) -> str:
 
 
 def update_page(page: str) -> str:
-    """Return a page with its generated part replaced by the current one."""
+    """Return a page with its generated part updated."""
     head, mark, _ = page.partition(GENERATED_MARK)
     return f"{head}{mark}\n\nPaths are relative to `{BASE_PATH}`.\n{format_operations()}"
 

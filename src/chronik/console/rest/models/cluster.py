@@ -90,7 +90,7 @@ class Attention(msgspec.Struct):
     severity: Literal["error", "warning", "info"]
     text: str
     link: str | None
-    """A path of the console, such as /topics/orders."""
+    """The console page with details, as a path such as /topics/orders."""
 
 
 class Summary(msgspec.Struct):

@@ -130,7 +130,7 @@ class NewMessage(Body, kw_only=True):
     """A record to produce."""
 
     partition: Index | None = None
-    """The partition; null chooses it by the key, as Kafka clients do."""
+    """The partition; null selects it by key, as Kafka's default partitioner does."""
     key: str | None = None
     value: str | None = None
     """The value; null produces a tombstone."""

@@ -30,7 +30,7 @@ IDLE_SECONDS_PER_WORK_SECOND: Final = 1.0
 
 TAIL_WAIT_SECONDS: Final = 0.5
 TAIL_MESSAGES_MAX: Final = 100
-"""Maximum number of messages shown per fetch; there are two fetches per second."""
+"""Maximum number of messages returned per fetch. A tail fetches twice per second."""
 TAIL_BEHIND_MAX: Final = 20_000
 """Maximum lag of a tail per partition, in messages. If it is exceeded, the tail skips to the end offset."""
 
