@@ -186,7 +186,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._keeps_alive = True
         self._callback: Final = Callback(self._resume)
         self._is_scheduled = False
-        """Whether `_work` is queued in the scheduler or is about to be queued."""
+        """Whether `_resume` is queued in the scheduler or is about to be queued."""
         self.loop_account: Account
         """The account that event-loop time is charged to."""
         self._is_write_paused = False
