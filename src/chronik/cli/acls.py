@@ -115,7 +115,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 
 def run_remove(arguments: argparse.Namespace) -> int:
-    """Remove the ACLs of principals on resources; without principals, remove all ACLs of the resources."""
+    """Remove the ACLs of given principals on the selected resources, or all of their ACLs if no principal is given."""
     if arguments.allow_principal or arguments.deny_principal:
         filters = [AclFilter(*acl) for acl in _parse_bindings(arguments)]
     else:
@@ -143,7 +143,7 @@ def _require_resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
 
 
 def _parse_bindings(arguments: argparse.Namespace) -> list[AclBinding]:
-    """Return the ACL bindings that the options describe; raise InvalidInput if they describe none."""
+    """Return the ACL bindings specified by the options; raise InvalidInput if there are none."""
     operations = [parse_operation(each) for each in arguments.operation] or [AclOperation.ALL]
     pattern = PATTERNS[arguments.resource_pattern_type]
     found = []

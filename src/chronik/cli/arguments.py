@@ -30,7 +30,7 @@ class Subparsers(Protocol):
 
 
 class InvalidInput(ChronikError):
-    """An invalid argument or input; the message says what was expected."""
+    """An invalid argument or input. The message states what was expected."""
 
 
 def add_client_arguments(parser: argparse.ArgumentParser, run: CommandRunner) -> None:
@@ -59,7 +59,7 @@ def connect_cluster(arguments: argparse.Namespace) -> ClusterClient:
 
 
 def parse_key_values(texts: Iterable[str], what: str) -> dict[str, str]:
-    """Parse NAME=VALUE arguments; raise InvalidInput for other texts."""
+    """Parse NAME=VALUE arguments; raise InvalidInput if one has another form."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -87,7 +87,7 @@ def positive_seconds(text: str) -> float:
 
 
 def parse_timestamp_ms(text: str) -> int:
-    """Parse a timestamp into milliseconds since the epoch. Without a time zone it is UTC. Raise InvalidInput."""
+    """Parse a timestamp, by default in UTC, into milliseconds since the epoch; raise InvalidInput if it is invalid."""
     try:
         if text.isascii() and text.isdigit():
             return check_int64(int(text))

@@ -28,24 +28,24 @@ SEED = 1
 CUSTOMERS = ("ada", "alan", "barbara", "edsger", "grace", "ken")
 COUNTRIES = ("DE", "FR", "IT", "NL")
 INVALID_EVERY = 5000
-"""One record in this many is invalid JSON; it must become a dead-letter record without stopping the pipeline."""
+"""Interval of invalid records: one record in this many is invalid JSON and becomes a dead-letter record."""
 
 NODES = 3
 PARTITIONS = 3
 RECORDS = 20_000
 CHUNKS = 20
-"""Number of chunks in which the orders are produced; the crash happens between the first and the last."""
+"""Number of chunks in which the orders are produced. The crash happens after the first and before the last chunk."""
 
 LIVE_RECORDS = 1000
-"""Number of orders that are produced after landing; queries include them from the live tail."""
+"""Number of orders produced after landing. Queries read them from the live tail of the topic."""
 
 QUERY = f"""\
 SELECT customer, count(*) AS orders, sum(euros) AS euros, count(country) AS with_country
 FROM {TOPIC} GROUP BY customer ORDER BY customer"""
 
 JVM_OPTIONS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""JVM options for a short-lived process: without C2 and parallel garbage collection, which pay off only after minutes,
-the demo uses about 40 % less processor time."""
+"""JVM options for a short-lived process. Disabling C2 and parallel garbage collection reduces the demo's CPU time by
+about 40 %."""
 
 INDENT = "    "
 
@@ -103,7 +103,7 @@ def _show_cluster(nodes: Cluster) -> None:
 
 
 def _produce_through_crash(nodes: Cluster) -> int:
-    """Produce the orders while a partition leader is killed, and return its node id."""
+    """Produce the orders, kill a partition leader in the meantime, and return its node id."""
     with nodes.live_nodes[0].cluster() as cluster:
         victim = nodes[cluster.retry(lambda: cluster.leader_id(TopicPartition(TOPIC, 0)))]
     rest, some_written = list(generate_orders(RECORDS)), threading.Event()
@@ -177,7 +177,7 @@ def _land_query_and_audit(nodes: Cluster, tables: Path) -> None:
 
 
 def generate_orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
-    """Generate orders deterministically. The second half has one more field, as after a schema change."""
+    """Generate orders deterministically. The second half has an additional field, to demonstrate a schema change."""
     rng = random.Random(SEED + first)
     for number in range(first, first + count):
         customer = rng.choice(CUSTOMERS)
@@ -189,7 +189,7 @@ def generate_orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
 
 
 def group_by_customer(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
-    """Group the values of records by customer, in order."""
+    """Group the values of records by customer, preserving their order."""
     found: dict[bytes | None, list[bytes | None]] = {}
     for record in records:
         found.setdefault(record.key, []).append(record.value)

@@ -53,7 +53,7 @@ COMMAND_MODULES = {
     "top": "chronik.cli.top.command",
     "doctor": "chronik.cli.doctor.command",
 }
-"""Modules of the commands that are packages; other commands are modules of this package with the command's name."""
+"""Modules of commands that are packages. Other commands are modules in `chronik.cli` with the command's name."""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_REFUSED = 2  # the node's exit code for an invalid config, see chronik.node.run
@@ -107,7 +107,7 @@ def _run(word: str, words: list[str]) -> int:
 
 
 def build_parser(word: str) -> argparse.ArgumentParser:
-    """Return the argument parser of a subcommand; `bench` has its own parsers."""
+    """Return the argument parser of a subcommand other than `bench`, which has its own parsers."""
     command = import_module(COMMAND_MODULES.get(word, f"chronik.cli.{word}"))
     summary = COMMANDS[word]
     description = f"{summary[:1].upper()}{summary[1:]}."

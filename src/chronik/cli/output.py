@@ -13,7 +13,7 @@ Cell = str | int | None
 
 
 def format_table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """Format rows as aligned columns: integers to the right, a dash for empty cells."""
+    """Format rows as aligned columns. Integers are right-aligned; empty cells contain a dash."""
     rows = [list(row) for row in rows]
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
@@ -51,7 +51,10 @@ def format_ranges(values: Iterable[int]) -> str:
 
 
 def message_to_json(message: Struct, version: int) -> dict[str, Any]:
-    """Return the fields that a message has in this version as JSON values, with ids in Kafka's Base64 form."""
+    """Return the fields of a protocol message in a given version as JSON values.
+
+    Ids are encoded in Kafka's Base64 form.
+    """
     return {
         field.name: _value_to_json(getattr(message, field.name), version)
         for field in message.__schema__.fields

@@ -30,13 +30,14 @@ from chronik.node.service_manager import READY, SOCKET_VARIABLE, STOPPING, notif
 POLL_SECONDS: Final = 0.1
 RESTART_SECONDS_MIN: Final = 1.0
 RESTART_SECONDS_MAX: Final = 30.0
-"""Maximum delay before a restart. Restarts never stop, because the cause may be temporary, such as a full disk."""
+"""Maximum delay in seconds before a restart. The number of restarts is unlimited, because the cause may be temporary,
+such as a full disk."""
 
 STABLE_SECONDS: Final = 60.0
-"""Run time after which a node's restart delay is reset to the minimum."""
+"""Uptime in seconds after which a node's restart delay is reset to the minimum."""
 
 EXIT_REFUSED: Final = 2
-"""Exit code of a node with an invalid config or data directory; restarting it would not help."""
+"""Exit code of a node with an invalid config or data directory. Such a node is not restarted."""
 
 
 @dataclass
@@ -60,7 +61,7 @@ class NodeProcess:
         self.started_at = now
 
     def poll_exit_code(self, now: float) -> int | None:
-        """Return the exit code once after the process has exited, and schedule the restart."""
+        """If the process has exited since the last call, schedule its restart and return its exit code."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
         self.process = None
@@ -73,7 +74,7 @@ class NodeProcess:
 
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Block SIGINT in processes that are started inside this context.
+    """Block SIGINT in processes that are started within this context.
 
     A terminal sends Ctrl-C to all processes at once, and then no node could transfer its leadership. Only this process
     receives SIGINT; it stops the nodes one after the other with SIGTERM.
@@ -89,7 +90,7 @@ def _sigint_blocked() -> Iterator[None]:
 
 
 def plan_node_processes(config: NodeConfig, count: int, words: Sequence[str]) -> list[NodeProcess]:
-    """Plan the processes of the config's node and of the nodes with the next ids; `words` are their common arguments.
+    """Plan the processes of `count` nodes with consecutive ids. `words` are the command-line arguments of all nodes.
 
     Raises:
         ConfigError: A node is missing in `[[peers]]`, or an option would give all nodes the same address.
@@ -145,7 +146,7 @@ def supervise(nodes: Sequence[NodeProcess], log_format: str = "text") -> int:
 
 
 def _stop(nodes: Sequence[NodeProcess], log_format: str) -> int:
-    """Stop the nodes one after the other, so that each can transfer its leadership; return the first non-zero code."""
+    """Stop the nodes one by one, so that each can transfer its leadership; return the first non-zero exit code."""
     result = 0
     for node in reversed(nodes):
         if node.process is not None:
@@ -157,7 +158,7 @@ def _stop(nodes: Sequence[NodeProcess], log_format: str) -> int:
 
 
 def first_user_arguments(name: str | None, password_file: Path | None) -> list[str]:
-    """Return the arguments that create the first user.
+    """Return the command-line arguments that create the first user.
 
     Raises:
         ConfigError: The password would have to be entered at a prompt.
@@ -170,7 +171,7 @@ def first_user_arguments(name: str | None, password_file: Path | None) -> list[s
 
 
 def common_arguments(config_file: Path | None, **options: str | None) -> list[str]:
-    """Return the command-line arguments that all nodes have in common."""
+    """Return the command-line arguments that are common to all nodes."""
     words = []
     for name, value in {"config": config_file, **options}.items():
         if value is not None:

@@ -18,7 +18,7 @@ from chronik.cli.output import format_table
 from chronik.escaping import raw_stream, to_json_text
 
 CELL_CHARACTERS_MAX = 60
-"""Maximum length of a table cell, so that several columns fit on a screen."""
+"""Maximum number of characters in a table cell, so that several columns fit on a screen."""
 
 ROWS_PER_FLUSH = 1000
 
@@ -43,7 +43,7 @@ def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) 
 
 
 def write_table(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO, rows_max: int) -> bool:
-    """Write at most `rows_max` rows as a table, and return whether these were all rows."""
+    """Write at most `rows_max` rows as a table, and return whether all rows were written."""
     shown = list(islice(rows, rows_max + 1))
     if names:
         out.write(format_table(names, [[_to_cell(value) for value in row] for row in shown[:rows_max]]) + "\n")

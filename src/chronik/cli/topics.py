@@ -318,7 +318,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
 
 
 def _is_confirmed(names: list[str]) -> bool:
-    """Ask for confirmation on a terminal; without a terminal, assume it."""
+    """Prompt for confirmation on a terminal. Without a terminal, return True."""
     if not sys.stdin.isatty():
         return True
     print(f"This deletes {pluralize(len(names), 'topic')} with all records: {', '.join(names)}")

@@ -29,7 +29,7 @@ BROKER_DEFAULT: Final = -1
 
 @dataclass(frozen=True)
 class NewTopic:
-    """A topic to create. Counts of -1 use the broker's defaults."""
+    """A topic to create. A partition count or replication factor of -1 selects the broker's default."""
 
     name: str
     partitions: int = BROKER_DEFAULT
@@ -38,7 +38,7 @@ class NewTopic:
 
 
 def create_topics(cluster: ClusterClient, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-    """Create topics. Raises the KafkaError of the first rejected topic; its message names all rejected topics."""
+    """Create topics. Raise the KafkaError of the first rejected topic; its message names all rejected topics."""
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -70,7 +70,7 @@ def create_partitions(cluster: ClusterClient, topic: str, count: int) -> None:
 
 
 def delete_topics(cluster: ClusterClient, names: Sequence[str]) -> None:
-    """Delete topics. Raises the KafkaError of the first rejected topic; its message names all rejected topics."""
+    """Delete topics. Raise the KafkaError of the first rejected topic; its message names all rejected topics."""
     request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=_timeout_ms(cluster))
     response = cluster.retry(lambda: cluster.controller().request(request, DeleteTopicsResponse), repeatable=False)
     _raise_rejections((result.name or "", result.error_code, result.error_message) for result in response.responses)
@@ -100,7 +100,7 @@ TopicConfigs = dict[str, list[DescribeConfigsResourceResult]]
 def list_topics_with_configs(
     cluster: ClusterClient, keys: Sequence[str] | None = None
 ) -> tuple[list[MetadataResponseTopic], TopicConfigs]:
-    """Return all topics and their configs, without topics that are deleted concurrently. Raises KafkaError."""
+    """Return all topics and their configs. Topics that are deleted concurrently are omitted."""
     return cluster.retry(lambda: _topics_with_configs(cluster, keys))
 
 
@@ -128,7 +128,7 @@ def describe_topic_configs(cluster: ClusterClient, topic: str) -> list[DescribeC
 def alter_topic_configs(
     cluster: ClusterClient, topic: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
 ) -> None:
-    """Set some configs of a topic and reset others to their defaults; all other configs keep their values."""
+    """Set some configs of a topic and reset others to their defaults. Unlisted configs are not changed."""
     alter_configs(cluster, {ConfigTarget(TOPIC_RESOURCE, topic): {**changes, **dict.fromkeys(removals)}})
 
 

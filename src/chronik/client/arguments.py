@@ -42,11 +42,17 @@ def add_client_config_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_bootstrap_access(arguments: argparse.Namespace) -> BootstrapAccess:
-    """Return the bootstrap servers and security settings of the parsed arguments. Raises ClientError."""
+    """Return the bootstrap servers and security settings of the parsed arguments.
+
+    Raise ClientError if they are invalid.
+    """
     return BootstrapAccess(arguments.bootstrap_server, load_security(arguments))
 
 
 def load_security(arguments: argparse.Namespace) -> ClientSecurity:
-    """Return the security settings of the client config file, or those of an open broker. Raises ClientError."""
+    """Return the security settings of the client config file, or PLAINTEXT settings without a file.
+
+    Raise ClientError if the file is invalid.
+    """
     path = arguments.client_config
     return PLAINTEXT_SECURITY if path is None else parse_security(read_properties(Path(path))).with_absolute_paths()

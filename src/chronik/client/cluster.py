@@ -32,14 +32,17 @@ BACKOFF_SECONDS_MIN: Final = 0.02
 BACKOFF_SECONDS_MAX: Final = 1.0
 
 UNKNOWN_TOPIC_SECONDS_MAX: Final = 1.0
-"""How long an unknown topic is retried. New topics reach all nodes faster, and a misspelled name fails quickly."""
+"""Maximum time in seconds for which requests for an unknown topic are retried. New topics are visible on all nodes
+sooner, and misspelled names fail quickly."""
 
 NOT_SENT_ERRORS: Final = (BrokerUnreachable,)
 NO_RESPONSE_ERRORS: Final = (BrokerUnreachable, ConnectionLost)
 
 
 class ClusterClient:
-    """Connections to the brokers of a cluster, and its cached metadata. Not thread-safe; use as a context manager.
+    """A client with connections to the brokers of a cluster and cached metadata.
+
+    Not thread-safe. Use it as a context manager.
 
     Connections are opened on demand.
     """
@@ -47,7 +50,7 @@ class ClusterClient:
     def __init__(
         self, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, *, client_id: str = "chronik", timeout_s: float = 30.0
     ) -> None:
-        """Parse the bootstrap servers: HOST:PORT, a comma-separated list, or a BootstrapAccess.
+        """Parse the bootstrap servers: a HOST:PORT address, a comma-separated list of addresses, or a BootstrapAccess.
 
         Raises:
             ClientError: If an address is invalid.
@@ -104,14 +107,14 @@ class ClusterClient:
         return self.timeout_s if self._was_reached and isinstance(error, retriable_errors) else 0.0
 
     def invalidate_metadata(self) -> None:
-        """Clear cached leaders and coordinators, so that the next request looks them up again."""
+        """Clear the cached leaders and coordinators, so that the next request refreshes them."""
         self._topics.clear()
         self._coordinators.clear()
 
     # Brokers
 
     def any_broker(self) -> BrokerConnection:
-        """Return a connection to any broker. Raises BrokerUnreachable if no broker can be reached."""
+        """Return a connection to any broker. Raise BrokerUnreachable if no broker can be reached."""
         for connection in self._connections.values():
             if not connection.is_closed:
                 return connection
@@ -124,18 +127,20 @@ class ClusterClient:
         raise failure
 
     def broker(self, node_id: int) -> BrokerConnection:
-        """Return a connection to the broker. Raises a retriable KafkaError if the cluster no longer lists it."""
+        """Return a connection to the broker. Raise a retriable KafkaError if the metadata no longer lists it."""
         address = self._brokers.get(node_id)
         if address is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not available at the moment")
         return self._connection(address)
 
     def brokers(self) -> list[BrokerConnection]:
-        """Return connections to all brokers of the cluster. Raises BrokerUnreachable if one cannot be reached."""
+        """Return connections to all brokers of the cluster. Raise BrokerUnreachable if one cannot be reached."""
         return list(self.brokers_by_id().values())
 
     def brokers_by_id(self) -> dict[int, BrokerConnection]:
-        """Return connections to all brokers of the cluster by node id. Raises BrokerUnreachable if one is down.
+        """Return connections to all brokers of the cluster by node id.
+
+        Raise BrokerUnreachable if one cannot be reached.
 
         To skip unreachable brokers, call `broker` for each id in `metadata([])` and catch ClientError.
         """
@@ -143,7 +148,7 @@ class ClusterClient:
         return {broker_id: self._connection(address) for broker_id, address in sorted(self._brokers.items())}
 
     def controller(self) -> BrokerConnection:
-        """Return a connection to the controller, or to any broker if the controller is not listed."""
+        """Return a connection to the controller, or to any broker if the metadata lists no controller."""
         self.metadata([])
         return self.broker(self._controller_id) if self._controller_id in self._brokers else self.any_broker()
 
@@ -190,7 +195,10 @@ class ClusterClient:
         return response
 
     def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
-        """Return a topic's cached metadata; `create` allows auto-creation on the broker. Raises KafkaError."""
+        """Return a topic's cached metadata.
+
+        `create` allows auto-creation on the broker. Raise KafkaError if the topic is unavailable.
+        """
         if name not in self._topics:
             (topic,) = self.metadata([name], create=create).topics
             raise_for_code(topic.error_code, f"topic {name}")
@@ -204,7 +212,10 @@ class ClusterClient:
         return [TopicPartition(name, partition.partition_index) for partition in topic.partitions]
 
     def leader_id(self, of: TopicPartition) -> int:
-        """Return the node id of the partition's leader. Raises KafkaError if there is no partition or no leader."""
+        """Return the node id of the partition's leader.
+
+        Raise KafkaError if the partition or its leader does not exist.
+        """
         for partition in self.topic(of.topic).partitions:
             if partition.partition_index == of.partition:
                 if partition.leader_id < 0:
@@ -227,13 +238,13 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 def raise_for_code(code: int, about: str, message: str | None = None) -> None:
-    """Raise a KafkaError with the error code and its subject, unless `code` is 0."""
+    """Raise a KafkaError with the error code and the affected resource, unless `code` is 0."""
     if code:
         known = ErrorCode(code)
         raise KafkaError(known, f"{about}: {message or known.message}")
 
 
 def list_broker_ids(connection: BrokerConnection) -> list[int]:
-    """Return the ids of the brokers that this node's Metadata response lists. Raises ClientError."""
+    """Return the ids of the brokers in this node's Metadata response. Raise ClientError if the request fails."""
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
     return sorted(broker.node_id for broker in connection.request(request, MetadataResponse).brokers)

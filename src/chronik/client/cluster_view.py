@@ -17,23 +17,23 @@ MIN_IN_SYNC_REPLICAS_KEY: Final = "min.insync.replicas"
 
 
 class ClusterState(NamedTuple):
-    """The nodes and partitions of a cluster at one moment."""
+    """A snapshot of the nodes and partitions of a cluster."""
 
     described: DescribeNodesResponse
     nodes: list[PlannedNode]
-    """Member nodes; nodes that are being removed are excluded."""
+    """Member nodes, without nodes that are being removed."""
     partitions: list[PlannedPartition]
 
 
 def describe_cluster_state(cluster: ClusterClient) -> ClusterState:
-    """Request the current nodes and partitions of the cluster. Raises ClientError, KafkaError."""
+    """Request the current nodes and partitions of the cluster. Raise ClientError or KafkaError on failure."""
     described = describe_nodes(cluster)
     nodes = [to_planned_node(node) for node in described.nodes if node.host]
     return ClusterState(described, nodes, describe_partitions(cluster))
 
 
 def describe_partitions(cluster: ClusterClient) -> list[PlannedPartition]:
-    """Request the current partitions of the cluster. Raises ClientError, KafkaError."""
+    """Request the current partitions of the cluster. Raise ClientError or KafkaError on failure."""
     return cluster.retry(lambda: _view_partitions(cluster))
 
 

@@ -25,12 +25,13 @@ TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 
 DYNAMIC_TOPIC_CONFIG: Final = 1
-"""The source of a config value that is set on the topic."""
+"""Config source of values that are set on a topic."""
 DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
-"""The source of a config value that is set for all brokers."""
+"""Config source of cluster-wide values that are set for all brokers."""
 
 RESOURCES_PER_REQUEST_MAX: Final = 500
-"""Keeps a request below a few hundred kilobytes even with long topic names."""
+"""Maximum number of resources in one request. Even with long topic names, a request stays below a few hundred
+kilobytes."""
 
 _SET, _DELETE = 0, 1
 
@@ -54,7 +55,7 @@ def describe_configs(
     *,
     skip_deleted: bool = False,
 ) -> dict[ConfigTarget, list[DescribeConfigsResourceResult]]:
-    """Return the configs of each resource with their sources, sorted by name. `keys` limits which configs.
+    """Return the configs of each resource with their sources, sorted by name. `keys` selects the configs to return.
 
     Any broker may respond, and it knows only its own configuration file. To see the file values of a particular broker,
     send the request to `cluster.broker(id)`.
@@ -91,7 +92,7 @@ def alter_configs(
     validate_only: bool = False,
     skip_deleted: bool = False,
 ) -> None:
-    """Set configs, or reset them to their defaults where the value is None; other configs keep their values.
+    """Set configs. A value of None resets the config to its default; unlisted configs are not changed.
 
     Raises:
         KafkaError: If a change is rejected, or a topic does not exist and `skip_deleted` is not set.

@@ -37,12 +37,13 @@ from chronik.protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 RESPONSE_BYTES_MAX: Final = 256 * MIB
-"""An upper bound for responses. Fetches ask for far less, and metadata of 100,000 partitions takes 10 MB."""
+"""Maximum size of a response in bytes. Fetch requests have much lower limits, and metadata of 100,000 partitions takes
+10 MB."""
 
 CONNECT_SECONDS_MAX: Final = 10.0
 
 REAUTHENTICATION_FRACTION: Final = 0.85
-"""The fraction of the session lifetime after which the client authenticates again, before requests would fail."""
+"""Fraction of the session lifetime after which the client reauthenticates, before the session expires."""
 
 MAX_VERSIONS: Final[dict[type[Request], int]] = {
     # The last versions before transactions v2, which every broker with transactions supports. Our producers request
@@ -66,7 +67,7 @@ _CORRELATION_ID_BYTES = 4
 
 
 class BrokerConnection:
-    """A blocking connection to one broker. Not thread-safe. It is closed after any missing or invalid response."""
+    """A blocking connection to one broker. Not thread-safe. A missing or invalid response closes the connection."""
 
     def __init__(
         self,
@@ -114,7 +115,10 @@ class BrokerConnection:
         self.close()
 
     def negotiated_version(self, request_type: type[Request]) -> int:
-        """Return the highest version of the API that client and broker support. Raises ApiNotSupported."""
+        """Return the highest API version that client and broker both support.
+
+        Raise ApiNotSupported if there is none.
+        """
         api = APIS[request_type.__schema__.api_key]
         supported = self._broker_versions.get(api.key)
         if supported is not None:
@@ -124,7 +128,7 @@ class BrokerConnection:
         raise ApiNotSupported(f"{self.address} supports no version of {api.name} that this client supports")
 
     def request(self, request: Request, response_type: type[R], *, wait_s: float = 0.0) -> R:
-        """Send a request and return the response. `wait_s` extends the timeout by the requested server-side wait.
+        """Send a request and return the response. `wait_s` is the server-side wait time, which extends the timeout.
 
         Raises:
             ApiNotSupported: If client and broker have no common version of the API.
@@ -194,7 +198,10 @@ class BrokerConnection:
         return encrypt_socket(plain_socket, self.address, self.security)
 
     def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
-        """Send a request and return the response frame. Any failure closes the connection, which is out of sync."""
+        """Send a request and return the response frame.
+
+        Close the connection on any failure, since it is out of sync then.
+        """
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, self._client_id)
         frame = encode_request(header, request)

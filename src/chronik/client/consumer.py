@@ -16,13 +16,14 @@ from chronik.protocol.records import Record, decode_batch
 
 FETCH_BYTES_MAX: Final = 16 * MIB
 PARTITION_BYTES_MAX: Final = MIB
-"""Kafka's `max.partition.fetch.bytes`: prevents one partition from filling the whole response."""
+"""Maximum number of bytes per partition in a fetch response (Kafka's `max.partition.fetch.bytes`), so that one
+partition cannot fill the whole response."""
 
 NO_SESSION_EPOCH: Final = -1
 
 
 class Consumer:
-    """A reader of assigned partitions. `positions` holds each partition's next offset; change it to seek.
+    """A consumer of assigned partitions. `positions` maps each partition to its next offset; modify it to seek.
 
     It returns records of open and aborted transactions, too (Kafka's default, `read_uncommitted`).
     """
@@ -43,7 +44,7 @@ class Consumer:
         return [record for each in fetched for record in each.records]
 
     def read_until(self, ends: Mapping[TopicPartition, int]) -> Iterator[ConsumedRecord]:
-        """Yield all records before the given end offsets; partitions without an end offset are skipped."""
+        """Yield all records before the given end offsets. Partitions without an end offset are not read."""
         while unfinished := [each for each, offset in self.positions.items() if offset < ends.get(each, 0)]:
             for record in self.poll(only=unfinished):
                 if record.offset < ends[TopicPartition(record.topic, record.partition)]:
@@ -111,7 +112,10 @@ def _decode_partition(partition: TopicPartition, wanted_from: int, data: Partiti
 
 
 def _records_from(partition: TopicPartition, wanted_from: int, batch: list[Record]) -> Iterator[ConsumedRecord]:
-    """Yield the records of a batch from the fetch offset on. Brokers send whole batches, so the rest is skipped."""
+    """Yield the records of a batch from the fetch offset on.
+
+    Brokers return whole batches, so earlier records are skipped.
+    """
     for offset, timestamp, key, value, headers in batch:
         if offset >= wanted_from:
             yield ConsumedRecord(*partition, offset, timestamp, key, value, headers)

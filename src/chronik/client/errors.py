@@ -14,7 +14,7 @@ class BrokerUnreachable(ClientError):
 
 
 class BrokerUnresponsive(BrokerUnreachable):
-    """The broker accepted the connection but did not respond; its process is stopped or overloaded."""
+    """The broker accepted the connection but did not respond. Its process may be suspended or overloaded."""
 
     def __init__(self, address: object, seconds: float) -> None:
         super().__init__(
@@ -36,4 +36,4 @@ class ApiNotSupported(ClientError):
 
 
 class LoginFailed(ClientError):
-    """The broker rejected the login: wrong user name, password or token, or an unsupported mechanism."""
+    """The broker rejected the login: invalid user name, password or token, or an unsupported mechanism."""

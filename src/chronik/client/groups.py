@@ -27,7 +27,7 @@ from chronik.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 NO_OFFSET: Final = -1
 
 STABLE_VERSION_MIN: Final = 7
-"""The first version of OffsetFetch with `require_stable` (Kafka 2.5)."""
+"""First version of OffsetFetch that supports `require_stable` (Kafka 2.5)."""
 DEAD_STATE: Final = "Dead"
 
 
@@ -53,7 +53,7 @@ def list_groups(cluster: ClusterClient) -> list[ListGroupsGroup]:
 
 
 AUTHORIZATION_ERRORS: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
-"""Errors of a client that may describe a group but not read its offsets."""
+"""Error codes for a client that may describe a group but not read its committed offsets."""
 
 
 class GroupSummary(NamedTuple):
@@ -64,11 +64,13 @@ class GroupSummary(NamedTuple):
     protocol_type: str
     members: int
     lag: int | None
-    """Records after the committed offsets, over all existing partitions; None without committed offsets."""
+    """Total lag in records over all existing partitions; None if the group has no committed offsets."""
 
 
 def summarize_groups(cluster: ClusterClient) -> list[GroupSummary]:
-    """Return all groups with their number of members and lag, sorted by name. Raises ClientError, KafkaError.
+    """Return all groups with their number of members and lag, sorted by name.
+
+    Raise ClientError or KafkaError on failure.
 
     Groups and topics that are deleted concurrently are left out.
     """
@@ -107,7 +109,7 @@ def _lag(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, 
 
 
 def describe_group(cluster: ClusterClient, group: str) -> DescribeGroupsGroup:
-    """Return the state and members of a group. Raises KafkaError with GROUP_ID_NOT_FOUND if it does not exist."""
+    """Return the state and members of a group. Raise KafkaError with GROUP_ID_NOT_FOUND if it does not exist."""
 
     def send() -> DescribeGroupsGroup:
         response = cluster.coordinator(group).request(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
@@ -126,14 +128,14 @@ def list_committed_offsets(cluster: ClusterClient, group: str) -> dict[TopicPart
 
 
 def list_topic_committed_offsets(cluster: ClusterClient, group: str, topic: str) -> dict[TopicPartition, GroupOffset]:
-    """Return the committed offsets of a group for one topic, without partitions that have none."""
+    """Return the committed offsets of a group for one topic. Partitions without a committed offset are omitted."""
     indexes = [index for _, index in cluster.retry(lambda: cluster.partitions(topic))]
     wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
     return cluster.retry(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=[wanted])))
 
 
 def fetch_stable_offset(cluster: ClusterClient, group: str, partition: TopicPartition) -> GroupOffset | None:
-    """Return the committed offset of a partition after all transactions that may change it are complete."""
+    """Return the committed offset of a partition after pending transactional offset commits have completed."""
     wanted = OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])
     request = OffsetFetchRequest(group_id=group, topics=[wanted], require_stable=True)
 
@@ -147,7 +149,7 @@ def fetch_stable_offset(cluster: ClusterClient, group: str, partition: TopicPart
 
 
 def commit_offsets(cluster: ClusterClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit offsets for a group without members. Raises KafkaError (UNKNOWN_MEMBER_ID if the group has members)."""
+    """Commit offsets for a group without members. Raise KafkaError with UNKNOWN_MEMBER_ID if the group has members."""
     request = OffsetCommitRequest(
         group_id=group,
         topics=[
@@ -188,7 +190,7 @@ def _fetch_offsets(cluster: ClusterClient, request: OffsetFetchRequest) -> dict[
 
 
 def decode_assignment(assignment: bytes) -> list[TopicPartition]:
-    """Decode a member's assignment into partitions. Return an empty list if it is not in Kafka's consumer protocol.
+    """Decode a member's assignment into partitions. Return an empty list if it is not in the consumer protocol format.
 
     Layout: version int16 | topics: count int32, each a name (int16 length) and partitions (count int32, int32 each) | …
     """

@@ -29,18 +29,18 @@ from chronik.protocol.messages.describe_quorum import (
 from chronik.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 ONLINE_STATUSES: Final = ("online", "maintenance")
-"""Node statuses of brokers whose heartbeats arrive."""
+"""Statuses of nodes whose heartbeats reach the controller."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""Kafka's name of the metadata log."""
+"""Name of the metadata log in Kafka's protocol."""
 
 FEATURE_NAME = "chronik.version"
 FIRST_LEVEL = 1
-"""The level of nodes that do not report feature levels."""
+"""Feature level that is assumed for nodes that do not report one."""
 
 
 class AlterNodesAction(IntEnum):
-    """Node changes, with the numbers that AlterNodes uses."""
+    """The actions of AlterNodes, with their protocol values."""
 
     ADD = 0
     REMOVE = 1
@@ -51,13 +51,13 @@ class AlterNodesAction(IntEnum):
 
 
 class AlterNodesChange(NamedTuple):
-    """A change of one node, as AlterNodes accepts it."""
+    """A change of one node in an AlterNodes request."""
 
     action: AlterNodesAction
     node_id: int
     host: str | None = None
     port: int = 0
-    """Peer address of a node that is added."""
+    """Port of the peer address of an added node. Together with `host`, it is set only for ADD."""
 
 
 def describe_nodes(cluster: ClusterClient) -> DescribeNodesResponse:
@@ -79,7 +79,7 @@ def describe_nodes(cluster: ClusterClient) -> DescribeNodesResponse:
 
 
 def alter_nodes(cluster: ClusterClient, changes: Sequence[AlterNodesChange]) -> None:
-    """Apply node changes in order and stop at the first rejected one, raising its KafkaError.
+    """Apply node changes in order. Stop at the first rejected change and raise its KafkaError.
 
     Returns once the changes are committed; use `describe_nodes` to see when they have taken effect.
     """
@@ -97,7 +97,7 @@ def alter_nodes(cluster: ClusterClient, changes: Sequence[AlterNodesChange]) -> 
 
 
 def to_planned_node(node: DescribedNode) -> PlannedNode:
-    """Convert a described node to the input of plans."""
+    """Convert a described node to the node type used for planning."""
     return PlannedNode(
         node.node_id,
         node.rack,
@@ -110,7 +110,10 @@ def to_planned_node(node: DescribedNode) -> PlannedNode:
 
 
 def describe_cluster(connection: BrokerConnection) -> DescribeClusterResponse:
-    """Return the DescribeCluster response of a broker, including fenced brokers. Raises ClientError, KafkaError."""
+    """Return a broker's DescribeCluster response, including fenced brokers.
+
+    Raise ClientError or KafkaError on failure.
+    """
     request = DescribeClusterRequest(include_fenced_brokers=True)
     response = connection.request(request, DescribeClusterResponse)
     raise_for_code(response.error_code, "cluster", response.error_message)
@@ -119,7 +122,7 @@ def describe_cluster(connection: BrokerConnection) -> DescribeClusterResponse:
 
 
 def describe_quorum(connection: BrokerConnection) -> QuorumPartitionData:
-    """Return the state of the Raft quorum. A Chronik node forwards the request to the leader.
+    """Return the state of the Raft quorum. Chronik nodes forward the request to the leader.
 
     Raises:
         ClientError: If the request fails.
@@ -138,7 +141,7 @@ def describe_quorum(connection: BrokerConnection) -> QuorumPartitionData:
 
 
 def describe_nodes_from_quorum(cluster: ClusterClient) -> list[PlannedNode]:
-    """Return the nodes as input for plans, for clusters without DescribeNodes.
+    """Return the nodes for planning from the quorum state, for clusters that do not support DescribeNodes.
 
     Raises:
         ClientError: If a request fails.
@@ -163,7 +166,7 @@ def describe_nodes_from_quorum(cluster: ClusterClient) -> list[PlannedNode]:
 
 
 class FeatureLevels(NamedTuple):
-    """The feature level of a cluster and the levels that one broker supports."""
+    """The finalized feature level of a cluster and the levels that one broker supports."""
 
     lowest: int
     highest: int
@@ -173,7 +176,7 @@ class FeatureLevels(NamedTuple):
 
 
 def describe_feature_levels(connection: BrokerConnection) -> FeatureLevels | None:
-    """Request the broker's feature levels. Return None if the broker is not Chronik or does not report levels."""
+    """Request the broker's feature levels. Return None if the broker does not report any, such as a Kafka broker."""
     request = ApiVersionsRequest(client_software_name="chronik", client_software_version=chronik.__version__)
     response = connection.request(request, ApiVersionsResponse)
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
@@ -182,7 +185,7 @@ def describe_feature_levels(connection: BrokerConnection) -> FeatureLevels | Non
 
 
 def raise_feature_level(cluster: ClusterClient, level: int) -> None:
-    """Raise the feature level of the cluster. Raises KafkaError if the cluster rejects the level."""
+    """Increase the cluster's feature level. Raise KafkaError if the cluster rejects the level."""
     update = FeatureUpdateKey(feature=FEATURE_NAME, max_version_level=level)
     request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=int(cluster.timeout_s * 1000))
     response = cluster.retry(lambda: cluster.any_broker().request(request, UpdateFeaturesResponse))

@@ -20,10 +20,10 @@ LATEST_TIMESTAMP: Final = -1
 NO_REPLICA: Final = -1
 
 DELETED_TOPIC_ERRORS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""Error codes of partitions whose topic was deleted."""
+"""Error codes that indicate that the topic of a partition was deleted."""
 
 READ_COMMITTED: Final = 1
-"""The isolation level at which the last stable offset is the end of a partition."""
+"""The isolation level read_committed, at which a partition ends at its last stable offset."""
 
 
 def list_earliest_offsets(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -39,7 +39,7 @@ def list_latest_offsets(cluster: ClusterClient, partitions: Iterable[TopicPartit
 def list_existing_end_offsets(
     cluster: ClusterClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the end offsets of those partitions that exist and have a leader. Raises ClientError."""
+    """Return the end offsets of the partitions that exist and have a leader. Raise ClientError if a request fails."""
     wanted = set(partitions)
     if not wanted:
         return {}
@@ -57,7 +57,7 @@ def list_existing_end_offsets(
 def list_offsets(
     cluster: ClusterClient, timestamps: Mapping[TopicPartition, int], isolation_level: int = 0
 ) -> dict[TopicPartition, int]:
-    """Return for each partition the first offset at or after its timestamp, or -1 if there is none.
+    """Return the first offset at or after the given timestamp of each partition, or -1 if there is none.
 
     EARLIEST and LATEST are special timestamps. Raises ClientError or KafkaError.
     """
@@ -65,7 +65,7 @@ def list_offsets(
 
 
 def find_lost_partitions(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-    """Return the partitions whose leaders report that their disks have lost them."""
+    """Return the partitions whose leaders report that the partition's data on disk is lost."""
     lost: set[TopicPartition] = set()
     cluster.retry(lambda: _list_offsets(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP), lost=lost))
     return lost

@@ -47,7 +47,7 @@ THROTTLED_REPLICAS_KEYS: Final = ("leader.replication.throttled.replicas", "foll
 THROTTLED_RATE_KEYS: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 ALL_BROKERS: Final = ConfigTarget(BROKER_RESOURCE, "")
 ALL_REPLICAS: Final = "*"
-"""All replicas. In-sync replicas are never throttled."""
+"""Config value that selects all replicas for throttling. In-sync replicas are never throttled."""
 
 EXPLICIT_SOURCES: Final = (DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG)
 
@@ -63,7 +63,7 @@ class PartitionReassignment:
 
 
 def restart_lost_partition(cluster: ClusterClient, partition: TopicPartition) -> int:
-    """Accept the data loss of a partition whose leader lost its disk, and return the offset at which it continues.
+    """Restart a partition whose leader lost its disk, accepting data loss, and return the offset where it continues.
 
     Use only for lost partitions: on any other partition, this deletes all records. Raises ClientError, KafkaError.
     """
@@ -78,7 +78,10 @@ def restart_lost_partition(cluster: ClusterClient, partition: TopicPartition) ->
 def reassign_partitions(
     cluster: ClusterClient, wanted: Mapping[TopicPartition, Sequence[int] | None]
 ) -> RejectedPartitions:
-    """Start reassigning partitions to the given brokers, or cancel where None. Return the rejected partitions."""
+    """Start reassignments to the given brokers; None cancels a partition's reassignment.
+
+    Return the rejected partitions.
+    """
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=int(cluster.timeout_s * 1000),
         topics=[
@@ -123,7 +126,7 @@ def list_reassignments(cluster: ClusterClient) -> list[PartitionReassignment]:
 def elect_leaders(
     cluster: ClusterClient, wanted: Iterable[TopicPartition] | None, *, unclean: bool = False
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Elect leaders and return the error of each partition, None on success.
+    """Elect leaders and return the error of each partition, or None where the election succeeded.
 
     If `wanted` is None, all partitions are eligible, and only those that needed an election are returned.
     """
@@ -156,7 +159,7 @@ def _rejections(results: Iterable[tuple[str, int, int, str | None]]) -> Rejected
 
 
 def set_replication_throttle(cluster: ClusterClient, topics: Iterable[str], bytes_per_s: int) -> None:
-    """Limit how many bytes per second each broker sends and receives for out-of-sync replicas of the topics."""
+    """Limit the rate, in bytes per second, at which each broker replicates out-of-sync replicas of the topics."""
     changes = {
         ConfigTarget(TOPIC_RESOURCE, topic): dict.fromkeys(THROTTLED_REPLICAS_KEYS, ALL_REPLICAS)
         for topic in sorted(set(topics))
@@ -166,7 +169,7 @@ def set_replication_throttle(cluster: ClusterClient, topics: Iterable[str], byte
 
 
 def clear_replication_throttle(cluster: ClusterClient) -> bool:
-    """Remove the replication throttle from all topics and brokers. Return whether there was any."""
+    """Remove the replication throttle from all topics and brokers. Return whether a throttle was set."""
     resources = [ALL_BROKERS, *(ConfigTarget(TOPIC_RESOURCE, topic.name or "") for topic in list_topics(cluster))]
     found = describe_configs(cluster, resources, [*THROTTLED_REPLICAS_KEYS, *THROTTLED_RATE_KEYS], skip_deleted=True)
     changes = {}

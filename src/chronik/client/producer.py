@@ -30,7 +30,7 @@ BATCH_BYTES_MAX: Final = 512 * KIB
 """The maximum size of a batch before compression: half of the default `max.message.bytes` of topics."""
 
 RECORD_OVERHEAD_BYTES: Final = 32
-"""An upper bound for the lengths, deltas and counts of a record, without its headers."""
+"""Upper bound in bytes for the encoded lengths, deltas and counts of a record, excluding its headers."""
 
 
 class AcknowledgedRecords(NamedTuple):
@@ -42,14 +42,14 @@ class AcknowledgedRecords(NamedTuple):
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id and epoch, as InitProducerId returns them."""
+    """A producer id and epoch, as returned by InitProducerId."""
 
     producer_id: int
     producer_epoch: int
 
 
 NO_IDENTITY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-"""The identity of a producer without idempotence. Its batches have no sequences, so retries may duplicate records."""
+"""Identity of a non-idempotent producer. Its batches have no sequence numbers, so retries may duplicate records."""
 
 
 class BatchSequence(NamedTuple):
@@ -61,7 +61,7 @@ class BatchSequence(NamedTuple):
 
 
 class ProducerSequences:
-    """A producer's id and epoch, requested on first use, and the next sequence of each partition."""
+    """A producer's id and epoch, requested on first use, and the next sequence number of each partition."""
 
     def __init__(self, identify: Callable[[], ProducerIdentity]) -> None:
         self._identify = identify
@@ -69,7 +69,10 @@ class ProducerSequences:
         self._sequences: dict[TopicPartition, int] = {}
 
     def next_batch_sequence(self, partition: TopicPartition) -> BatchSequence:
-        """Return the producer fields of the partition's next batch. Raises ClientError or KafkaError."""
+        """Return the producer fields of the partition's next batch.
+
+        Raise ClientError or KafkaError if the id request fails.
+        """
         if self._identity is None:
             self._identity = self._identify()
         is_numbered = self._identity != NO_IDENTITY
@@ -79,13 +82,16 @@ class ProducerSequences:
         self._sequences[partition] = next_sequence(self._sequences.get(partition, 0), record_count)
 
     def reset(self) -> None:
-        """Reset after a failure: it is unknown which batches were stored, so the next batch uses a new producer id."""
+        """Discard the producer id after a failure, because the set of stored batches is unknown.
+
+        The next batch uses a new id.
+        """
         self._identity = None
         self._sequences.clear()
 
 
 def request_producer_identity(cluster: ClusterClient) -> ProducerIdentity:
-    """Request a new producer id, or return NO_IDENTITY if the broker is too old. Raises ClientError or KafkaError."""
+    """Request a new producer id. Return NO_IDENTITY if the broker does not support idempotent producers."""
 
     def send() -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None)
@@ -100,12 +106,15 @@ def request_producer_identity(cluster: ClusterClient) -> ProducerIdentity:
 
 
 class Producer:
-    """A blocking producer. With acks=all it is idempotent."""
+    """A blocking producer, which is idempotent with acks=all."""
 
     def __init__(
         self, cluster: ClusterClient, *, codec: Codec = Codec.NONE, acks: int = ACKS_ALL, clock: Clock | None = None
     ) -> None:
-        """Validate the options. `acks` is -1 (all in-sync replicas) or 1 (leader only; retries may duplicate)."""
+        """Validate the options.
+
+        `acks` is -1 (all in-sync replicas) or 1 (leader only; retries may duplicate records).
+        """
         if acks not in (ACKS_ALL, 1):
             raise ValueError(f"acks = {acks}: expected -1 (all) or 1")
         self._cluster = cluster

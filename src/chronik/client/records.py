@@ -24,9 +24,9 @@ class OutgoingRecord(NamedTuple):
     key: bytes | None = None
     headers: tuple[RecordHeader, ...] = ()
     timestamp: int | None = None
-    """Milliseconds since the Unix epoch; None for the current time."""
+    """Milliseconds since the Unix epoch; None selects the current time."""
     partition: int | None = None
-    """Partition index; None to choose it by key with Kafka's default partitioner."""
+    """Partition index; None selects the partition by key, with Kafka's default partitioner."""
 
 
 class ConsumedRecord(NamedTuple):

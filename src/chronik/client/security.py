@@ -44,7 +44,7 @@ from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, MECHANISMS_BY_N
 MATCH_ANY = 1
 
 QuotaEntityNames = Mapping[str, str | None]
-"""Entity names by type ("user", "client-id", "ip"); None names the default entity."""
+"""Entity names by type ("user", "client-id", "ip"). None denotes the default entity."""
 
 _MATCH_EXACT, _MATCH_DEFAULT = 0, 1
 
@@ -53,7 +53,7 @@ IterationsByMechanism = dict[str, int]
 
 
 class AclBinding(NamedTuple):
-    """An ACL, with Kafka's numbers for types, operations and permissions."""
+    """An ACL binding, with Kafka's numeric codes for types, operations and permissions."""
 
     resource_type: int
     name: str
@@ -65,7 +65,7 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """A filter that matches ACLs. ANY and None match everything."""
+    """A filter for ACL bindings. ANY and None match every value."""
 
     resource_type: int = MATCH_ANY
     name: str | None = None
@@ -77,7 +77,7 @@ class AclFilter(NamedTuple):
 
 
 def list_acls(cluster: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
-    """Return the ACLs that match the filter. Raises KafkaError."""
+    """Return the ACLs that match the filter. Raise KafkaError if the request is rejected."""
     request = DescribeAclsRequest(
         resource_type_filter=wanted.resource_type,
         resource_name_filter=wanted.name,
@@ -105,7 +105,7 @@ def list_acls(cluster: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
 
 
 def add_acls(cluster: ClusterClient, acls: Sequence[AclBinding]) -> None:
-    """Add ACLs. Raises the KafkaError of the first rejected one."""
+    """Add ACLs. Raise the KafkaError of the first rejected ACL."""
     request = CreateAclsRequest(
         creations=[
             AclCreation(
@@ -178,7 +178,10 @@ def _raise_for(code: int, message: str | None) -> None:
 def describe_quotas(
     cluster: ClusterClient, named: QuotaEntityNames
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """Return the entities that match the names, each with its quotas by key. Raises KafkaError."""
+    """Return the entities that match the names, each with its quotas by key.
+
+    Raise KafkaError if the request is rejected.
+    """
     components = [
         QuotaComponent(
             entity_type=entity_type_name, match_type=_MATCH_DEFAULT if name is None else _MATCH_EXACT, match=name
@@ -198,7 +201,7 @@ def describe_quotas(
 
 
 def alter_quotas(cluster: ClusterClient, named: QuotaEntityNames, changes: Mapping[str, float | None]) -> None:
-    """Set quotas of an entity, and remove those whose value is None. Raises KafkaError."""
+    """Set quotas of an entity. A value of None removes the quota. Raise KafkaError if the change is rejected."""
     entry = QuotaAlterationEntry(
         entity=[
             AlteredEntity(entity_type=entity_type_name, entity_name=name) for entity_type_name, name in named.items()
@@ -212,7 +215,7 @@ def alter_quotas(cluster: ClusterClient, named: QuotaEntityNames, changes: Mappi
 
 
 def list_users(cluster: ClusterClient, names: Sequence[str] | None = None) -> dict[str, IterationsByMechanism]:
-    """Return the SCRAM mechanisms of all users, or of those named users that exist, sorted by user."""
+    """Return the SCRAM mechanisms of all users, or of the given users that exist, sorted by user."""
     requested = None if names is None else [ScramUser(name=name) for name in names]
     request = DescribeUserScramCredentialsRequest(users=requested)
 
@@ -232,7 +235,10 @@ def list_users(cluster: ClusterClient, names: Sequence[str] | None = None) -> di
 
 
 def set_password(cluster: ClusterClient, name: str, password: str, mechanisms: Sequence[str], iterations: int) -> None:
-    """Set the user's password for the given mechanisms; create the user if necessary. Raises KafkaError."""
+    """Set the user's password for the given mechanisms, creating the user if necessary.
+
+    Raise KafkaError if it is rejected.
+    """
     upsertions_to_send = []
     for mechanism in mechanisms:
         scram, salt = MECHANISMS_BY_NAME[mechanism], new_salt(secrets.choice)
@@ -249,7 +255,7 @@ def set_password(cluster: ClusterClient, name: str, password: str, mechanisms: S
 
 
 def delete_user(cluster: ClusterClient, name: str) -> None:
-    """Delete the user by removing all its SCRAM credentials. Raises KafkaError."""
+    """Delete the user by removing all of its SCRAM credentials. Raise KafkaError if the change is rejected."""
     known = list_users(cluster, [name]).get(name)
     if not known:
         raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"user {name!r} does not exist")
@@ -257,7 +263,7 @@ def delete_user(cluster: ClusterClient, name: str) -> None:
 
 
 def delete_credentials(cluster: ClusterClient, name: str, mechanisms: Sequence[str]) -> None:
-    """Remove the user's SCRAM credentials of the given mechanisms. Raises KafkaError."""
+    """Remove the user's SCRAM credentials for the given mechanisms. Raise KafkaError if the change is rejected."""
     deletions_to_send = [
         ScramCredentialDeletion(name=name, mechanism=MECHANISMS_BY_NAME[mechanism].number) for mechanism in mechanisms
     ]

@@ -28,11 +28,11 @@ from chronik.protocol.messages.txn_offset_commit import (
 )
 
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 60_000
-"""Kafka's default transaction timeout of producers."""
+"""Default transaction timeout of Kafka producers, in milliseconds."""
 
 
 class ProducerTransaction:
-    """One transaction, in the protocol versions that all brokers with transactions support.
+    """A single transaction. It uses only protocol versions that all brokers with transactions support.
 
         transaction = ProducerTransaction(cluster, "copier-0")
         transaction.begin()
@@ -47,7 +47,7 @@ class ProducerTransaction:
     def __init__(
         self, cluster: ClusterClient, transactional_id: str, *, timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     ) -> None:
-        """Store the settings. The broker aborts the transaction when it is open for longer than `timeout_ms`."""
+        """Store the settings. The broker aborts a transaction that stays open for longer than `timeout_ms`."""
         self.transactional_id = transactional_id
         self._cluster = cluster
         self._timeout_ms = timeout_ms
@@ -58,7 +58,7 @@ class ProducerTransaction:
         self._has_content = False
 
     def begin(self) -> None:
-        """Initialize the producer id, after all previous transactions of the transactional id are complete."""
+        """Initialize the producer id, after all previous transactions of the transactional id have completed."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
 
         def send() -> InitProducerIdResponse:
@@ -73,9 +73,9 @@ class ProducerTransaction:
         self._identity = ProducerIdentity(response.producer_id, response.producer_epoch)
 
     def take_identity(self) -> ProducerIdentity:
-        """Return the producer id and epoch, once only.
+        """Return the producer id and epoch. May be called only once per transaction.
 
-        A producer that asks again has lost track of its sequences and must not continue the transaction.
+        A second call raises KafkaError, because a producer that lost its sequence numbers must not continue.
         """
         if self._was_identity_returned:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{self._subject}: the transaction has failed")
@@ -83,7 +83,7 @@ class ProducerTransaction:
         return self._require_identity()
 
     def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Add partitions to the transaction. Call it before the first batch is sent to a partition."""
+        """Add partitions to the transaction. Must be called before the first batch is sent to a partition."""
         new = sorted(set(partitions) - self._partitions)
         if not new:
             return
@@ -114,7 +114,7 @@ class ProducerTransaction:
         self._partitions.update(new)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Commit offsets of a group without members as part of the transaction."""
+        """Commit offsets for a group without members as part of the transaction."""
         self._has_content = True
         self._cluster.retry(lambda: self._add_group(group))
         self._cluster.retry(lambda: self._stage_offsets(group, offsets))
@@ -161,11 +161,14 @@ class ProducerTransaction:
                 raise_for_code(partition.error_code, subject)
 
     def commit(self) -> None:
-        """Commit the transaction. If no response arrives, begin another transaction to learn the outcome."""
+        """Commit the transaction.
+
+        If no response arrives, the outcome is unknown; begin another transaction to determine it.
+        """
         self._end(commit=True)
 
     def abort(self) -> None:
-        """Abort the transaction, so that readers of committed records never see its records."""
+        """Abort the transaction. Consumers with read_committed isolation never receive its records."""
         if self._has_content:  # brokers reject EndTxn for an empty transaction
             self._end(commit=False)
 

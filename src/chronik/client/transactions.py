@@ -37,23 +37,23 @@ from chronik.protocol.messages.write_txn_markers import (
 
 ANY_AGE: Final = -1
 NO_START_OFFSET: Final = -1
-"""Replaces the start offset of a producer without an open transaction."""
+"""Value of the transaction start offset for a producer without an open transaction."""
 
 PARTITIONS_PER_REQUEST: Final = 500
 
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 60_000
-"""The default transaction timeout of clients."""
+"""Default transaction timeout of Kafka producers, in milliseconds."""
 
 
 class ListedTransactionState(NamedTuple):
-    """A transaction from ListTransactions and the node id of its coordinator."""
+    """A transaction returned by ListTransactions, with the node id of its coordinator."""
 
     coordinator: int
     transaction: ListedTransaction
 
 
 class DescribedTransactionState(NamedTuple):
-    """A transaction from DescribeTransactions and the node id of its coordinator."""
+    """A transaction returned by DescribeTransactions, with the node id of its coordinator."""
 
     coordinator: int
     transaction: DescribedTransaction
@@ -96,7 +96,7 @@ def list_transactions(
 
 
 def describe_transaction(cluster: ClusterClient, transactional_id: str) -> DescribedTransactionState:
-    """Return the state of a transaction. Raises KafkaError with TRANSACTIONAL_ID_NOT_FOUND if it is unknown."""
+    """Return the state of a transaction. Raise KafkaError with TRANSACTIONAL_ID_NOT_FOUND if it does not exist."""
 
     def send() -> DescribedTransactionState:
         node_id, coordinator = cluster.transaction_coordinator(transactional_id)
@@ -111,7 +111,7 @@ def describe_transaction(cluster: ClusterClient, transactional_id: str) -> Descr
 def init_transactional_id(
     cluster: ClusterClient, transactional_id: str, timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
 ) -> tuple[int, int]:
-    """Initialize a transactional id like a starting producer, and return its producer id and epoch.
+    """Initialize a transactional id, as a starting producer does, and return its producer id and epoch.
 
     This fences the previous producer and aborts its open transaction.
     """
@@ -129,7 +129,7 @@ def init_transactional_id(
 def describe_producers(
     cluster: ClusterClient, partitions: Iterable[TopicPartition], broker_id: int | None = None
 ) -> dict[TopicPartition, list[ProducerState]]:
-    """Return the active producers of each partition, as its leader (or the given replica broker) knows them."""
+    """Return the active producers of each partition, as reported by its leader or the given broker."""
     found: dict[TopicPartition, list[ProducerState]] = {}
     remaining = iter(partitions)
     while chunk := list(islice(remaining, PARTITIONS_PER_REQUEST)):
@@ -175,7 +175,10 @@ def list_open_transactions(
 def abort_transaction(
     cluster: ClusterClient, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
-    """Abort a transaction in one partition. Raises KafkaError, INVALID_TXN_STATE if a coordinator knows it."""
+    """Abort a hanging transaction in one partition.
+
+    Raise KafkaError with INVALID_TXN_STATE if a coordinator knows it.
+    """
     request = WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(
@@ -199,7 +202,7 @@ def abort_transaction(
 def find_hanging_transactions(
     cluster: ClusterClient, partitions: Iterable[TopicPartition], older_than_ms: int, broker_id: int | None = None
 ) -> list[OpenTransaction]:
-    """Return open transactions without recent records that their coordinator does not know (hanging transactions).
+    """Return hanging transactions: open ones without recent records that are unknown to their coordinator.
 
     Like Kafka's tool, it relies on DescribeTransactions.
     """

@@ -40,7 +40,7 @@ logger = logging.getLogger("chronik.console")
 
 
 ACCOUNT_CONNECTIONS_DIVISOR: Final = 4
-"""The fraction of the connections, one in this many, that an account may have."""
+"""Divisor of the connection limit: an account may have at most one in this many connections."""
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
@@ -48,23 +48,26 @@ class HttpLimits(msgspec.Struct, frozen=True):
 
     head_bytes: int = HEAD_BYTES_MAX
     connections: int = 512
-    """Maximum number of connections. It exceeds the number of networks that most attackers have: while a network has
-    several connections, one of those is closed for a new one (see `slots`), so a single connection is kept."""
+    """Maximum number of connections. It exceeds the number of networks that most attackers control. When all slots are
+    in use, the network with the most connections loses one (see `ConnectionSlots`), so a network with a single
+    connection keeps it."""
     handshakes: int = 256
-    """Maximum number of TLS handshakes in progress. Each takes up to 100 kB."""
+    """Maximum number of TLS handshakes in progress. Each uses up to 100 kB of memory."""
     idle_seconds_max: float = 90.0
-    """Maximum idle time between requests, and maximum time to receive or send one. Scrapers poll every 15 to 60 s."""
+    """Maximum idle time between requests, and maximum time to receive a request or send a response. Scrapers poll every
+    15 to 60 s."""
     linger_seconds: float = 1.0
-    """Time for the client to read the last response, after a request was rejected or when the node stops."""
+    """Maximum time for which the connection stays open after the last response, so that the client can read it."""
     bodies_bytes: int = 32 * MIB
     """Maximum memory for the partially received large bodies of all connections."""
     unauthenticated_body_bytes: int = 16 * KIB
-    """Maximum size of a body that is read before the request is authenticated: a login with a user name and a password
-    of up to 4 KiB, escaped in JSON. Not counted in `bodies_bytes`, since a connection has at most one."""
+    """Maximum size of a body that is read before the request is authenticated. It fits a JSON login with a user name
+    and a password of up to 4 KiB. These bodies do not count toward `bodies_bytes`, since a connection has at most
+    one."""
 
     @property
     def connections_per_account(self) -> int:
-        """Return how many connections one account may have."""
+        """Return the maximum number of connections per account."""
         return max(2, self.connections // ACCOUNT_CONNECTIONS_DIVISOR)
 
 
@@ -87,14 +90,14 @@ class TlsConnection(Protocol):
 
 
 class PreparedRequest(msgspec.Struct, frozen=True):
-    """A request that was routed and authenticated. Its body may not have been read yet."""
+    """A routed and authenticated request, whose body may not have been received yet."""
 
     principal: Principal | None
     """None for an unauthenticated request."""
     response: HttpResponse | None = None
     """The response, if it does not depend on the request body."""
     respond: Callable[[bytes], Awaitable[HttpResponse]] | None = None
-    """Return the response for a given request body. Set if `response` is None; never raises."""
+    """A callback that returns the response for a request body and never raises. Set if `response` is None."""
 
 
 class PageViewer(msgspec.Struct, frozen=True):
@@ -102,11 +105,11 @@ class PageViewer(msgspec.Struct, frozen=True):
 
     principal: Principal
     is_authorized: Callable[[], bool]
-    """Return whether the client is still authorized; called while a long page is being sent."""
+    """A callback that returns whether the client is still authorized. It is called before each chunk of a long page."""
 
 
 class HttpApplication(Protocol):
-    """The handler of all paths that are not status pages. See `chronik.console.rest.application`."""
+    """The handler of all paths other than status pages. See `chronik.console.rest.application`."""
 
     async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
         """Route and authenticate a request before its body is read. Never raises."""
@@ -131,7 +134,7 @@ class ConnectionOwner(Protocol):
     body_budget: BodyBudget[HttpConnection]
     scheduler: Scheduler
     application: HttpApplication | None
-    """The handler of requests that are not for a status page, if there is one."""
+    """The handler of requests for paths other than status pages, or None."""
 
     def on_connection_opened(self, connection: HttpConnection) -> None:
         """Register a new connection."""
@@ -169,7 +172,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._request: HttpRequest | None = None
         """The request whose body is being received."""
         self._prepared: PreparedRequest | None = None
-        """The same request, if it was authenticated before its large body was read."""
+        """The prepared request of `_request`, if it was authenticated before its large body was read."""
         self.network = ""
         """The client's IPv4 address or IPv6 /64 network."""
         self.account: str | None = None
@@ -177,13 +180,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._chunks: Iterator[bytes] | None = None
         """The remaining chunks of the page being sent."""
         self._viewer: PageViewer | None = None
-        """The logged-in client that the page is sent to."""
+        """The authenticated client that receives the page."""
         self._task: asyncio.Task[None] | None = None
         """The task that produces the response, if it is asynchronous."""
         self._keeps_alive = True
         self._callback: Final = Callback(self._resume)
         self._is_scheduled = False
-        """Whether `_work` is queued in the scheduler or about to be."""
+        """Whether `_resume` is queued in the scheduler or is about to be queued."""
         self.loop_account: Account
         """The account that event-loop time is charged to."""
         self._is_write_paused = False
@@ -253,7 +256,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     # Scheduling
 
     def _schedule(self) -> None:
-        """Run the pending work when the scheduler permits it."""
+        """Schedule the pending work on the event-loop scheduler."""
         if not self._is_scheduled:
             self._listener.scheduler.run(self.loop_account, self._callback)
             self._is_scheduled = self._callback.is_queued
@@ -269,7 +272,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._adjust_reading()
 
     def _adjust_reading(self) -> None:
-        """Pause reading while more than one whole request is buffered."""
+        """Pause reading while more than one complete request is buffered, and resume it afterwards."""
         buffer_max = self._listener.limits.head_bytes + len(HEAD_END)
         if self._request is not None and (self._prepared is not None or not self._is_large(self._request)):
             buffer_max = max(buffer_max, self._request.body_bytes)
@@ -369,7 +372,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return not self._listener.pages.has_page(request.path) and self._listener.application is not None
 
     def _identify(self, principal: Principal | None) -> None:
-        """Record the principal of the current request. The request's account is decided nowhere else."""
+        """Record the principal of the current request and derive its account. No other code sets the account."""
         self.account = None if principal is None else account_key(principal, self._caller.host)
         self._change_loop_account()
         self._listener.on_connection_identified(self)
@@ -435,7 +438,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._start_response(request, self._listener.pages.render(request.path))
 
     def _respond_in_task(self, answering: Coroutine[None, None, None]) -> None:
-        """Produce a response in a task. The idle timeout does not apply meanwhile."""
+        """Produce a response in a task. The idle timeout is suspended until the task ends."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         scheduler = self._listener.scheduler
@@ -495,7 +498,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _send_chunk(self) -> bool:
         assert self._chunks is not None
         if self._viewer is not None and not self._viewer.is_authorized():
-            logger.debug("http page aborted: %s is no longer authorized", self._viewer.principal)
+            logger.debug("http page aborted: client is no longer authorized: principal=%s", self._viewer.principal)
             self.abort()
             return False
         try:
@@ -524,7 +527,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         The rest of the client's data is read and discarded: closing immediately would reset the connection, and the
         client might not receive the response.
         """
-        logger.debug("http request rejected: %s", error)
+        logger.debug("http request rejected: client=%s status=%d: %s", self._caller.host, error.status, error)
         self._reject_with(error_page(error.status, str(error)))
 
     def _reject_with(self, response: HttpResponse) -> None:

@@ -30,14 +30,15 @@ BODYLESS_METHODS: Final = ("GET", "HEAD")
 READ_METHODS: Final = "GET, HEAD"
 
 PARSE_ERROR_CHARACTERS_MAX: Final = 100
-"""Maximum length of an h11 error message in a response. The messages quote the request."""
+"""Maximum length of an h11 error message in a response. Longer messages are truncated, because they quote the
+request."""
 
 _TEXT: Final = bytes([ord("\t"), *range(0x20, 0x7F), *range(0x80, 0x100)])
 _LOCAL_NAMES: Final = ("localhost", "localhost.localdomain")
 
 
 class HttpError(Exception):
-    """A request that is rejected with `status`, after which the connection is closed."""
+    """An error that rejects a request with an HTTP status and closes the connection."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -76,16 +77,17 @@ class HttpResponse(msgspec.Struct, frozen=True):
     content_type: str
     body: bytes = b""
     chunks: Iterator[bytes] | None = None
-    """The chunks of a long page, instead of a body. Each is produced when the client has read the previous ones."""
+    """The chunks of a long page, used instead of a body. Each chunk is produced after the client has received the
+    previous one."""
     events: AsyncGenerator[bytes, None] | None = None
-    """The chunks of an open-ended stream, instead of a body. The generator is closed when the client disconnects. No
-    chunk is empty."""
+    """The non-empty chunks of an open-ended stream, used instead of a body. The generator is closed when the client
+    disconnects."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Additional headers. They override the default headers of the same name."""
+    """Additional headers, which override default headers of the same name."""
 
 
 def parse_head(head: bytes) -> HttpRequest:
-    """Parse a request head without its final HEAD_END.
+    """Parse a request head. The terminating HEAD_END must already be removed.
 
     Raises:
         HttpError: The head is malformed, or the request is not supported.
@@ -126,7 +128,7 @@ def _parse_body_size(method: str, headers: Mapping[bytes, str]) -> int:
 
 
 def _check_bytes(head: bytes) -> None:
-    r"""Reject heads that h11 accepts although they are only used for attacks: bare \n line ends and folded headers.
+    r"""Reject bare \n line endings and folded headers, which h11 accepts but only attackers send.
 
     Also reject what h11 is slow to reject: a control character after 8,000 spaces takes 350 ms. Without control
     characters, any head of this size takes at most 4 ms.
@@ -160,12 +162,12 @@ def _split_target(target: str) -> tuple[str, str, str]:
 
 
 def _keeps_alive(headers: dict[bytes, str]) -> bool:
-    """Return whether the client wants to reuse the connection. HTTP/1.0's keep-alive header is not supported."""
+    """Return whether the connection stays open after the response. HTTP/1.0's keep-alive header is not supported."""
     return "close" not in headers.get(b"connection", "").lower()
 
 
 def encode_response(response: HttpResponse, *, with_body: bool = True, keep_alive: bool = False) -> bytes:
-    """Encode a response. For a chunked response, encode only the head; `encode_chunk` encodes the rest."""
+    """Encode a response. For a chunked response, encode only the head; `encode_chunk` encodes the chunks."""
     status = response.status
     chunked = response.chunks is not None or response.events is not None
     headers = {

@@ -31,11 +31,11 @@ class HttpAccess(NamedTuple):
 
 
 class NodeRequestError(ChronikError):
-    """A request to a node's HTTP port failed: no response, or not the response of a Chronik node."""
+    """A failed request to a node's HTTP port: no response, or a response that no Chronik node sends."""
 
 
 class NodeAuthorizationError(NodeRequestError):
-    """The node rejected the credentials, or requires some."""
+    """A request that the node rejected because of missing or invalid credentials."""
 
 
 LoginCredentials = tuple[str, str]
@@ -61,7 +61,7 @@ def fetch_status(
 def fetch_group(
     address: Address, group_id: str, timeout_s: float, token: str | None = None, tls: OptionalSslContext = None
 ) -> dict[str, Any] | None:
-    """Return a node's view of a consumer group, or None if the node does not know the group.
+    """Return a consumer group as the node reports it, or None if the node has no state for the group.
 
     Raises:
         NodeRequestError: The node does not respond, or not with a group.
@@ -99,7 +99,7 @@ def http_get(
     tls: OptionalSslContext = None,
     login: LoginCredentials | None = None,
 ) -> tuple[int, bytes]:
-    """Send a GET request and return the status and the body. The token takes precedence over the login.
+    """Send a GET request and return the status and the body. If both are set, the token is used instead of the login.
 
     Raises:
         NodeRequestError: The node cannot be reached or does not respond in time.
@@ -141,7 +141,7 @@ def _raise_unexpected(address: Address, status: int) -> dict[str, Any]:
 
 
 def create_pinned_context(keystore: Path, *, with_client_certificate: bool) -> ssl.SSLContext:
-    """Return a client context that accepts exactly the certificates in this file, for any host name.
+    """Return a client TLS context that accepts only the certificates in this file, for any host name.
 
     With `with_client_certificate`, the context also presents them, which authenticates where the same CA signs nodes
     and clients.

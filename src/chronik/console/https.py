@@ -19,15 +19,15 @@ from chronik.tls.transport import TlsTransport
 logger = logging.getLogger("chronik.console")
 
 ADDRESS_HANDSHAKES_DIVISOR: Final = 4
-"""The fraction of the pending handshakes, one in this many, that a single address may have. A flood from one address
-leaves capacity for health checks."""
+"""Divisor of the handshake limit: one address may have at most one in this many pending handshakes, so that a flood
+from one address leaves capacity for health checks."""
 
 
 class HttpTls:
     """The TLS configuration of the HTTP port."""
 
     def __init__(self, keystore: str, truststore: str | None) -> None:
-        """Load the node's key and certificates, and the CAs that client certificates are verified with (PEM files).
+        """Load the node's key and certificates, and the CAs that verify client certificates, from PEM files.
 
         Client certificates are optional: `/healthz` is public, and a token authenticates as well.
 
@@ -52,7 +52,7 @@ class HttpTls:
 
 
 class HttpAcceptor:
-    """Accepts TLS connections and limits the handshakes in progress."""
+    """An acceptor of TLS connections that limits the number of handshakes in progress."""
 
     handshake_seconds: Final = TLS_HANDSHAKE_SECONDS_MAX
 
@@ -80,7 +80,7 @@ class HttpAcceptor:
             handshake.abort_handshake("the node is shutting down")
 
     def on_handshake_started(self, transport: TlsTransport) -> bool:
-        """Register a handshake, and abort a slow one if too many are in progress. Return False to reject it."""
+        """Register a handshake and return whether it is accepted. If too many are in progress, abort a slow one."""
         if self._handshakes.must_reject(transport.host):
             return False
         account = self._scheduler.open_account(client_network(transport.host), is_authenticated=False)

@@ -17,7 +17,7 @@ def format_state_hash(state_hash: int) -> str:
 
 
 def describe_image(image: Image) -> dict[str, Any]:
-    """Return the part of the status page that is equal on all nodes with the same `applied_index`.
+    """Return the part of the status page that is identical on all nodes with the same `applied_index`.
 
     `recent_hashes` are [index, hash] pairs, oldest first. They make nodes comparable that are some commands apart.
     """
@@ -50,7 +50,7 @@ def describe_broker(broker: Broker) -> dict[str, Any]:
 
 
 def describe_group(image: Image, group_id: str) -> dict[str, Any] | None:
-    """Return a group's state and committed offsets as this node knows them, or None if it knows neither."""
+    """Return a group's state and committed offsets as stored on this node, or None if the node has neither."""
     group, offsets = image.groups.get(group_id), image.frozen_offsets(group_id)
     if group is None and not offsets:
         return None
@@ -66,7 +66,10 @@ def describe_group(image: Image, group_id: str) -> dict[str, Any] | None:
 
 
 def _offset_rows(offsets: GroupOffsets) -> Iterator[dict[str, Any]]:
-    """Yield a row per committed offset, sorted by topic and partition. Later commits are not included."""
+    """Yield a row per committed offset, sorted by topic and partition.
+
+    Offsets committed during iteration are omitted.
+    """
     for topic, partitions in offsets.by_topic():
         for partition, committed in partitions:
             yield {

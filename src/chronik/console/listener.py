@@ -45,7 +45,7 @@ class HttpListener:
         requires_login: bool = False,
         scheduler: Scheduler | None = None,
     ) -> None:
-        """Create a listener that is not bound yet.
+        """Create an unbound listener.
 
         Args:
             address: The host and port to listen on.
@@ -140,7 +140,7 @@ class HttpListener:
     # Callbacks of connections
 
     def on_connection_opened(self, connection: HttpConnection) -> None:
-        """Assign a slot to a new connection, and close another one if all slots are taken."""
+        """Assign a slot to a new connection. If all slots are in use, close a connection."""
         self._close(self._slots.open(connection, connection.network))
         if self._server is None:
             connection.abort()

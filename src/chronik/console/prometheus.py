@@ -20,7 +20,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 METRIC_TYPES: Final = ("counter", "gauge", "histogram")
 
 LINES_PER_CHUNK: Final = 250
-"""Lines that are encoded in one event-loop iteration. Each takes 1 to 3 µs."""
+"""Number of lines encoded in one event-loop iteration. Each takes 1 to 3 µs."""
 
 EMPTY_CHUNK: Final = b"\n"
 """A chunk without content. Prometheus ignores empty lines."""
@@ -37,7 +37,7 @@ def format_exposition(metrics: Iterable[Metric | None]) -> str:
 
 
 def iter_exposition_chunks(metrics: Iterable[Metric | None]) -> Iterator[bytes]:
-    """Yield the text of all metric families in chunks that are quick to encode. A None in `metrics` ends a chunk."""
+    """Yield the text of all metric families in small chunks. A None in `metrics` ends the current chunk."""
     lines: list[str] = []
     for metric in metrics:
         if metric is None:
@@ -96,13 +96,13 @@ def _format_labels(labels: Mapping[str, str]) -> str:
 
 @cache
 def _check_label(label: str) -> str:
-    """Return a label name after checking it. The cache holds the few names that exist."""
+    """Validate and return a label name. Results are cached; there are only a few distinct names."""
     check_invariant(_LABEL_NAME.fullmatch(label) is not None, f"{label!r} is not a valid label name")
     return label
 
 
 def _format_number(value: float) -> str:
-    """Format a number. Integers are not converted to float, so that a log index keeps all its digits."""
+    """Format a number. Integers are not converted to float, so that large log indexes stay exact."""
     if isinstance(value, int):
         return str(int(value))
     if math.isinf(value):

@@ -28,13 +28,13 @@ T = TypeVar("T", bound=SlotHolder)
 
 
 UNAUTHENTICATED_DIVISOR: Final = 4
-"""The fraction of the slots, one in this many, that only unauthenticated connections may use."""
+"""Divisor of the slots: one in this many is reserved for unauthenticated connections."""
 
 
 class _Slot(msgspec.Struct, eq=False):
     network: str
     account: Hashable | None = None
-    """None for an unauthenticated connection."""
+    """The account of the connection; None if it is unauthenticated."""
 
 
 class ConnectionSlots(Generic[T]):
@@ -45,7 +45,7 @@ class ConnectionSlots(Generic[T]):
         self._authenticated_max = max(1, slots_max - slots_max // UNAUTHENTICATED_DIVISOR)
         self._per_account_max = per_account_max
         self._slots: dict[T, _Slot] = {}
-        """All connections, least recently active first. The groups have the same order."""
+        """All connections, least recently active first. The per-network and per-account groups have the same order."""
         self._unauthenticated: dict[Hashable, dict[T, None]] = {}
         self._authenticated: dict[Hashable, dict[T, None]] = {}
 
@@ -60,7 +60,7 @@ class ConnectionSlots(Generic[T]):
         return list(self._slots)
 
     def open(self, connection: T, network: str) -> T | None:
-        """Assign a slot to a new connection and return the connection to close for it, which may be the new one."""
+        """Assign a slot to a new connection. Return the connection to close instead, possibly the new one, or None."""
         self._slots[connection] = _Slot(network)
         self._unauthenticated.setdefault(network, {})[connection] = None
         return self._select_eviction(connection) if len(self._slots) > self._max else None
@@ -99,7 +99,7 @@ class ConnectionSlots(Generic[T]):
             group[connection] = None
 
     def close(self, connection: T) -> None:
-        """Release a connection's slot; do nothing if it has none."""
+        """Release a connection's slot; do nothing if it has no slot."""
         slot = self._slots.pop(connection, None)
         if slot is not None:
             self._remove_from_group(connection, slot)
@@ -160,7 +160,7 @@ class BodyBudget(Generic[BodyT]):
         return sum(self._by_account.values())
 
     def reserve(self, connection: BodyT, account: Hashable, count: int) -> list[BodyT]:
-        """Reserve memory for the bytes of a request body that a connection has received so far.
+        """Reserve memory for the received part of a connection's request body.
 
         Returns:
             The connections whose bodies must be dropped to stay within the budget. Their memory is already released.
@@ -187,7 +187,7 @@ class BodyBudget(Generic[BodyT]):
         return dropped
 
     def release(self, connection: BodyT) -> None:
-        """Release a connection's memory; do nothing if it holds none."""
+        """Release a connection's reserved memory; do nothing if it has reserved none."""
         held = self._held.pop(connection, None)
         if held is None:
             return

@@ -12,7 +12,7 @@ class StateComparison(msgspec.Struct, frozen=True):
     """The result of comparing the state hashes of several nodes."""
 
     index: int | None
-    """The highest log index at which all nodes report a state hash; None if they have no such index in common."""
+    """The highest log index at which all nodes report a state hash; None if there is no common index."""
     hashes: frozenset[str]
     """The distinct state hashes at that index. More than one means that the nodes have diverged."""
 

@@ -24,7 +24,8 @@ GROUPS_PREFIX: Final = "/status/groups/"
 JSON_CONTENT_TYPE: Final = "application/json"
 
 ROWS_PER_CHUNK: Final = 100
-"""Rows per chunk of a long page. With the longest commit metadata, a chunk has 0.5 MB and takes 1 ms to encode."""
+"""Rows per chunk of a long page. With commit metadata of maximum length, a chunk has 0.5 MB and takes 1 ms to
+encode."""
 
 PUBLIC_PATHS: Final = frozenset({"/healthz"})
 BEARER_PREFIX: Final = "bearer "
@@ -61,7 +62,7 @@ class StatusPages:
         return error_page(HTTPStatus.NOT_FOUND, f"page not found; available pages: {known}")
 
     def _health(self) -> HttpResponse:
-        """Return 200: any response proves that the event loop is running."""
+        """Return 200. Any response shows that the event loop is running."""
         return _text_page(HTTPStatus.OK, "ok")
 
     def _readiness(self) -> HttpResponse:
@@ -96,7 +97,7 @@ def join_chunks(response: HttpResponse) -> HttpResponse:
 
 
 def _encode_group_chunks(group: dict[str, Any]) -> Iterator[bytes]:
-    """Yield a group as a JSON object in chunks. Only its "offsets" can be long; they come last."""
+    """Yield a group as a JSON object in chunks. The key "offsets" is last, because only its value can be long."""
     rows = iter(group["offsets"])
     head = msgspec.json.encode({name: value for name, value in group.items() if name != "offsets"})
     separator = head[:-1] + b',"offsets":['
@@ -122,7 +123,7 @@ class PageAuthorizer:
         self.allows_anonymous: Final = allows_anonymous
 
     def check_access(self, path: str, authorization: str, *, has_certificate: bool = False) -> None:
-        """Raise HttpError unless the client may see the page.
+        """Raise HttpError unless the client is authorized to see the page.
 
         Pages that do not exist raise the same error, so that a client cannot find out which pages exist. The client
         certificate was verified during the TLS handshake.

@@ -15,7 +15,7 @@ BucketCounts = tuple[int, ...]
 
 
 class LatencyQuantiles(NamedTuple):
-    """Latency quantiles in seconds; None if nothing was measured."""
+    """Latency quantiles in seconds; None if there are no measurements."""
 
     p50: float | None
     p99: float | None
@@ -28,13 +28,13 @@ class NodeStats(msgspec.Struct, frozen=True):
     out_bytes: int
     requests: int
     errors: int
-    """Error codes in responses. A response has one for each part that failed."""
+    """Number of error codes in responses. A response contains one for each failed topic or partition."""
     connections: int
     memory_bytes: int | None
     cpu_seconds: float
     produce_counts: BucketCounts
     fetch_counts: BucketCounts
-    """Fetch requests that were answered immediately. Others wait for records for as long as the client asks."""
+    """Latencies of Fetch requests that were answered immediately, without waiting for new records."""
 
     def produce_latency_since(self, earlier: NodeStats | None) -> LatencyQuantiles:
         """Return the latency of Produce requests since an earlier snapshot, or since the start."""
@@ -80,16 +80,16 @@ class StatusSource(Protocol):
         """
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """Return this node's state of a consumer group, even if it is not the coordinator; None if it has none.
+        """Return a consumer group's state on this node, even if it is not the coordinator; None without any state.
 
         The value of "offsets" may be an iterator, which is read over many event-loop iterations.
         """
 
     def unready_reason(self) -> str | None:
-        """Return why clients should not be sent to this node, or None if it is ready."""
+        """Return the reason why load balancers should not route clients to this node, or None if it is ready."""
 
     def node_stats(self) -> NodeStats:
         """Return the node's cumulative statistics."""
 
     def metrics(self) -> Iterable[Metric | None]:
-        """Yield all metric families. A None tells the caller to continue in the next event-loop iteration."""
+        """Yield all metric families, and None wherever the caller must yield to the event loop before continuing."""

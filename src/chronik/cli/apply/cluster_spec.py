@@ -11,19 +11,19 @@ from chronik.client.security import AclBinding
 
 ConfigValues = Mapping[str, str]
 QuotaEntityKey = tuple[tuple[str, str | None], ...]
-"""A quota entity: pairs of entity type and name, sorted by type. The name None is the default entity."""
+"""A quota entity: pairs of entity type and name, sorted by type. The name None denotes the default entity."""
 
 INTERNAL_PREFIX: Final = "__"
-"""Prefix of topics that belong to the cluster or to a pipeline. `apply` and `export` ignore them."""
+"""Name prefix of internal topics of the cluster and of pipelines. `apply` and `export` ignore them."""
 
 TRANSIENT_CONFIGS: Final = frozenset((*THROTTLED_REPLICAS_KEYS, *THROTTLED_RATE_KEYS))
-"""Configs that exist only while partitions are reassigned; files must not set them."""
+"""Configs that exist only during partition reassignments. Spec files must not set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     partitions: int | None = None
-    """Number of partitions. None in a file means the broker's default, or the topic's current value."""
+    """Number of partitions. None keeps the number of an existing topic, and uses the broker's default for a new one."""
     replication_factor: int | None = None
     configs: ConfigValues = field(default_factory=dict)
 
@@ -31,20 +31,21 @@ class TopicSpec:
 @dataclass(frozen=True, slots=True)
 class PasswordSource:
     file: str | None = None
-    """Path of the password file, relative to the file that names it."""
+    """Path of the password file, relative to the spec file that references it."""
     variable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UserSpec:
     mechanisms: Mapping[str, int | None]
-    """SCRAM iterations by mechanism. None means the default, or the current number."""
+    """Number of SCRAM iterations by mechanism. None keeps the number of an existing credential, and uses the default
+    for a new one."""
     password: PasswordSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """Topics, configs, users, ACLs and quotas. A part that is None is not compared and not changed."""
+    """Topics, configs, users, ACLs and quotas of a cluster. A part that is None is neither compared nor changed."""
 
     topics: Mapping[str, TopicSpec] | None = None
     broker: ConfigValues | None = None

@@ -33,7 +33,7 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 
 def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> ClusterSpec:
-    """Request the parts of the state that a file describes, so that its user needs no other permissions.
+    """Request only the parts of the state that the spec file describes. The user needs no other permissions.
 
     Raises:
         InvalidInput: The file has ACLs, but the cluster has no authorizer.
@@ -48,12 +48,12 @@ def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> Cluster
 
 
 def load_complete_state(cluster: ClusterClient) -> ClusterSpec:
-    """Request the complete state of a cluster; ACLs are None without an authorizer."""
+    """Request the complete state of a cluster. ACLs are None if the cluster has no authorizer."""
     return ClusterSpec(_topics(cluster, None), _broker(cluster), _users(cluster), _acls(cluster), _quotas(cluster))
 
 
 def _topics(cluster: ClusterClient, wanted: Mapping[str, TopicSpec] | None) -> dict[str, TopicSpec]:
-    """Return the topics of the cluster, with configs of the topics in `wanted` (None: of all topics)."""
+    """Return the topics of the cluster, with the configs of the topics in `wanted`, or of all topics if it is None."""
     topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal(topic)}
     resources = [ConfigTarget(TOPIC_RESOURCE, name) for name in topics if wanted is None or name in wanted]
     configs = describe_configs(cluster, resources, skip_deleted=True) if resources else {}
@@ -77,7 +77,7 @@ def _is_internal(topic: MetadataResponseTopic) -> bool:
 def _replication_factors(
     cluster: ClusterClient, topics: Mapping[str, MetadataResponseTopic], wanted: Mapping[str, TopicSpec] | None
 ) -> dict[str, int]:
-    """Return the topics' replication factors, without the replicas that ongoing reassignments remove.
+    """Return the topics' replication factors, not counting replicas that ongoing reassignments remove.
 
     Listing reassignments needs a permission of its own, so they are requested only if a replication factor differs.
     """
@@ -104,7 +104,7 @@ def _broker(cluster: ClusterClient) -> ConfigValues:
 
 
 def _configs_from(configs: Iterable[DescribeConfigsResourceResult], source: int) -> dict[str, str]:
-    """Return the configs that are set at a source. Sensitive values are omitted, because brokers do not return them."""
+    """Return the configs with a given source. Omit sensitive configs, because brokers do not return their values."""
     return {
         config.name: config.value
         for config in configs

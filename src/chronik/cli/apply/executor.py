@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class PlanStepError(ChronikError):
-    """A failed step of a plan. Earlier steps stay applied and are not part of the next plan."""
+    """A failed step of a plan. Steps that were executed before it stay in effect."""
 
 
 def read_passwords(steps: Sequence[PlanStep], directory: Path) -> dict[str, str]:
@@ -63,7 +63,7 @@ def _password(source: PasswordSource, beside: Path) -> str:
 
 
 def validate_steps(cluster: ClusterClient, steps: Sequence[PlanStep]) -> None:
-    """Validate topic creations and config changes on the cluster before anything is changed."""
+    """Validate topic creations and config changes on the cluster without applying them."""
     for step in steps:
         if isinstance(step, CreateTopicStep):
             create_topics(cluster, [_new_topic(step)], validate_only=True)
@@ -80,7 +80,7 @@ def execute_plan(
     passwords: Passwords,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Execute all steps, and report completed steps to `on_progress`; raise PlanStepError if one fails."""
+    """Execute all steps, and report each completed step to `on_progress`; raise PlanStepError if a step fails."""
     for number, step in enumerate(steps):
         on_progress(number)
         try:

@@ -36,7 +36,7 @@ from chronik.security.sasl.scram_keys import ITERATIONS_MAX, ITERATIONS_MIN, MEC
 from chronik.wording import spelling_suggestion
 
 REPLICATION_FACTOR_MAX: Final = 2**15 - 1
-"""Maximum value of an int16, the field's type in the protocol."""
+"""Maximum replication factor: the maximum of an int16, the field's type in the protocol."""
 
 PATTERNS: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED}
 PERMISSIONS: Final = {"allow": AclPermission.ALLOW, "deny": AclPermission.DENY}
@@ -44,7 +44,7 @@ _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def load_spec(path: Path) -> ClusterSpec:
-    """Parse a file; raise ConfigError if it cannot be read or is invalid."""
+    """Parse a spec file; raise ConfigError if it cannot be read or is invalid."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -55,7 +55,7 @@ def load_spec(path: Path) -> ClusterSpec:
 
 
 def parse_spec(text: str, name: str) -> ClusterSpec:
-    """Parse the text of a file; raise ConfigError with the line of the first error."""
+    """Parse the text of a spec file; raise ConfigError with the line number of the first error."""
     parser = _StateParser(text, name)
     return parser.state(parser.parse())
 
@@ -279,7 +279,10 @@ class _StateParser(TomlValidator):
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys and values of nested tables: TOML parses an unquoted `retention.ms = 1` as nested tables."""
+    """Yield the dotted keys and values of nested tables.
+
+    TOML parses an unquoted `retention.ms = 1` as nested tables.
+    """
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")

@@ -24,7 +24,7 @@ from chronik.wording import pluralize
 
 
 class ValueChange(NamedTuple):
-    """A change of a config or a quota; None means that it is not set."""
+    """The old and the new value of a config or a quota. None means that the value is not set."""
 
     before: str | float | None
     after: str | float | None
@@ -79,7 +79,7 @@ class DeleteCredentialsStep:
     user: str
     mechanisms: tuple[str, ...]
     deletes_user: bool
-    """Whether these are all mechanisms of the user, so that the user is deleted."""
+    """Whether the step deletes the user, because it removes the last of the user's mechanisms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +102,22 @@ PlanStep: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ApplyPlan:
-    """The steps that change a cluster to match a file, in execution order. Deletions are last and optional."""
+    """The steps that change a cluster to match a spec file, in execution order. Deletions are last and optional."""
 
     steps: tuple[PlanStep, ...] = ()
     deletions: tuple[PlanStep, ...] = ()
-    """Steps that delete what the cluster has and the file does not list."""
+    """Steps that delete objects of the cluster that the spec file does not list."""
     notes: tuple[str, ...] = ()
-    """Differences that no step changes."""
+    """Differences that `apply` reports but does not change, one sentence each."""
     unchanged: Mapping[str, int] = field(default_factory=dict)
-    """Number of objects that already match the file, by kind."""
+    """Number of objects that already match the spec file, by kind."""
 
     def pending_steps(self, *, prune: bool) -> tuple[PlanStep, ...]:
         return self.steps + self.deletions if prune else self.steps
 
 
 def plan_changes(wanted: ClusterSpec, current: ClusterSpec, current_user: str = "") -> ApplyPlan:
-    """Plan the changes from the current state to the desired state; the user `current_user` is never deleted.
+    """Plan the changes from the current to the desired state. The user `current_user` is never deleted.
 
     ACLs are changed last, because earlier steps may need permissions that are removed.
 
@@ -149,7 +149,7 @@ class _PlanDraft:
         self.left: dict[str, int] = {}
 
     def add(self, kind: str, steps: list[PlanStep]) -> None:
-        """Add the steps for one object of the file; without steps, count the object as unchanged."""
+        """Add the steps for one object of the spec file. If there are none, count the object as unchanged."""
         self.steps += steps
         self.count_unchanged(kind, not steps)
 

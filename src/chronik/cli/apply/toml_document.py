@@ -17,7 +17,7 @@ from chronik.escaping import truncate_text
 from chronik.wording import spelling_suggestion
 
 TomlPath = tuple[str | int, ...]
-"""Keys, and indexes of array elements."""
+"""The path of a value in a TOML document: keys and array indexes."""
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -27,7 +27,7 @@ def format_toml_key(key: str) -> str:
 
 
 def format_toml_string(text: str) -> str:
-    """Returns a string of TOML, in which nothing is left that is not shown as it is."""
+    """Format a TOML basic string. Escape quotes, backslashes and non-printable characters."""
     return '"' + "".join(map(_escape_character, text)) + '"'
 
 
@@ -47,7 +47,7 @@ def format_path(place: TomlPath) -> str:
 
 
 def find_line(text: str, place: TomlPath) -> int | None:
-    """Return the line number of a path, or of its innermost parent that is found.
+    """Return the line number of a path, or of its closest parent that can be located.
 
     Each line is parsed on its own, so a line of a multi-line string that looks like a table header misleads it.
     """
@@ -72,12 +72,12 @@ def find_line(text: str, place: TomlPath) -> int | None:
 
 
 def _split_keys(place: TomlPath) -> TomlPath:
-    """Split keys at dots, so that dotted and quoted keys compare equal."""
+    """Split keys at dots, so that dotted and quoted keys compare as equal."""
     return tuple(part for each in place for part in (each.split(".") if isinstance(each, str) else [each]))
 
 
 def _parse_line_keys(line: str) -> tuple[TomlPath, bool, bool]:
-    """Return the keys at the start of a line, and whether they name a table and an array of tables."""
+    """Return the keys at the start of a line, and whether the line is a table or array-of-tables header."""
     line = line.strip()
     is_table = line.startswith("[")
     try:
@@ -153,7 +153,7 @@ class TomlValidator:
         return ConfigError(f"{self._location(place)}: {message}")
 
     def unexpected_value(self, place: TomlPath, value: Any, expected: str) -> ConfigError:
-        """Return an error for an unexpected value. Values in `users` are omitted, because they may be passwords."""
+        """Return an error for an unexpected value. Values in `users` are not quoted, because they may be passwords."""
         given = "" if "users" in place[:1] else f" = {truncate_text(repr(value), VALUE_CHARACTERS_MAX)}"
         return ConfigError(f"{self._location(place)}{given}: expected {expected}")
 

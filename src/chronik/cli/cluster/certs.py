@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _subjects(arguments: argparse.Namespace) -> dict[str, tuple[str, ...]]:
-    """Return the certificate subjects, which are also the file names, and the hosts of each."""
+    """Return the hosts of each certificate by subject. The subject is also the base name of the certificate's files."""
     count = arguments.nodes
     if not 1 <= count <= NODES_MAX:
         raise CertsError(f"--nodes {count}: expected 1 to {NODES_MAX}")
@@ -71,7 +71,7 @@ def _subjects(arguments: argparse.Namespace) -> dict[str, tuple[str, ...]]:
 
 
 def _load_or_create_authority(folder: Path) -> tuple[CertificateAuthority, list[Path]]:
-    """Load the directory's CA or create one; return it with the files that were created."""
+    """Load the directory's CA, or create it if missing. Return the CA and the created files."""
     try:
         from chronik.tls.certificate_authority import CertificateAuthority, IssuedCertificate
     except ImportError:
@@ -92,7 +92,7 @@ def _load_or_create_authority(folder: Path) -> tuple[CertificateAuthority, list[
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Create a file that only its owner can read, from the moment it exists."""
+    """Create a file with permissions that only ever allow its owner to read it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -41,7 +41,7 @@ from chronik.errors import ChronikError
 HOST = "127.0.0.1"
 SECRET_BYTES = 32
 DEFAULT_REPLICATION_FACTOR = 3
-"""Replication factor of new topics, if there are enough nodes: writes continue when one replica is lost."""
+"""Replication factor of new topics if there are enough nodes. Writes continue after the loss of one replica."""
 
 _CONFIG_FILE = re.compile(r"node(\d+)\.toml")
 _RETIRED_FILE = re.compile(r"node(\d+)\.toml\.removed")
@@ -52,7 +52,7 @@ POLL_SECONDS: Final = 0.05
 
 
 class ClusterStartError(ChronikError):
-    """A node of a local cluster failed to start, or does not list every broker."""
+    """A node of a local cluster failed to start, or its metadata does not list every broker."""
 
 
 class ClusterStopError(ChronikError):
@@ -61,7 +61,7 @@ class ClusterStopError(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class BasePorts:
-    """The ports of node 1; each further node uses the next ones."""
+    """The ports of node 1. Each further node uses the next port numbers."""
 
     kafka: int
     http: int
@@ -235,18 +235,18 @@ def _config_lines(config: NodeConfig) -> Iterator[str]:
 
 
 def _quote_toml(value: object) -> str:
-    """Quote a TOML string; the escapes of JSON are valid in TOML."""
+    """Quote a TOML string. JSON escape sequences are valid in TOML."""
     return json.dumps(str(value), ensure_ascii=False)
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Create a file that only its owner can read, from the moment it exists."""
+    """Create a file with permissions that only ever allow its owner to read it."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def _node_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without CHRONIK_… variables, because settings of one node would apply to all nodes."""
+    """Return the environment without CHRONIK_… variables, which would apply one node's settings to all nodes."""
     return {name: value for name, value in inherited.items() if not name.startswith("CHRONIK_")}
 
 
@@ -291,7 +291,7 @@ def fetch_local_status(node: LocalNode, timeout_s: float, security: ClientSecuri
 
 
 def fetch_local_unready_reason(node: LocalNode, timeout_s: float, security: ClientSecurity) -> str | None:
-    """Return why the node is not ready, or None if it is ready or has no HTTP port.
+    """Return the reason why the node is not ready; None if it is ready or has no HTTP port.
 
     Raises:
         NodeRequestError: The node does not answer.
@@ -304,7 +304,7 @@ def fetch_local_unready_reason(node: LocalNode, timeout_s: float, security: Clie
 
 
 def _login(address: Address, tls: ssl.SSLContext | None, security: ClientSecurity) -> LoginCredentials | None:
-    """Return the client's name and password, unless they would be sent in plain text over a network."""
+    """Return the client's user name and password, or None if they are not set or would be sent unencrypted."""
     if not security.username or (tls is None and not is_loopback_host(str(address))):
         return None
     return security.username, security.password
@@ -337,7 +337,7 @@ def next_node_id(folder: Path, in_cluster: Collection[int]) -> int:
 
 
 def plan_local_node(folder: Path, node_id: int, rack: str | None, votes: Mapping[int, bool]) -> LocalNode:
-    """Plan a node with the settings of the existing ones, on the next free ports, without writing files.
+    """Plan a node with the settings of the existing nodes and the next free ports, without writing files.
 
     Args:
         folder: The directory of the local cluster.
@@ -381,7 +381,7 @@ def _free_address(nodes: Sequence[LocalNode], kind: str) -> Address:
 
 
 def start_node(node: LocalNode) -> subprocess.Popen[bytes] | None:
-    """Start the node if it is not running; return its process, or None if it was running."""
+    """Start the node if it is not running. Return the new process, or None if the node was already running."""
     if node.pid() is not None:
         return None
     if not node.config_file.exists():

@@ -96,7 +96,7 @@ def _execute(operation: ClusterOperation, plan: ClusterPlan) -> None:
 
 
 def _wait_until_drained(operation: ClusterOperation, drained: int) -> None:
-    """Wait until other nodes lead the drained node's partitions, and report those that no other node can lead."""
+    """Wait until the drained node leads no partitions, and report partitions that no other node can lead."""
 
     def missing() -> str | None:
         view = operation.view()

@@ -104,7 +104,7 @@ def run_add_node(arguments: argparse.Namespace) -> int:
 
 
 class _NewNode:
-    """A node to be added, local or remote; raise InvalidInput if its id or address is missing."""
+    """A local or remote node to be added. The constructor raises InvalidInput if the id or address is missing."""
 
     def __init__(self, arguments: argparse.Namespace, wanted: int | None, view: ClusterState) -> None:
         self.local: LocalNode | None = None

@@ -22,7 +22,7 @@ from chronik.planning.views import PlannedNode, join_words
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 EXIT_SAFE, EXIT_NOT_SAFE, EXIT_UNKNOWN = 0, 1, 2
-"""Exit codes. Scripts can tell from the last one that the check itself failed."""
+"""Exit codes: the node can be stopped, it cannot be stopped, or the check itself failed."""
 
 INTERRUPT_HINT: Final = "This command changes nothing."
 
@@ -74,7 +74,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def wait_until_safe(
     ask: Callable[[], tuple[ShutdownObstacle, ...]], seconds: float, tell: Callable[[str], None]
 ) -> tuple[ShutdownObstacle, ...]:
-    """Poll until there is no reason against stopping, or the time is up; return the last reasons.
+    """Poll until the node can be stopped safely or the timeout expires. Return the remaining obstacles.
 
     Retriable errors count as a reason. If the last poll failed with one, raise it; other errors are raised immediately.
     """

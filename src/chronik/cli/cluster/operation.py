@@ -56,13 +56,13 @@ REASSIGNMENTS_PER_REQUEST_MAX: Final = 1000
 
 ELECTION_NOT_NEEDED_ERRORS: Final = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
 TOPIC_DELETED_ERRORS: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-"""Error codes for a topic that was deleted concurrently."""
+"""Error codes that indicate that a topic was deleted concurrently."""
 
 UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
 class OperationTimeout(ChronikError):
-    """The wait timeout has expired; the cluster continues with the steps that were started."""
+    """The wait timeout expired. The cluster still completes the steps that were already started."""
 
 
 def print_plan(
@@ -72,7 +72,7 @@ def print_plan(
     steps_before: Iterable[str] = (),
     steps_after: Iterable[str] = (),
 ) -> None:
-    """Print the plan, with local steps before and after those of the cluster."""
+    """Print the plan: local steps before it, the steps of the cluster, and local steps after it."""
     if arguments.json:
         print_json(plan_to_json(plan))
         return
@@ -81,7 +81,7 @@ def print_plan(
 
 
 def confirm_plan(arguments: argparse.Namespace) -> bool:
-    """Ask for confirmation, unless `--yes` or `--dry-run` is used; raise InvalidInput if stdin is closed."""
+    """Prompt for confirmation, unless `--yes` or `--dry-run` is used; raise InvalidInput if stdin is closed."""
     if arguments.dry_run:
         if not arguments.json:
             print("Dry run: no changes were made.")
@@ -103,10 +103,10 @@ def confirm_plan(arguments: argparse.Namespace) -> bool:
 
 
 class ClusterOperation:
-    """Executes plan steps on a cluster and waits for them, at most `wait_s` seconds in total."""
+    """An executor of plan steps on a cluster. It waits for their completion, at most `wait_s` seconds in total."""
 
     def __init__(self, cluster: ClusterClient, wait_s: float | None, interrupt_hint: str) -> None:
-        """`interrupt_hint` is shown to the user: the effect of stopping the command while it waits."""
+        """Create the executor. `interrupt_hint` explains to the user what happens if the command is interrupted."""
         self.cluster = cluster
         self._deadline = None if wait_s is None else time.monotonic() + wait_s
         self.interrupt_hint = interrupt_hint
@@ -116,7 +116,7 @@ class ClusterOperation:
         return describe_cluster_state(self.cluster)
 
     def exclude_broker(self, node_id: int) -> None:
-        """Send further requests to other brokers, because a removed broker no longer knows the cluster's state."""
+        """Stop sending requests to a removed broker, because its view of the cluster is outdated."""
         brokers = self.cluster.retry(lambda: self.cluster.metadata([])).brokers
         others = [f"{broker.host}:{broker.port}" for broker in brokers if broker.node_id != node_id]
         if others:
@@ -134,7 +134,10 @@ class ClusterOperation:
         print(f"node {node_id}: added; it joins when it is started", flush=True)
 
     def wait_until_joined(self, node_id: int, check: Callable[[], None] = lambda: None) -> None:
-        """Wait until the node has joined the cluster; `check` raises an exception if waiting is pointless."""
+        """Wait until the node has joined the cluster.
+
+        `check` raises an exception to stop waiting, such as after a crash.
+        """
 
         def is_done(node: DescribedNode) -> bool:
             is_in = node.is_member and node.status in ONLINE_STATUSES
@@ -161,7 +164,7 @@ class ClusterOperation:
         self.wait_for_node(node_id, "demoted to observer", lambda node: not node.is_voter)
 
     def remove_node(self, node_id: int) -> None:
-        """Remove the node from the cluster and wait until it is removed; a removal in progress is only awaited."""
+        """Remove the node from the cluster, unless its removal is already in progress, and wait for completion."""
         if any(node.node_id == node_id and node.host for node in describe_nodes(self.cluster).nodes):
             alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.REMOVE, node_id)])
 
@@ -173,7 +176,7 @@ class ClusterOperation:
         print(f"node {node_id}: removed from the cluster", flush=True)
 
     def set_throttle(self, moves: Iterable[ReplicaMove], bytes_per_s: int | None) -> None:
-        """Limit the replication rate of these and all ongoing reassignments; None removes the limit."""
+        """Limit the replication rate of all reassignments, including ongoing ones; None removes the limit."""
         if bytes_per_s is None:
             self.clear_throttle()
             return
@@ -182,7 +185,7 @@ class ClusterOperation:
         set_replication_throttle(self.cluster, topics, bytes_per_s)
 
     def reassign(self, moves: Sequence[ReplicaMove]) -> None:
-        """Reassign partitions, wait until all have moved, and elect their preferred leaders."""
+        """Reassign partitions, wait until the reassignments are complete, and elect the preferred leaders."""
         if not moves:
             return
         for start in range(0, len(moves), REASSIGNMENTS_PER_REQUEST_MAX):
@@ -198,7 +201,7 @@ class ClusterOperation:
         _raise_first_error(errors, (*TOPIC_DELETED_ERRORS, *ELECTION_NOT_NEEDED_ERRORS))
 
     def wait_for_reassignments(self, matches: Callable[[MoveUnderWay], bool]) -> None:
-        """Wait for matching reassignments, and print the number of remaining ones when it changes."""
+        """Wait for matching reassignments. Print the number of remaining ones whenever it changes."""
         last_count = 0
 
         def missing() -> str | None:
@@ -232,7 +235,7 @@ class ClusterOperation:
         print(f"node {node_id}: {what}", flush=True)
 
     def wait_until(self, missing: Callable[[], str | None]) -> None:
-        """Poll until nothing is missing. Connection errors and retriable Kafka errors count as missing.
+        """Poll until a condition is met. Connection errors and retriable Kafka errors count as not met.
 
         Args:
             missing: Returns what is still missing, or None.
@@ -275,7 +278,7 @@ def _topic_partition(move: ReplicaMove) -> TopicPartition:
 def _raise_first_error(
     errors_by_partition: Mapping[TopicPartition, KafkaError], harmless: Collection[ErrorCode]
 ) -> None:
-    """Raise the first error whose code is not harmless, with the number of further errors."""
+    """Raise the first error whose code is not in `harmless`. Its message includes the number of further errors."""
     serious = {key: error for key, error in errors_by_partition.items() if error.code not in harmless}
     if serious:
         first, error = next(iter(serious.items()))
@@ -321,7 +324,7 @@ def open_operation(
 
 
 def check_options(arguments: argparse.Namespace) -> None:
-    """Raise InvalidInput for options that contradict each other."""
+    """Raise InvalidInput for mutually exclusive options."""
     if arguments.json and not (arguments.yes or arguments.dry_run):
         raise InvalidInput("--json cannot ask for confirmation: use --yes or --dry-run")
 
@@ -340,7 +343,7 @@ def require_membership_changes(view: ClusterState) -> ClusterState:
 
 
 def find_described_node(view: ClusterState, node_id: int) -> DescribedNode | None:
-    """Return the node's description, also while it is being removed; None if it is not a member."""
+    """Return the description of a node, even if it is being removed; None if it is not a member."""
     return next((node for node in view.described.nodes if node.node_id == node_id), None)
 
 

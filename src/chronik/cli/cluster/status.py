@@ -42,7 +42,7 @@ _STATUS_FIELDS: Final = (
 """Fields of a node's `/status` that are included in the report."""
 
 HASH_CHARACTERS_SHOWN: Final = 12
-"""Length of a state hash in the table; `--json` prints it completely."""
+"""Number of characters of a state hash in the table. `--json` prints the complete hash."""
 
 
 def add_arguments(actions: Subparsers) -> None:
@@ -95,7 +95,7 @@ def _fetch_status(node: LocalNode, timeout_s: float, security: ClientSecurity) -
 
 
 def _find_leader(statuses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the status of the leader with the highest term: a deposed leader may still report the leader role."""
+    """Return the status of the leader with the highest term, since a deposed leader may still report its old role."""
     leaders = [status for status in statuses if status["role"] == "leader"]
     return max(leaders, key=lambda status: int(status["term"]), default=None)
 
@@ -168,7 +168,7 @@ def _report_from_broker(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _status(broker: DescribeClusterBroker, response: DescribeClusterResponse, drained: Collection[int]) -> str:
-    """Return a broker's status; a message in the response means that the broker is isolated and its view stale."""
+    """Return a broker's status. A message in the response means that the broker is isolated and its status outdated."""
     if broker.is_fenced:
         return "fenced"
     if response.error_message:
@@ -179,7 +179,7 @@ def _status(broker: DescribeClusterBroker, response: DescribeClusterResponse, dr
 def _query_leader(
     cluster: DescribeClusterResponse, timeout_s: float, security: ClientSecurity
 ) -> tuple[QuorumPartitionData | None, Collection[int]]:
-    """Return the leader's quorum description and the drained nodes; empty if there is no reachable leader."""
+    """Return the leader's quorum description and the drained nodes; both are empty if no leader is reachable."""
     for broker in cluster.brokers:
         if broker.broker_id == cluster.controller_id:
             try:

@@ -42,11 +42,11 @@ from chronik.protocol.errors import KafkaError
 
 DEFAULT_NODES: Final = 3
 NODES_MAX: Final = 64
-"""Maximum number of members of a cluster."""
+"""Maximum number of nodes in a cluster."""
 
 DEFAULT_PORTS: Final = BasePorts(kafka=9092, http=6092, raft=5001)
 PORT_MIN: Final = 1024
-"""Ports below this one are privileged."""
+"""Lowest unprivileged port."""
 PORT_MAX: Final = 65535
 
 UP_SECONDS: Final = 60
@@ -117,7 +117,7 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 
 def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
-    """Return the existing nodes of the directory, or create new ones if all their ports are free."""
+    """Return the existing nodes of the directory. If there are none, create them if their ports are free."""
     nodes = find_nodes(arguments.dir)
     if nodes:
         _check_unchanged(nodes, arguments)
@@ -135,7 +135,7 @@ def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
 
 
 def _check_unchanged(nodes: list[LocalNode], arguments: argparse.Namespace) -> None:
-    """Raise InvalidInput for a node count or ports that differ from those of the existing cluster."""
+    """Raise InvalidInput if the node count or ports differ from those of the existing cluster."""
     first = nodes[0].addresses()
     given: dict[str, tuple[int | None, int | None]] = {"nodes": (arguments.nodes, len(nodes))}
     for kind, requested in (
@@ -150,7 +150,10 @@ def _check_unchanged(nodes: list[LocalNode], arguments: argparse.Namespace) -> N
 
 
 def _choose_ports(arguments: argparse.Namespace) -> BasePorts:
-    """Return the ports of node 1. HTTP and Raft ports shift with the Kafka port, so that clusters do not collide."""
+    """Return the ports of node 1.
+
+    HTTP and Raft ports are derived from the Kafka port, so that clusters do not collide.
+    """
     kafka = arguments.kafka_port or DEFAULT_PORTS.kafka
     shift = kafka - DEFAULT_PORTS.kafka
     if DEFAULT_PORTS.raft + shift < PORT_MIN:
@@ -171,7 +174,7 @@ def _wait_until_ready(
     deadline: float,
     security: ClientSecurity,
 ) -> list[int]:
-    """Wait until every node lists all brokers and is ready; return the nodes whose HTTP ports require a login.
+    """Wait until every node is ready and lists all brokers. Return the nodes whose HTTP port requires a login.
 
     Raises:
         ClusterStartError: A node has exited, or the deadline has expired.
@@ -192,7 +195,7 @@ def _wait_until_ready(
 def _why_not_ready(
     node: LocalNode, expected: list[int], security: ClientSecurity, login_required: set[int]
 ) -> str | None:
-    """Return why this node is not ready, or None.
+    """Return the reason why this node is not ready, or None if it is ready.
 
     Readiness is checked as well, because other nodes may still list a node that has just restarted. If the HTTP port
     requires a login, add the node to `locked`, and use the state that it reports over Kafka's protocol.

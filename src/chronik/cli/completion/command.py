@@ -10,7 +10,7 @@ from chronik.errors import ChronikError
 from chronik.metadata.names import find_name_error
 
 REQUEST_TIMEOUT_SECONDS = 1.0
-"""Request timeout; the user waits for the completion."""
+"""Request timeout in seconds. It is short because the shell blocks until completion is done."""
 
 TOPICS = "topics"
 EXIT_OK, EXIT_FAILED = 0, 1
@@ -45,7 +45,7 @@ def completion_script(shell: str) -> str:
 
 
 def _print_topics(arguments: argparse.Namespace) -> int:
-    """Print topic names. Errors are silent, because a message would appear in the line that the user is typing."""
+    """Print topic names. Suppress errors, because a message would corrupt the command line being edited."""
     try:
         print("".join(f"{name}\n" for name in _list_topics(arguments)), end="")
     except (ChronikError, OSError):
@@ -56,7 +56,7 @@ def _print_topics(arguments: argparse.Namespace) -> int:
 
 
 def _list_topics(arguments: argparse.Namespace) -> list[str]:
-    """Return the names of topics without internal ones. Invalid names are dropped, because the shell reads them."""
+    """Return the names of non-internal topics. Drop invalid names, because the shell would interpret them."""
     servers = arguments.bootstrap_server.count(",") + 1
     with ClusterClient(
         parse_bootstrap_access(arguments), client_id=CLIENT_ID, timeout_s=REQUEST_TIMEOUT_SECONDS / servers

@@ -18,7 +18,7 @@ from chronik.cli.main import COMMANDS, build_parser
 
 
 class ValueKind(Enum):
-    """How a value is completed if it has no choices."""
+    """The completion method for a value without fixed choices."""
 
     FILE = "file"
     DIRECTORY = "folder"
@@ -33,7 +33,7 @@ KINDS_BY_METAVAR: Final = {
     "TOPIC": ValueKind.TOPIC,
 }
 _DEFAULT: Final = re.compile(r"\s*\([^()]*%\([^()]*\)[^()]*\)")
-"""A default in a help text, which is left out of the script."""
+"""Pattern of a default value in a help text, which is removed from completion scripts."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class CommandOption:
 
 @dataclass(frozen=True)
 class CommandNode:
-    """A command or subcommand: what can follow its words."""
+    """A command or subcommand with the options, arguments and subcommands that can follow it."""
 
     words: tuple[str, ...]
     subcommands: tuple[tuple[str, str], ...]
@@ -77,7 +77,7 @@ def list_command_nodes() -> list[CommandNode]:
 
 
 def _bench_nodes() -> Iterator[CommandNode]:
-    """Yield the nodes of `chronik bench`, whose measurements have parsers of their own."""
+    """Yield the nodes of `chronik bench`, whose benchmarks have separate parsers."""
     yield CommandNode(("bench",), tuple(MEASUREMENTS.items()), (), ())
     for word in MEASUREMENTS:
         yield from _walk_parsers(bench_parser_of(word), ("bench", word))

@@ -206,7 +206,7 @@ def _value_cases(node: CommandNode) -> Iterator[str]:
 
 
 def _format_expected(value: ArgumentValue) -> str:
-    """Return the choices of a value, or its kind in angle brackets, or an empty string."""
+    """Return the choices of a value, its kind in angle brackets, or an empty string if any value is allowed."""
     if value.choices:
         return " ".join(value.choices)
     return "" if value.kind is ValueKind.ANY else f"<{value.kind.value}>"
@@ -250,6 +250,6 @@ def _format_value(value: ArgumentValue) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quote a text for fish, which has only these two escapes in single quotes."""
+    """Quote a text for fish, which knows only these two escape sequences in single quotes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -15,7 +15,7 @@ from chronik.cli.monitoring.facts import ClusterFacts
 
 
 def run_cluster_checks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
-    """Run the checks of a cluster, except for the report of facts that could not be collected."""
+    """Run all cluster checks. Facts that could not be collected are reported separately."""
     for check in (*NODE_CHECKS, *WORKLOAD_CHECKS):
         yield from check(facts)
 

@@ -24,7 +24,8 @@ ClusterCheck = Callable[[ClusterFacts], Iterator[DoctorFinding]]
 
 CLOCK_SKEW_WARNING_MS: Final = 500.0
 CLOCK_SKEW_ERROR_MS: Final = 30_000.0
-"""Clock skew affects record timestamps, time-based retention and transaction timeouts, but not leader elections."""
+"""Clock skew in milliseconds that is an error. Skew affects record timestamps, time-based retention and transaction
+timeouts, but not leader elections."""
 
 FREE_DISK_WARNING_RATIO: Final = 0.10
 FREE_DISK_ERROR_RATIO: Final = 0.03
@@ -32,14 +33,14 @@ SLOW_SYNC_S: Final = 1.0
 GIB: Final = 1 << 30
 
 LAG_WARNING: Final = 10_000
-"""Lag in records above which a group is reported."""
+"""Lag in records above which a group is reported as a warning."""
 
 REBALANCING_WARNING_S: Final = 4.0
-"""Seconds after which a rebalance counts as stuck: by then all members have normally rejoined."""
+"""Seconds after which a rebalance is considered stuck. Members normally rejoin faster."""
 
 UNEVEN_SHARE: Final = 0.25
 UNEVEN_LEAST: Final = 3
-"""Minimum difference in the number of leaders between two nodes that is reported."""
+"""Minimum difference in the number of led partitions between two nodes that is reported as uneven."""
 
 TRANSACTION_WARNED_S: Final = 900.0
 
@@ -145,7 +146,7 @@ def check_slow_disks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
 
 
 def check_clock_skew(facts: ClusterFacts) -> Iterator[DoctorFinding]:
-    """Report clock skew between nodes, less the uncertainty of the measurement (the request's round-trip time)."""
+    """Report clock skew between nodes that exceeds the measurement uncertainty (the request's round-trip time)."""
     state_hashes = [node for node in facts.nodes if node.clock_ahead_ms is not None]
     if len(state_hashes) < 2:
         return
@@ -290,7 +291,7 @@ def check_min_in_sync_replicas(facts: ClusterFacts) -> Iterator[DoctorFinding]:
 
 
 def check_under_replicated_partitions(facts: ClusterFacts) -> Iterator[DoctorFinding]:
-    """Report under-replicated partitions, except for those being reassigned."""
+    """Report under-replicated partitions that are not being reassigned."""
     moving = set(facts.moving)
     short = [
         each
@@ -331,7 +332,7 @@ def check_reassignments(facts: ClusterFacts) -> Iterator[DoctorFinding]:
 
 
 def check_leader_balance(facts: ClusterFacts) -> Iterator[DoctorFinding]:
-    """Report an uneven distribution of leaders; suggest an election if preferred leaders are more even."""
+    """Report an uneven distribution of leaders. Suggest a preferred leader election if it would improve the balance."""
     online = [node.id for node in facts.nodes if node.status == "online"]
     if len(online) < 2 or facts.moving:
         return

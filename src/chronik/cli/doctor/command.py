@@ -38,7 +38,7 @@ from chronik.protocol.errors import KafkaError
 from chronik.wording import pluralize
 
 REBALANCE_OBSERVATION_S: Final = 5.0
-"""Seconds for which facts are collected again while a group rebalances; after that it counts as stuck."""
+"""Maximum time in seconds for which a rebalancing group is observed before it is considered stuck."""
 
 TIMEOUT_S: Final = 5.0
 WIDTH_MAX: Final = 110
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _collect_cluster_facts(
     arguments: argparse.Namespace, target: DoctorTarget
 ) -> tuple[ClusterFacts | None, list[NodePages], DoctorFinding | None]:
-    """Return the facts and status pages of the cluster, and a finding if neither a broker nor a node answers."""
+    """Return the facts and status pages of the cluster, and a finding if no broker and no HTTP port responds."""
     if target.access is None:
         return None, [], None
     try:
@@ -143,7 +143,7 @@ def _fetch_certificates(access: BootstrapAccess, facts: ClusterFacts) -> tuple[C
 
 
 def _progress_bar(what: str) -> Callable[[int, int], None]:
-    """Return a progress callback that shows a bar after one second, if stderr is a terminal."""
+    """Return a progress callback. If stderr is a terminal, it shows a progress bar after one second."""
     from chronik.pipeline.journal.progress_bar import ProgressBar
 
     bar = ProgressBar(what, unit="partitions", delay_s=1.0)

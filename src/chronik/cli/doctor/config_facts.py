@@ -39,7 +39,7 @@ INLINE_KEYS: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certific
 
 
 class InvalidCertificate(ValueError):
-    """A text that cannot be parsed as a PEM certificate."""
+    """An error for a text that is not a valid PEM certificate."""
 
 
 class _DerElement(NamedTuple):
@@ -96,7 +96,7 @@ def _common_name(subject: bytes) -> str:
 
 
 def _parse_time(element: _DerElement) -> float:
-    """Return the timestamp of an ASN.1 time. UTCTime has two-digit years; 50 to 99 belong to the 20th century."""
+    """Parse an ASN.1 time into a timestamp. In UTCTime, the two-digit years 50 to 99 belong to the 20th century."""
     text = element.body.decode("ascii").removesuffix("Z")
     if element.tag == UTC_TIME:
         text = ("19" if int(text[:2]) >= 50 else "20") + text
@@ -104,7 +104,7 @@ def _parse_time(element: _DerElement) -> float:
 
 
 def collect_config_facts(path: Path) -> tuple[ConfigFacts, NodeConfig | None]:
-    """Return the facts of a config file, and the config itself if it is valid."""
+    """Return the facts about a config file, and the parsed config if it is valid."""
     raw = _read_toml(path)
     problems = [*_find_problems(raw)]
     config = None
@@ -124,7 +124,7 @@ def collect_config_facts(path: Path) -> tuple[ConfigFacts, NodeConfig | None]:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """Return the values of the file, or nothing if it cannot be parsed; loading it reports the error."""
+    """Return the values of the file; empty if it is not valid TOML, which loading the config reports as an error."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -132,7 +132,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _find_problems(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all errors of a config file; starting a node reports only the first."""
+    """Yield all errors of a config file. A node that starts with it reports only the first."""
     for key in raw:
         if key not in CONFIG_KEYS:
             yield f"unknown key {key!r}{spelling_suggestion(key, CONFIG_KEYS)}"

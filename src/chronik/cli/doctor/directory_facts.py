@@ -50,7 +50,7 @@ CHUNK_BYTES: Final = 1 << 20
 NODE_IS_RUNNING: Final = "a running node uses the directory; its /status page reports the state of the logs"
 
 ProgressCallback = Callable[[int, int], None]
-"""A callback that receives the number of checked partitions and the total."""
+"""A callback that receives the number of checked partitions and the total number."""
 
 
 class PartitionLogInspector:
@@ -91,13 +91,13 @@ class PartitionLogInspector:
         return total
 
     def _has_leftovers(self, folder: str) -> bool:
-        """Return whether an interrupted operation left files behind. Recovery finishes it, so sizes are meaningless."""
+        """Return whether an interrupted operation left files behind. The log's size is unreliable until recovery."""
         present = os.listdir(f"{self._files.root}/{folder}")
         return any(each.endswith((names.SWAP, names.CLEANED, names.DELETED)) for each in present)
 
 
 def _bytes_after(path: str, position: int) -> int:
-    """Return the number of bytes after a position, up to the last byte that is not zero."""
+    """Return the number of bytes after a position, without trailing zeros."""
     counted, end = 0, position
     with open(path, "rb") as file:
         file.seek(position)
@@ -109,7 +109,7 @@ def _bytes_after(path: str, position: int) -> int:
 
 
 def _find_damage(files: OverlayFileSystem, cache: FileCache, folder: str, synced: int) -> Iterator[str]:
-    """Yield the offset ranges of batches whose checksums are wrong."""
+    """Yield the offset ranges of batches with invalid checksums."""
     recovered = recover_log(files, cache, folder, synced, LogConfig().index_interval_bytes)
     damaged_count = 0
     for segment in recovered.segments:
@@ -121,7 +121,7 @@ def _find_damage(files: OverlayFileSystem, cache: FileCache, folder: str, synced
 
 
 def _topic_names(files: OverlayFileSystem) -> dict[str, str]:
-    """Return topic names by id, as far as the metadata in the directory can be read."""
+    """Return topic names by id. Topics whose metadata in the directory is unreadable are missing."""
     try:
         image = (
             _cluster_image(files)
@@ -139,7 +139,7 @@ def _standalone_image(files: OverlayFileSystem) -> Image:
 
 
 def _cluster_image(files: OverlayFileSystem) -> Image:
-    """Return the image with all log entries. Uncommitted ones are included; they only add topic names."""
+    """Return the metadata image with all log entries applied. Uncommitted entries can only add topic names."""
     from chronik.metadata.image_state_machine import ImageStateMachine
     from chronik.metadata.snapshot import decode_snapshot
     from chronik.quorum.storage import RaftStorage
@@ -230,7 +230,7 @@ def _collect_contents(path: Path, deep: bool, progress: ProgressCallback) -> dic
 
 
 def _lock(files: OverlayFileSystem) -> tuple[FileLock | None, str]:
-    """Lock the directory so that no node starts while it is checked; return the lock, or None and the reason."""
+    """Lock the directory, so that no node starts during the check. Return the lock, or None and the reason."""
     try:
         return files.lock(LOCK_FILE), ""
     except DataDirectoryInUse:

@@ -12,18 +12,18 @@ import msgspec
 from chronik.wording import pluralize
 
 NAMES_SHOWN: Final = 5
-"""Maximum number of names in a finding about several objects."""
+"""Maximum number of names listed in a finding about several objects."""
 
 
 UNCOLLECTED: Final = "not-seen"
-"""Name of the check that reports facts which could not be collected."""
+"""Name of the check that reports which facts could not be collected."""
 
 
 class Severity(IntEnum):
     NOTE = 0
     """Information that requires no action."""
     WARNING = 1
-    """A problem that reduces safety or will become an error."""
+    """A problem that reduces fault tolerance or security, or that will become an error."""
     ERROR = 2
     """A failure, or an immediate risk of data loss."""
 
@@ -59,7 +59,7 @@ def sort_by_severity(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
 
 
 def format_findings(findings: Sequence[DoctorFinding], width: int) -> str:
-    """Format findings as paragraphs, the most severe first, followed by the summary."""
+    """Format findings as paragraphs, most severe first, followed by a summary."""
     return "\n\n".join(
         [*(_format_finding(each, width) for each in sort_by_severity(findings)), summarize_findings(findings)]
     )

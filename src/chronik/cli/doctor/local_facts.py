@@ -11,13 +11,13 @@ class ListenerFacts(msgspec.Struct, frozen=True):
     name: str
     protocol: str
     bound: str
-    """HOST:PORT that the listener is bound to."""
+    """Bind address of the listener, as HOST:PORT."""
     is_loopback: bool
     advertised: str | None = None
-    """HOST:PORT that the listener advertises to clients."""
+    """Advertised address of the listener, as HOST:PORT."""
     advertises_loopback: bool = False
     unresolved: str | None = None
-    """Why the advertised host cannot be resolved, or None."""
+    """Reason why the advertised host name cannot be resolved, or None."""
     wants_certificate: bool = False
     """Whether clients must authenticate with a certificate."""
 
@@ -40,7 +40,7 @@ class ConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
     has_http_tls: bool = False
     peers: int = 0
     peers_elsewhere: bool = False
-    """Whether a peer has an address that is not loopback."""
+    """Whether at least one peer has a non-loopback address."""
     has_peer_tls: bool = False
     replication_factor: int = 1
     min_in_sync: int = 1
@@ -54,9 +54,9 @@ class ConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
 class LimitFacts(msgspec.Struct, frozen=True):
     whose: str
     open_files: int
-    """Maximum number of open files to which the process can raise its limit."""
+    """Maximum number of open files: the limit to which the process can raise its soft limit."""
     connections: int
-    """Number of client connections that the limit leaves after files."""
+    """Number of client connections that the open-file limit allows, after subtracting other files."""
 
 
 class DiskFacts(msgspec.Struct, frozen=True):
@@ -72,18 +72,18 @@ class DiskFacts(msgspec.Struct, frozen=True):
 class LogFacts(msgspec.Struct, frozen=True):
     partition: str
     torn_bytes: int = 0
-    """Bytes at the end of the log that were never acknowledged; the next start truncates them."""
+    """Size in bytes of the unacknowledged tail of the log, which recovery truncates at the next start."""
     missing: tuple[int, int] | None = None
-    """Range of offsets that were synced to disk and are missing."""
+    """Range of offsets that were synced to disk but are now missing."""
     damaged: tuple[str, ...] = ()
-    """Offset ranges of batches whose checksums are wrong."""
+    """Offset ranges of batches with invalid checksums."""
     unreadable: str | None = None
 
 
 class DataDirectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     problem: str | None = None
-    """Why the directory cannot be checked at all, or None."""
+    """Reason why the directory cannot be checked, or None."""
     owner: str | None = None
     user: str | None = None
     is_ours: bool = True
@@ -101,11 +101,11 @@ class DataDirectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     level_supported: int = 0
     metadata_problem: str | None = None
     expected_node: int | None = None
-    """Id of the node in the config file that names the directory."""
+    """Node id in the config file that refers to the directory, or None."""
     expected_mode: str | None = None
     partitions: int = 0
     unknown: tuple[str, ...] = ()
-    """Quarantined directories of unknown topics."""
+    """Quarantined partition directories whose topics are not in the metadata."""
     logs: tuple[LogFacts, ...] = ()
     """Logs with problems."""
     logs_unseen: str | None = None

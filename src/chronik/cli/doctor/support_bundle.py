@@ -47,7 +47,7 @@ SECRET_NAME_PARTS: Final = (
 )
 
 MIN_SUBSTRING_LENGTH: Final = 6
-"""Minimum length of a secret that is redacted inside words; shorter secrets are redacted only as whole words."""
+"""Minimum length of a secret that is redacted wherever it occurs. Shorter secrets are redacted only as whole words."""
 
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
@@ -62,7 +62,7 @@ _ASSIGNED: Final = re.compile(
 _USER_IN_URL: Final = re.compile(r"://[^/\s@:]+:[^/\s@]+@")
 
 LOG_BYTES_MAX: Final = 1 << 20
-"""Maximum size of a log file in the archive; only its end is included."""
+"""Maximum size of a log file in the archive. Of larger files, only the end is included."""
 
 LIBRARIES: Final = ("uvloop", "msgspec", "crc32c", "cramjam", "h11", "pyspark", "pyarrow", "deltalake")
 
@@ -81,13 +81,13 @@ logs/                         the ends of log files
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a setting with this name holds a secret."""
+    """Return whether a setting with this name may contain a secret."""
     lowered = name.lower()
     return any(word in lowered for word in SECRET_NAME_PARTS)
 
 
 def is_secret_config(name: str) -> bool:
-    """Return whether a broker config holds a secret; unknown configs count as secret."""
+    """Return whether a broker config may contain a secret. Unknown configs are treated as secret."""
     key = find_broker_key(name)
     return key is None or key.is_sensitive or is_secret_name(name)
 
@@ -150,13 +150,13 @@ def redact_secret_patterns(text: str) -> str:
 
 
 def _redacted_with_quotes(value: str) -> str:
-    """Return the redaction mark with the quotes of the value, so that JSON stays valid."""
+    """Return the redaction mark in the quotes of the redacted value, so that JSON stays valid."""
     quote_mark = value[0] if value[0] in "\"'" else ""
     return f"{quote_mark}{REDACTED}{quote_mark}"
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield the forms in which a secret may appear: as is, by line, and escaped for Python, JSON, URLs and Base64."""
+    """Yield the encodings of a secret to redact: as is, by line, and escaped for Python, JSON, URLs and Base64."""
     for text in (secret, *(line.strip() for line in secret.splitlines() if len(line.strip()) >= MIN_SUBSTRING_LENGTH)):
         yield text
         yield text.encode("unicode_escape").decode("ascii")
@@ -182,7 +182,7 @@ class BundleContents(NamedTuple):
 
 
 def write_bundle(path: Path, seen: BundleContents, environment: Iterable[tuple[str, str]]) -> list[str]:
-    """Write the archive so that only its owner can read it; return the names of its members."""
+    """Write an archive that only its owner can read, and return the names of its members."""
     mask = Redactor(_known_secrets(seen, environment))
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     if hasattr(os, "fchmod"):
@@ -236,7 +236,7 @@ def _read_toml(path: Path) -> dict[str, object] | None:
 
 
 def _tail(path: Path) -> str:
-    """Return the last lines of a log. A partial first line is dropped, because half a secret would not be redacted."""
+    """Return the last lines of a log. Drop a partial first line, in which a truncated secret would not be redacted."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -27,13 +27,13 @@ _OPEN_FILES: Final = re.compile(r"^Max open files\s+(\S+)\s+(\S+)", re.MULTILINE
 
 
 def collect_limit_facts(pid: int | None, whose: str) -> LimitFacts | None:
-    """Return the open-file limit of a process (None: of this one); None if the system does not report it."""
+    """Return the open-file limit of a process, by default this one; None if the system does not report it."""
     limit = _own_limit() if pid is None else _limit_of(pid)
     return None if limit is None else LimitFacts(whose, limit, divide_descriptors(limit).connections)
 
 
 def _limit_of(pid: int) -> int | None:
-    """Return the soft limit of a node's process, which it has raised to the hard limit."""
+    """Return the soft open-file limit of a node's process. Nodes raise it to the hard limit at startup."""
     try:
         found = _OPEN_FILES.search(Path(f"/proc/{pid}/limits").read_text(encoding="ascii"))
     except OSError:
@@ -53,7 +53,7 @@ def _own_limit() -> int | None:
 
 
 def collect_disk_facts(path: Path) -> DiskFacts | None:
-    """Return the facts of the disk of a path or its closest existing parent; None if they are unknown."""
+    """Return the facts about the disk of a path or its closest existing parent; None if they are unavailable."""
     for each in (path, *path.absolute().parents):
         if each.exists():
             break
@@ -79,14 +79,14 @@ def collect_disk_facts(path: Path) -> DiskFacts | None:
 class DoctorTarget(NamedTuple):
     local: LocalFacts
     access: BootstrapAccess | None
-    """How to connect to the cluster, or None if only a data directory is checked."""
+    """Connection settings of the cluster, or None if only a data directory is checked."""
     ports: list[HttpEndpoint]
     config_files: tuple[Path, ...] = ()
     logs: tuple[Path, ...] = ()
 
 
 def resolve_target(arguments: argparse.Namespace, progress: ProgressCallback) -> DoctorTarget:
-    """Resolve the arguments to the target, and collect its local facts; raise InvalidInput for a missing directory."""
+    """Resolve the arguments to a target and collect its local facts; raise InvalidInput if a directory is missing."""
     files, folders = _files_and_directories(arguments)
     local, configs = _collect_local_facts(files, folders, arguments.deep, progress)
     security = load_security(arguments)
@@ -115,7 +115,7 @@ def _files_and_directories(arguments: argparse.Namespace) -> tuple[list[Path], l
 
 
 def _resolve_access(arguments: argparse.Namespace, configs: dict[Path, NodeConfig]) -> BootstrapAccess | None:
-    """Return how to connect to the cluster: an explicit broker takes precedence over config files."""
+    """Return the connection settings of the cluster. An explicit broker takes precedence over config files."""
     if arguments.bootstrap_server is not None:
         return parse_bootstrap_access(arguments)
     if configs:

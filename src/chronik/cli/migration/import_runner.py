@@ -21,7 +21,7 @@ INTERRUPT_HINT = (
 
 
 class ProgressLine:
-    """A progress line that is overwritten in place on a terminal; silent otherwise."""
+    """A progress line that is updated in place on a terminal and not shown otherwise."""
 
     def __init__(self) -> None:
         self._shown = ""
@@ -48,7 +48,7 @@ def open_verified_backup(folder: Path) -> BackupSource:
 
 
 def execute_import(source: ImportSource, cluster: ClusterClient, arguments: argparse.Namespace) -> int:
-    """Plan an import, print the plan, ask for confirmation and execute it; return the exit code."""
+    """Plan an import, print the plan, prompt for confirmation and execute the plan; return the exit code."""
     progress = ProgressLine()
     importer = Importer(source, cluster, progress.update, arguments.replication_factor)
     plan = importer.plan
@@ -85,7 +85,7 @@ def execute_import(source: ImportSource, cluster: ClusterClient, arguments: argp
 
 
 def confirm(question: str) -> bool:
-    """Ask for confirmation on a terminal; without a terminal, print that --yes is required and return False."""
+    """Prompt for confirmation. Without a terminal, print that --yes is required and return False."""
     if not sys.stdin.isatty():
         print(f"{question} stdin is not a terminal: use --yes", file=sys.stderr)
         return False

@@ -13,11 +13,11 @@ from chronik.client.cluster import DEFAULT_BOOTSTRAP, parse_bootstrap
 HTTPS: Final = "https://"
 HTTP: Final = "http://"
 TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
-"""Environment variable with the nodes' HTTP token, as for `chronik start`."""
+"""Name of the environment variable with the nodes' HTTP token, which `chronik start` also reads."""
 
 
 def add_monitoring_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the connection arguments; `bootstrap_default` has the default, which differs from an explicit broker."""
+    """Add the connection arguments. The default broker is stored separately, in `bootstrap_default`."""
     default = os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     parser.set_defaults(bootstrap_default=default)
     parser.add_argument(

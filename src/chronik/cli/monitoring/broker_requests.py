@@ -61,7 +61,7 @@ def describe_log_dirs(broker: BrokerConnection) -> LogDirs:
 def fetch_end_offsets(
     cluster: ClusterClient, leaders: Mapping[int, Sequence[TopicPartition]], failed: FailureCallback
 ) -> dict[TopicPartition, int]:
-    """Return the end offsets of all partitions whose leaders answer."""
+    """Return the end offsets of all partitions whose leaders respond."""
     found: dict[TopicPartition, int] = {}
     for leader, partitions in leaders.items():
         try:
@@ -96,7 +96,7 @@ def _chunks(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPart
 
 
 def list_groups(brokers: Mapping[int, BrokerConnection], failed: FailureCallback) -> list[ListGroupsGroup]:
-    """Return the groups of all brokers that answer, sorted by name."""
+    """Return the groups of all brokers that respond, sorted by name."""
     found: list[ListGroupsGroup] = []
     for node_id, broker in brokers.items():
         try:
@@ -114,7 +114,7 @@ class ConsumerLag(NamedTuple):
 
 
 class LagTracker:
-    """The lags of groups, cached between updates.
+    """A cache of the groups' lags between updates.
 
     Each group needs a request, so an update has a time budget: the oldest lags are updated first, others are kept.
     """
@@ -140,7 +140,7 @@ class LagTracker:
 
 
 def compute_lag(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> ConsumerLag:
-    """Return the lag of committed offsets; partitions without an end offset (of deleted topics) are skipped."""
+    """Return the lag of committed offsets. Skip partitions without an end offset, such as those of deleted topics."""
     known = [max(0, ends[at] - offset) for at, offset in committed.items() if at in ends]
     if not known and committed:
         return ConsumerLag(None, False)

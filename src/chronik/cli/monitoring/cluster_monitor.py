@@ -47,10 +47,10 @@ T = TypeVar("T")
 
 LAGS_BUDGET_S: Final = 1.0
 TRANSACTIONS_DESCRIBED_MAX: Final = 50
-"""Maximum number of transactions that are described, because each needs a request."""
+"""Maximum number of transactions whose details are requested. Each requires a separate request."""
 
 HANGING_AFTER_MS: Final = 15 * 60_000
-"""Age at which a transaction counts as hanging, the default of `chronik transactions find-hanging`."""
+"""Minimum age of a hanging transaction in milliseconds, the default of `chronik transactions find-hanging`."""
 
 ONGOING: Final = "Ongoing"
 
@@ -66,7 +66,10 @@ class ClusterMonitor:
         timeout_s: float,
         find_hanging_transactions: bool,
     ) -> None:
-        """Connect to the cluster; `find_hanging_transactions` enables a search in all partitions."""
+        """Connect to the cluster.
+
+        `find_hanging_transactions` enables a search for hanging transactions in all partitions.
+        """
         self._cluster = ClusterClient(access, client_id=CLIENT_ID, timeout_s=timeout_s)
         self._access = access
         self._ports = ports
@@ -76,7 +79,7 @@ class ClusterMonitor:
         self._rebalancing_since: dict[str, float] = {}
         self._unseen: dict[str, str] = {}
         self.pages: list[NodePages] = []
-        """The nodes' pages of the last collection."""
+        """The `/status` and `/metrics` pages of the nodes from the last collection."""
 
     def __enter__(self) -> ClusterMonitor:
         return self
@@ -85,7 +88,7 @@ class ClusterMonitor:
         self._cluster.close()
 
     def collect(self) -> ClusterFacts:
-        """Collect the facts of the cluster; raise ClientError if neither a broker nor a node's HTTP port answers."""
+        """Collect the facts of the cluster; raise ClientError if no broker and no HTTP port responds."""
         self._unseen = {}
         self._cluster.invalidate_metadata()
         self.pages, refused = fetch_all_pages(self._ports, self._timeout_s)
@@ -214,7 +217,7 @@ class ClusterMonitor:
         )
 
     def _fetch_min_in_sync(self, topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
-        """Return min.insync.replicas of the topics that have out-of-sync replicas."""
+        """Return min.insync.replicas of topics with out-of-sync replicas."""
         short = [
             topic.name
             for topic in topics

@@ -20,18 +20,18 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     http: str | None = None
     rack: str | None = None
     status: str = "online"
-    """online, fenced, drained, down (its port does not answer) or not known."""
+    """online, fenced, drained, down (the node does not respond) or not known."""
     silence: str | None = None
-    """Why the node does not answer over Kafka's protocol; None if it answers or was not queried."""
+    """Reason why the node does not respond to Kafka requests; None if it responds or was not queried."""
     is_unresponsive: bool = False
-    """Whether the node's port accepts connections, but no response arrives."""
+    """Whether the node accepts connections but does not respond to requests."""
     role: str | None = None
     """leader, follower, observer or standalone."""
     is_voter: bool | None = None
     term: int | None = None
     applied_index: int | None = None
     log_end: int | None = None
-    """End of the node's metadata log, as the leader knows it."""
+    """End index of the node's metadata log, as reported by the leader."""
     state_hash: str | None = None
     version: str | None = None
     levels: tuple[int, int] | None = None
@@ -39,14 +39,14 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     uptime_s: float | None = None
     pid: int | None = None
     clock_ahead_ms: float | None = None
-    """Offset of the node's clock relative to the clock of this machine."""
+    """Offset of the node's clock relative to the local clock, in milliseconds."""
     clock_doubt_ms: float = 0.0
-    """Uncertainty of the clock offset: the round-trip time of the request."""
+    """Uncertainty of the clock offset in milliseconds: the round-trip time of the request."""
     damaged: tuple[str, ...] = ()
     slow_syncs: int | None = None
     longest_sync_s: float | None = None
     requests: int | None = None
-    """Requests since the node started; the following fields are counters as well."""
+    """Number of requests since the node started. The following fields are counters as well."""
     failures: int | None = None
     bytes_in: int | None = None
     bytes_out: int | None = None
@@ -69,7 +69,7 @@ class PartitionFacts(msgspec.Struct, frozen=True):
     end: int | None = None
     """End offset: the offset after the last record."""
     bytes: int | None = None
-    """Size of the largest replica."""
+    """Size of the partition's largest replica in bytes."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -79,22 +79,22 @@ class GroupFacts(msgspec.Struct, frozen=True):
     name: str
     state: str
     lag: int | None = None
-    """Lag in records over all partitions with committed offsets."""
+    """Total lag in records over all partitions with committed offsets."""
     is_lag_whole: bool = True
-    """Whether the lag includes all partitions with committed offsets."""
+    """Whether the lag is complete; false if the end offset of a partition is unknown."""
     rebalancing_for_s: float = 0.0
-    """Seconds during which every collection has found the group rebalancing."""
+    """Seconds for which the group has been rebalancing in every collection."""
     members: int | None = None
 
 
 class TransactionFacts(msgspec.Struct, frozen=True):
     name: str
-    """Transactional id, or the producer id of a transaction without a coordinator."""
+    """Transactional id, or the producer id if no coordinator knows the transaction."""
     state: str
     open_for_s: float
     timeout_s: float | None = None
     is_hanging: bool = False
-    """Whether no coordinator knows the transaction, so that it never ends."""
+    """Whether the transaction is hanging: no coordinator knows it, so it never completes."""
     partitions: tuple[str, ...] = ()
     start_offset: int | None = None
 
@@ -122,7 +122,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     term: int | None = None
     level: int | None = None
     note: str | None = None
-    """Message of a broker that is isolated from the rest of the cluster, or None."""
+    """Message of a broker that is isolated from the rest of the cluster, or None if no broker is isolated."""
     compared_nodes: int = 0
     compared_index: int | None = None
     """Metadata index at which state hashes were compared, or None."""
@@ -138,7 +138,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """Return in words whether the nodes have the same state."""
+        """Return a sentence that states whether the nodes have the same state."""
         if self.same_state is None:
             return "standalone" if len(self.nodes) == 1 else "not compared"
         return f"{self.compared_nodes} of {len(self.nodes)} agree" if self.same_state else "DIFFERENT STATES"

@@ -18,7 +18,7 @@ BYTES_OUT: Final = "chronik_sent_bytes_total"
 
 
 class SourceResponses(NamedTuple):
-    """The responses of all sources; None for a source that did not answer."""
+    """The responses of all sources; None for a source that did not respond."""
 
     cluster: DescribeClusterResponse | None = None
     nodes: DescribeNodesResponse | None = None
@@ -26,9 +26,9 @@ class SourceResponses(NamedTuple):
     pages: tuple[NodePages, ...] = ()
     levels: Mapping[int, tuple[int, int]] = {}
     silent: Mapping[int, str] = {}
-    """Errors of the brokers that did not answer, by node id."""
+    """Errors of the brokers that did not respond, by node id."""
     unresponsive: frozenset[int] = frozenset()
-    """Brokers that accept connections but do not answer."""
+    """Ids of brokers that accept connections but do not respond."""
     folders: Mapping[int, LogDirs] = {}
 
 

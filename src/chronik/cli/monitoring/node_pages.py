@@ -46,7 +46,7 @@ def sum_metrics(text: str) -> dict[str, float]:
 
 
 def first_metric(found: MetricSums, *names: str) -> int | None:
-    """Return the first metric that exists; names may differ between versions of Chronik."""
+    """Return the first of the given metrics that exists. Metric names may differ between versions of Chronik."""
     return next((int(found[name]) for name in names if name in found), None)
 
 
@@ -73,7 +73,7 @@ class NodePages(NamedTuple):
 
     @property
     def clock_ahead_ms(self) -> float | None:
-        """Offset of the node's clock relative to the local one, assuming a symmetric delay; None if it is unknown."""
+        """Offset of the node's clock relative to the local clock, assuming symmetric delays; None if it is unknown."""
         status_json = self.status.get("time_ms")
         return None if status_json is None else float(status_json) - (self.requested_ms + self.responded_ms) / 2
 
@@ -84,7 +84,7 @@ class PageFailure(NamedTuple):
 
 
 def fetch_all_pages(ports: Sequence[HttpEndpoint], timeout_s: float) -> tuple[list[NodePages], list[PageFailure]]:
-    """Request the pages of all nodes concurrently. The threads are daemons, so that they do not delay the exit."""
+    """Request the pages of all nodes concurrently in daemon threads, which do not delay the exit of the process."""
     results: list[NodePages | PageFailure] = [PageFailure(str(port.address), "not requested") for port in ports]
 
     def fetch(number: int) -> None:

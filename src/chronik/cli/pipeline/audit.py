@@ -26,7 +26,7 @@ EXIT_AUDIT_FAILED = 2
 
 HTTPS: Final = "https://"
 TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
-"""Environment variable with the nodes' HTTP token, as for `chronik start`."""
+"""Name of the environment variable with the nodes' HTTP token, which `chronik start` also reads."""
 
 
 def add_arguments(actions: Any) -> None:
@@ -109,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _parse_http(arguments: argparse.Namespace) -> tuple[list[Address], HttpAccess]:
-    """Parse the --http addresses, and return them with the token and TLS context; raise InvalidInput."""
+    """Return the --http addresses, the token and the TLS context; raise InvalidInput if an address is invalid."""
     from chronik.client.access.tls import create_ssl_context
     from chronik.client.cluster import parse_bootstrap
     from chronik.console.http_client import HttpAccess
@@ -123,7 +123,7 @@ def _parse_http(arguments: argparse.Namespace) -> tuple[list[Address], HttpAcces
 
 
 def _progress_bars() -> AuditProgressCallback:
-    """Return a progress callback that shows a bar for the logs, then one for the tables."""
+    """Return a progress callback that shows a bar while logs are read, then one while tables are read."""
     from chronik.limits import MIB
     from chronik.pipeline.journal.progress_bar import ProgressBar
 

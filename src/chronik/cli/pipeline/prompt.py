@@ -30,7 +30,7 @@ QUIT_WORDS: Final = ("quit", "exit")
 
 CACHE_SECONDS: Final = 30.0
 TIMEOUT_SECONDS: Final = 2.0
-"""Request timeout; the user waits for the completion."""
+"""Request timeout in seconds. It is short because the prompt blocks until completion is done."""
 
 HALVES: Final = ("", "_cold", "_hot")
 
@@ -42,11 +42,11 @@ class SplitInput(NamedTuple):
     statements: list[str]
     """Complete statements."""
     rest: str
-    """The start of the next statement."""
+    """The incomplete statement at the end of the input."""
 
 
 def split_input(text: str) -> SplitInput:
-    """Split the input into complete statements and the rest.
+    """Split the input into complete statements and the incomplete rest.
 
     Semicolons in strings, identifiers and comments do not end a statement. A script (`BEGIN … END;`) is one statement.
     """
@@ -71,7 +71,7 @@ def _end_of_complete_statements(found: list[SqlToken]) -> int:
 
 
 def _ends_script(found: list[SqlToken], semicolon: int) -> bool:
-    """Return whether the semicolon ends a script: all blocks are closed; `END IF` and `END WHILE` close no block."""
+    """Return whether the semicolon ends a script with all blocks closed. `END IF` and `END WHILE` close no block."""
     depth = 0
     for before, each in zip([None, *found], found[: semicolon + 1], strict=False):
         if each.is_word("BEGIN"):
@@ -89,7 +89,7 @@ class SqlPrompt:
         tell: Callable[[str], None],
         remember: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Create the loop from its callbacks.
+        """Create the prompt from its callbacks.
 
         Args:
             read: Reads a line with a prompt; raises EOFError at the end of the input.
@@ -119,7 +119,7 @@ class SqlPrompt:
                 return
 
     def _process_line(self, line: str) -> bool:
-        """Process a line, and return whether to continue."""
+        """Process a line, and return whether the prompt continues."""
         if not self.pending_input.strip() and not line.strip():
             return True
         if not self.pending_input.strip() and (
@@ -152,7 +152,7 @@ class SqlPrompt:
         return True
 
     def _run_statement(self, statement: str) -> bool:
-        """Run a statement, and return whether it succeeded; after a failure, the rest of the input is discarded."""
+        """Run a statement, and return whether it succeeded. If it failed, the rest of the input is discarded."""
         try:
             self._run(statement)
         except ChronikError as error:
@@ -214,7 +214,7 @@ FUNCTIONS: Final = _split_words(
     to_timestamp trim upper"""
 )
 COMMON_COLUMNS: Final = ("_partition", "_offset", "_timestamp", "_key", "_headers", "_date", "_value")
-"""Columns that most tables have, offered while the statement names no table."""
+"""Columns of most tables, offered as completions while the statement names no table."""
 
 BEFORE_TABLES: Final = ("FROM", "JOIN", "TABLE", "DESCRIBE", "DESC", "\\D")
 DELIMITERS: Final = " \t\n,;()=<>!+*/|%"
@@ -293,7 +293,7 @@ class LineEditor:
     def __init__(
         self, typed: Callable[[], str], tables: Callable[[], list[str]], columns: Callable[[str], Iterable[str]]
     ) -> None:
-        """Create the editor; completion is disabled while `tables` or `columns` raise ChronikError.
+        """Create the editor. Completion is unavailable while `tables` or `columns` raise ChronikError.
 
         Args:
             typed: Returns the previous lines of an incomplete statement.
@@ -323,7 +323,7 @@ class LineEditor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Save the history; errors are ignored."""
+        """Save the history. Errors are ignored."""
         if self._readline is None:
             return
         self._readline.set_completer(None)
@@ -348,7 +348,7 @@ class LineEditor:
                 self._readline.add_history(entry)
 
     def _complete(self, word: str, state: int) -> str | None:
-        """Return the completion number `state`, or None after the last one (readline's completer protocol)."""
+        """Return the completion with index `state`, or None after the last one (readline's completer protocol)."""
         if state == 0:
             self._matches = self._completions(word)
         return self._matches[state] if state < len(self._matches) else None

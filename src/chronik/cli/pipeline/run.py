@@ -101,7 +101,7 @@ def _create_reporter(arguments: argparse.Namespace, pipeline: str) -> ProgressRe
 
 
 def _install_stop_handlers() -> threading.Event:
-    """Return an event that SIGINT and SIGTERM set; the current round is finished, unless there is a second SIGINT.
+    """Return an event that SIGINT and SIGTERM set. The current round completes, unless a second SIGINT arrives.
 
     Call this after the Spark session is created, because that installs a SIGINT handler of its own.
     """

@@ -33,7 +33,7 @@ STARTING = "starting a Spark server for this and further queries (chronik pipeli
 STARTING_EMBEDDED = "starting Spark for this command …"
 
 DEFAULT_ROWS = 100
-"""Default number of rows in a table."""
+"""Default maximum number of rows in a printed table."""
 
 
 def add_arguments(actions: Any) -> None:
@@ -114,7 +114,7 @@ def _read_statements(arguments: argparse.Namespace) -> str:
 
 
 def _use_utc() -> None:
-    """Set the process's time zone to UTC, because PySpark converts timestamps to it."""
+    """Set the process's time zone to UTC, because PySpark converts timestamps to the local time zone."""
     os.environ["TZ"] = "UTC"
     time.tzset()
 
@@ -171,7 +171,7 @@ def _open_session(arguments: argparse.Namespace) -> SparkSession:
 
 
 def _server_url(master: str | None) -> str | None:
-    """Return the address of a running server, or None if it cannot be started (which only costs time)."""
+    """Return the address of a Spark Connect server, starting one if necessary; None if it cannot be started."""
     from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, matching_server
     from chronik.pipeline.spark.environment_checks import installed_version
 
@@ -224,7 +224,7 @@ def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None
 
 @contextmanager
 def _show_progress(spark: SparkSession) -> Iterator[None]:
-    """Show the query's progress on a terminal, as a Connect server reports it every two seconds."""
+    """Show the query's progress on a terminal. A Spark Connect server reports it every two seconds."""
     from chronik.pipeline.journal.progress_bar import ProgressBar
 
     if not sys.stderr.isatty() or not type(spark).__module__.startswith("pyspark.sql.connect."):

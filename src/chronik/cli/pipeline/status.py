@@ -138,7 +138,7 @@ def _format_notes(topic: TopicStatus) -> list[str]:
 
 
 def _describe_blocking_transaction(topic: str, partition: PartitionStatus) -> str:
-    """Describe the open transaction that blocks landing, with the producer that can end it."""
+    """Describe the open transaction that blocks landing, and the producer that can complete it."""
     from chronik.pipeline.journal.progress_bar import format_duration
 
     holder = partition.held_by
@@ -179,7 +179,7 @@ def _print_requests(arguments: argparse.Namespace, requests: Sequence[PipelineTo
 
 
 def _warn_if_unknown(arguments: argparse.Namespace) -> None:
-    """Warn if the pipeline has never reported: it may not have started yet, or its name may be wrong."""
+    """Warn if no driver has reported for the pipeline: it may not have started, or the name may be misspelled."""
     from chronik.pipeline.journal.pipeline_status import list_reported_pipelines
 
     if arguments.pipeline is None:

@@ -34,7 +34,7 @@ PROGRESS_DELAY_SECONDS = 1.0
 """Delay before a progress bar is shown."""
 
 COMMIT_RECORDS_MAX = 1000
-"""Maximum number of records between two commits, and thus of records that are printed again after a crash."""
+"""Maximum number of records between two offset commits. After a crash, up to this many records are printed again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def _consume(
 
 @contextmanager
 def _progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar if stderr is a terminal and stdout is not; offsets without a record count as well."""
+    """Show a progress bar if stderr is a terminal and stdout is not. Progress counts offsets, including gaps."""
     if not sys.stderr.isatty() or sys.stdout.isatty() or arguments.follow:
         yield lambda count: None
         return
@@ -105,7 +105,7 @@ def _progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) 
 
 
 def _parse_start(arguments: argparse.Namespace) -> StartPosition | None:
-    """Return the start position that the user has chosen, or None; raise InvalidInput if it is invalid."""
+    """Return the start position from the arguments, or None if there is none; raise InvalidInput if it is invalid."""
     if arguments.start is not None:
         return parse_start_position(arguments.start)
     return StartAtEarliest() if arguments.from_beginning else None

@@ -25,10 +25,11 @@ from chronik.limits import MIB
 from chronik.wording import pluralize
 
 LINE_BYTES_MAX = 64 * MIB
-"""Maximum length of a line, to bound the memory for input without line breaks. No topic accepts larger records."""
+"""Maximum length of a line in bytes. It bounds the memory for input without line breaks; no topic accepts larger
+records."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Spreadsheet programs write it at the start of UTF-8 files."""
+"""The UTF-8 byte order mark, which spreadsheet programs write at the start of files."""
 
 RowParser = Callable[[list[str]], OutgoingRecord]
 
@@ -42,11 +43,14 @@ class LineTooLong(InvalidInput):
 
 
 NumberedRecords = list[tuple[int, OutgoingRecord]]
-"""Records that are sent together, each with the number of its first line."""
+"""Records that are sent together, each with the input line number at which it starts."""
 
 
 def split_lines(chunks: Iterable[bytes], *, keep_carriage_returns: bool = False) -> Iterator[list[bytes]]:
-    """Yield the lines that each chunk completes; the last line needs no line break. Raise LineTooLong."""
+    """Yield the lines completed by each chunk.
+
+    The last line needs no line break. Raise LineTooLong if a line is too long.
+    """
     rest, number = bytearray(), 1
     for chunk in chunks:
         complete, line_end, partial = chunk.rpartition(b"\n")
@@ -63,7 +67,7 @@ def split_lines(chunks: Iterable[bytes], *, keep_carriage_returns: bool = False)
 
 
 def number_lines(groups: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield each group of lines with the line number of its first line."""
+    """Yield each group of lines with the number of its first line."""
     number = 1
     for lines in groups:
         yield number, lines
@@ -108,7 +112,7 @@ class _CsvRows:
 
     @property
     def would_block(self) -> bool:
-        """Return whether all received input has been parsed, so that the next row would block."""
+        """Return whether all received input has been parsed, so that reading the next row would block."""
         return not self._arrived
 
     def _lines(self, chunks: Iterable[bytes]) -> Iterator[str]:
@@ -159,7 +163,7 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def input_parser(arguments: argparse.Namespace) -> Callable[[Iterable[bytes]], Iterator[NumberedRecords]]:
-    """Return a function that parses input into chunks of records; raise InvalidInput for contradicting options."""
+    """Return a function that parses input into chunks of records; raise InvalidInput for conflicting options."""
     format = "json" if arguments.json else arguments.format
     if format != "csv" and (arguments.key is not None or arguments.value is not None):
         raise InvalidInput("--key and --value require --format csv; for lines, use --key-separator")

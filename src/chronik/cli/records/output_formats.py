@@ -15,7 +15,7 @@ from chronik.client.records import ConsumedRecord
 FORMATS: Final = ("lines", "value", "key=value", "json")
 
 RecordFormatter = Callable[[ConsumedRecord], bytes]
-"""Formats a record, including its line break if there is one."""
+"""A function that formats a record, including the line break if the format has one."""
 
 _PATTERN_TOKENS: Final = re.compile(r"%.?|\\x[0-9a-fA-F]{1,2}|\\.?|[^%\\]+", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t"}
@@ -47,7 +47,7 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def select_formatter(arguments: argparse.Namespace) -> RecordFormatter:
-    """Return the formatter that the options select; raise InvalidInput for contradicting options."""
+    """Return the formatter selected by the options; raise InvalidInput for conflicting options."""
     separator = arguments.key_separator
     if separator is not None and (arguments.pattern is not None or arguments.format == "value"):
         raise InvalidInput("--key-separator cannot be used with --pattern or --format value")
@@ -73,7 +73,7 @@ def _or_null(value: bytes | None) -> bytes:
 
 
 def pattern_formatter(text: str) -> RecordFormatter:
-    """Return a formatter for a pattern, without an implicit line break; raise InvalidInput if it is invalid."""
+    """Return a formatter for a pattern, which adds no line break; raise InvalidInput if the pattern is invalid."""
     formatters = [_token_formatter(token) for token in _PATTERN_TOKENS.findall(text)]
     return lambda record: b"".join(formatter(record) for formatter in formatters)
 

@@ -32,7 +32,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 class ProduceError(ChronikError):
-    """Records that the broker has not acknowledged; the message has their line numbers."""
+    """Records were not acknowledged by the broker. The message contains their line numbers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +114,7 @@ class _RecordWriter:
         return record._replace(partition=partition, headers=record.headers + self._headers)
 
     def _count_valid(self, records: list[OutgoingRecord]) -> int:
-        """Return the number of records before the first whose partition does not exist."""
+        """Return the number of records before the first one whose partition does not exist."""
         if all(record.partition is None for record in records):
             return len(records)
         existing = {None, *(each.partition for each in self._partitions())}
@@ -164,7 +164,7 @@ def _open_input(file: Path | None) -> Iterator[int]:
 
 @contextmanager
 def _progress(arguments: argparse.Namespace, source: int) -> Iterator[ProgressCallback]:
-    """Show a progress bar if stderr is a terminal, unless the user types the records."""
+    """Show a progress bar if stderr is a terminal, unless the input is typed interactively."""
     if arguments.quiet or not sys.stderr.isatty() or os.isatty(source):
         yield lambda bytes_read, written: None
         return

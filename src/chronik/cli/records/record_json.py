@@ -33,7 +33,7 @@ class _JsonHeader(Struct, forbid_unknown_fields=True):
 
 
 class _JsonRecord(Struct, forbid_unknown_fields=True):
-    """A record as a JSON object. Unknown fields are an error: a misspelled `value` would otherwise be a tombstone."""
+    """A record as a JSON object. Unknown fields are rejected, since a misspelled `value` would produce a tombstone."""
 
     key: Raw = _UNSET
     key_base64: str | None = None
@@ -43,7 +43,8 @@ class _JsonRecord(Struct, forbid_unknown_fields=True):
     timestamp: Annotated[int, Meta(ge=NO_TIMESTAMP, le=INT64_MAX)] | str | None = None
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     topic: Raw = _UNSET
-    """Accepted and ignored, as is the offset; the command's arguments choose the topic."""
+    """Accepted for compatibility with the output of `consume` but ignored, like the offset. The topic is a command-line
+    argument."""
     offset: Raw = _UNSET
 
 

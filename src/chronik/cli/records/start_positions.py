@@ -17,7 +17,7 @@ from chronik.client.records import TopicPartition
 Offsets = dict[TopicPartition, int]
 
 SEARCH_GROWTH_FACTOR: Final = 4
-"""Factor by which the searched offset range grows while it has too few records."""
+"""Factor by which the searched offset range grows while it contains too few records."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def resolve_start_offsets(start: StartPosition, cluster: ClusterClient, ends: Of
 
 
 def _resolve_last(cluster: ClusterClient, count: int, ends: Offsets) -> Offsets:
-    """Return the offsets of the last records, which are counted: control records and compaction leave gaps."""
+    """Return the offsets of the last records. They are read, because control records and compaction leave gaps."""
     if not count:
         return ends
     starts = list_earliest_offsets(cluster, ends)

@@ -29,7 +29,7 @@ from chronik.protocol.errors import KafkaError
 EXIT_OK: Final = 0
 INTERVAL_S: Final = 2.0
 ONCE_INTERVAL_S: Final = 1.0
-"""Seconds between the two collections of a single frame; rates need two."""
+"""Seconds between the two collections of `--once`. Rates are computed from two collections."""
 
 TIMEOUT_S: Final = 3.0
 PAUSE_FACTOR: Final = 3
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _resolve_target(arguments: argparse.Namespace) -> tuple[BootstrapAccess, list[HttpEndpoint]]:
-    """Return how to connect to the cluster, and the HTTP endpoints of its nodes."""
+    """Return the connection settings of the cluster, and the HTTP endpoints of its nodes."""
     security = load_security(arguments)
     ports = parse_http_endpoints(arguments)
     servers = arguments.bootstrap_server
@@ -100,7 +100,7 @@ def _print_once(watcher: ClusterMonitor, arguments: argparse.Namespace) -> int:
 
 
 def view_to_json(view: TopView) -> dict[str, Any]:
-    """Return the view as JSON: facts and rates."""
+    """Return the view, with facts and rates, as a JSON object."""
     return {
         "facts": facts_to_json(view.facts),
         "seconds": view.seconds,
@@ -133,7 +133,7 @@ def _is_interactive() -> bool:
 
 
 class CollectorThread(threading.Thread):
-    """A thread that collects facts periodically, so that a slow node does not block keys and resizing."""
+    """A thread that collects facts periodically, so that a slow node does not block keyboard input and resizing."""
 
     def __init__(self, watcher: ClusterMonitor, interval_s: float) -> None:
         super().__init__(name="facts-collector", daemon=True)
@@ -145,7 +145,7 @@ class CollectorThread(threading.Thread):
         """The latest facts and the previous ones, replaced atomically."""
         self.failure: str | None = None
         self.on_update: Callable[[], object] = bool
-        """Called after each collection."""
+        """A callback that is called after each collection."""
 
     def run(self) -> None:
         while not self._stop_event.is_set():

@@ -21,11 +21,11 @@ MISSING: Final = "-"
 _UNITS: Final = ("", "k", "M", "G", "T", "P")
 
 PROBLEMS_DIVISOR: Final = 4
-"""Divisors of the height: problems take at most a fourth of the lines, nodes at most a third."""
+"""Divisors of the frame height. Problems use at most a quarter of the lines, nodes at most a third."""
 NODES_DIVISOR: Final = 3
 ROWS_MIN: Final = 1
 ROWS_UNLIMITED: Final = 20
-"""Maximum rows of each table if the height is unlimited."""
+"""Maximum number of rows per table if the frame height is unlimited."""
 
 HASH_CHARACTERS: Final = 8
 
@@ -127,7 +127,7 @@ class TopicOrder(Enum):
 def render_frame(
     view: TopView, width: int, height: int | None, *, order: TopicOrder = TopicOrder.TRAFFIC, footer: str = ""
 ) -> list[StyledLine]:
-    """Lay out a view; a `height` of None is unlimited."""
+    """Render a view as a frame. If `height` is None, the frame height is unlimited."""
     head = [*_header_lines(view), *([StyledLine(footer, TextStyle.FAINT)] if footer else [])]
     head, last = (head[:-1], head[-1:]) if footer else (head, [])
     attention, nodes = _problem_lines(view), _node_lines(view, width)
@@ -155,7 +155,7 @@ def _join_sections(sections: Iterable[Sequence[StyledLine]]) -> list[StyledLine]
 
 
 def _shorten(section: Sequence[StyledLine], lines_max: int) -> list[StyledLine]:
-    """Shorten a section to a number of lines; the last one says how many rows are omitted."""
+    """Shorten a section to a number of lines. The last line states how many rows are omitted."""
     if len(section) <= lines_max:
         return list(section)
     left_out = len(section) - lines_max + 1
@@ -165,7 +165,7 @@ def _shorten(section: Sequence[StyledLine], lines_max: int) -> list[StyledLine]:
 def _split_lines(
     topics: Sequence[StyledLine], groups: Sequence[StyledLine], available_lines: int
 ) -> tuple[list[StyledLine], list[StyledLine]]:
-    """Split the lines evenly between topics and groups; lines that one does not need go to the other."""
+    """Split the available lines evenly between topics and groups. Unused lines of one table go to the other."""
     if available_lines < 2:
         return [], []
     half = max(2, available_lines // 2)
@@ -230,7 +230,7 @@ class FrameColumn(NamedTuple):
     optional: bool = False
     """Whether the column is omitted if all its cells are empty."""
     drop_priority: int = 0
-    """Order in which columns are dropped if the width is too small, highest first; 0 is never dropped."""
+    """Priority with which the column is dropped if the terminal is too narrow, highest first; 0 means never."""
 
 
 _NODES: Final = (
@@ -292,7 +292,7 @@ def _node_lines(view: TopView, width: int) -> list[StyledLine]:
 
 
 def _topic_lines(view: TopView, sorting: TopicOrder, width: int) -> list[StyledLine]:
-    """Return the table of topics. Internal topics are shown only if they have problems."""
+    """Return the table of topics. Internal topics are included only if they have problems."""
     shown = [row for row in view.topics if not row.is_internal or row.under_replicated or row.offline]
     if sorting is TopicOrder.SIZE:
         shown.sort(key=lambda row: (-(row.bytes or 0), row.name))
@@ -336,7 +336,7 @@ class _ColumnCells(NamedTuple):
 
 
 def _fit_columns(width: int, filled: Iterable[_ColumnCells]) -> list[_ColumnCells]:
-    """Drop empty optional columns, then droppable ones until the rest fits into the width."""
+    """Drop empty optional columns, then columns by drop priority until the table fits the width."""
     shown = [each for each in filled if not each.column.optional or any(text != "-" for text in each.texts)]
     while sum(each.width + 2 for each in shown) - 2 > width:
         drop_priority = max(shown, key=lambda each: each.column.drop_priority)

@@ -41,7 +41,7 @@ class Terminated(SystemExit):
 
 
 def render_lines(lines: Sequence[StyledLine], *, use_color: bool) -> str:
-    """Return the escape sequences and text that draw a frame over the previous one."""
+    """Return the text and escape sequences that draw a frame over the previous one."""
     texts = [f"{STYLE_CODES[line.style]}{line.text}{RESET}" if use_color and line.text else line.text for line in lines]
     return HOME + f"{TO_LINE_END}\r\n".join(texts) + TO_LINE_END + TO_SCREEN_END
 
@@ -86,14 +86,14 @@ class TerminalScreen:
         self._write(render_lines(lines, use_color=self._in_colour))
 
     def wake(self) -> None:
-        """Make `read_keys` return; may be called from any thread."""
+        """Make a blocked `read_keys` return. Thread-safe."""
         try:
             self._wake_sender.send(b"\0")
         except OSError:  # the socket is full, which also wakes the reader, or closed
             return
 
     def read_keys(self, timeout_s: float) -> str:
-        """Return the typed characters; an empty string on a timeout, a resize or a call of `wake`."""
+        """Return the typed characters; an empty string after a timeout, a resize or a call of `wake`."""
         woken = self._wake_receiver.fileno()
         ready, _, _ = select.select([self._in, woken], [], [], timeout_s)
         if woken in ready:

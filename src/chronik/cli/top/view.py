@@ -12,7 +12,7 @@ from chronik.cli.doctor.findings import DoctorFinding, Severity, sort_by_severit
 from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, NodeFacts, PartitionFacts
 
 SECONDS_MIN: Final = 0.05
-"""Minimum time between two collections for which rates are computed."""
+"""Minimum number of seconds between two collections from which rates are computed."""
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class NodeRow(msgspec.Struct, frozen=True):
     in_bytes_s: float | None = None
     out_bytes_s: float | None = None
     written_bytes_s: float | None = None
-    """Growth of its logs in bytes per second, which is known without the node's metrics."""
+    """Growth of the node's logs in bytes per second, available even without the node's metrics."""
 
 
 class TopicRow(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class TopicRow(msgspec.Struct, frozen=True):
     partitions: int
     replicas: int
     bytes: int | None
-    """Size of one replica of all partitions."""
+    """Total size in bytes of all partitions, counting one replica each."""
     records_s: float | None
     written_bytes_s: float | None
     under_replicated: int
@@ -66,7 +66,7 @@ class TopView(msgspec.Struct, frozen=True):
 
 
 def sum_known(values: Iterable[float | None]) -> float | None:
-    """Sum the known values; None if none is known."""
+    """Return the sum of the values that are not None, or None if all are None."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -147,7 +147,7 @@ class _RowBuilder:
         return GroupRow(group, (group.lag - before.lag) / self._seconds)
 
     def _rate(self, before: int | None, now: int | None) -> float | None:
-        """Return the rate of a counter; None if it has decreased (after a restart or a truncation)."""
+        """Return the rate of a counter, or None if it has decreased because of a restart or truncation."""
         if before is None or now is None or not self._seconds or now < before:
             return None
         return (now - before) / self._seconds

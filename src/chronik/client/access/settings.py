@@ -49,13 +49,11 @@ _FIELD_BY_SETTING: Final = {
     "ssl.truststore.type": "store_type",
     "ssl.keystore.type": "store_type",
 }
-"""The field of ClientSecurity that each setting fills. Settings without security meaning (timeouts, …) are ignored."""
+"""The ClientSecurity field of each setting. Settings unrelated to security, such as timeouts, are ignored."""
 
 _MISSPELLING_SIMILARITY_MIN: Final = 0.85
-"""An unknown name this similar to a known setting is treated as a misspelling and rejected.
-
-Ignoring it could disable TLS or authentication. Kafka's other settings have names that are less similar.
-"""
+"""Minimum similarity at which an unknown name is rejected as a misspelling of a known setting. Ignoring the name could
+disable TLS or authentication. Kafka's other settings are less similar."""
 
 _FILE_FIELDS: Final = ("token_file", "ca_file", "certificate_file", "key_file")
 
@@ -77,19 +75,20 @@ class ClientSecurity(msgspec.Struct, frozen=True):
     ca_file: str = ""
     """PEM file with the trusted CA certificates."""
     ca: str = ""
-    """The same as PEM text."""
+    """The trusted CA certificates as PEM text."""
     certificate_file: str = ""
     """PEM file with the client certificate chain."""
     certificate: str = ""
-    """The same as PEM text."""
+    """The client certificate chain as PEM text."""
     key_file: str = ""
     """PEM file with the private key of the certificate."""
     key: str = ""
-    """The same as PEM text."""
+    """The private key of the certificate as PEM text."""
     key_password: str = ""
     """Password of an encrypted private key."""
     identification: str = "https"
-    """"https" to verify the host name of the broker, or empty."""
+    """Endpoint identification algorithm: "https" verifies the broker's host name; an empty string disables the
+    check."""
 
     def __repr__(self) -> str:
         return f"<{self.protocol}{f' {self.mechanism} {self.username}'.rstrip()}>"
@@ -107,13 +106,13 @@ class ClientSecurity(msgspec.Struct, frozen=True):
         return self.username or "the token's principal"
 
     def with_absolute_paths(self) -> ClientSecurity:
-        """Return a copy with absolute file paths, for processes that have another working directory."""
+        """Return a copy with absolute file paths, for processes with a different working directory."""
         fields = {name: getattr(self, name) for name in _FILE_FIELDS}
         whole = {name: str(Path(path).absolute()) for name, path in fields.items() if path}
         return msgspec.structs.replace(self, **whole) if whole else self
 
     def read_token(self) -> str:
-        """Read the OAuth bearer token from its file. It is read for each login because it may have been renewed.
+        """Read the OAuth bearer token from its file. Called for each login, because the token may have been renewed.
 
         Raises:
             ClientError: If the file cannot be read.
@@ -132,7 +131,7 @@ class BootstrapAccess(NamedTuple):
     """Bootstrap servers and the security settings to connect with."""
 
     servers: str
-    """HOST:PORT, or a comma-separated list of these."""
+    """One address as HOST:PORT, or a comma-separated list of addresses."""
     security: ClientSecurity = PLAINTEXT_SECURITY
 
     def __str__(self) -> str:
@@ -140,7 +139,7 @@ class BootstrapAccess(NamedTuple):
 
 
 Bootstrap: TypeAlias = str | BootstrapAccess
-"""Bootstrap servers, with security settings if the brokers require any."""
+"""Bootstrap servers, with security settings if the brokers require TLS or authentication."""
 
 
 def to_access(bootstrap: Bootstrap) -> BootstrapAccess:

@@ -12,7 +12,7 @@ from chronik.config import Address
 
 
 def encrypt_socket(plain: socket.socket, address: Address, security: ClientSecurity) -> ssl.SSLSocket:
-    """Perform the TLS handshake and return the encrypted socket. On failure, the plain socket is closed.
+    """Perform the TLS handshake and return the encrypted socket. On failure, close the plaintext socket.
 
     Raises:
         BrokerUnreachable: If the handshake fails.
@@ -41,7 +41,7 @@ def _describe_ssl_error(error: ssl.SSLError) -> str:
 
 
 def create_ssl_context(security: ClientSecurity) -> ssl.SSLContext:
-    """Create the SSL context for the settings. Raises ClientError if certificates or keys cannot be loaded."""
+    """Create the SSL context for the settings. Raise ClientError if certificates or keys cannot be loaded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = bool(security.identification)
@@ -60,7 +60,10 @@ def create_ssl_context(security: ClientSecurity) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, security: ClientSecurity) -> None:
-    """Load the client certificate and key. OpenSSL reads files only, so inline PEM goes through a temporary file."""
+    """Load the client certificate and key.
+
+    Inline PEM is written to a temporary file, since OpenSSL only reads files.
+    """
     password = security.key_password or (lambda: "")  # prevents OpenSSL from prompting
     try:
         if security.certificate_file:

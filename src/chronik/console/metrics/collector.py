@@ -27,14 +27,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 OTHER: Final = "_other"
-"""The label of aggregated series. A topic or group with exactly this name is aggregated too."""
+"""Label value of the aggregated series. A topic or group with this name is included in the aggregate."""
 
 NAME_CHARACTERS_MAX: Final = 255
-"""Maximum length of a label value. Clients choose group names of up to 32,000 characters; longer ones are
-aggregated. Topic names have at most 249."""
+"""Maximum length of a label value. Groups with longer names, which Kafka allows up to 32,000 characters, are
+aggregated. Topic names have at most 249 characters."""
 
 HISTOGRAM_SERIES: Final = len(LATENCY_SECONDS) + 3
-"""Series of a histogram: its buckets, the +Inf bucket, the sum and the count."""
+"""Number of series of a histogram: its buckets, the +Inf bucket, the sum and the count."""
 
 SERIES_MAX: Final = "chronik.metrics.series.max"
 
@@ -60,26 +60,26 @@ SELF_METRICS: Final = ("chronik_metrics_series", "chronik_metrics_series_left_ou
 
 
 def is_aggregated(*names: str) -> bool:
-    """Return whether a topic or group with one of these names never gets series of its own."""
+    """Return whether one of these topic or group names is always aggregated instead of getting its own series."""
     return OTHER in names or any(len(name) > NAME_CHARACTERS_MAX for name in names)
 
 
 class SeriesBudget(NamedTuple):
-    """The number of topics and of group lags that get series of their own."""
+    """The maximum numbers of topics and of group lags with their own series."""
 
     topics: int
     lags: int
 
 
 def divide_series(series: int, topics: int, topic_families: int, lags: int, lag_families: int) -> SeriesBudget:
-    """Divide a number of series between topics and group lags. Series that one does not need go to the other."""
+    """Divide a series budget between topics and group lags. Either side may use what the other does not need."""
     series = max(series, 0)
     topic_series = min(topics * topic_families, max(series // 2, series - lags * lag_families))
     return SeriesBudget(topic_series // topic_families, (series - topic_series) // lag_families)
 
 
 class LargestRows(Generic[K, V]):
-    """The largest rows of a mapping, and the sum of the others. Iterate over `steps` before reading the results."""
+    """The largest rows of a mapping, and the sum of the others. Exhaust `select_steps` before reading the results."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class LargestRows(Generic[K, V]):
         rest: V,
         is_aggregated: Callable[[K], bool],
     ) -> None:
-        """Create the selection. `rest` must be empty; `add` adds a row to it."""
+        """Create the selection. `rest` is the empty aggregate; `add` adds a row to it."""
         self.selected: list[tuple[K, V]] = []
         self.aggregate = rest
         self.aggregated_count = 0
@@ -123,7 +123,7 @@ class LargestRows(Generic[K, V]):
 
 
 class MetricsCollector:
-    """The metrics of a node."""
+    """A collector of a node's metrics."""
 
     def __init__(self, parts: MetricSources) -> None:
         self._parts = parts
@@ -135,7 +135,7 @@ class MetricsCollector:
         return self._surveyor.collect()
 
     def collect(self) -> Iterator[Metric | None]:
-        """Yield all metric families. A None tells the caller to continue in the next event-loop iteration."""
+        """Yield all metric families, and None wherever the caller must yield to the event loop before continuing."""
         series = len(PARTITION_METRICS) + len(SELF_METRICS)
         for metric in counter_metrics(self._parts):
             samples = list(metric.samples)
@@ -149,7 +149,7 @@ class MetricsCollector:
 
 
 def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Iterator[Metric | None]:
-    """Yield the families with a series per topic or group, and the metrics about the metrics.
+    """Yield the families with a series per topic or group, and the metrics of the collection itself.
 
     Series beyond `series_max`, including the `series` of all other families, are aggregated. None ends an iteration.
     """

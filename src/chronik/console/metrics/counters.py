@@ -30,7 +30,7 @@ from chronik.quorum.watchdog import EventLoopWatchdog
 from chronik.server.listener import ClientListeners
 
 CONNECTION: Final = "connection"
-"""The `quota` label of connections that were delayed by `max.connection.creation.rate`."""
+"""Value of the `quota` label for connections delayed by `max.connection.creation.rate`."""
 
 
 def cpu_seconds() -> float:
@@ -69,7 +69,7 @@ def open_files_max() -> int | None:
 
 
 def process_metrics(started_seconds: float) -> Iterator[Metric]:
-    """Yield the `process_…` metrics that the system supports."""
+    """Yield the `process_…` metrics that the operating system provides."""
     yield single_sample("process_cpu_seconds_total", cpu_seconds())
     yield single_sample("process_start_time_seconds", started_seconds)
     found = {
@@ -83,7 +83,7 @@ def process_metrics(started_seconds: float) -> Iterator[Metric]:
 
 
 class MetricSources(msgspec.Struct, frozen=True):
-    """The components of a node that the metrics are read from."""
+    """The components of a node that provide its metrics."""
 
     services: Services
     router: Router
@@ -93,9 +93,9 @@ class MetricSources(msgspec.Struct, frozen=True):
     metadata_syncs: Callable[[], Histogram]
     watchdog: EventLoopWatchdog
     raft: Callable[[], Mapping[str, int]]
-    """Return the values of the `chronik_raft_…` families by name suffix; empty in standalone mode."""
+    """A callback that returns the values of the `chronik_raft_…` families by name suffix; empty in standalone mode."""
     started_seconds: float
-    """The start of the node, in seconds since 1970."""
+    """Start time of the node in seconds since the Unix epoch."""
 
 
 def counter_metrics(parts: MetricSources) -> Iterator[Metric]:
@@ -115,7 +115,7 @@ def counter_metrics(parts: MetricSources) -> Iterator[Metric]:
 
 
 def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
-    """Yield the counters of every API, and the latencies and errors of the APIs that have some."""
+    """Yield the request counters of every API, and latencies and errors of the APIs that have recorded any."""
     named = [(APIS[key].name, meter) for key, meter in meters.items()]
     counts: dict[str, Callable[[ApiMeter], int]] = {
         "chronik_requests_total": lambda meter: meter.requests,

@@ -9,10 +9,10 @@ from typing import Final
 from chronik.console.metrics.families import SECTIONS, MetricFamily
 
 PAGE: Final = Path("docs", "reference", "metrics.md")
-"""The page, relative to the root of the repository."""
+"""Path of the documentation page, relative to the root of the repository."""
 
 GENERATED_MARK: Final = "<!-- generated from here on by `.venv/bin/python -m chronik.console.metrics.listing` -->"
-"""Separates the handwritten part of the page from the generated tables below it."""
+"""Marker between the handwritten part of the page and the generated tables below it."""
 
 
 def format_tables() -> str:

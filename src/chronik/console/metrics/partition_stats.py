@@ -21,7 +21,7 @@ from chronik.metadata.records import CommittedOffset
 from chronik.metadata.stores.store import MetadataStore
 
 SLICE_SECONDS: Final = 0.002
-"""Maximum time that a slice of work may hold the event loop."""
+"""Maximum time in seconds for which a slice of work may block the event loop."""
 
 STEPS_PER_CLOCK_READ: Final = 16
 """Steps between two reads of the clock. A step takes microseconds."""
@@ -29,25 +29,25 @@ STEPS_PER_CLOCK_READ: Final = 16
 T = TypeVar("T")
 
 CACHE_FACTOR: Final = 20
-"""The result is cached for this many times the event-loop time that collecting it took."""
+"""Cache lifetime of the statistics, as a multiple of the event-loop time spent on collecting them."""
 
 RECORD_TIMES_MAX: Final = 20_000
-"""Maximum number of offsets whose record timestamp is read from the log. The lag of others is measured from the time of
-the commit."""
+"""Maximum number of offsets whose record timestamp is read from the log. For further offsets, the time lag is measured
+from the time of the commit."""
 
 CollectionSteps = Generator[None, None, T]
 RecordTimeKey = tuple[bytes, int, int]
 
 
 class TimeSlicer:
-    """A stopwatch that splits long work into short slices."""
+    """A stopwatch that splits a long computation into short slices."""
 
     def __init__(self) -> None:
         self._previous_seconds = 0.0
         self._slice_started = time.perf_counter()
 
     def run(self, steps: Iterable[object]) -> Iterator[None]:
-        """Run all steps, and yield whenever the current slice has used up its time."""
+        """Run all steps, and yield whenever the time of the current slice has expired."""
         for number, _ in enumerate(steps):
             if number % STEPS_PER_CLOCK_READ == 0 and time.perf_counter() - self._slice_started > SLICE_SECONDS:
                 self._previous_seconds += time.perf_counter() - self._slice_started
@@ -60,7 +60,7 @@ class TimeSlicer:
 
 
 class TopicTotals(msgspec.Struct, gc=False):
-    """The replicas of one topic on this node."""
+    """Totals over the replicas of one topic on this node."""
 
     log_bytes: int = 0
     partitions: int = 0
@@ -92,7 +92,7 @@ class PartitionStats(msgspec.Struct):
 
 
 class PartitionStatsCollector:
-    """Collects and caches `PartitionStats`."""
+    """A collector and cache of `PartitionStats`."""
 
     def __init__(self, store: MetadataStore, replicas: ReplicaManager, clock: Clock) -> None:
         self._store = store
@@ -101,10 +101,10 @@ class PartitionStatsCollector:
         self._last: PartitionStats | None = None
         self._cached_until = 0.0
         self._record_times: dict[RecordTimeKey, int | None] = {}
-        """Record timestamps of the committed offsets, reused for offsets that have not changed since."""
+        """Cached record timestamps of the committed offsets, reused until an offset changes."""
 
     def collect(self) -> CollectionSteps[PartitionStats]:
-        """Return the statistics. Yield whenever the event loop should run other work."""
+        """Return the statistics. Yield whenever the current time slice has expired, so that the event loop can run."""
         if self._last is not None and self._clock.monotonic() < self._cached_until:
             return self._last
         survey = PartitionStats()
@@ -183,7 +183,7 @@ Partitions = Iterator[tuple[int, CommittedOffset]]
 
 
 def _committed_offsets(image: Image) -> Iterator[tuple[str, str, Partitions]]:
-    """Yield the committed offsets of all groups by topic. A group's offsets are read when the iteration reaches it."""
+    """Yield the committed offsets of all groups by topic. Each group's offsets are read lazily."""
     for group in list(image.groups_with_offsets()):
         for topic, partitions in image.frozen_offsets(group).by_topic():
             yield group, topic, partitions

@@ -25,24 +25,24 @@ SESSION_ENDED: Final = "the session has expired or was ended: log in again"
 
 
 class Authentication(msgspec.Struct, frozen=True, eq=False):
-    """How a request was authenticated."""
+    """The result of authenticating a request."""
 
     principal: Principal
     session: str = ""
     """The session token; empty if the request was authenticated by password, http_token or certificate."""
     credentials: object = None
-    """The stored credentials that the password was checked against."""
+    """The user's stored credentials that verified the password."""
 
 
 class ResponseAccess:
-    """The authorization of one response in progress."""
+    """The authorization of one response that is being produced or sent."""
 
     def __init__(self, why_ended: Callable[[], RestError | None]) -> None:
         self._why_ended = why_ended
         self.ended: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
 
     def recheck(self) -> None:
-        """Complete `ended` if the authorization was revoked."""
+        """Check the authorization again, and complete the future `ended` if it was revoked."""
         if not self.ended.done() and self._why_ended() is not None:
             self.ended.set_result(None)
 
@@ -54,7 +54,7 @@ class ResponseAccess:
 
 
 class AccessMonitor:
-    """The authorizations of all responses in progress."""
+    """The authorizations of all responses that are being produced or sent."""
 
     def __init__(self) -> None:
         self._accesses: set[ResponseAccess] = set()
@@ -67,7 +67,7 @@ class AccessMonitor:
     def monitor(
         self, why_ended: Callable[[], RestError | None], seconds_max: float | None = None
     ) -> Iterator[ResponseAccess]:
-        """Monitor an authorization until the response is sent, and check it again after `seconds_max`."""
+        """Monitor an authorization until the response is sent. Check it again after `seconds_max`."""
         access = ResponseAccess(why_ended)
         timer = None
         if seconds_max is not None:
@@ -81,7 +81,7 @@ class AccessMonitor:
                 timer.cancel()
 
     def on_delta(self, delta: Delta) -> None:
-        """Check all authorizations after a change of users or ACLs."""
+        """Check all authorizations again after a change of users or ACLs."""
         if delta.users or delta.acls:
             self.recheck()
         if delta.acls:
@@ -89,7 +89,7 @@ class AccessMonitor:
                 listener()
 
     def recheck(self) -> None:
-        """Check all authorizations."""
+        """Check all monitored authorizations again."""
         for access in list(self._accesses):
             access.recheck()
 

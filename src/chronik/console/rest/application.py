@@ -46,23 +46,25 @@ logger = logging.getLogger("chronik.console")
 T = TypeVar("T")
 
 THREADS: Final = 8
-"""Threads of the pool, started on demand. They mostly wait for other nodes."""
+"""Maximum size of the thread pool. Threads are started on demand and mostly wait for other nodes."""
 THREADS_PER_ACCOUNT: Final = 4
-"""Maximum number of threads per account, so that operations waiting for a slow node leave some to other accounts."""
+"""Maximum number of threads per account, so that one account's operations on a slow node do not occupy the whole
+pool."""
 WAITING_MAX: Final = 64
-"""Maximum number of queued operations. Beyond it, an operation of the account with the most is rejected."""
+"""Maximum number of queued operations. If it is exceeded, an operation of the account with the most queued operations
+is rejected."""
 
 OPERATIONS_PACKAGE: Final = "chronik.console.rest.operations"
 
 
 class AsyncOperationContext(OperationContext):
-    """The context of an operation that runs on the event loop. It may use the application's own state."""
+    """The context of an operation that runs on the event loop and may access the application's state."""
 
     application: RestApplication
     request: HttpRequest
     client: ClientInfo
     permission: WatchedRight | None = None
-    """The permission that the principal needs for as long as the response is being sent."""
+    """The permission that the principal must have until the response is sent completely."""
 
 
 class RestApplication:
@@ -83,7 +85,7 @@ class RestApplication:
         self._functions: dict[str, Callable[..., Any]] = {}
         self.streams: Final = EventStreams(self.loop_bridge)
         self.shared_state: Final[dict[str, Any]] = {}
-        """State that operations keep between requests, by name."""
+        """State that operations share across requests, by name."""
 
     def close(self) -> None:
         """Abandon all operations and stop the threads."""
@@ -122,7 +124,7 @@ class RestApplication:
         return prepared if isinstance(prepared, PreparedRequest) else PreparedRequest(None, prepared)
 
     async def _catch_errors(self, request: HttpRequest, awaitable: Awaitable[T]) -> T | HttpResponse:
-        """Return the awaited result, or an error response if it raises."""
+        """Await the response, and return an error response if this raises an exception."""
         try:
             return await awaitable
         except MethodNotAllowed as error:
@@ -231,7 +233,10 @@ class RestApplication:
                 context.abandon()
 
     async def in_thread(self, function: Callable[..., Any], context: OperationContext, params: Any) -> Any:
-        """Run an operation in a thread. Accounts take turns. Raise RestError if too many operations are queued."""
+        """Run an operation in the thread pool, scheduled fairly between accounts.
+
+        Raise RestError if the queue is full.
+        """
         seconds = 0.0
 
         def run() -> Any:
@@ -282,7 +287,7 @@ def _authority(origin: str) -> str | None:
 
 
 def _check_content(operation: RestOperation, request: HttpRequest) -> None:
-    """Raise RestError unless a body is JSON. Another site's page cannot make a browser send JSON without CORS."""
+    """Raise RestError unless the body has a JSON content type, which other sites cannot send without CORS."""
     media_type = request.header(b"content-type").partition(";")[0].strip().lower()
     if operation.body is not None and media_type != JSON:
         raise RestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected a body with Content-Type: {JSON}")

@@ -39,14 +39,15 @@ from chronik.security.sasl.outcomes import PLAIN
 COOKIE: Final = "chronik_session"
 TOKEN_BYTES: Final = 32
 SESSIONS_MAX: Final = 1000
-"""Maximum number of sessions. Beyond it, the session that was idle for longest is removed."""
+"""Maximum number of sessions. If it is exceeded, the least recently used session is removed."""
 SESSIONS_PER_USER_MAX: Final = 50
 IDLE_SECONDS_MAX: Final = 30 * 60.0
 SECONDS_MAX: Final = 12 * 3600.0
 
 BASIC_PREFIX: Final = "basic "
 AUTHENTICATE_HEADER: Final = ("WWW-Authenticate", "Chronik-Session")
-"""The challenge of a 401 response. Basic would make browsers show a password dialog of their own."""
+"""The WWW-Authenticate challenge of a 401 response. It is not Basic, because browsers would then show their own
+password dialog."""
 
 EXPIRY_CHECK_DELAY_SECONDS: Final = 0.1
 """Delay between a session's expiry and the check of its streams, since event-loop timers may fire slightly early."""
@@ -75,7 +76,7 @@ class LoginSessions:
         credentials_of: Callable[[Principal], object],
         on_removed: Callable[[], None] | None = None,
     ) -> None:
-        """Create an empty set of sessions. `on_removed` is called after sessions were removed other than by expiry."""
+        """Create an empty set of sessions. `on_removed` is called when sessions are removed before they expire."""
         self._when_ended = on_removed or (lambda: None)
         self._now = now
         self._proof_of = credentials_of
@@ -96,7 +97,7 @@ class LoginSessions:
         return token
 
     def authenticate(self, token: str) -> Principal | None:
-        """Return the principal of a session and mark it as used; None if the session has ended."""
+        """Return the principal of a session and mark the session as used; return None if it is no longer valid."""
         session = self._by_token.pop(token, None)
         now = self._now()
         if session is None or now - session.last_used > IDLE_SECONDS_MAX or now - session.started > SECONDS_MAX:
@@ -108,7 +109,7 @@ class LoginSessions:
         return session.principal
 
     def seconds_left(self, token: str) -> float:
-        """Return the remaining lifetime of a session in seconds, assuming that it does not become idle."""
+        """Return the remaining lifetime of a session in seconds, not counting the idle timeout."""
         session = self._by_token.get(token)
         return 0.0 if session is None else session.started + SECONDS_MAX - self._now()
 
@@ -159,20 +160,20 @@ class HttpAuthenticator:
 
     @property
     def login_method(self) -> str | None:
-        """The kind of login that clients need: "password", "token" or None."""
+        """The required login method: "password" or "token", or None if no login is required."""
         if self._side.requires_login:
             return "password"
         return None if self._page_authorizer.allows_anonymous else "token"
 
     def _stored_credentials(self, principal: Principal) -> object:
-        """Return the stored SCRAM credentials of a user. They identify the password that a session was created with."""
+        """Return the stored SCRAM credentials of a user. A session ends when they change."""
         return None if principal == ANONYMOUS else dict(self._side.services.image.users.credentials(principal.name))
 
     @contextmanager
     def monitor(
         self, authentication: Authentication, host: str, right: MonitoredPermission | None
     ) -> Iterator[ResponseAccess]:
-        """Monitor the authorization of a response in progress: its authentication and a required permission."""
+        """Monitor the authentication and a required permission until the response is sent."""
         session = authentication.session
         seconds_max = self.sessions.seconds_left(session) + EXPIRY_CHECK_DELAY_SECONDS if session else None
         with self._watches.monitor(lambda: self.revocation_error(authentication, host, right), seconds_max) as access:
@@ -181,7 +182,7 @@ class HttpAuthenticator:
     def revocation_error(
         self, authentication: Authentication, host: str, right: MonitoredPermission | None
     ) -> RestError | None:
-        """Return the error if the authentication has ended or the required permission is missing, otherwise None."""
+        """Return an error if the authentication has expired or the permission was revoked, otherwise None."""
         principal = authentication.principal
         if authentication.session:
             is_valid = self.sessions.authenticate(authentication.session) == principal
@@ -195,11 +196,11 @@ class HttpAuthenticator:
         return None
 
     def session_principal(self, request: HttpRequest) -> Principal | None:
-        """Return the principal of the request's session cookie, or None without a valid one."""
+        """Return the principal of the request's session cookie, or None if the cookie is missing or invalid."""
         return self.sessions.authenticate(session_token(request.header(b"cookie")))
 
     async def authenticate(self, request: HttpRequest, caller: ClientInfo) -> Authentication | None:
-        """Return how a request is authenticated, or None if it has no credentials or they are not valid.
+        """Authenticate a request. Return None if its credentials are missing or invalid.
 
         Raises:
             RestError: The password is wrong, or too many attempts are waiting.
@@ -224,7 +225,7 @@ class HttpAuthenticator:
         return Authentication(ANONYMOUS, credentials=self._stored_credentials(ANONYMOUS))
 
     async def log_in(self, name: str, password: str, caller: ClientInfo) -> Principal:
-        """Check a user's password, or the node's http_token, and return the principal.
+        """Verify a user's password, or the node's http_token, and return the principal.
 
         Raises:
             RestError: The credentials are wrong, or too many attempts are waiting.
@@ -247,14 +248,14 @@ class HttpAuthenticator:
         return ANONYMOUS
 
     async def _attempt(self, caller: ClientInfo, name: str, verify: Callable[[], Awaitable[bool]]) -> bool:
-        """Run a login attempt. Raise RestError if too many are waiting."""
+        """Run a login attempt. Raise RestError if too many attempts are queued."""
         try:
             return await self._attempts.run(caller.host, name, verify)
         except (Disconnect, TooManyLoginAttempts):
             raise RestError(HTTPStatus.TOO_MANY_REQUESTS, TOO_MANY_ATTEMPTS) from None
 
     async def _authenticate_password(self, name: str, password: str, caller: ClientInfo) -> Principal:
-        """Check a password and return the principal.
+        """Verify a password and return the principal.
 
         Raises:
             RestError: The password is wrong or the user does not exist. Both take the same time.

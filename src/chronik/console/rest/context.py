@@ -16,7 +16,7 @@ from chronik.request_reply import account_key
 
 READ_SECONDS_MAX: Final = 5.0
 CHANGE_SECONDS_MAX: Final = 15.0
-"""Time for which an operation is retried while no controller is available. Then the response is 503."""
+"""Maximum time for which a mutation is retried while no controller is available. After that, the response is 503."""
 
 
 class OperationContext:
@@ -39,12 +39,12 @@ class OperationContext:
         self.path_parameters = path
         """The path parameters by name."""
         self.abandoned: Final = threading.Event()
-        """Set when the response is no longer wanted. Open-ended operations stop then."""
+        """An event that is set when the client no longer needs the response. Open-ended operations then stop."""
         self._timeout_s = CHANGE_SECONDS_MAX if is_mutation else READ_SECONDS_MAX
         self._cluster: InternalCluster | None = None
 
     def abandon(self) -> None:
-        """Stop a read-only operation, because its response is no longer wanted."""
+        """Stop a read-only operation whose response is no longer needed."""
         self.abandoned.set()
         self.loop_bridge.close(RestError(HTTPStatus.SERVICE_UNAVAILABLE, "the operation was cancelled"))
 
@@ -55,7 +55,7 @@ class OperationContext:
 
     @property
     def cluster(self) -> InternalCluster:
-        """A client of the cluster that acts as the principal."""
+        """A cluster client that sends requests as the principal."""
         if self._cluster is None:
             self._cluster = InternalCluster(self.node, self.loop_bridge, self.principal, self.host, self._timeout_s)
         return self._cluster
@@ -66,7 +66,7 @@ class OperationContext:
         return self.node.services.node_id
 
     def filter_authorized(self, operation: AclOperation, resource: AclResourceType, names: Sequence[str]) -> list[str]:
-        """Return the names of the resources on which the principal is authorized for the operation.
+        """Return the names of the resources on which the principal may perform the operation.
 
         Denials are not audited: the caller only omits these resources from a response. The check runs on the event
         loop, where ACLs change.

@@ -33,13 +33,16 @@ T = TypeVar("T")
 NODE_STOPPING: Final = "the node is shutting down"
 CLIENT_ID: Final = "chronik-console"
 NODE_HOST: Final = "node"
-"""The host in addresses of this client: nodes are addressed by their id, which takes the place of the port."""
+"""Placeholder host in this client's addresses. The port of an address is the node id."""
 THROTTLED_SECONDS_MAX: Final = 10.0
 _SIZE_BYTES: Final = struct.calcsize(">i")
 
 
 class LoopBridge:
-    """The node's event loop, as worker threads use it. Pending calls end when the API or their operation is closed."""
+    """A bridge from worker threads to the node's event loop.
+
+    Closing the API or an operation cancels its pending calls.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -48,7 +51,7 @@ class LoopBridge:
         self._closed_with: Exception | None = None
 
     def create_child(self) -> LoopBridge:
-        """Return a bridge for one operation, which can be closed on its own."""
+        """Return a bridge for one operation, which can be closed independently."""
         child = LoopBridge(self._loop)
         child._closed_with = self._closed_with
         self._children.add(child)
@@ -79,7 +82,7 @@ class LoopBridge:
             self._pending.discard(future)
 
     def close(self, error: Exception | None = None) -> None:
-        """Cancel all pending calls. They raise this error, or by default ConnectionLost."""
+        """Cancel all pending calls. They raise the given error, by default ConnectionLost."""
         self._closed_with = error or ConnectionLost(NODE_STOPPING)
         for future in list(self._pending):
             future.cancel()
@@ -109,7 +112,7 @@ class InternalCluster(ClusterClient):
         return node_id, Address(NODE_HOST, node_id)
 
     def node(self, node_id: int) -> BrokerConnection:
-        """Return a connection to a node, even if it leads nothing or is not in the metadata.
+        """Return a connection to a node, even if it leads no partitions or is missing from the metadata.
 
         Raises:
             BrokerUnreachable: The node cannot be reached.
@@ -134,7 +137,7 @@ class InternalConnection(BrokerConnection):
     def __init__(
         self, side: NodeInterface, loop: LoopBridge, peer: ConnectedClient, node_id: int, timeout_s: float
     ) -> None:
-        """Connect to a node, and negotiate API versions with a remote node, which may be older.
+        """Connect to a node. API versions are negotiated with a remote node, because it may run an older release.
 
         Raises:
             BrokerUnreachable: The node cannot be reached.
@@ -205,7 +208,7 @@ class InternalConnection(BrokerConnection):
         return response_frame
 
     def _wait_for_quota(self) -> None:
-        """Wait for the throttle time of the last response, as a client's connection does before its next request."""
+        """Wait for the throttle time of the last response, as a Kafka client does before its next request."""
         delay_s, self._peer.throttle_seconds = self._peer.throttle_seconds, 0.0
         if delay_s > 0:
             time.sleep(min(delay_s, THROTTLED_SECONDS_MAX))

@@ -11,7 +11,7 @@ import msgspec
 from chronik.console.rest.operation_table import BASE_PATH, OPERATIONS, RestOperation
 
 PAGE: Final = Path("docs", "reference", "admin-api.md")
-"""The page, relative to the root of the repository."""
+"""Path of the documentation page, relative to the root of the repository."""
 
 GENERATED_MARK: Final = "<!-- from here on written by .venv/bin/python -m chronik.console.rest.listing -->"
 
@@ -86,7 +86,7 @@ def _response_fields(response_type: Any) -> str:
 
 
 def update_page(page: str) -> str:
-    """Return a page with its generated part replaced by the current one."""
+    """Return a page with its generated part updated."""
     head, mark, _ = page.partition(GENERATED_MARK)
     return f"{head}{mark}\n\nPaths are relative to `{BASE_PATH}`.\n{format_operations()}"
 

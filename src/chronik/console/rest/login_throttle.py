@@ -20,14 +20,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 FAILURE_RETENTION_SECONDS: Final = 300.0
-"""Time after the last failure for which a count is kept."""
+"""Time in seconds after the last failed attempt until a failure count is deleted."""
 COUNTS_MAX: Final = 10_000
-"""Maximum number of networks, and of pairs of network and user, with a failure count. Beyond it, the least recently
-changed count is dropped."""
+"""Maximum number of failure counts, for networks and for pairs of network and user each. If it is exceeded, the least
+recently updated count is deleted."""
 DELAY_SECONDS_FIRST: Final = 0.05
 DELAY_SECONDS_MAX: Final = 5.0
-"""The delay doubles with each failure up to this value. It must stay short, because it also delays the user under
-attack."""
+"""Maximum delay in seconds. The delay doubles with each failure up to this value, which is short because the delay also
+applies to the legitimate user."""
 NAME_CHARACTERS_MAX: Final = 64
 """User names longer than this are stored as a hash, since clients can choose any name."""
 WAITING_MAX: Final = 16
@@ -51,7 +51,7 @@ class _Pair(_Failures, eq=False):
 
 
 class LoginThrottle:
-    """Delays login attempts according to the number of previous failures."""
+    """A throttle that delays login attempts depending on the number of previous failures."""
 
     def __init__(self, now: Callable[[], float], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._now = now
@@ -60,7 +60,7 @@ class LoginThrottle:
         self._pairs: dict[tuple[str, str], _Pair] = {}
 
     async def run(self, host: str, user: str, verify: Callable[[], Awaitable[bool]]) -> bool:
-        """Delay and run a login attempt, and count its result. Attempts of one pair of network and user run in turn.
+        """Run a login attempt after a delay, and count its result. Attempts of a network and user run one at a time.
 
         Raises:
             TooManyLoginAttempts: More than WAITING_MAX attempts of the pair are queued.
@@ -80,7 +80,7 @@ class LoginThrottle:
             pair.waiting -= 1
 
     async def record_failure(self, host: str, user: str) -> None:
-        """Count a failed attempt that another component has checked, and delay its response."""
+        """Count a failed attempt that was verified elsewhere, and delay its response."""
         network = client_network(host)
         self._record_result(network, user, self._get_pair(network, user), False)
         await self._sleep(self._delay_seconds(self._networks.get(network)))
@@ -124,7 +124,7 @@ def _hash_long_name(user: str) -> str:
 
 
 def _put(counts: dict[K, V], key: K, value: V) -> None:
-    """Store a value as the most recent one, and drop the least recent one beyond COUNTS_MAX."""
+    """Store a value as the most recent entry. If there are more than COUNTS_MAX entries, delete the oldest."""
     counts.pop(key, None)
     if len(counts) >= COUNTS_MAX:
         del counts[next(iter(counts))]

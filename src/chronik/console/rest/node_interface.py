@@ -18,7 +18,7 @@ class OtherNodes(Protocol):
     async def forward_request(
         self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
     ) -> tuple[bytes, float]:
-        """Let another node answer a Kafka request as if a client with this principal had sent it.
+        """Forward a Kafka request to another node, which handles it with the permissions of this principal.
 
         Returns:
             The response frame, and the throttle time in seconds.
@@ -29,7 +29,7 @@ class OtherNodes(Protocol):
 
 
 class NoOtherNodes:
-    """The other nodes of a standalone node: there are none."""
+    """An implementation of `OtherNodes` for standalone mode, without any peers."""
 
     async def forward_request(
         self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
@@ -45,7 +45,7 @@ class NodeInterface(msgspec.Struct, frozen=True):
 
     services: Services
     dispatch: Dispatch
-    """The router itself: requests are already authenticated."""
+    """The request router. It expects requests that are already authenticated."""
     status_source: StatusSource
     other_nodes: OtherNodes
     requires_login: bool

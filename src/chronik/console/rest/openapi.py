@@ -56,7 +56,7 @@ def build_document() -> dict[str, Any]:
 
 
 def _collect_models() -> list[Any]:
-    """Return every request, response and event type once."""
+    """Return every request, response and event type, without duplicates."""
     found: dict[str, Any] = {_key(Error): Error}
     for operation in OPERATIONS:
         for model in (operation.body, operation.response, *(operation.events or {}).values()):
@@ -124,7 +124,7 @@ def _query_parameters(operation: RestOperation) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without its null variant: a query omits a parameter instead."""
+    """Return a schema without its null variant, because optional query parameters are omitted instead."""
     choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     if len(choices) != 1:
         return schema

@@ -79,20 +79,20 @@ class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """The path below BASE. Names in braces are keys of PATH_PARAMETERS."""
     handler: str
-    """The module and function in `chronik.console.rest.operations` that implement it, such as "topics:create". The
-    module is imported on first use."""
+    """The module in `chronik.console.rest.operations` and the function that implement the operation, such as
+    "topics:create". The module is imported on first use."""
     summary: str
     """The description of the operation, one sentence."""
     permissions: str
-    """The required permissions, for the documentation. The node's request handlers enforce them."""
+    """The required permissions, for documentation only. The node's request handlers enforce them."""
     query: type[msgspec.Struct] = NoQuestion
     body: type[msgspec.Struct] | None = None
     response: Any = None
     events: dict[str, Any] | None = None
     """The payload type of each server-sent event, if the response is a stream."""
     reads_topic: str = ""
-    """The path or query parameter that names the topic whose records it returns. The Read permission on the topic is
-    checked again before each part of the response."""
+    """Name of the path or query parameter that holds the topic whose records are returned. The Read permission on that
+    topic is checked again before each part of the response."""
     status: HTTPStatus = HTTPStatus.OK
     is_public: bool = False
     """Whether the operation is available without authentication."""
@@ -114,7 +114,7 @@ class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_mutation(self) -> bool:
-        """Whether the operation changes anything."""
+        """Whether the operation changes the state of the cluster or of a session."""
         return self.method != "GET"
 
 

@@ -18,7 +18,7 @@ for _each in OPERATIONS:
 
 
 class MethodNotAllowed(RestError):
-    """The path exists, but not for this method."""
+    """A request for an existing path with a method that it does not support."""
 
     def __init__(self, allowed: list[str]) -> None:
         super().__init__(HTTPStatus.METHOD_NOT_ALLOWED, f"method not allowed: expected {' or '.join(allowed)}")
@@ -60,7 +60,7 @@ def _decode_path(template: list[str], parts: list[str]) -> dict[str, Any]:
 
 
 def decode_query(operation: RestOperation, query: str) -> msgspec.Struct:
-    """Decode a query string. Raise RestError if it does not match the operation."""
+    """Decode a query string. Raise RestError if it is invalid for the operation."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=50)
     except ValueError:
@@ -79,7 +79,7 @@ def decode_query(operation: RestOperation, query: str) -> msgspec.Struct:
 
 
 def decode_body(operation: RestOperation, body: bytes) -> msgspec.Struct | None:
-    """Decode a request body. Return None if the operation takes none; raise RestError if the body is invalid."""
+    """Decode a request body. Return None if the operation has no body; raise RestError if the body is invalid."""
     if operation.body is None:
         return None
     try:

@@ -23,7 +23,7 @@ logger = logging.getLogger("chronik.console")
 
 CONTENT_TYPE: Final = "text/event-stream"
 STREAMS_MAX: Final = 16
-"""Maximum number of streams in progress, since each has a thread."""
+"""Maximum number of concurrent streams. Each occupies a thread."""
 STREAMS_PER_ACCOUNT_MAX: Final = 6
 """Maximum number of streams per account."""
 QUEUED_EVENTS_MAX: Final = 64
@@ -75,7 +75,7 @@ class EventStreams:
         self._contexts.pop(context, None)
 
     def events(self, context: OperationContext, produced: Iterator[ServerSentEvent]) -> AsyncGenerator[bytes, None]:
-        """Yield the encoded events of a stream. Its slot is released when the stream ends or is dropped."""
+        """Yield the encoded events of a stream. Its slot is released when the stream ends or is closed."""
         events = self._events(context, produced)
         weakref.finalize(events, self._contexts.pop, context, None)  # A generator that never starts runs no `finally`.
         return events

@@ -65,7 +65,7 @@ class StaticFiles:
         return path in ("/", "/favicon.ico") or path.startswith(PREFIX)
 
     def respond(self, request: HttpRequest) -> HttpResponse:
-        """Return a file. Only names that were listed at startup are served, which rules out path traversal."""
+        """Return a file. Only files that were listed at startup are served, which prevents path traversal."""
         name = request.path.removeprefix(PREFIX) if request.path.startswith(PREFIX) else request.path[1:]
         name = name or INDEX
         if name not in self._file_names:

@@ -58,7 +58,7 @@ class Node(msgspec.Struct):
     applied_index: int | None
     state_hash: str | None
     leads: int
-    """Partitions that the node leads."""
+    """Number of partitions that the node leads."""
     replicas: int
     bytes: int | None
     is_me: bool
@@ -85,12 +85,12 @@ class NodeDetails(Node):
 
 
 class Attention(msgspec.Struct):
-    """A condition that an operator should look at."""
+    """A condition that requires an operator's attention."""
 
     severity: Literal["error", "warning", "info"]
     text: str
     link: str | None
-    """A path of the console, such as /topics/orders."""
+    """The console page with details, as a path such as /topics/orders."""
 
 
 class Summary(msgspec.Struct):
@@ -105,14 +105,14 @@ class Summary(msgspec.Struct):
     verdict: str
     """The result of comparing the nodes' metadata, such as "3 of 3 agree"."""
     agrees: bool | None
-    """Whether all nodes that respond have the same metadata; null if they cannot be compared."""
+    """Whether all responding nodes have the same metadata; null if their metadata cannot be compared."""
     compared_index: int | None
     topics: int
-    """Topics that are not internal."""
+    """Number of topics, without internal ones."""
     internal_topics: int
-    """Internal topics, which the list of topics includes on request."""
+    """Number of internal topics, which the topic list includes only on request."""
     partitions: int
-    """Partitions of all topics."""
+    """Number of partitions of all topics."""
     under_replicated: int
     offline: int
     groups: int
@@ -136,7 +136,7 @@ class NewNode(DryRun, kw_only=True):
 
 
 class Stopping(msgspec.Struct):
-    """Whether a node can be stopped safely."""
+    """The result of the check whether a node can be stopped safely."""
 
     ok: bool
     reasons: list[str]
@@ -189,7 +189,7 @@ class Overview(msgspec.Struct):
     rates: Rates | None
     latency_ms: Latency | None
     lag: list[GroupLag]
-    """The ten groups with the largest lag that the principal may describe."""
+    """Up to ten groups with the largest lag, among those that the principal may describe."""
     connections: int | None
     memory_bytes: int | None
     cpu: float | None

@@ -12,7 +12,7 @@ PAGE_MAX: Final = 500
 NAME_CHARACTERS_MAX: Final = 249
 """The maximum length of a topic name."""
 WORDS_CHARACTERS_MAX: Final = 500
-"""The maximum length of a string in a query: with percent-encoded multibyte characters, it still fits into the request
+"""Maximum length of a string in a query. Even with percent-encoded multibyte characters, it fits into the request
 head."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
@@ -24,14 +24,14 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):
-    """A request body. Unknown keys are rejected, because they are probably misspelt."""
+    """A request body. Unknown keys are rejected, because they are probably misspelled."""
 
 
 class Error(msgspec.Struct):
     """An error response."""
 
     error: str
-    """The message, one sentence."""
+    """The error message, one sentence."""
     code: str | None = None
     """The name of the Kafka error code, if there is one."""
 
@@ -50,7 +50,7 @@ class Paging(msgspec.Struct):
 
     limit: Limit = 100
     after: Words | None = None
-    """The `next` of the previous page."""
+    """The value of `next` from the previous page."""
 
 
 class Searching(Paging):
@@ -61,7 +61,7 @@ class Searching(Paging):
 
 
 class NoQuestion(msgspec.Struct):
-    """An operation without query parameters."""
+    """An empty set of query parameters."""
 
 
 class NoBody(Body):
@@ -81,7 +81,7 @@ class Plan(msgspec.Struct):
     plan: list[str]
     """The steps that were or would be executed, one sentence each."""
     refused: str | None = None
-    """The reason why the change cannot be made."""
+    """The reason why the change was rejected."""
     done: bool = False
 
 

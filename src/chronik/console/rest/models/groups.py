@@ -19,9 +19,9 @@ class Group(msgspec.Struct):
     coordinator: int | None
     members: int
     topics: int
-    """Topics with committed offsets."""
+    """Number of topics with committed offsets."""
     lag: int | None
-    """Total lag in records; null if the end offset of a partition is not known."""
+    """Total lag in records; null if the end offset of a partition is unknown."""
 
 
 class MemberPartition(msgspec.Struct):
@@ -52,7 +52,7 @@ class GroupPartition(msgspec.Struct):
     end_offset: int | None
     lag: int | None
     lag_seconds: float | None
-    """Age of the first uncommitted record; 0 without lag, null if not known."""
+    """Age of the first uncommitted record in seconds; 0 without lag, null if unknown."""
     metadata: str | None
 
 

@@ -9,16 +9,16 @@ import msgspec
 from chronik.console.rest.models.common import Body, Index, Int64, Limit
 
 Position = Annotated[str, msgspec.Meta(min_length=1, max_length=6000)]
-"""The maximum length fits the `next` of a topic with several hundred partitions."""
+"""A read position. The maximum length fits the `next` of a topic with several hundred partitions."""
 Format = Literal["text", "json", "base64"]
 
 
 class Shown(msgspec.Struct):
-    """A key, value or header value in a displayable form."""
+    """A key, value or header value in displayable form."""
 
     kind: Literal["json", "text", "bytes", "null"]
     text: str | None
-    """JSON as it was produced, text, or bytes in base64."""
+    """The original JSON, plain text, or base64-encoded bytes."""
     truncated: bool = False
 
 
@@ -56,16 +56,16 @@ class ReadMessages(msgspec.Struct, kw_only=True):
     limit: Limit = 50
     isolation: Literal["committed", "uncommitted"] = "committed"
     format: Literal["auto", "text", "bytes"] = "auto"
-    """How keys and values are displayed."""
+    """The display format of keys and values."""
 
 
 class Messages(msgspec.Struct):
     """A page of messages."""
 
     items: list[Message]
-    """Sorted by timestamp; messages of one partition are sorted by offset."""
+    """The messages, sorted by timestamp. Messages of one partition stay in offset order."""
     next: str | None
-    """The value of `from` for the next page; null if there are no more messages at the moment."""
+    """The value of `from` for the next page; null if all current messages have been read."""
     ends: dict[int, int]
     """The current end offset of each partition."""
 
@@ -98,7 +98,7 @@ class SearchEnd(msgspec.Struct):
     """The end of a search."""
 
     why: Literal["end", "messages", "matches", "seconds", "error"]
-    """end if all messages were scanned; otherwise the limit that was reached, or error."""
+    """The reason why the search ended: `end` if all messages were scanned, the limit that was reached, or `error`."""
     scanned: int
     matches: int
     error: str | None = None
@@ -113,7 +113,7 @@ class TailMessages(msgspec.Struct, kw_only=True):
 
 
 class Skipped(msgspec.Struct):
-    """Messages of a tailed topic that were skipped because there were too many."""
+    """A gap in a tail: messages that were skipped because too many arrived."""
 
     count: int
     """Number of skipped messages."""
@@ -130,10 +130,10 @@ class NewMessage(Body, kw_only=True):
     """A record to produce."""
 
     partition: Index | None = None
-    """The partition; null chooses it by the key, as Kafka clients do."""
+    """The partition; null selects it by key, as Kafka's default partitioner does."""
     key: str | None = None
     value: str | None = None
-    """null produces a tombstone."""
+    """The value; null produces a tombstone."""
     headers: list[SentHeader] = []
     key_format: Format | None = None
     """The encoding of `key`; text by default. json is validated and produced unchanged."""

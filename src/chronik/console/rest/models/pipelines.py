@@ -27,15 +27,15 @@ class PipelineTopic(msgspec.Struct):
     table: str
     paused: bool
     lag: int | None
-    """Records that have not landed yet; null if an end offset is not known."""
+    """Number of records that have not landed yet; null if an end offset is unknown."""
     next_offsets: dict[int, int]
     high_watermarks: dict[int, int]
-    """The high watermarks when the driver planned its last round."""
+    """The high watermarks at the time the driver planned its last round."""
     rows_per_second: float
-    """Throughput of the last round that landed records."""
+    """Throughput of the last round that landed records, in rows per second."""
     total_rows: int
     total_dead_letters: int
-    """Dead-letter records since the driver started."""
+    """Number of dead-letter records since the driver started."""
     last_error: str | None
     last_error_ms: int | None
     host: str
@@ -46,7 +46,7 @@ class PipelineTopic(msgspec.Struct):
     columns: list[TableColumn] | None
     """The columns of the table; null if no driver has reported them yet."""
     columns_left_out: int
-    """Number of further columns, omitted from the driver's report because of its size limit."""
+    """Number of columns omitted because of the size limit of the driver's report."""
 
 
 class Pipeline(msgspec.Struct):
@@ -55,7 +55,7 @@ class Pipeline(msgspec.Struct):
     name: str
     topics: int
     states: list[str]
-    """The distinct states of its topics."""
+    """The distinct states of the pipeline's topics."""
     lag: int | None
     last_error: str | None
     updated_ms: int
@@ -83,5 +83,5 @@ class Sample(msgspec.Struct):
 
     columns: list[str]
     columns_left_out: int
-    """Number of further columns, omitted because of the size limit of a response."""
+    """Number of columns omitted because of the size limit of a response."""
     rows: list[list[str | None]]

@@ -32,7 +32,7 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
 
 class Credential(msgspec.Struct):
-    """A SCRAM credential of a user, without its keys."""
+    """A SCRAM credential of a user, without the stored keys."""
 
     mechanism: str
     iterations: int
@@ -116,15 +116,16 @@ class Session(msgspec.Struct):
     """The client's login status."""
 
     principal: str | None
-    """The principal, such as User:alice; null if a login is required and missing."""
+    """The principal, such as User:alice; null if the client is not logged in but a login is required."""
     logged_in: bool
     login_required: bool
     login_with: str | None
-    """"password": log in with a user name and a password. "token": log in with the node's http_token as the password
-    and no name. null: no login is required."""
+    """The login method. "password": a user name and a password. "token": the node's http_token as the password, without
+    a user name. null: no login is required."""
     authorizer: bool
     node_id: int | None = None
-    """This and the following fields are set if the client is logged in or no login is required."""
+    """The id of this node. This and the following fields are null if the client is not logged in but a login is
+    required."""
     cluster_id: str | None = None
     version: str | None = None
 

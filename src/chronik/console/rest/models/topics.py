@@ -26,9 +26,10 @@ class Topic(msgspec.Struct):
     under_replicated: int
     offline: int
     bytes: int | None
-    """Size on the leaders' disks; null if a leader does not report it."""
+    """Size in bytes on the leaders' disks; null if a leader does not report it."""
     messages: int | None
-    """End offsets minus start offsets. Includes transaction markers and records removed by compaction."""
+    """Number of offsets: end offsets minus start offsets. Includes transaction markers and records removed by
+    compaction."""
     internal: bool
     cleanup_policy: str | None
 
@@ -69,7 +70,7 @@ class NewTopic(DryRun, kw_only=True):
 
     name: Name
     partitions: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
-    """null uses the brokers' default."""
+    """Number of partitions; null uses the brokers' default."""
     replication_factor: Annotated[int, msgspec.Meta(ge=1, le=32_767)] | None = None
     configs: dict[str, str] = {}
 

@@ -48,7 +48,7 @@ def add(context: OperationContext, params: Acls) -> Acls:
 
 
 def delete(context: OperationContext, params: Acls) -> Page[AclShape]:
-    """Delete exactly these ACLs and return the deleted ones."""
+    """Delete the listed ACLs, and return those that existed."""
     deleted = remove_acls(context.cluster, [AclFilter(*_to_binding(acl)) for acl in params.acls])
     return Page([_to_model(acl) for acl in sorted(deleted)], None, len(deleted))
 

@@ -42,7 +42,7 @@ class FetchedBatch(NamedTuple):
 
 
 class BatchReader:
-    """Fetches batches from several partitions. `positions` maps each partition to its next offset."""
+    """A reader that fetches batches from several partitions. `positions` maps each partition to its next offset."""
 
     def __init__(self, context: OperationContext, positions: dict[TopicPartition, int], *, committed: bool) -> None:
         self._context = context
@@ -50,7 +50,9 @@ class BatchReader:
         self._committed = committed
 
     def fetch(self, partitions: Sequence[TopicPartition], wait_s: float = 0.0) -> list[FetchedBatch]:
-        """Fetch the next batches and advance the positions. With `committed`, aborted batches are omitted.
+        """Fetch the next batches and advance the positions.
+
+        If `committed` is set, omit batches of aborted transactions.
 
         Raises:
             KafkaError: The principal lacks the Read permission, or a partition is not available.
@@ -105,7 +107,7 @@ class BatchReader:
 
 
 class _AbortedTransactions:
-    """Identifies the batches of aborted transactions in a fetch response. Control batches are hidden too."""
+    """A filter for the control batches and the batches of aborted transactions in a fetch response."""
 
     def __init__(self, data: PartitionData) -> None:
         self._upcoming = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())

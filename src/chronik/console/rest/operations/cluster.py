@@ -50,7 +50,7 @@ async def _request_statuses(side: NodeInterface, ids: list[int]) -> dict[int, St
 
 
 CONFIRM_SECONDS_MAX: Final = 2.0
-"""Timeout for the confirmed list of nodes. Afterwards, this node's own image is used."""
+"""Timeout of the request for a node list confirmed by a majority. After it, this node's own image is used."""
 
 
 def fetch_nodes(context: OperationContext) -> tuple[DescribeNodesResponse, bool]:
@@ -134,7 +134,7 @@ class PartitionCounts:
 
 
 _counted: list[tuple[Image, int, PartitionCounts]] = []
-"""A cache of the last counts. The image rarely changes between two requests."""
+"""A cache of the latest partition counts, since the image rarely changes between two requests."""
 
 
 def count_partitions(image: Image) -> PartitionCounts:
@@ -208,7 +208,7 @@ def show(context: OperationContext, params: NoQuestion) -> ClusterView:
 
 
 def build_cluster_view(context: OperationContext) -> ClusterView:
-    """Return the state of the cluster and what needs attention.
+    """Return the state of the cluster and the conditions that need attention.
 
     Raises:
         KafkaError: The principal lacks the Describe permission on the cluster.
@@ -255,7 +255,7 @@ def _is_open(state: TransactionState) -> bool:
 
 
 def _compare_nodes(nodes: Sequence[Node], statuses: dict[int, StatusFields]) -> tuple[str, bool | None, int | None]:
-    """Return a summary of whether the nodes have the same metadata, the result, and the compared index."""
+    """Compare the nodes' metadata. Return a summary, whether they agree, and the compared log index."""
     if len(nodes) == 1:
         return "1 node", True, nodes[0].applied_index
     responding = [status for status in statuses.values() if "state_hash" in status]

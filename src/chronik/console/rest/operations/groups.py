@@ -109,7 +109,7 @@ def _describe_groups(context: OperationContext, coordinators: Mapping[str, int])
 
 
 def _committed_or_empty(context: OperationContext, name: str) -> Offsets:
-    """Return a group's committed offsets, or none if the group was deleted or the coordinator is not available."""
+    """Return a group's committed offsets; empty if the group was deleted or its coordinator is unavailable."""
     try:
         return list_committed_offsets(context.cluster, name)
     except KafkaError:
@@ -117,7 +117,7 @@ def _committed_or_empty(context: OperationContext, name: str) -> Offsets:
 
 
 def fetch_end_offsets(context: OperationContext, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return end offsets. Partitions that do not exist, or that the principal may not describe, are omitted."""
+    """Return end offsets. Omit partitions that do not exist or that the principal may not describe."""
     wanted = set(partitions)
     topics = fetch_topic_metadata(context.cluster, sorted({each.topic for each in wanted}))
     found = fetch_available_offsets(context, partitions_by_leader(topics.values(), wanted), LATEST_TIMESTAMP)
@@ -125,7 +125,7 @@ def fetch_end_offsets(context: OperationContext, partitions: Iterable[TopicParti
 
 
 def total_lag(offsets: Offsets, ends: Mapping[TopicPartition, int]) -> int | None:
-    """Return the total lag of a group, or None if an end offset is not known or nothing is committed."""
+    """Return the total lag of a group, or None if an end offset is unknown or no offsets are committed."""
     if not offsets or any(each not in ends for each in offsets):
         return None
     return sum(max(0, ends[each] - committed.offset) for each, committed in offsets.items())
@@ -191,7 +191,7 @@ def _build_row(
 
 
 TIMED_PARTITIONS_MAX: Final = 64
-"""Maximum number of partitions of a group whose lag is measured in seconds: each takes a fetch of one batch."""
+"""Maximum number of partitions per group whose lag is measured in seconds. Each requires a fetch of one batch."""
 
 
 def _lag_seconds(
@@ -267,7 +267,7 @@ def reset(context: OperationContext, params: OffsetReset) -> OffsetMoves:
 
 
 def _require_inactive(context: OperationContext, name: str) -> Offsets:
-    """Return the committed offsets of a group without members. A group that does not exist yet has none.
+    """Return the committed offsets of a group without members; empty if the group does not exist.
 
     Raises:
         RestError: The group has members.
@@ -304,7 +304,7 @@ _OFFSET: Final = re.compile(r"[0-9]{1,18}")
 def _new_offsets(
     context: OperationContext, to: str, partitions: Sequence[TopicPartition], committed: Offsets
 ) -> dict[TopicPartition, int]:
-    """Return the new offsets, limited to the offsets that exist."""
+    """Return the new offsets, clamped to each partition's range of existing offsets."""
     cluster = context.cluster
     first = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
     last = list_offsets(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP))

@@ -33,11 +33,11 @@ from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResource
 INTERVAL_SECONDS: Final = 2.0
 GROUPS_SHOWN_MAX: Final = 10
 GROUPS_READ_MAX: Final = 200
-"""Maximum number of groups whose lag is read."""
+"""Maximum number of groups whose lag is computed."""
 LAG_INTERVAL_SECONDS: Final = 10.0
-"""Interval at which the groups' lag is read: it is the most expensive part."""
+"""Interval in seconds at which the lag of groups is computed, the most expensive part of an event."""
 QUEUED_EVENTS_MAX: Final = 4
-"""Maximum number of events queued for a client. A slow client misses events."""
+"""Maximum number of events queued for a client. Further events for a slow client are dropped."""
 
 
 async def stream(context: AsyncOperationContext, params: NoQuestion) -> HttpResponse:
@@ -68,7 +68,7 @@ async def _subscribe_events(
 
 
 class OverviewTicker:
-    """Produces the overview events for all streams of one principal. Other principals may see other data."""
+    """A producer of overview events, shared by all streams of one principal, since permissions differ by principal."""
 
     def __init__(self, application: RestApplication, context: OperationContext) -> None:
         self._application = application
@@ -83,7 +83,7 @@ class OverviewTicker:
         self._is_outdated = asyncio.Event()
 
     def subscribe(self, queue: asyncio.Queue[bytes]) -> None:
-        """Add a stream's queue, and start to produce events for the first one."""
+        """Add a stream's queue. Start producing events if it is the first."""
         self._listeners.add(queue)
         if self._last:
             queue.put_nowait(self._last)
@@ -92,7 +92,7 @@ class OverviewTicker:
             self._application.authenticator.acl_listeners.add(self._on_acls_changed)
 
     def _on_acls_changed(self) -> None:
-        """Discard the events produced so far: the principal may no longer be authorized to see them."""
+        """Discard the queued events, because the principal may no longer be authorized to receive them."""
         self._acl_changes += 1
         self._last, self._lag, self._lag_at = b"", [], float("-inf")
         for queue in self._listeners:
@@ -101,7 +101,7 @@ class OverviewTicker:
         self._is_outdated.set()
 
     def unsubscribe(self, queue: asyncio.Queue[bytes]) -> bool:
-        """Remove a stream's queue and return whether none is left."""
+        """Remove a stream's queue, and return whether it was the last one."""
         self._listeners.discard(queue)
         if not self._listeners and self._task is not None:
             self._task.cancel()

@@ -24,12 +24,12 @@ NULL: Final = Shown("null", None)
 
 
 def value_bytes_max(count: int) -> int:
-    """Return the maximum size of a value when a response may contain this many messages."""
+    """Return the maximum size of a value in a response with this many messages."""
     return min(VALUE_BYTES_MAX, max(VALUE_BYTES_MIN, RESPONSE_BYTES_MAX // count // 2))
 
 
 def format_messages(batch: FetchedBatch, first: int, end: int, how: str, bytes_max: int) -> Iterator[Message]:
-    """Yield the messages of a batch with offsets from `first` up to, not including, `end`."""
+    """Yield the messages of a batch with offsets from `first` (inclusive) to `end` (exclusive)."""
     for record in batch.records():
         if first <= record.offset < end:
             yield format_message(batch, record, how, bytes_max)

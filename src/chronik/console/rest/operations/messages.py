@@ -27,7 +27,7 @@ from chronik.console.rest.operations.positions import (
 
 READ_SECONDS_MAX: Final = 3.0
 WIDENING_FACTOR: Final = 4
-"""Factor by which the search range grows when the last offsets contain too few messages."""
+"""Factor by which the offset range grows while it contains fewer messages than requested."""
 
 
 def read(context: OperationContext, params: ReadMessages) -> Messages:
@@ -47,7 +47,7 @@ def read(context: OperationContext, params: ReadMessages) -> Messages:
 
 
 class _MessageReader:
-    """Reads messages from several partitions up to given end offsets."""
+    """A reader of several partitions up to given end offsets."""
 
     def __init__(self, context: OperationContext, params: ReadMessages, ends: Offsets, *, committed: bool) -> None:
         self._context = context
@@ -56,9 +56,9 @@ class _MessageReader:
         self._ends = ends
         self._committed = committed
         self._read_until: Offsets = {}
-        """The offset up to which each partition was read."""
+        """The offset after the last one read, by partition."""
         self._cut: set[TopicPartition] = set()
-        """Partitions of which more messages were read than returned, since batches are read as a whole."""
+        """Partitions from which more messages were read than returned, since batches are always read completely."""
 
     @property
     def limit(self) -> int:
@@ -69,7 +69,7 @@ class _MessageReader:
         return self._ends
 
     def read_first(self, start_offsets: Offsets) -> list[Message]:
-        """Read up to `limit` messages of each partition. Only then the first messages of all can be selected."""
+        """Read up to `limit` messages of each partition, from which the caller selects the first `limit` overall."""
         found: list[Message] = []
         counts = dict.fromkeys(start_offsets, 0)
         for partition, message in self._messages(start_offsets, lambda each: counts[each] < self._limit):
@@ -81,7 +81,7 @@ class _MessageReader:
         return found
 
     def read_last(self, start_offsets: Offsets) -> list[Message]:
-        """Read to the end and return the last `limit` messages of each partition."""
+        """Read to the end offsets and return the last `limit` messages of each partition."""
         found: dict[TopicPartition, deque[Message]] = {each: deque(maxlen=self._limit) for each in start_offsets}
         for partition, message in self._messages(start_offsets, lambda each: True):
             found[partition].append(message)
@@ -106,7 +106,7 @@ class _MessageReader:
                 return
 
     def next_offsets(self, start_offsets: Offsets, taken: list[Message], found: list[Message]) -> Offsets:
-        """Return the offsets to continue from after `taken` of the `found` messages were returned."""
+        """Return the offsets at which the next page starts: `taken` are the messages returned out of those `found`."""
         counts_taken, counts = Counter(each.partition for each in taken), Counter(each.partition for each in found)
         offsets = {each.partition: each.offset + 1 for each in taken}
         whole = {
@@ -119,7 +119,7 @@ class _MessageReader:
 
 
 def _read_last(message_reader: _MessageReader, count: int, starts: Offsets) -> list[Message]:
-    """Return the newest messages. Search further back while offsets without a message, such as markers, reduce them."""
+    """Return the newest messages. Widen the offset range while it contains too few, because of gaps such as markers."""
     width = count_wanted = min(message_reader.limit, count)
     while True:
         start_offsets = {each: max(start, message_reader.ends[each] - width) for each, start in starts.items()}

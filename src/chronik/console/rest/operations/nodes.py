@@ -53,7 +53,7 @@ def show(context: OperationContext, params: NoQuestion) -> NodeDetails:
 
 
 def _non_default_configs(context: OperationContext, node_id: int) -> list[Config]:
-    """Return a broker's non-default configs, or none if the principal may not see them or the node does not respond."""
+    """Return a broker's non-default configs; empty if the principal is not authorized or the node is unreachable."""
 
     def send() -> list[Config]:
         return described_configs(context.cluster.node(node_id), ConfigTarget(BROKER_RESOURCE, str(node_id)))
@@ -96,7 +96,7 @@ def ok_to_stop(context: OperationContext, params: NoQuestion) -> Stopping:
 
 
 def drain(context: OperationContext, params: DryRun) -> Plan:
-    """Drain a node: move its leaderships away and assign it no new replicas."""
+    """Drain a node: transfer its partition leaderships to other nodes and assign it no new replicas."""
     return _change(context, params.dry_run, lambda view: plan_drain(view.nodes, context.path_parameters["node"]))
 
 
@@ -122,7 +122,7 @@ def add(context: OperationContext, params: NewNode) -> Plan:
 
 
 def remove(context: OperationContext, params: DryRun) -> Plan:
-    """Remove a node, as far as possible now. The caller repeats the request when its partitions were reassigned."""
+    """Start or continue the removal of a node. The caller repeats the request after its partitions were reassigned."""
     node_id = context.path_parameters["node"]
     plan = _change(context, params.dry_run, lambda view: plan_removal(view.nodes, view.partitions, node_id))
     if not params.dry_run and not plan.done:
@@ -164,7 +164,7 @@ def _node_exists(context: OperationContext, view: ClusterState) -> bool:
 
 
 def _execute(context: OperationContext, steps: Steps, new: AlterNodesChange | None) -> bool:
-    """Execute the steps of a plan. Return whether nothing is left to do."""
+    """Execute the steps of a plan, and return whether the change is complete."""
     cluster = context.cluster
     changes = [new] if new is not None and steps.adds is not None else []
     changes += [AlterNodesChange(AlterNodesAction.DRAIN, steps.drains)] if steps.drains is not None else []

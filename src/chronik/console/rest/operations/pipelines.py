@@ -45,13 +45,13 @@ from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTab
 READ_SECONDS_MAX: Final = 4.0
 
 SAMPLE_SECONDS_MAX: Final = 10.0
-"""Timeout of a request to a driver. Reading a table takes less on any storage."""
+"""Timeout of a request to a driver. Sampling a table is faster than this on any storage."""
 
 DRIVER_REQUESTS_MAX: Final = 4
-"""Maximum number of requests to drivers in progress: half of the API's threads, so that drivers that do not respond
-cannot block other operations."""
+"""Maximum number of concurrent requests to drivers: half of the API's threads, so that unresponsive drivers cannot
+block other operations."""
 DRIVER_REQUESTS_PER_ACCOUNT_MAX: Final = 2
-"""Maximum number of requests to drivers in progress per account."""
+"""Maximum number of concurrent requests to drivers per account."""
 
 _driver_requests: Final[Counter[str]] = Counter()
 _driver_requests_lock: Final = threading.Lock()
@@ -77,7 +77,7 @@ def _limit_driver_requests(account: str) -> Iterator[None]:
 
 
 def _read_journal(context: OperationContext) -> JournalState:
-    """Read the pipeline journal. Return an empty one if the topic does not exist.
+    """Read the pipeline journal. Return an empty journal if its topic does not exist.
 
     Raises:
         KafkaError: The topic cannot be read, or not in time.
@@ -216,7 +216,7 @@ def require_running_driver(journal: JournalState, journal_key: PipelineTopicKey,
 
 
 def _request_sample(context: OperationContext, journal_key: PipelineTopicKey, rows: int) -> bytes:
-    """Send a request to the driver through the leader of the journal's partition.
+    """Request sample rows from the driver through the leader of the journal's partition.
 
     Raises:
         KafkaError: The driver does not respond.

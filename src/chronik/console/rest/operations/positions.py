@@ -17,7 +17,7 @@ Offsets = dict[TopicPartition, int]
 
 INT64_MAX: Final = 2**63 - 1
 NEXT_PREFIX: Final = "~"
-"""Prefix of a page's `next`, which holds offsets by partition, such as ~0:17,1:4."""
+"""Prefix of a page's `next` value, which encodes the offset of each partition, such as ~0:17,1:4."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,7 +27,7 @@ EXPECTED_POSITION: Final = "expected start, end, an offset, -N (the last N), @TI
 def available_partitions(
     context: OperationContext, name: str, only: int | None
 ) -> tuple[MetadataResponseTopic, list[TopicPartition]]:
-    """Return a topic and its partitions that have a leader.
+    """Return a topic and those of its partitions that have a leader.
 
     Raises:
         KafkaError: The topic or partition does not exist, or no partition has a leader.
@@ -49,7 +49,7 @@ def available_partitions(
 def fetch_offset_bounds(
     context: OperationContext, topic: MetadataResponseTopic, partitions: list[TopicPartition], isolation: int
 ) -> tuple[Offsets, Offsets]:
-    """Return the start and end offsets of the partitions whose leaders respond."""
+    """Return the start and end offsets of the partitions whose leaders respond; omit the others."""
     led = partitions_by_leader([topic], set(partitions))
     starts, ends = (
         fetch_available_offsets(context, led, EARLIEST_TIMESTAMP),
@@ -64,7 +64,7 @@ def fetch_offset_bounds(
 def resolve_position(
     context: OperationContext, topic: MetadataResponseTopic, where: str, starts: Offsets, ends: Offsets
 ) -> Offsets:
-    """Return the offset of a position in each partition, limited to the offsets that exist.
+    """Return the offset of a position in each partition, clamped to the existing offsets.
 
     Raises:
         RestError: The position is malformed.

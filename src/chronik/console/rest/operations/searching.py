@@ -26,13 +26,13 @@ from chronik.protocol.records import Record
 
 PROGRESS_SECONDS: Final = 0.5
 IDLE_SECONDS_PER_WORK_SECOND: Final = 1.0
-"""Idle time per second of work, so that a search leaves CPU time to the node's other work."""
+"""Idle time per second of search, so that searches leave CPU time for the node's other work."""
 
 TAIL_WAIT_SECONDS: Final = 0.5
 TAIL_MESSAGES_MAX: Final = 100
-"""Maximum number of messages shown per fetch; there are two fetches per second."""
+"""Maximum number of messages returned per fetch. A tail fetches twice per second."""
 TAIL_BEHIND_MAX: Final = 20_000
-"""Maximum number of messages that a partition may be behind. Beyond it, the tail continues at the end offset."""
+"""Maximum lag of a tail per partition, in messages. If it is exceeded, the tail skips to the end offset."""
 
 
 def search(context: OperationContext, params: SearchMessages) -> Iterator[ServerSentEvent]:
@@ -68,7 +68,7 @@ class _Search:
         self._progress = Progress(0, 0, 0)
 
     def events(self, batches: list[FetchedBatch]) -> Iterator[ServerSentEvent]:
-        """Yield matches and progress, and finally the reason for the end."""
+        """Yield matches and progress, and finally the reason why the search ended."""
         reason, error = "end", None
         try:
             for event in self._events(batches):
@@ -110,7 +110,7 @@ class _Search:
             batches = self._reader.fetch(left)
 
     def _matches(self, batch: FetchedBatch) -> Iterator[Message]:
-        """Yield the matching messages of a batch. Batches that do not contain the text are not decoded."""
+        """Yield the matching messages of a batch. A batch that does not contain the text is not decoded."""
         first, end = self._begun[batch.partition], self._until[batch.partition]
         count = min(batch.header.next_offset, end) - max(batch.header.base_offset, first)
         self._progress.bytes += batch.header.size
@@ -174,7 +174,7 @@ def _tail(
 
 
 def _catch_up(context: OperationContext, params: TailMessages, reader: BatchReader) -> int:
-    """Skip to the end of partitions that are too far behind, and return the number of skipped messages."""
+    """Skip to the end offset of partitions that lag too far behind, and return the number of skipped messages."""
     topic, partitions = available_partitions(context, context.path_parameters["topic"], params.partition)
     _, ends = fetch_offset_bounds(context, topic, partitions, int(params.isolation == "committed"))
     skipped = 0

@@ -48,14 +48,14 @@ def paginate_names(names: Iterable[str], search: str, after: str | None, limit: 
 
 
 def paginate(items: Sequence[T], after: str | None, limit: int) -> Page[T]:
-    """Return a page of items without names. `next` is an index."""
+    """Return a page of unnamed items. `next` is the index of the first item on the next page."""
     start = int(after) if after is not None and after.isascii() and after.isdigit() and len(after) < 10 else 0
     page = list(items[start : start + limit])
     return Page(page, str(start + limit) if start + limit < len(items) else None, len(items))
 
 
 def none_if_unauthorized(function: Callable[[], T]) -> T | None:
-    """Call a function and return its result, or None if the principal is not authorized."""
+    """Call a function and return its result, or None if it raises an authorization error."""
     try:
         return function()
     except KafkaError as error:
@@ -89,7 +89,7 @@ def fetch_available_offsets(
     timestamps: Mapping[TopicPartition, int] | int,
     isolation: int = 0,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (offset, timestamp) of the partitions whose leaders respond. Others are omitted; nothing is retried."""
+    """Return (offset, timestamp) of the partitions whose leaders respond. Omit the others without retries."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for node_id, partitions in led.items():
         params = [
@@ -122,7 +122,7 @@ def fetch_available_offsets(
 def describe_log_dirs(
     context: OperationContext, node_id: int, partitions: Iterable[TopicPartition] | None
 ) -> list[DescribeLogDirsResult]:
-    """Return the log directories of a node, limited to some partitions if given.
+    """Return the log directories of a node, optionally limited to given partitions.
 
     Raises:
         KafkaError: The principal lacks the Describe permission on the cluster.
@@ -141,7 +141,7 @@ def describe_log_dirs(
 
 
 def fetch_partition_sizes(context: OperationContext, led: PartitionsByLeader) -> dict[TopicPartition, int]:
-    """Return the partitions' sizes on their leaders' disks, as far as reported; empty if not authorized."""
+    """Return the reported sizes of partitions on their leaders' disks; empty if not authorized."""
     found: dict[TopicPartition, int] = {}
     if not context.can_describe_cluster():
         return found

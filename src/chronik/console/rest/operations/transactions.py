@@ -34,7 +34,7 @@ EXAMINED_PARTITIONS_MAX: Final = 500
 
 
 def list_all(context: OperationContext, params: Searching) -> Transactions:
-    """List transactions, and the partitions whose last stable offset they hold back."""
+    """List transactions, and the partitions whose last stable offset is held back by them."""
     listed = {each.transaction.transactional_id: each for each in listed_transactions(context.cluster)}
     page = paginate_names(listed, params.search, params.after, params.limit)
     described = _describe_transactions(context, {name: listed[name].coordinator for name in page.items})
@@ -93,7 +93,7 @@ def _find_holding(context: OperationContext, items: list[Transaction]) -> list[H
 
 
 def _find_holders(context: OperationContext, held: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return, by partition, the producer with the oldest open transaction and the time of its last record."""
+    """Return the producer id of the oldest open transaction in each partition, and the time of its last record."""
     found = {}
     for partition in held:
         try:
@@ -108,7 +108,7 @@ def _find_holders(context: OperationContext, held: list[TopicPartition]) -> dict
 
 
 def abort(context: OperationContext, params: DryRun) -> Plan:
-    """Abort an open transaction by initializing a producer with its transactional id, which fences its own producer."""
+    """Abort an open transaction: initialize a producer with its transactional id, which fences the current producer."""
     name = context.path_parameters["transactional_id"]
     found = describe_transaction(context.cluster, name).transaction
     raise_for_code(found.error_code, f"transactional id {name}")
