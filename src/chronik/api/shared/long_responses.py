@@ -61,7 +61,7 @@ class ResponseElements:
 
 
 def deduplicate(elements: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Return the elements without duplicate keys, as most of Kafka's handlers do.
+    """Return the elements without duplicate keys, as Kafka does in most handlers.
 
     Each key keeps the position of its first and the value of its last occurrence.
     """
