@@ -13,8 +13,7 @@ from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
 
 CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum size of the cache in bytes, enough for half a million partitions in one API version. A full cache is cleared.
-"""
+"""Maximum size of the cache in bytes, enough for 500,000 partitions in one API version. A full cache is cleared."""
 
 EncodingKey = tuple[int, bool, str]
 """A cache key: API version, whether authorized operations are included, and the client's listener."""
