@@ -120,8 +120,8 @@ class Quarantine:
         files = self._files
         if self._has_records(target):
             logger.error(
-                "directory %s not restored: the cluster has its topic again, but %s already contains new records; delete "
-                "the quarantined directory if you do not need it",
+                "directory %s not restored: the cluster has its topic again, but %s has new records; delete the "
+                "quarantined directory if you do not need it",
                 source,
                 target,
             )
