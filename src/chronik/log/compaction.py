@@ -267,10 +267,7 @@ class Compaction(msgspec.Struct, eq=False):
     results: list[SegmentReplacement] = msgspec.field(default_factory=list)
     cleaned_end_offset: int = 0
     remaining_aborted: AbortedTransactions | None = None
-    """The aborted transactions below `cleaned_end_offset` that still have batches;
-
-    None if damaged segments were skipped.
-    """
+    """The aborted transactions below `cleaned_end_offset` that still have batches; None if damage was skipped."""
     _offset_map: dict[bytes, int] = msgspec.field(default_factory=dict)
     _is_damaged: bool = False
 

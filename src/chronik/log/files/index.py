@@ -76,7 +76,7 @@ class SegmentIndex:
         self._buffered = []
 
     def entry(self, number: int) -> IndexEntry:
-        """Return the entry at this position in the index.
+        """Return the entry with this number.
 
         Raises:
             CorruptIndexError: The entry is missing or damaged.
