@@ -90,7 +90,7 @@ def _other_broker(services: Services, coordinator_id: int) -> Broker | None:
     """Return the broker to which a fenced node redirects a client: the coordinator, or else any other broker.
 
     The image of a fenced node may be stale, but a client that was given the wrong coordinator gets NOT_COORDINATOR and
-    asks again. Without a referral, librdkafka would stay with this node, because it has a connection to it.
+    retries. Without a redirect, librdkafka would stay with this node, because it has a connection to it.
     """
     others = {
         key: broker

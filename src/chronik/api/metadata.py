@@ -52,7 +52,7 @@ FIRST_VERSION_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
 DISCONNECT_GRACE_SECONDS = 11.0
-"""Seconds after connecting during which a fenced node does not disconnect a client; the other nodes may be fenced, too.
+"""Seconds after connecting during which a fenced node does not disconnect a client; all other nodes may also be fenced.
 
 Clients increase their reconnect backoff with each reconnect; librdkafka resets it after 10 s.
 """

@@ -387,7 +387,7 @@ class Compaction(msgspec.Struct, eq=False):
     def _skip_damaged(self, damaged: list[LogSegment]) -> None:
         """Skip damaged segments, and retain all tombstones and markers after them.
 
-        Compaction must not remove damaged records, so it must not remove what deletes them either.
+        Compaction must not remove damaged records, so it must retain the tombstones and markers that apply to them.
         """
         self._is_damaged = True
         self._tombstones_end = min(self._tombstones_end, damaged[0].base_offset)

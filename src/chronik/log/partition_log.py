@@ -418,7 +418,7 @@ class PartitionLog:
         """Return the aborted transactions that a consumer needs to filter these batches from `start_offset`.
 
         Compaction may have removed all batches of a transaction and its marker while a snapshot still contains it.
-        Without the marker, clients would skip the producer's later records too, so such transactions are left out.
+        A transaction without its marker is omitted: clients would also skip the producer's later records.
         """
         markers, end_offset = set(), 0
         for _, header in iter_batches(records):

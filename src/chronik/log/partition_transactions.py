@@ -145,9 +145,11 @@ class PartitionTransactions:
         self.open: dict[int, int] = {}
         """The first offset of each producer's open transaction, oldest first."""
         self.unreplicated: deque[CompletedTransaction] = deque()
-        """Completed transactions whose markers may still be above the high watermark. A marker may be lost with its
-        leader, so the last stable offset must not pass it before it is committed. Both offsets ascend: a transaction
-        that starts after another and ends before it makes no difference and is left out."""
+        """Completed transactions whose markers may still be above the high watermark.
+
+        A marker may be lost with its leader, so the last stable offset must not pass it before it is committed. Start
+        and marker offsets ascend: a transaction that starts after another and ends before it is omitted.
+        """
         self.aborted = AbortedTransactions()
 
     @property

@@ -117,7 +117,7 @@ def convert_to_message_set(
     """Convert stored batches to a message set for a client that does not support batches.
 
     The result starts at `first_offset` and contains as much as `budget` and `size_max` allow, but at least one message;
-    it may end within a batch. Offsets and their gaps are kept, headers are dropped, and control batches are left out.
+    it may end within a batch. Offsets and their gaps are kept; headers and control batches are dropped.
     Compressed batches become wrappers of the same codec, but zstd, which the format does not support, becomes gzip.
 
     Raises:

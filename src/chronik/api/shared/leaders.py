@@ -1,4 +1,4 @@
-"""Partition leaders and broker endpoints as responses name them.
+"""Partition leaders and broker endpoints in responses.
 
 Metadata responses and NOT_LEADER_OR_FOLLOWER errors contain them. A client only receives endpoints of the listener
 that it is connected to.

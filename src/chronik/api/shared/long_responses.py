@@ -33,7 +33,7 @@ class ResponseElements:
         """Encode and append an element.
 
         Raises:
-            KafkaError: The response would exceed the limit. The elements appended so far are kept.
+            KafkaError: The response would exceed the limit. The previous elements are retained.
         """
         encoded = element if isinstance(element, bytes) else encode_element(self._message, element, self._version)
         if len(encoded) > self._bytes_left:

@@ -1,4 +1,4 @@
-"""Recently rejected batches of idempotent producers, which cause the batches sent after them to be rejected too.
+"""Recently rejected batches of idempotent producers, which cause later batches in sequence to be rejected.
 
 Producers send several batches without waiting for responses. If a broker rejects the first one with
 NOT_LEADER_OR_FOLLOWER and becomes the leader before it handles the second one, the second one seems to leave a gap, or
