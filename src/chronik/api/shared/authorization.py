@@ -48,7 +48,7 @@ def authorization_check(
 ) -> NamePredicate:
     """Return a predicate that returns whether the client may perform the operation on the resource with the given name.
 
-    Denials are written to the audit log unless `audited` is False, for example for names that are filtered out of a list.
+    Denials are written to the audit log unless `audited` is False, for example for filtered lists.
     """
     authorizer = services.authorizer
     if authorizer is None:
