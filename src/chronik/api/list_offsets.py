@@ -50,7 +50,7 @@ IMMEDIATE_PARTITIONS_MAX = 500
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Reply[ListOffsetsResponse]:
-    """Return the offsets that a consumer may read, regardless of the request's replica id.
+    """Look up offsets as for a consumer, regardless of the request's replica id.
 
     Replicas use the peer protocol, and kafka-python 3.0.11 sends replica id 0.
     """

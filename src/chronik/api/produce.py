@@ -75,7 +75,7 @@ PARTITIONS_PER_ITERATION = 2000
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MANY_TOPICS = 100
-"""Minimum number of topics for which the total size of the topic names is checked."""
+"""Maximum number of topics for which the total size of the topic names is not checked."""
 
 INTERNAL_TOPICS_CLIENT = "__admin_client"
 """Client id that Kafka's tools use to write to internal topics.

@@ -110,7 +110,7 @@ class LogMaintenance:
             return
         except KafkaError as error:
             # Batches from before the topic was compacted were not validated, so they may be unreadable.
-            logger.error("%r: compaction failed: %s; the log remains uncompacted", replica, error)
+            logger.error("%r: compaction failed: %s; the log is unchanged", replica, error)
             return
         if not replica.is_abandoned and log.complete_compaction(compaction):
             logger.info("%r: log compacted end_offset=%d", replica, compaction.compacted_offset)

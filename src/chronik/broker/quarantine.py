@@ -145,7 +145,7 @@ class Quarantine:
             mark = self._read_mark(f"{UNKNOWN_DIRECTORY}/{name}")
             if mark is not None and mark.cluster_id == cluster_id and now_ms - mark.time_ms >= DELETED_RETENTION_MS:
                 logger.info(
-                    "directory %s/%s of a deleted topic deleted: its retention time has expired",
+                    "directory %s/%s of a deleted topic: retention time expired; deleting the directory",
                     UNKNOWN_DIRECTORY,
                     name,
                 )

@@ -52,7 +52,7 @@ class RecentBatches:
             self._by_offset[base_offset] = (end_offset, batches)
 
     def read(self, offset: int, bytes_max: int) -> list[memoryview]:
-        """Return consecutive batches from `offset` in chunks, or an empty list if they are not in memory."""
+        """Return consecutive batches from `offset`, up to `bytes_max`, in chunks; empty if they are not in memory."""
         chunks: list[memoryview] = []
         kept = self._by_offset
         if kept is None:
@@ -74,7 +74,7 @@ class RecentBatches:
         return chunks
 
     def remove_below(self, offset: int) -> None:
-        """Remove batches that end at or below `offset`. Followers that still need them read them from their files."""
+        """Remove batches that end at or below `offset`. For lagging followers, batches are read from the files."""
         kept = self._by_offset
         while kept:
             base_offset = next(iter(kept))

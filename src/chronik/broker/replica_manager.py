@@ -350,7 +350,7 @@ class ReplicaManager:
         return max(changes, 1)
 
     def _catch_up_partition(self, topic_id: bytes, index: int) -> None:
-        """Apply the image to a requested partition ahead of schedule. Applying the image twice has no effect."""
+        """Apply the image to a requested partition ahead of schedule. The scheduled update applies it again."""
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic_id in self._outdated and topic is not None and topic.has_partition(index):
             before = self._outdated[topic_id].partitions
