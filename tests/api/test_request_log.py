@@ -28,11 +28,12 @@ def test_waiting_request_is_logged_at_debug_level(chronik_broker_factory: Broker
     broker.create_topic("quiet")
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
     request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=1, topics=[FetchTopic(topic="quiet", partitions=[partition])])
+    logged = "api=Fetch version=11 "
     with RawClient(broker.bootstrap) as client:
         threading.Thread(target=lambda: client.request(request, 11, FetchResponse), daemon=True).start()
-        wait_for("the request to be logged", lambda: "Fetch v11 #" in broker.log)
-        [line] = [line for line in broker.log.splitlines() if "Fetch v11 #" in line]
-        assert " in " not in line.partition("Fetch v11")[2], "the request is already answered"
+        wait_for("the request to be logged", lambda: logged in broker.log)
+        [line] = [line for line in broker.log.splitlines() if logged in line]
+        assert "request received: " in line, "the request is already answered"
         assert "connection " in line
         assert "127.0.0.1:" in line
         broker.stop()  # completes the waiting fetch
@@ -48,5 +49,7 @@ def test_failed_request_is_logged_with_its_client(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.ERROR, "chronik.api"):
         assert router.dispatch(frame, ConnectedClient("10.0.0.9", 4711, 12)) is not None
     [record] = caplog.records
-    assert record.getMessage().startswith("ListOffsets v4 of connection 12 (a-client, 10.0.0.9:4711) failed: ")
+    assert record.getMessage().startswith(
+        "request failed: api=ListOffsets version=4 client=connection 12 (a-client, 10.0.0.9:4711): "
+    )
     assert record.exc_info is not None

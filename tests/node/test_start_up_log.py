@@ -65,4 +65,4 @@ def test_metadata_debug_line_has_broker_count_before_filtering(chronik_broker_fa
     broker = chronik_broker_factory(log_level="debug")
     with RawClient(broker.bootstrap) as client:
         client.request(MetadataRequest(topics=[]), 12, MetadataResponse)
-    assert re.search(r"Metadata v12 for client \S*: brokers=1 registered=1 topics=0", broker.log)
+    assert re.search(r"Metadata response built: version=12 client_id=\S* brokers=1 registered=1 topics=0", broker.log)

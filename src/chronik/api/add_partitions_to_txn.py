@@ -109,7 +109,7 @@ async def _add_or_verify(
 async def _find_partitions(
     services: Services, named: list[_TopicPartition], checks: _Authorization | None
 ) -> tuple[dict[_TopicPartition, TransactionPartition], dict[_TopicPartition, ErrorCode]]:
-    """Return the partitions that exist, and the error codes of those that cannot be part of a transaction."""
+    """Return the existing partitions, and the error codes of partitions that cannot be part of a transaction."""
     found: dict[_TopicPartition, TransactionPartition] = {}
     missing: dict[_TopicPartition, ErrorCode] = {}
     pace = YieldTimer()

@@ -19,7 +19,7 @@ from chronik.protocol.messages.alter_replica_log_dirs import (
 from chronik.request_reply import Reply
 
 _Results = dict[str, dict[int, AlterReplicaLogDirPartitionResult]]
-"""Results by topic and partition. If a request names a partition several times, the last directory wins."""
+"""Results by topic and partition. If the request contains a partition several times, the last directory wins."""
 
 
 def handle(
@@ -47,7 +47,7 @@ def _check_moves(
 
 
 def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
-    """Return an error for each topic; the request groups topics by directory, the response does not."""
+    """Return the error for each partition. The request groups partitions by directory, the response by topic."""
     results: _Results = {}
     for directory in request.dirs:
         for topic in directory.topics:

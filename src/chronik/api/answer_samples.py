@@ -17,7 +17,7 @@ WAIT_SECONDS_MAX: Final = 30.0
 
 
 async def handle(services: Services, request: AnswerSamplesRequest, context: RequestContext) -> AnswerSamplesResponse:
-    """Require WRITE on the pipelines topic: a client that may report pipelines may also report their rows."""
+    """Authorize by WRITE on the pipelines topic: a client that may report pipelines may also report their rows."""
     if not authorization_check(services, context, AclOperation.WRITE, AclResourceType.TOPIC)(PIPELINES_TOPIC):
         return build_error_response(AnswerSamplesResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     samples = services.samples

@@ -21,7 +21,7 @@ from chronik.protocol.messages.create_topics import (
 from chronik.protocol.permissions import AclOperation, AclResourceType
 
 FIRST_VERSION_WITH_QUOTA_ERROR = 6
-"""First version whose clients know THROTTLING_QUOTA_EXCEEDED."""
+"""First version whose clients support THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -77,7 +77,7 @@ def _decode_topic(topic: CreatableTopic) -> NewTopicRequest:
 
 
 def _creation_check(services: Services, context: RequestContext) -> NamePredicate:
-    """Return the predicate that authorizes a topic's creation, by CREATE on the cluster or on the topic."""
+    """Return the predicate that authorizes the creation of a topic by CREATE on the cluster or on the topic."""
     if is_authorized_on_cluster(services, context, AclOperation.CREATE, audited=False):
         return lambda _: True
     return authorization_check(services, context, AclOperation.CREATE, AclResourceType.TOPIC)

@@ -23,7 +23,7 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 FIRST_VERSION_WITH_QUOTA_ERROR = 5
-"""First version whose clients know THROTTLING_QUOTA_EXCEEDED."""
+"""First version whose clients support THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(services: Services, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
@@ -40,7 +40,7 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
 
 
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
-    """Return an error for each topic; which request field contains the topics depends on the version."""
+    """Return the error for each topic. The request field that contains the topics depends on the API version."""
     return build_error_response(
         DeleteTopicsResponse, DeleteTopicsRequest(topics=list(_requested_topics(request))), code
     )
@@ -51,7 +51,7 @@ def _requested_topics(request: DeleteTopicsRequest) -> Iterable[DeleteTopicState
 
 
 class _Authorization:
-    """Permission checks of a DeleteTopics request: which topics may be deleted, and which may be seen."""
+    """Permission checks of a DeleteTopics request: DELETE and DESCRIBE on each topic, or DELETE on the cluster."""
 
     def __init__(self, services: Services, context: RequestContext) -> None:
         self._may_delete_any = is_authorized_on_cluster(services, context, AclOperation.DELETE, audited=False)
@@ -59,7 +59,7 @@ class _Authorization:
         self._may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC)
 
     def check_name(self, name: str) -> None:
-        """Raise TOPIC_AUTHORIZATION_FAILED if the client may not know whether the topic exists."""
+        """Raise TOPIC_AUTHORIZATION_FAILED if the client may not learn whether the topic exists."""
         if not self._may_delete_any and not self._may_see(name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
@@ -70,7 +70,7 @@ class _Authorization:
 
 
 class _DeletionDenied(KafkaError):
-    """An authorization error that includes the topic's name only if the client may see the topic."""
+    """An authorization error that contains the topic's name only if the client may describe the topic."""
 
     def __init__(self, name: str | None) -> None:
         super().__init__(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -24,7 +24,7 @@ MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = range(3)
 ANY = None
 
 QuotaFilter = Mapping[str, str | None]
-"""Entity names by entity type; ANY matches every name of that type."""
+"""A quota filter: the entity name by entity type; ANY matches every entity of that type."""
 
 
 def handle(

@@ -19,7 +19,7 @@ from chronik.protocol.messages.describe_cluster import (
 BROKERS = 1
 
 FENCED_WARNING = "This broker is fenced: it cannot reach the controller, and its view of the cluster may be outdated."
-"""Message of a successful response: clients can use the response, but users should know that it may be stale."""
+"""Warning in the successful response of a fenced broker, whose view of the cluster may be stale."""
 
 
 def handle(services: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
@@ -41,7 +41,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
 
 
 def _brokers(services: Services, listener: str) -> list[DescribeClusterBroker]:
-    """Return the brokers in the image, with this node as fenced if it is: the image may not show that yet."""
+    """Return the brokers in the image. This node may be fenced although the image does not show it yet."""
     own = services.config.node_id if services.is_fenced() else None
     brokers = services.image.brokers
     return [

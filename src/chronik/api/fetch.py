@@ -67,25 +67,28 @@ READ_COMMITTED = 1
 FIRST_VERSION_WITH_MAGIC_1 = 2
 
 READ_ON_BYTES = 1 * MIB
-"""Bytes to read at once after a read without records. Compaction leaves empty batches of 61 bytes, too small to be read
-one by one."""
+"""Minimum number of bytes to read after a read that found no records.
+
+Compaction leaves empty batches of 61 bytes, which are too small to be read one by one.
+"""
 
 FetchBatches = Callable[[], Reply[FetchResponse]]
-"""Fetches batches from the requested offsets on, waiting if necessary."""
+"""A function that fetches batches from the requested offsets, and waits for them if necessary."""
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 UNKNOWN_OFFSET = -1
 HIGH_WATERMARK_UNKNOWN = ErrorCode.OFFSET_NOT_AVAILABLE
-"""The high watermark of a new leader is not known yet.
+"""Error code for a new leader that does not know its high watermark yet.
 
-The fetch waits for it. Clients that are too old for this error receive NOT_LEADER_OR_FOLLOWER.
+The fetch waits until the high watermark is known. Clients that do not support this error receive
+NOT_LEADER_OR_FOLLOWER.
 """
 LEADERSHIP_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle(services: Services, request: FetchRequest, context: RequestContext) -> Reply[FetchResponse]:
-    """Answer in the same event-loop iteration if there are enough records; wait for them otherwise."""
+    """Return the records in the same event-loop iteration if enough are available; otherwise wait for more."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # An unauthenticated client that poses as a follower could advance the high watermark.
         return Reply.from_response(build_error_response(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -115,7 +118,7 @@ def _session(
     wanted: list[SessionPartition],
     may_read: NamePredicate | None,
 ) -> FetchSession | None:
-    """Return the session that the request creates or continues, after updating it, or None.
+    """Return the updated session of the request, creating it if necessary, or None for a sessionless fetch.
 
     Sessions do not keep unknown topics, because a client can invent any number of them. A fetch with an unknown topic
     gets no session; neither does one with a topic that the client may not read, so that the two look the same.
@@ -184,7 +187,7 @@ def fetch_timeout_seconds(max_wait_ms: int) -> float:
 
 
 def _session_expiry(peer: ConnectedClient) -> float:
-    """Return when the client's SASL session expires, by the node's monotonic clock.
+    """Return the time at which the client's SASL session expires, by the node's monotonic clock.
 
     A fetch waits no longer than that: the client has to reauthenticate before its next request.
     """
@@ -194,7 +197,7 @@ def _session_expiry(peer: ConnectedClient) -> float:
 
 
 class _PendingFetch(Work):
-    """A fetch request until it is answered, resumed by the scheduler when new records may complete it."""
+    """A fetch request that has no response yet. New records resume it."""
 
     def __init__(
         self,
@@ -276,7 +279,7 @@ class _PendingFetch(Work):
         return allowed if self._usage is None else min(allowed, self._usage.fetch_bytes_max)
 
     async def _read_when_confirmed(self) -> FetchResponse:
-        """Read after a majority has confirmed that this node leads; otherwise return NOT_LEADER_OR_FOLLOWER errors."""
+        """Read after a majority has confirmed the leadership; without it, return NOT_LEADER_OR_FOLLOWER errors."""
         try:
             await self._services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
         except KafkaError:
@@ -287,7 +290,7 @@ class _PendingFetch(Work):
         return cast(FetchResponse, await self.wait_for_records(result))
 
     def can_respond(self, result: FetchedPartitions) -> bool:
-        """Return whether the response can be sent: enough bytes, an error, or no reason to wait."""
+        """Return whether the response can be sent: it has enough bytes or an error, or the fetch must not wait."""
         return (
             self._missing_bytes(result) <= 0
             or result.is_urgent
@@ -324,7 +327,7 @@ class _PendingFetch(Work):
             self._services.scheduler.run(self._account, self)
 
     def resume(self) -> None:
-        """Read again, and resolve the reply if there are enough records."""
+        """Read the partitions again, and resolve the reply if there are enough records."""
         if self._reply.is_cancelled:
             return
         try:
@@ -379,7 +382,7 @@ class _PendingFetch(Work):
 
 
 def _endpoints(services: Services, result: FetchedPartitions, listener: str) -> list[FetchNodeEndpoint]:
-    """Return the endpoints of the leaders that the response names."""
+    """Return the endpoints of the leaders in the response."""
     leaders = {data.current_leader.leader_id for _, data in result.partitions}
     return [
         FetchNodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
@@ -390,7 +393,7 @@ def _endpoints(services: Services, result: FetchedPartitions, listener: str) -> 
 def _response(
     result: FetchedPartitions, session: FetchSession | None, incremental: bool, version: int
 ) -> FetchResponse:
-    """Build the response; an incremental one leaves out partitions that have not changed."""
+    """Build the response. An incremental response omits partitions that have not changed."""
     response = FetchResponse(session_id=session.id if session else NO_SESSION)
     by_topic: dict[str | bytes, FetchableTopicResponse] = {}
     for partition, data in result.partitions:
@@ -420,7 +423,7 @@ def _response(
 
 
 def _check_partition_count(request: FetchRequest) -> None:
-    """Raise Disconnect if a request names too many partitions, because the response would name them all."""
+    """Raise Disconnect if the request contains too many partitions, because the response would contain all of them."""
     count = 0
     for topic in request.topics:  # a plain loop, because this runs for every fetch
         count += len(topic.partitions)
@@ -457,7 +460,7 @@ def _forgotten_partitions(request: FetchRequest, version: int) -> Iterator[tuple
 async def fetch_message_sets(
     services: Services, fetch: FetchBatches, wanted: list[SessionPartition], version: int
 ) -> FetchResponse:
-    """Fetch batches and convert them to message sets; continue where compaction has left no record in what was read.
+    """Fetch batches and convert them to message sets. Read further if compaction has removed all records of a batch.
 
     Otherwise a client would fetch the same offset forever, because only messages advance its position.
     """
@@ -488,7 +491,7 @@ class _MessageSetConversion:
         self.has_result = any(data.error_code for topic in response.responses for data in topic.partitions)
 
     async def convert(self, data: PartitionData, wanted: SessionPartition) -> bool:
-        """Convert a partition's batches, and return whether they had no records, so that the fetch must read on."""
+        """Convert a partition's batches. Return True if they contain no records and the fetch must read further."""
         batches = data.records
         assert isinstance(batches, bytes | memoryview)
         data.records = b""
@@ -518,11 +521,11 @@ class _MessageSetConversion:
 
 
 class FetchedPartitions(msgspec.Struct):
-    """The partitions that one pass of a fetch has read."""
+    """The result of reading the partitions of a fetch request once."""
 
     partitions: list[tuple[SessionPartition, PartitionData]]
     replicas: list[Replica]
-    """The replicas of the partitions, in the same order; incomplete if a partition has an error."""
+    """The replicas of the partitions, in the same order; shorter than `partitions` if a partition has an error."""
     records_bytes: int
     is_urgent: bool
     """Whether the response must not wait for records: it contains an error or a diverging epoch."""
@@ -531,7 +534,7 @@ class FetchedPartitions(msgspec.Struct):
 
     @property
     def needs_confirmation(self) -> bool:
-        """Return whether a partition has OFFSET_OUT_OF_RANGE, which must be confirmed before it is returned.
+        """Return whether a partition has OFFSET_OUT_OF_RANGE, which requires a confirmation by a majority.
 
         A leader that was replaced may lack records of its successor, and a consumer would reset its position.
         """
@@ -539,7 +542,7 @@ class FetchedPartitions(msgspec.Struct):
 
 
 def has_more_records(result: FetchedPartitions) -> bool:
-    """Return whether a partition has more readable records than were read, so that the fetch need not wait.
+    """Return whether a partition has more readable records than this read returned, so that the fetch need not wait.
 
     A read stops at the end of a segment or at a size limit.
     """

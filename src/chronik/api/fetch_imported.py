@@ -18,7 +18,10 @@ from chronik.protocol.messages.fetch_imported import (
 )
 
 ANSWER_BYTES_MAX: Final = 8 * MIB
-"""Maximum record bytes in a response, except for the last batch. Reading them blocks the event loop for some ms."""
+"""Maximum size of the records in a response, in bytes; the last batch may exceed it.
+
+Reading them blocks the event loop for a few milliseconds.
+"""
 
 
 async def handle(services: Services, request: FetchImportedRequest, context: RequestContext) -> FetchImportedResponse:

@@ -34,7 +34,7 @@ _PERMISSIONS: Final[dict[int, tuple[AclResourceType, ErrorCode]]] = {
     CoordinatorType.GROUP: (AclResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     CoordinatorType.TRANSACTION: (AclResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
-"""The resource that a client must be allowed to describe, and the error if it is not, by key type."""
+"""The resource on which the client needs the DESCRIBE permission, and the error without it, by key type."""
 
 
 def handle(
@@ -87,10 +87,10 @@ def _online_broker(services: Services, broker_id: int) -> Broker | None:
 
 
 def _other_broker(services: Services, coordinator_id: int) -> Broker | None:
-    """Return the broker to which a fenced node refers a client: the coordinator, or else any other broker.
+    """Return the broker to which a fenced node redirects a client: the coordinator, or else any other broker.
 
     The image of a fenced node may be stale, but a client that was given the wrong coordinator gets NOT_COORDINATOR and
-    asks again. Without a referral, librdkafka would stay with this node, because it has a connection to it.
+    retries. Without a redirect, librdkafka would stay with this node, because it has a connection to it.
     """
     others = {
         key: broker
@@ -103,7 +103,7 @@ def _other_broker(services: Services, coordinator_id: int) -> Broker | None:
 
 
 def _length_error(services: Services, key: str, key_type: int) -> FoundCoordinator | None:
-    """Return the error of a key that is too long, unless it exists: earlier versions of Chronik had no limit."""
+    """Return an error if the key is too long, or None. Existing keys are accepted: earlier versions had no limit."""
     if key_type == CoordinatorType.TRANSACTION:
         longest, code = TRANSACTIONAL_ID_CHARACTERS_MAX, ErrorCode.INVALID_REQUEST
         exists = key in services.image.transactions

@@ -1,4 +1,4 @@
-"""Heartbeat (API key 12): keeps a group member alive, and tells it about a rebalance."""
+"""Heartbeat (API key 12): renews a group member's session, and notifies the member of a rebalance."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ async def handle(services: Services, request: InitProducerIdRequest, context: Re
 def _authorization_error(
     services: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> ErrorCode | None:
-    """Return the authorization error, or None. Permission to write to any topic suffices for idempotence (KIP-679)."""
+    """Return the authorization error, or None. An idempotent producer needs WRITE on any topic (KIP-679)."""
     if request.transactional_id is not None:
         may_write = authorization_check(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
         is_authorized = may_write(request.transactional_id)

@@ -18,7 +18,7 @@ def handle(services: Services, request: ListGroupsRequest, context: RequestConte
 def _list_groups(
     services: Services, request: ListGroupsRequest, context: RequestContext
 ) -> Generator[None, None, ListGroupsResponse]:
-    """List the groups that the client may describe; all of them if it may describe the cluster."""
+    """List the groups that the client may describe, or all groups if it may describe the cluster."""
     groups = []
     may_see_all = is_authorized_on_cluster(services, context, AclOperation.DESCRIBE, audited=False)
     may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP, audited=False)

@@ -42,15 +42,15 @@ READ_COMMITTED = 1
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
 _OffsetResult = tuple[int, int, int]
-"""Offset, timestamp and leader epoch; UNKNOWN for missing values."""
+"""Offset, timestamp and leader epoch of a lookup result; UNKNOWN for missing values."""
 NOT_FOUND: _OffsetResult = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 IMMEDIATE_PARTITIONS_MAX = 500
-"""Maximum number of partitions that are answered in the same event-loop iteration. Each takes a few µs."""
+"""Maximum number of partitions that are looked up in the same event-loop iteration. A lookup takes a few µs."""
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Reply[ListOffsetsResponse]:
-    """Return offsets as for a consumer, whatever replica id the request has.
+    """Look up offsets as for a consumer, regardless of the request's replica id.
 
     Replicas use the peer protocol, and kafka-python 3.0.11 sends replica id 0.
     """
@@ -89,7 +89,7 @@ def _is_timestamp_lookup(wanted: ListOffsetsPartition) -> bool:
 
 
 class _OffsetLookup:
-    """A ListOffsets request while its partitions are looked up."""
+    """The offset lookups of a ListOffsets request."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class _OffsetLookup:
         self._loop_budget = DecompressionBudget.for_event_loop()
 
     def count_occurrences(self, wanted: Iterable[tuple[str, ListOffsetsPartition]]) -> None:
-        """Count how often the request names each partition, to reject duplicates."""
+        """Count the occurrences of each partition in the request, to reject duplicates."""
         self._occurrences.update((topic, partition.partition_index) for topic, partition in wanted)
 
     def look_up_all(self, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
@@ -152,7 +152,10 @@ class _OffsetLookup:
         return answer
 
     def _find(self, topic: str, wanted: ListOffsetsPartition) -> Replica:
-        """Return the replica to look up; raise KafkaError if it cannot answer (INVALID_REQUEST for duplicates)."""
+        """Return the leader replica for a lookup.
+
+        Raise KafkaError if this node cannot serve the lookup or it is a duplicate.
+        """
         if not self._may_see(topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._occurrences[topic, wanted.partition_index] > 1:
@@ -167,7 +170,7 @@ class _OffsetLookup:
         return replica
 
     def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> Steps[_OffsetResult]:
-        """Search the batch that contains the timestamp, then the next one if compaction has removed its record."""
+        """Search the first batch that may contain the timestamp, then later ones if compaction removed the record."""
         found, start_offset = None, 0
         while found is None:
             if self._find(topic, wanted) is not replica:

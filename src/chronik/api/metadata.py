@@ -52,22 +52,22 @@ FIRST_VERSION_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
 DISCONNECT_GRACE_SECONDS = 11.0
-"""Seconds after connecting during which a client of a fenced node is not disconnected; perhaps no other node is better.
+"""Seconds after connecting during which a fenced node does not disconnect a client; all other nodes may also be fenced.
 
-Clients back off longer the more often they had to reconnect recently; librdkafka resets that after 10 s.
+Clients increase their reconnect backoff with each reconnect; librdkafka resets it after 10 s.
 """
 ATTEMPTS_MAX: Final = 3
-"""Maximum number of attempts to build a response whose brokers and topics belong to the same image."""
+"""Maximum number of attempts to build a response whose brokers and topics come from the same image."""
 
 
 _RETRIABLE_ERRORS = dict.fromkeys(
     (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), ErrorCode.LEADER_NOT_AVAILABLE
 )
-"""Errors that are replaced by LEADER_NOT_AVAILABLE, because it is the one that every client retries."""
+"""Errors that are replaced by LEADER_NOT_AVAILABLE, the only error after which every client retries."""
 
 
 def handle(services: Services, request: MetadataRequest, context: RequestContext) -> Reply[MetadataResponse]:
-    """Answer in the same event-loop iteration, unless topics must be created or there are very many of them."""
+    """Respond in the same event-loop iteration, unless topics must be created or the response is very large."""
     if context.version < FIRST_VERSION_BY_ID and any(_has_topic_id(topic) for topic in request.topics or ()):
         return Reply.from_response(build_error_response(MetadataResponse, request, ErrorCode.INVALID_REQUEST))
     if context.may_be_stale:
@@ -180,7 +180,7 @@ def _encode_brokers(brokers: Mapping[int, Broker], listener: str) -> list[Metada
 
 
 def _topics_to_create(services: Services, request: MetadataRequest) -> dict[str, None]:
-    """Return the names of requested topics that do not exist and are to be auto-created."""
+    """Return the names of requested topics that do not exist and can be auto-created."""
     if not request.topics or not request.allow_auto_topic_creation:
         return {}
     known = services.image.topics
@@ -193,7 +193,7 @@ def _topics_to_create(services: Services, request: MetadataRequest) -> dict[str,
 
 
 def _creation_errors(services: Services, context: RequestContext, missing: dict[str, None]) -> dict[str, ErrorCode]:
-    """Return the errors of topics that the client may not create or describe."""
+    """Return the authorization errors of topics that the client may not create or describe."""
     may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=False)
     may_create = authorization_check(services, context, AclOperation.CREATE, AclResourceType.TOPIC)
     may_create_any = not missing or is_authorized_on_cluster(services, context, AclOperation.CREATE, audited=False)
@@ -217,7 +217,7 @@ async def _create_and_respond(
 
 
 def _audit_created(context: RequestContext, created: list[str], failures: int) -> None:
-    """Write auto-created topics to the audit log. The response does not say which topics are new."""
+    """Write auto-created topics to the audit log, because the response does not identify new topics."""
     if created:
         from chronik.security import audit  # imported late to keep the start of a node short
 
@@ -234,7 +234,7 @@ def _build_current_response(
             break  # otherwise topics might name leaders that are missing in the list of brokers
     response = _build_response(services, request, context)
     response.topics = topics.to_list(MetadataResponseTopic)
-    message = "Metadata v%d for client %s: brokers=%d registered=%d topics=%d"
+    message = "Metadata response built: version=%d client_id=%s brokers=%d registered=%d topics=%d"
     known = len(services.image.brokers)
     logger.debug(message, context.version, context.client_id, len(response.brokers), known, len(response.topics))
     return response
@@ -333,7 +333,7 @@ def _encode_cached(
 def build_topic(
     image: Image, topic: Topic, form: EncodingKey, unreachable: Collection[int] = ()
 ) -> MetadataResponseTopic:
-    """Return the topic as Metadata responses contain it, without leaders that are in `gone`."""
+    """Build the topic of a Metadata response. Partitions whose leader is in `unreachable` have no leader."""
     version, with_operations, listener = form
     brokers = image.brokers
     unlisted = brokers_without_listener(brokers, listener)

@@ -50,7 +50,7 @@ async def handle(services: Services, request: OffsetCommitRequest, context: Requ
 def _find_unauthorized(
     services: Services, request: OffsetCommitRequest, context: RequestContext, found: list[Topic | None]
 ) -> set[int]:
-    """Return the positions of the request's topics that the client may not read, whether they exist or not."""
+    """Return the positions of the request's topics that the client may not read, including topics that do not exist."""
     if services.authorizer is None:
         return set()
     may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)

@@ -45,7 +45,7 @@ LOOP_ENCODED_PARTITIONS_MAX: Final = 1_000
 
 NO_OFFSET = -1
 NO_COMMITTED_OFFSET: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
-"""The response for a partition without a committed offset."""
+"""The response for a partition that has no committed offset."""
 
 CommittedOffsets = dict[TopicPartition, CommittedOffset | None]
 
@@ -57,7 +57,7 @@ def handle(services: Services, request: OffsetFetchRequest, context: RequestCont
 
 
 def _merge_groups(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
-    """Merge duplicate groups, topics and partitions; a group that is named without topics requests all its offsets."""
+    """Merge duplicate groups, topics and partitions. A group without topics requests all of its offsets."""
     merged: dict[str, OffsetFetchRequestGroup] = {}
     for group in groups:
         known = merged.setdefault(group.group_id, OffsetFetchRequestGroup(group_id=group.group_id, topics=[]))
@@ -210,7 +210,7 @@ def _unauthorized_partition(index: int) -> OffsetFetchResponsePartition:
 
 
 def _committed_partition(index: int, key: TopicPartition, committed: CommittedOffsets) -> OffsetFetchResponsePartition:
-    """Return the partition's offset; UNKNOWN_TOPIC_ID if its topic id was unknown at the time of the lookup."""
+    """Return the partition's committed offset, or UNKNOWN_TOPIC_ID if the topic id was unknown during the lookup."""
     return _encode_partition(
         index, committed.get(key), ErrorCode.NONE if key in committed else ErrorCode.UNKNOWN_TOPIC_ID
     )

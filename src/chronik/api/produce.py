@@ -64,28 +64,29 @@ FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_OF_TRANSACTIONS_V2 = 12
 TIMEOUT_SECONDS_MAX = 300.0
-"""Maximum time in seconds to wait for durability. A slower disk is considered failed.
+"""Maximum time in seconds to wait until records are durable. A disk that takes longer has failed.
 
-It also applies to acks=1, where the client's timeout has no meaning.
+The limit also applies to acks=1, for which the client's timeout is ignored.
 """
 
 
 PARTITIONS_PER_ITERATION = 2000
-"""Partitions of one request that are handled in one event-loop iteration; each takes about 10 µs."""
+"""Maximum number of partitions of one request that are appended in one event-loop iteration; each takes about 10 µs."""
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MANY_TOPICS = 100
-"""Number of topics below which their names cannot add up to many bytes."""
+"""Maximum number of topics for which the total size of the topic names is not checked."""
 
 INTERNAL_TOPICS_CLIENT = "__admin_client"
-"""Client id with which Kafka's tools write to internal topics.
+"""Client id that Kafka's tools use to write to internal topics.
 
-Every client can use it. With an authorizer, writing to internal topics needs the CLUSTER_ACTION permission instead.
+The client id is not authenticated. With an authorizer, writing to internal topics requires the CLUSTER_ACTION
+permission instead.
 """
 
 
 class _Unconfirmed(Exception):
-    """A batch cannot be appended or rejected until a majority confirms the node's state.
+    """A batch cannot be appended or rejected before a majority has confirmed the node's state.
 
     Either it leaves a gap in the producer's sequence, or it is the first batch (`first`) of a transaction that may not
     be open.
@@ -119,7 +120,7 @@ class PendingAppend(msgspec.Struct):
 
 
 def handle(services: Services, request: ProduceRequest, context: RequestContext) -> Reply[ProduceResponse]:
-    """Append the records, and answer when they are as durable as the request demands."""
+    """Append the records. Respond when they are as durable as `acks` requires."""
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return Reply.from_response(failure(request, ErrorCode.INVALID_REQUIRED_ACKS))
     if len(request.topic_data) > MANY_TOPICS:
@@ -134,7 +135,7 @@ def handle(services: Services, request: ProduceRequest, context: RequestContext)
 
 
 class _PendingProduce:
-    """A produce request whose records are appended in their order in the request."""
+    """A produce request in progress. Its records are appended in the order of the request."""
 
     __slots__ = (
         "_acks",
@@ -162,10 +163,10 @@ class _PendingProduce:
         self._response = ProduceResponse()
         self._waiting: list[PendingAppend] = []
         self._pending_count = 0
-        """Number of appended batches whose durability is not decided yet."""
+        """Number of appended batches that are neither durable nor failed."""
         self._timer: asyncio.TimerHandle | None = None
         self.reply: Reply[ProduceResponse] = Reply(is_pipelined=True)
-        """Resolved when every appended batch is as durable as the request demands, or when the timeout expires."""
+        """Resolved when every appended batch is as durable as `acks` requires, or when the timeout expires."""
         self._remaining_entries = self._entries()
         self._blocked_entry: _Entry | None = None
         self._loop_budget: DecompressionBudget | None = None
@@ -182,7 +183,7 @@ class _PendingProduce:
                 yield _Entry(topic, partition, answers)
 
     def append_now(self) -> bool:
-        """Append batches, and return whether all are done.
+        """Append batches until one must wait. Return whether all batches were appended or rejected.
 
         It stops before a batch that is too large to be decompressed on the event loop or that needs a confirmation, and
         after PARTITIONS_PER_ITERATION partitions.
@@ -212,7 +213,7 @@ class _PendingProduce:
         return await self.reply
 
     def resolve_when_durable(self) -> None:
-        """Resolve the reply now, or as soon as the appended batches are durable. All batches are appended or rejected.
+        """Resolve the reply when all appended batches are durable. Every batch must have been appended or rejected.
 
         The connection handles its next request before that only while followers have a short backlog.
         """
@@ -257,7 +258,7 @@ class _PendingProduce:
             return self._reject(entry, error)
 
     def _needs_confirmation(self, error: KafkaError) -> bool:
-        """Return whether a newer leader might not reject the batch: the error must be confirmed first."""
+        """Return whether the error must be confirmed by a majority, because a newer leader might accept the batch."""
         return error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared
 
     async def _confirm_and_append(
@@ -271,7 +272,10 @@ class _PendingProduce:
         return await self._decompress_and_append(entry, doubt, budget)
 
     async def _confirm(self, first: TransactionStart | None) -> None:
-        """Confirm the leadership or, for the first batch of a transaction, its state; raise KafkaError otherwise."""
+        """Confirm the leadership or, for the first batch of a transaction, the transaction's state.
+
+        Raise KafkaError on failure.
+        """
         services, transactional_id = self._services, self._request.transactional_id
         if first is None:
             try:
@@ -288,7 +292,7 @@ class _PendingProduce:
     async def _decompress_and_append(
         self, entry: _Entry, cleared: _Unconfirmed | None, budget: DecompressionBudget
     ) -> PartitionProduceResponse:
-        """Decompress the batch, in a thread if it is large, and append it. `cleared` is what has been confirmed."""
+        """Decompress the batch, in a thread if it is large, and append it. `cleared` is the resolved doubt."""
         try:
             replica = self._find(entry)
             epoch, rules = replica.leader_epoch, replica.produce_rules
@@ -379,7 +383,7 @@ class _PendingProduce:
     def _register(
         self, replica: Replica, incoming: ValidatedRecords, answer: PartitionProduceResponse
     ) -> Callable[[ErrorCode], None]:
-        """Register an appended batch, and return the callback for the outcome of its durability."""
+        """Register an appended batch. Return the callback that is called when the batch is durable or has failed."""
         appended = PendingAppend(replica, incoming.headers[0], answer)
         self._waiting.append(appended)
         self._pending_count += 1
@@ -417,7 +421,7 @@ class _PendingProduce:
         self.reply.resolve(self._response)
 
     def _reject(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
-        """Return the error response of a partition, and remember the rejected batch for later ones in sequence."""
+        """Return the partition's error response, and record the rejection for later batches of the producer."""
         partition = entry.partition
         self._services.rejected_batches.record(_key(entry.topic), partition.index, partition.records, error.code)
         return PartitionProduceResponse(
@@ -434,7 +438,7 @@ def _records_bytes(request: ProduceRequest) -> int:
 
 
 def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
-    """Return the error response; raise Disconnect for a request with acks=0, which gets no response."""
+    """Return the error response. Raise Disconnect for a request with acks=0, because it has no response."""
     if request.acks == NO_ACKS and request.topic_data:
         raise Disconnect(f"produce request with acks=0 failed: {code.name}")
     return build_error_response(ProduceResponse, request, code)
@@ -445,7 +449,7 @@ def _key(topic: TopicProduceData) -> str | bytes:
 
 
 def check_topic_names_size(request: ProduceRequest) -> None:
-    """Raise Disconnect if the topic names are too long in total: the response would be as large as the request."""
+    """Raise Disconnect if the topic names are too long in total, because the response repeats them."""
     if sum(len(topic.name) for topic in request.topic_data) > PRODUCE_NAMES_BYTES_MAX:
         raise Disconnect(f"produce request with topic names of more than {PRODUCE_NAMES_BYTES_MAX} characters")
 
@@ -473,7 +477,7 @@ def add_current_leaders(services: Services, response: ProduceResponse, context: 
 
 
 def rejected_records(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
-    """Return the indexes of the rejected records, so that the client can send the others again.
+    """Return the indexes of the rejected records, so that the client can resend the other records.
 
     The reason is the same for all of them and is part of the partition's response.
     """
@@ -482,7 +486,7 @@ def rejected_records(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
 
 
 def disconnect_on_error(response: ProduceResponse) -> None:
-    """Raise Disconnect if a partition of a request without acks failed: the client gets no response."""
+    """Raise Disconnect if a partition failed, because a request with acks=0 has no response."""
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code != ErrorCode.NONE:
@@ -546,7 +550,7 @@ def _may_write_internal(services: Services, context: RequestContext) -> bool:
 
 
 def continues_transaction(producers: ProducerStateManager, header: BatchHeader) -> bool:
-    """Return whether the batch continues a transaction that is open in this log, or is a duplicate.
+    """Return whether the batch continues a transaction that is open in this log, or duplicates a stored batch.
 
     Raises:
         KafkaError: The batch is out of sequence.
@@ -565,7 +569,7 @@ class TransactionStart(NamedTuple):
     partition: TransactionPartition
 
     def rejection_code(self, image: Image) -> ErrorCode | None:
-        """Return why the batch must be rejected, or None if the transaction is open and contains the partition."""
+        """Return the error code for the batch, or None if the transaction is open and contains the partition."""
         transaction = image.transaction_by_producer(self.header.producer_id)
         if transaction is None:
             return ErrorCode.TRANSACTION_ABORTABLE
@@ -576,11 +580,11 @@ class TransactionStart(NamedTuple):
         return None if is_open and self.partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
     def is_durable(self, store: MetadataStore) -> bool:
-        """Return whether the open transaction would survive a power failure, so that a coordinator will end it."""
+        """Return whether the open transaction is durable, so that a coordinator completes it after a power failure."""
         return store.is_durable(self._last_change(store.image))
 
     async def confirm(self, services: Services) -> None:
-        """Wait until the image shows durably that the transaction is open, or is confirmed to be current.
+        """Wait until the image contains the open transaction durably, or until a majority has confirmed the image.
 
         Raises:
             KafkaError: NOT_ENOUGH_REPLICAS, because neither could be confirmed in time.
@@ -626,7 +630,7 @@ async def add_partitions(
 def transaction_partitions(
     request: ProduceRequest, image: Image, may_write: NamePredicate | None, *, by_id: bool
 ) -> list[TransactionPartition]:
-    """Return the partitions of the request that can be part of its transaction.
+    """Return the partitions of the request that can be added to its transaction.
 
     Internal topics are excluded, as in AddPartitionsToTxn, and topics that the producer may not write to.
     """

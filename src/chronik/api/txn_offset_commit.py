@@ -32,7 +32,7 @@ TXN_COORDINATOR_ERRORS = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""Errors of the transaction's coordinator that must not make the client look for another group coordinator."""
+"""Errors of the transaction coordinator that must not make the client search for a new group coordinator."""
 
 
 async def handle(
@@ -63,7 +63,10 @@ async def handle(
 async def _stage(
     services: Services, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], version: int
 ) -> list[ErrorCode]:
-    """Stage the offsets and return their error codes; raise KafkaError if the transaction is not open."""
+    """Stage the offsets in the transaction, and return their error codes.
+
+    Raise KafkaError if the transaction is not open.
+    """
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     if version >= FIRST_VERSION_OF_TRANSACTIONS_V2:
         code = await services.transaction_joiner.join(*producer, groups=(request.group_id,))
@@ -89,7 +92,7 @@ async def _stage(
 
 
 def _translate_code(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the error code for the client: one that the client's version knows and handles well."""
+    """Return an equivalent error code that clients of this API version support."""
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         return ErrorCode.ILLEGAL_GENERATION
     if code is ErrorCode.NOT_ENOUGH_REPLICAS:

@@ -23,26 +23,26 @@ from chronik.log.sync import SyncTask
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 SLOW_SYNC_SECONDS: Final = 0.05
-"""Duration of a slow sync: a hundred times that of a healthy disk."""
+"""Minimum duration of a slow sync in seconds, a hundred times the usual duration on a healthy disk."""
 
 RECENT_SLOW_SYNCS_MAX: Final = 200
-"""Recent slow syncs that are kept and shown on the status page."""
+"""Maximum number of recent slow syncs on the status page."""
 
 SYNC_THREADS = 4
-"""Threads that run syncs. fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four."""
+"""Number of threads that run syncs. fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four."""
 
 INLINE_BYTES_MAX = 16 * KIB
-"""Bytes that the event loop may sync inline; larger syncs take longer than a thread switch."""
+"""Maximum number of bytes that the event loop syncs inline. Larger syncs take longer than a thread switch."""
 
 INLINE_SECONDS_MAX = 0.0005
-"""Sync duration up to which the event loop syncs inline, measured by the previous syncs."""
+"""Maximum duration of previous syncs, in seconds, for the event loop to sync inline."""
 
 INLINE_AFTER_FAST_SYNCS = 16
-"""Consecutive fast syncs that are required before the event loop syncs inline."""
+"""Number of consecutive fast syncs before the event loop syncs inline."""
 
 
 class SyncInterval(NamedTuple):
-    """The start and end of a sync, by the clock that all processes of a machine share (`time.perf_counter`)."""
+    """The start and end time of a sync by `time.perf_counter`, which all processes of a machine share."""
 
     started_at: float
     ended_at: float
@@ -116,7 +116,7 @@ class Flusher:
         self.metrics = SyncMetrics()
 
     def request_sync(self, log: Flushable) -> None:
-        """Schedule a sync of `log` after the current event-loop iteration, so that pending appends share it."""
+        """Schedule a sync of `log` after the current event-loop iteration, so that it covers all pending appends."""
         if log in self._syncing:
             self._syncing[log] = True
             return
@@ -166,7 +166,7 @@ class Flusher:
         )
 
     def _complete(self, log: Flushable, ticket: SyncTask, outcome: Callable[[], SyncInterval]) -> None:
-        """Complete a sync. `outcome` returns its start and end time, or raises the error of a failed sync."""
+        """Complete a sync. `outcome` returns the start and end time of the sync, or raises its error."""
         try:
             sync = outcome()
             self.metrics.add(sync)
@@ -182,7 +182,7 @@ class Flusher:
             self._finish(log)
 
     def _fail(self, log: Flushable, error: BaseException) -> None:
-        """Report a failed sync and reject later ones: after a failed fsync, the contents of the disk are unknown."""
+        """Report a failed sync, and reject later syncs: after a failed fsync, the contents of the disk are unknown."""
         self._failed = True
         self._finish(log)
         self._on_failure(error)
@@ -197,7 +197,7 @@ class Flusher:
 
 
 class LogSyncer:
-    """The syncs of one log: its unsynced bytes, and the tasks that wait for a sync."""
+    """The sync state of one log: its unsynced bytes, and the waiters for a sync."""
 
     __slots__ = (
         "_bytes_appended",
@@ -244,7 +244,7 @@ class LogSyncer:
         await self._flusher.wait_until_idle(self)
 
     async def wait_until_synced(self) -> None:
-        """Wait until everything that the log contains now is synced.
+        """Wait until all bytes that the log contains at the time of the call are synced.
 
         This takes a new sync, or the one in progress if nothing was written since it started.
 

@@ -18,7 +18,7 @@ UNKNOWN: Final = -1
 
 
 class FollowerBroker(Protocol):
-    """One broker epoch of a follower, as its fetches show it."""
+    """A follower's broker in one broker epoch, as observed by its fetches."""
 
     @property
     def broker_epoch(self) -> int: ...
@@ -29,7 +29,7 @@ class FollowerBroker(Protocol):
 
 
 class Follower:
-    """A follower's fetch offset, and the last time at which it had caught up with the leader.
+    """A follower's fetch offset, and the last time at which the follower was caught up with the leader.
 
     Under a steady load a follower never reaches the log end offset. So the leader keeps one mark: its log end offset at
     the time of a fetch. When the follower has passed the mark, it had caught up at the mark's time, and the fetch that
@@ -72,7 +72,7 @@ class Follower:
         self._mark_time = now
 
     def record_leader_append(self) -> None:
-        """Record that the leader appends to a log that the follower has replicated completely.
+        """Record that the leader appends to a log that the follower has fully replicated.
 
         The follower had caught up until its last fetch of any partition.
         """
@@ -95,10 +95,10 @@ class IsrState:
     def __init__(self, node_id: int, partition: Partition, now: float) -> None:
         self._node_id = node_id
         self.epoch_start_offset = UNKNOWN
-        """The log end offset when this leader epoch started. Earlier leaders wrote the records below it."""
+        """The log end offset at the start of this leader epoch. Previous leaders wrote the records below it."""
         self.followers: dict[int, Follower] = {}
         self.proposed: tuple[int, ...] | None = None
-        """The proposed ISR, until its outcome is known."""
+        """The proposed ISR while the controller's decision is pending, otherwise None."""
         self._apply(partition, now)
 
     def _apply(self, partition: Partition, now: float) -> None:
@@ -115,7 +115,7 @@ class IsrState:
         self._counted = [follower for follower in self.followers.values() if follower.id in members]
 
     def update(self, partition: Partition, now: float) -> None:
-        """Apply a changed partition with the same leader epoch, which decides a pending ISR change."""
+        """Apply a new partition state of the same leader epoch. It decides a pending ISR change."""
         if partition.partition_epoch != self.partition_epoch:
             self.proposed = None
             self._apply(partition, now)
@@ -137,7 +137,7 @@ class IsrState:
     # -- ISR ----------------------------------------------------------------------------------------------------------
 
     def can_join_isr(self, follower: Follower, high_watermark: int) -> bool:
-        """Return whether the follower has every record that this leader or an earlier one has acknowledged."""
+        """Return whether the follower has all records that this leader or a previous leader has acknowledged."""
         return (
             follower.id not in self.isr
             and self.epoch_start_offset != UNKNOWN
@@ -145,7 +145,7 @@ class IsrState:
         )
 
     def has_lost_records(self, follower: Follower, high_watermark: int) -> bool:
-        """Return whether an ISR member fetches committed records, because its disk has lost them."""
+        """Return whether an ISR member fetches below the high watermark, which means that its disk has lost records."""
         return follower.id in self.isr and UNKNOWN < follower.offset < high_watermark
 
     def next_isr(
@@ -156,7 +156,7 @@ class IsrState:
         lag_seconds_max: float,
         is_alive: Callable[[int], bool],
     ) -> tuple[IsrMember, ...] | None:
-        """Return the new ISR, or None if it does not change or another change is pending."""
+        """Return the ISR to propose, or None if it has not changed or another change is pending."""
         if self.proposed is not None:
             return None
         wanted = [
@@ -196,11 +196,11 @@ class IsrState:
         return NO_EPOCH if life is None else life.broker_epoch
 
     def set_proposed(self, members: tuple[IsrMember, ...]) -> None:
-        """Set the pending ISR. Its members count for the high watermark until the outcome is known."""
+        """Set the proposed ISR. Its members count for the high watermark until the controller has decided."""
         self.proposed = tuple(member.broker_id for member in members)
         self._update_counted()
 
     def drop_proposed(self) -> None:
-        """Drop the pending ISR, which was rejected and cannot take effect later."""
+        """Drop the proposed ISR after the controller has rejected it."""
         self.proposed = None
         self._update_counted()

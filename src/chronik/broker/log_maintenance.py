@@ -20,13 +20,13 @@ from chronik.protocol.errors import KafkaError
 logger = logging.getLogger("chronik.broker")
 
 CHECKPOINT_SECONDS = 5.0
-"""Interval between checkpoints. After a power failure, recovery scans the log from the last checkpoint on."""
+"""Seconds between checkpoints. After a power failure, recovery scans each log from its last checkpoint."""
 
 SYNC_SECONDS = 30.0
-"""How long appended bytes stay unsynced with `flush = "os"`, and how long deleted files stay on disk."""
+"""Maximum seconds that appended bytes stay unsynced with `flush = "os"`, and that deleted files stay on disk."""
 
 COMPACTION_PAUSE_SECONDS_MIN = 0.1
-"""The minimum pause between compaction rounds: `log.cleaner.backoff.ms` may be 0."""
+"""Minimum pause in seconds between compaction rounds, because `log.cleaner.backoff.ms` may be 0."""
 
 
 class LogMaintenance:
@@ -58,7 +58,7 @@ class LogMaintenance:
         ]
 
     async def _open_all(self) -> None:
-        """Open and recover every partition after the start, one at a time, so that the first request need not wait."""
+        """Open and recover all partitions after the start, so that their first requests need not wait."""
         await self._replicas.registered.wait()
         for replica in self._replicas:
             if not replica.is_abandoned:
@@ -84,7 +84,7 @@ class LogMaintenance:
                     await asyncio.sleep(0)
 
     async def _wait_for_compaction(self) -> None:
-        """Wait for `log.cleaner.backoff.ms`, which may change during the wait."""
+        """Wait for `log.cleaner.backoff.ms`. A config change takes effect during the wait."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while (left := began + self._compaction_pause_seconds - loop.time()) > 0:
@@ -104,11 +104,13 @@ class LogMaintenance:
         try:
             await self._run_in_thread(compaction, replica)
         except FileNotFoundError:
-            logger.info("%r: compaction aborted: segments were deleted during it; retrying in the next round", replica)
+            logger.info(
+                "%r: compaction aborted: its segments were deleted concurrently; retrying in the next round", replica
+            )
             return
         except KafkaError as error:
             # Batches from before the topic was compacted were not validated, so they may be unreadable.
-            logger.error("%r: compaction failed: %s; the log stays as it is", replica, error)
+            logger.error("%r: compaction failed: %s; the log is unchanged", replica, error)
             return
         if not replica.is_abandoned and log.complete_compaction(compaction):
             logger.info("%r: log compacted end_offset=%d", replica, compaction.compacted_offset)

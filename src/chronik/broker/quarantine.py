@@ -27,14 +27,16 @@ UNKNOWN_DIRECTORY: Final = "unknown"
 MARK_FILE: Final = "set-aside.json"
 
 DELETED_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
-"""Retention time of directories of topics that were deleted while the node was down. It equals the default retention of
-records, so that an operator can undo a mistaken deletion."""
+"""Retention time of the directories of topics that were deleted while the node was down, in milliseconds.
+
+It equals the default retention time of records, so that an operator can undo an accidental deletion.
+"""
 
 _ID_CHARACTERS: Final = 22
 
 
 class QuarantineMark(msgspec.Struct, frozen=True):
-    """A mark in a quarantined directory: the cluster that has deleted the topic, and when it was quarantined."""
+    """A marker file in a quarantined directory: the cluster that deleted the topic, and the time of the quarantine."""
 
     cluster_id: str
     time_ms: int
@@ -48,7 +50,7 @@ class QuarantinedName(NamedTuple):
 
 
 def parse_quarantined_name(name: str) -> QuarantinedName | None:
-    """Parse the name of a quarantined directory, or return None for other names. A suffix `~n` makes names unique."""
+    """Parse the name of a quarantined directory. Return None for other names. A suffix `~n` makes names unique."""
     name = name.partition("~")[0]
     index = name[_ID_CHARACTERS + 1 :]
     try:
@@ -72,7 +74,7 @@ class Quarantine:
         self._files = files
 
     def move_directory(self, directory: str, under: str, mark: QuarantineMark | None = None) -> None:
-        """Move a directory from `topics` to `under`, unless it is empty."""
+        """Move a directory below `topics` to the directory `under`, unless it is empty."""
         path = f"{TOPICS_DIRECTORY}/{directory}"
         if not self._files.list_directory(path):
             return
@@ -81,7 +83,10 @@ class Quarantine:
         self._move(path, under, directory.replace("/", "-"))
 
     def quarantine_directory(self, directory: str, deleted_by: str | None, now_ms: int) -> None:
-        """Quarantine a directory. `deleted_by` is the cluster that has deleted or moved it, if that is certain."""
+        """Quarantine a directory.
+
+        `deleted_by` is the cluster that deleted or moved the partitions, or None if unknown.
+        """
         mark = None if deleted_by is None else QuarantineMark(deleted_by, now_ms)
         reason = "is unknown to the cluster" if mark is None else "was deleted or moved while this node was down"
         logger.warning("directory %s/%s %s; quarantined in %s", TOPICS_DIRECTORY, directory, reason, UNKNOWN_DIRECTORY)
@@ -98,7 +103,7 @@ class Quarantine:
         return {name: found for name, found in parsed.items() if found is not None}
 
     def restore(self, name: str, partitions: Collection[int]) -> None:
-        """Restore the given partitions of a quarantined topic that is known again, unless this node has them.
+        """Restore the given partitions of a quarantined topic that exists again, unless the node has new records.
 
         Partitions that were quarantined individually stay: their topic was known, and they had moved to other nodes.
         """
@@ -114,7 +119,12 @@ class Quarantine:
     def _restore_partition(self, source: str, target: str) -> None:
         files = self._files
         if self._has_records(target):
-            logger.error("directory %s stays quarantined: its topic is known, but %s has new records", source, target)
+            logger.error(
+                "directory %s not restored: the cluster has its topic again, but %s has new records; delete the "
+                "quarantined directory if you do not need it",
+                source,
+                target,
+            )
             return
         if files.list_directory(target):
             self.move_directory(target.removeprefix(f"{TOPICS_DIRECTORY}/"), DELETED_DIRECTORY)
@@ -123,18 +133,22 @@ class Quarantine:
         files.rename(source, target)
         files.sync_directory(parent_directory(source))
         files.sync_directory(parent_directory(target))
-        logger.warning("directory %s restored from %s: its topic is known again", target, source)
+        logger.warning("directory %s restored from %s: the cluster has its topic again", target, source)
 
     def _has_records(self, directory: str) -> bool:
         logs = [name for name in self._files.list_directory(directory) if name.endswith(".log")]
         return any(self._files.size(f"{directory}/{name}") for name in logs)
 
     def delete_expired(self, cluster_id: str, now_ms: int) -> None:
-        """Delete directories that this cluster deleted or moved, after their retention time."""
+        """Delete quarantined directories of this cluster's deleted or moved partitions after their retention time."""
         for name in self.list_directories():
             mark = self._read_mark(f"{UNKNOWN_DIRECTORY}/{name}")
             if mark is not None and mark.cluster_id == cluster_id and now_ms - mark.time_ms >= DELETED_RETENTION_MS:
-                logger.info("directory %s/%s of a deleted topic expired; deleting it", UNKNOWN_DIRECTORY, name)
+                logger.info(
+                    "directory %s/%s of a deleted topic: retention time expired; deleting the directory",
+                    UNKNOWN_DIRECTORY,
+                    name,
+                )
                 self._move(f"{UNKNOWN_DIRECTORY}/{name}", DELETED_DIRECTORY, name)
 
     def delete_removed(self) -> None:

@@ -12,14 +12,17 @@ from chronik.files import Buffer
 from chronik.limits import KIB, UNCOMMITTED_BYTES_MAX
 
 RECENT_BYTES_MAX: Final = UNCOMMITTED_BYTES_MAX
-"""Limit for all partitions of a node. Batches beyond it are read from their files."""
+"""Maximum size in bytes of the recent batches of all partitions of a node. Other batches are read from their files."""
 
 ZERO_COPY_BYTES_MIN: Final = 64 * KIB
-"""Smaller batches are copied, because a view of a few bytes would keep a whole request in memory."""
+"""Minimum size in bytes of a batch that is referenced.
+
+Smaller batches are copied, because a view of a few bytes would retain the whole request.
+"""
 
 
 class RecentBatchBudget:
-    """The memory budget for recent batches that all partitions of a node share."""
+    """The memory budget for recent batches, shared by all partitions of a node."""
 
     __slots__ = ("bytes_left",)
 
@@ -28,7 +31,7 @@ class RecentBatchBudget:
 
 
 class RecentBatches:
-    """The recent batches of a partition that this node leads. Their buffers must not be modified."""
+    """The recently appended batches of a partition that this node leads. Their buffers must not be modified."""
 
     __slots__ = ("_budget", "_by_offset")
 
@@ -38,7 +41,7 @@ class RecentBatches:
         self._by_offset: OrderedDict[int, tuple[int, Buffer]] | None = None
 
     def add(self, base_offset: int, end_offset: int, batches: Buffer) -> None:
-        """Keep the batches if the memory budget allows it."""
+        """Add the batches if the memory budget allows it."""
         if len(batches) < ZERO_COPY_BYTES_MIN:
             batches = bytes(batches)
         size = _retained_bytes(batches)
@@ -49,7 +52,7 @@ class RecentBatches:
             self._by_offset[base_offset] = (end_offset, batches)
 
     def read(self, offset: int, bytes_max: int) -> list[memoryview]:
-        """Return consecutive batches from `offset` on, in chunks. Empty if they are not kept or exceed `bytes_max`."""
+        """Return consecutive batches from `offset`, up to `bytes_max`, in chunks; empty if they are not in memory."""
         chunks: list[memoryview] = []
         kept = self._by_offset
         if kept is None:
@@ -71,7 +74,7 @@ class RecentBatches:
         return chunks
 
     def remove_below(self, offset: int) -> None:
-        """Remove batches that end at or below `offset`. A follower that still needs them is far behind."""
+        """Remove batches that end at or below `offset`. For lagging followers, batches are read from the files."""
         kept = self._by_offset
         while kept:
             base_offset = next(iter(kept))
@@ -94,5 +97,5 @@ def _flush_small(small: list[Buffer], chunks: list[memoryview]) -> None:
 
 
 def _retained_bytes(batches: Buffer) -> int:
-    """Return the size of the whole buffer behind a view, because the view keeps it in memory."""
+    """Return the size of the underlying buffer, because a view retains the whole buffer in memory."""
     return memoryview(batches.obj).nbytes if isinstance(batches, memoryview) else len(batches)

@@ -32,27 +32,27 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 ANY_EPOCH = -1
 
 UNKNOWN_BYTE_COUNT = 2**31
-"""More bytes than any fetch can wait for; used when the number of new bytes is unknown."""
+"""Placeholder for an unknown number of new bytes, larger than any fetch can wait for."""
 
 OffsetCallback = Callable[[ErrorCode], None]
-"""Called with NONE, or with the error if the records may be lost."""
+"""A callback that receives NONE when the offset is reached, or an error code if the records may be lost."""
 
 
 class FollowerListener(Protocol):
-    """A follower session that is notified of changes of a partition."""
+    """A follower session that is notified of changes to a partition."""
 
     def on_append(self) -> None:
         """Handle newly appended records."""
 
     def on_offsets_changed(self, *, is_urgent: bool) -> None:
-        """Handle a change of the high watermark or log start offset. `is_urgent` if a request waits for followers."""
+        """Handle a changed high watermark or log start offset. `is_urgent` is True if a request waits for followers."""
 
     def on_leadership_lost(self) -> None:
         """Handle the end of this node's leader epoch."""
 
 
 class OffsetWaiters:
-    """Callbacks that wait until a partition reaches an offset, sorted by offset. Truthy if there are any."""
+    """Callbacks that wait until a partition reaches an offset, sorted by offset. Truthy if there are callbacks."""
 
     __slots__ = ("_waiting",)
 
@@ -64,7 +64,7 @@ class OffsetWaiters:
         return bool(self._waiting)
 
     def add(self, offset: int, when_safe: OffsetCallback) -> None:
-        """Add a callback. A retried batch may be below batches that were sent after it."""
+        """Insert a callback in offset order. The offset of a retried batch may be lower than that of later batches."""
         waiting = self._waiting
         if waiting is None:
             waiting = self._waiting = deque()
@@ -74,13 +74,13 @@ class OffsetWaiters:
         waiting.insert(position, (offset, when_safe))
 
     def complete_up_to(self, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
-        """Call all callbacks that wait for `offset` or less."""
+        """Call and remove all callbacks that wait for `offset` or a lower offset."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= offset:
             waiting.popleft()[1](code)
 
     def fail_all(self, code: ErrorCode) -> None:
-        """Call all callbacks with the error `code`. A callback may add itself to another partition's waiters."""
+        """Call and remove all callbacks with the error `code`. A callback may register with another partition."""
         if self._waiting:
             waiting = list(self._waiting)
             self._waiting.clear()
@@ -147,8 +147,10 @@ class Replica:
         self.index = index
         self.high_watermark = topic.partitions[index].high_watermark
         self._confirmed_offset = 0
-        """The offset up to which a leader has confirmed that this log is equal to its own and committed. Later records
-        may be uncommitted, whatever high watermark the metadata has recorded."""
+        """The offset up to which a leader has confirmed this log as identical to its own and committed.
+
+        Later records may be uncommitted even if the recorded high watermark is higher.
+        """
         self._leader_high_watermark = 0
         self.durable_end_offset = 0
         """The offset up to which the log is durable on this node."""
@@ -163,10 +165,15 @@ class Replica:
         self.leader_epoch = ANY_EPOCH
         self.is_in_isr = False
         self.is_hidden = topic.importing
-        """Whether the topic is being imported: clients cannot see it, and no records are deleted."""
+        """Whether the topic is being imported.
+
+        Its partitions are invisible to clients, and retention does not delete records.
+        """
         self.has_been_out_of_isr = False
-        """Whether the replica has been out of the ISR since the node started. If it is elected without its log
-        nevertheless, an operator has requested that."""
+        """Whether the replica has been out of the ISR since the node started.
+
+        If it becomes the leader although its log is lost, an operator has requested an unclean election.
+        """
         self.isr_state: IsrState | None = None
         """The state of the followers while this node leads the partition, otherwise None."""
         self.produce_rules = rules
@@ -185,7 +192,7 @@ class Replica:
         return f"{self.topic_name}-{self.index}"
 
     def open(self) -> None:
-        """Open the log unless it is open. Logs are opened lazily so that a node with many partitions starts quickly."""
+        """Open the log if it is closed. Logs are opened lazily so that a node with many partitions starts quickly."""
         if self._log is None:
             log = self._log = self.syncer.log = self._open_log(self)
             self._update_end_offsets(log)
@@ -236,7 +243,7 @@ class Replica:
 
     @property
     def committed_end_offset(self) -> int:
-        """The offset up to which this log is known to contain committed records.
+        """The offset below which this log is known to contain only committed records.
 
         The recorded high watermark applies to the leader's log; a follower's log may have an uncommitted tail.
         """
@@ -244,15 +251,15 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of the records that `read_committed` consumers may read."""
+        """The last stable offset: `read_committed` consumers may read the records below it."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def readable_end_offset(self, *, committed_only: bool) -> int:
-        """Return the offset up to which consumers may read: the last stable offset, or the high watermark."""
+        """Return the last stable offset if `committed_only` is set, otherwise the high watermark."""
         return self.last_stable_offset if committed_only else self.high_watermark
 
     def lag(self, written_down: int) -> int:
-        """Return the number of committed records that this replica lacks.
+        """Return the number of committed records that this replica has not replicated yet.
 
         The leader's last reported high watermark counts, or the recorded one if that is higher.
         """
@@ -261,7 +268,7 @@ class Replica:
         return max(0, max(self._leader_high_watermark, written_down) - self.log.log_end_offset)
 
     def _update_end_offsets(self, log: PartitionLog) -> None:
-        """Update the durable offset and high watermark after the log end offset has changed."""
+        """Update the durable end offset and the high watermark after the log end offset has changed."""
         self.durable_end_offset = self._durable_end_of(log)
         self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
         self._confirmed_offset = min(self._confirmed_offset, log.log_end_offset)
@@ -274,7 +281,7 @@ class Replica:
         return self.isr_state is not None
 
     def assume_role(self, partition: Partition, now: float) -> None:
-        """Assume the role that the metadata image gives this replica."""
+        """Assume the role that the metadata image assigns to this replica."""
         self.leader = partition.leader
         self.is_in_isr = self._node_id in partition.isr
         self.has_been_out_of_isr = self.has_been_out_of_isr or not self.is_in_isr
@@ -296,7 +303,7 @@ class Replica:
                     self._log.remove_empty_epochs()
 
     def _start_leader_epoch(self, leading: IsrState) -> None:
-        """Start a leader epoch; later batches are appended with it."""
+        """Start a leader epoch, which is assigned to later batches."""
         leading.epoch_start_offset = self.log.log_end_offset
         self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
         self.uncommitted.clear()
@@ -317,12 +324,12 @@ class Replica:
         self.wake_fetches()
 
     def fail_waiters(self) -> None:
-        """Fail requests that wait for followers, because this node may have been fenced and replaced as the leader."""
+        """Fail requests that wait for followers, because another broker may have become the leader."""
         self.commit_waiters.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.wake_fetches()
 
     def restart_after_data_loss(self) -> int:
-        """Restart an empty log at its end offset after an operator has abandoned the lost records. Return the offset.
+        """Restart an empty log at its end offset after an operator has abandoned the lost records. Return that offset.
 
         Blocks on the disk.
 
@@ -336,7 +343,7 @@ class Replica:
         return log.log_start_offset
 
     def restart_as_leader_at(self, offset: int) -> None:
-        """Delete all records and lead the partition from `offset` on.
+        """Delete all records, and continue as leader at `offset`.
 
         No sync may be in progress. Blocks on the disk.
         """
@@ -345,7 +352,7 @@ class Replica:
             self._start_leader_epoch(self.isr_state)
 
     def check_epoch(self, claimed: int) -> None:
-        """Check the leader epoch that a client claims.
+        """Validate the leader epoch in a client's request.
 
         Raises:
             KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if it differs from the current leader epoch.
@@ -430,7 +437,7 @@ class Replica:
             self.syncer.request_sync_if_needed()
 
     async def wait_for_low_watermark(self, offset: int, is_alive: Callable[[int], bool]) -> int:
-        """Wait until the low watermark reaches `offset`, and return it.
+        """Wait until the low watermark reaches `offset`, and return the low watermark.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER.
@@ -444,13 +451,13 @@ class Replica:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def drop_rejected_isr(self) -> None:
-        """Drop a rejected ISR change; the follower that it would have added no longer counts."""
+        """Drop a rejected ISR change. The follower that it would have added no longer counts for the high watermark."""
         if self.isr_state is not None:
             self.isr_state.drop_proposed()
             self._advance()
 
     def on_brokers_changed(self) -> None:
-        """Wake requests that wait for followers, so that they check whether these are still alive."""
+        """Wake requests that wait for followers, so that they check whether the followers are still alive."""
         self._starts.notify()
         for watcher in list(self.delayed_fetches):
             watcher.on_brokers_changed()
@@ -460,7 +467,7 @@ class Replica:
     def find_divergence(
         self, offset: int, last_epoch: int, unknown: ErrorCode = ErrorCode.UNKNOWN_LEADER_EPOCH
     ) -> tuple[int, int] | None:
-        """Return where another log, which ends at `offset` in `last_epoch`, diverges from this one, or None.
+        """Return where a log that ends at `offset` in `last_epoch` diverges from this log, or None if it does not.
 
         The result is the largest epoch that both logs may have, and its end offset in this log.
 
@@ -477,13 +484,13 @@ class Replica:
         return epoch, end_offset
 
     def can_continue_from(self, offset: int) -> bool:
-        """Return whether a log that ends at `offset` can be continued with this one."""
+        """Return whether a log that ends at `offset` can be extended with records of this log."""
         return self.log.log_start_offset <= offset <= self.log.log_end_offset
 
     def record_follower_fetch(
         self, broker_id: int, offset: int, log_start_offset: int, life: FollowerBroker
     ) -> Follower:
-        """Record that a follower, whose log is a prefix of this one, has all records below `offset`."""
+        """Record a fetch of a follower: its log is a prefix of this log and contains all records below `offset`."""
         leading = self.isr_state
         assert leading is not None
         follower = leading.followers[broker_id]
@@ -524,7 +531,7 @@ class Replica:
         return True
 
     def must_restart_earlier(self, records: Buffer) -> bool:
-        """Return whether the batches start before this empty log, whose start was set to the leader's log start offset.
+        """Return whether the leader's batches start before this empty log, which must then restart there.
 
         The leader's log start offset may lie inside a batch.
 
@@ -615,7 +622,7 @@ class Replica:
         self._notify_followers()
 
     def _count_stable_bytes(self, high_watermark_before: int, arrived: int) -> int:
-        """Return how many bytes have become stable.
+        """Return how many bytes have become readable for `read_committed` consumers.
 
         A transaction marker is small, but may make all records stable that were appended during the transaction.
         """
@@ -630,14 +637,14 @@ class Replica:
             reader.on_offsets_changed(is_urgent=is_urgent)
 
     def wake_fetches(self) -> None:
-        """Wake fetches that wait for records, so that they check again."""
+        """Wake fetches that wait for records, so that they read again."""
         for watcher in list(self.delayed_fetches):
             watcher.wake()
 
     # Closing
 
     def abandon(self) -> None:
-        """Fail all waiting requests of a replica whose topic was deleted or which moved to another node.
+        """Fail all waiting requests, because the topic was deleted or the replica was moved to another node.
 
         A sync may still be in progress; `release` closes the files afterwards.
         """
@@ -669,7 +676,7 @@ def first_base_offset(records: Buffer) -> int:
 
 
 def trim_first_batch(records: Buffer, offset: int) -> Buffer:
-    """Trim an empty first batch so that it starts at `offset`. Any other batch is returned unchanged.
+    """Trim an empty first batch so that it starts at `offset`. Return other batches unchanged.
 
     The leader reads complete batches, and compaction covers removed offsets with an empty batch, which may start before
     the follower's log end offset. The log itself rejects batches that do not continue it.

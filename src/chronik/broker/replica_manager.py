@@ -34,10 +34,16 @@ logger = logging.getLogger("chronik.broker")
 T = TypeVar("T")
 
 REPLICAS_PER_ITERATION: Final = 250
-"""Replicas that are examined per event-loop iteration: 1 to 5 µs each, and there may be tens of thousands."""
+"""Number of replicas that are examined per event-loop iteration.
+
+Each takes 1 to 5 µs, and there may be tens of thousands.
+"""
 
 CHANGES_PER_ITERATION: Final = 500
-"""Replicas that apply an image change per event-loop iteration: 5 to 10 µs each, more if a leader epoch changes."""
+"""Number of replicas that apply an image change per event-loop iteration.
+
+Each takes 5 to 10 µs, or longer if its leader epoch changes.
+"""
 
 
 class _Removal(NamedTuple):
@@ -49,18 +55,26 @@ class _Removal(NamedTuple):
 
 
 class PartitionRemovals:
-    """The removal of directories of deleted topics and of partitions that moved away, once no sync uses them."""
+    """The pending removals of the directories of deleted topics and moved partitions.
+
+    A directory is removed when no sync uses it.
+    """
 
     def __init__(self, cache: FileCache, set_aside: Quarantine, on_left: Callable[[bytes], None]) -> None:
-        """Create the removals. `on_left` is called with the topic id after a partition has left `leaving`."""
+        """Create the queue.
+
+        `on_left` is called with the topic id after a partition was removed from `pending_partitions`.
+        """
         self._cache = cache
         self._set_aside = set_aside
         self._on_left = on_left
         self._pending: deque[_Removal] = deque()
         self._due = asyncio.Event()
         self.pending_partitions: set[tuple[bytes, int]] = set()
-        """Partitions whose files are still being closed and which cannot be created again until then. A deleted topic
-        may return too: an aborted import that is started again uses the same topic ids."""
+        """Partitions that cannot be created again until their old files are closed.
+
+        This includes partitions of deleted topics: an aborted import that is restarted uses the same topic ids.
+        """
 
     def add(self, topic_id: bytes, partition: int | None, abandoned: list[Replica]) -> None:
         """Schedule the removal of a topic's or a partition's directory."""
@@ -76,7 +90,7 @@ class PartitionRemovals:
             self._due.set()
 
     async def run(self) -> None:
-        """Move and delete directories, once no sync uses them."""
+        """Move directories to the `deleted` directory when no sync uses them, and delete them there."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -87,7 +101,10 @@ class PartitionRemovals:
             await run_in_thread(self._set_aside.delete_removed)
 
     def close(self) -> None:
-        """Move the remaining directories, so that the next start deletes them. No sync may be in progress."""
+        """Move the remaining directories to the `deleted` directory, so that the next start deletes them.
+
+        No sync may be in progress.
+        """
         while self._pending:
             self._move_to_deleted(self._pending.popleft())
 
@@ -144,14 +161,17 @@ class ReplicaManager:
         self._topic_ids: dict[str, bytes] = {}
         self.removals: Final = PartitionRemovals(cache, self._set_aside, self._restore_returned)
         self.registered: Final = asyncio.Event()
-        """Set once this incarnation of the broker is registered. Before that, a node replays changes of its last run:
-        roles that have ended, and partitions that were removed and added again since."""
+        """Set when this incarnation of the broker is registered.
+
+        Until then, the node replays old changes, such as roles that have ended and partitions that were removed and
+        added again.
+        """
         self.listeners: list[Callable[[Replica], None]] = []
-        """Called with each replica that was added, changed its role, or was removed."""
+        """Called with each replica that was added or removed or has changed its role."""
         self.damage_listeners: list[Callable[[Replica], None]] = []
         """Called with each replica whose log has lost synced records, when the log is opened."""
         self._outdated: dict[bytes, Topic] = {}
-        """Topics whose replicas have not applied the image yet, as of the last applied change."""
+        """Topics with replicas that have not applied the current image, in the last version that was applied."""
         self._is_catching_up = False
         self.is_stopping = False
         """Whether the node is stopping, so that fetches no longer wait for records."""
@@ -163,7 +183,7 @@ class ReplicaManager:
         return len(self._by_id)
 
     def iter_chunks(self) -> Iterator[list[Replica]]:
-        """Yield all replicas in chunks that fit into one event-loop iteration.
+        """Yield all replicas in chunks of a size suitable for one event-loop iteration.
 
         Some of them may be abandoned by then.
         """
@@ -186,7 +206,7 @@ class ReplicaManager:
         return replica
 
     def get_hosted(self, topic: str, index: int) -> Replica:
-        """Return an open replica of this node, whatever its role.
+        """Return an open replica that this node hosts in any role.
 
         Raises:
             KafkaError: As `get_leader`.
@@ -214,7 +234,7 @@ class ReplicaManager:
         return replica
 
     def find_lost(self, topic: str, index: int) -> Replica | None:
-        """Return a replica that this node leads if its disk has lost all records, otherwise None."""
+        """Return the replica if this node leads it and its disk has lost all records, otherwise None."""
         replica = self.find(topic, index)
         if replica is None or not replica.is_leader:
             return None
@@ -222,7 +242,7 @@ class ReplicaManager:
         return replica if replica.log.has_lost_all_records else None
 
     def iter_damaged(self) -> Iterator[tuple[Replica, str]]:
-        """Yield the replicas whose disks have lost records, as far as their logs are open."""
+        """Yield the open replicas whose disks have lost records."""
         return (
             (replica, damage) for replica in self._by_id.values() if (damage := replica.damage_description) is not None
         )
@@ -233,7 +253,7 @@ class ReplicaManager:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def find_leader(self, topic_id: bytes, index: int) -> Replica | None:
-        """Return a replica that this node leads, whether its log is open or not."""
+        """Return a replica that this node leads. Its log need not be open."""
         if self._outdated:
             self._catch_up_partition(topic_id, index)
         replica = self._by_id.get((topic_id, index))
@@ -289,7 +309,7 @@ class ReplicaManager:
                 replica.is_hidden = False
 
     def _catch_up(self) -> None:
-        """Apply the image to some replicas now, and to the others in later event-loop iterations or on their first use.
+        """Apply the image to a limited number of replicas, and to the others in later event-loop iterations.
 
         When a broker starts or stops, all its partitions change, and there may be thousands.
         """
@@ -307,7 +327,7 @@ class ReplicaManager:
             self._on_fatal(error)
 
     def _apply_image(self, topic_id: bytes, changes_max: int) -> int:
-        """Apply the image to a topic's changed partitions. Return their number, at least 1."""
+        """Apply the image to a topic's changed partitions. Return the number of partitions, at least 1."""
         old = self._outdated.pop(topic_id)
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic is None:
@@ -330,7 +350,7 @@ class ReplicaManager:
         return max(changes, 1)
 
     def _catch_up_partition(self, topic_id: bytes, index: int) -> None:
-        """Apply the image to a partition that is requested now. It is applied again in its regular order."""
+        """Apply the image to a requested partition ahead of schedule. The scheduled update applies it again."""
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic_id in self._outdated and topic is not None and topic.has_partition(index):
             before = self._outdated[topic_id].partitions
@@ -340,7 +360,7 @@ class ReplicaManager:
                 )
 
     def start(self) -> None:
-        """Assume the roles of all partitions: this incarnation of the broker is registered."""
+        """Assume the roles of all partitions after this incarnation of the broker was registered."""
         self.registered.set()
         self._unknown = self._set_aside.list_topics()
         for topic in list(self._store.image.all_topics_by_id.values()):
@@ -412,7 +432,7 @@ class ReplicaManager:
         self.removals.add(topic.id, partition, abandoned)
 
     def _restore_returned(self, topic_id: bytes) -> None:
-        """Add a partition again that returned to this node before its old files were removed."""
+        """Add a partition that was assigned to this node again before its old files were removed."""
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic is not None and not self.is_stopping:
             self._update_all(topic)
@@ -443,7 +463,7 @@ class ReplicaManager:
             listener(replica)
 
     def _quarantine_unknown(self) -> None:
-        """Quarantine directories of unknown topics and partitions, and delete those of deleted topics, at the start."""
+        """Quarantine the directories of unknown topics and partitions at the start, and delete expired ones."""
         files = self._cache.files
         known = {format_id(topic_id): topic_id for topic_id in self._store.image.all_topics_by_id}
         for name in files.list_directory(TOPICS_DIRECTORY):
@@ -465,7 +485,7 @@ class ReplicaManager:
         self.removals.check_for_deleted()
 
     def _restore_quarantined(self, topic: Topic) -> None:
-        """Restore a quarantined topic that is known again, before its logs are opened."""
+        """Restore a quarantined topic that exists in the cluster again, before its logs are opened."""
         own = [index for index, partition in enumerate(topic.partitions) if self._node_id in partition.replicas]
         unopened = [index for index in own if (topic.id, index) not in self._by_id]
         self._set_aside.restore(self._unknown.pop(topic.id), unopened)
@@ -477,7 +497,7 @@ class ReplicaManager:
                 replica.fail_waiters()
 
     def wake_fetches(self) -> None:
-        """Complete all waiting fetches, and let later fetches return immediately, because the node is stopping."""
+        """Complete all waiting fetches, and make later fetches return immediately, because the node is stopping."""
         self.is_stopping = True
         for replica in self:
             replica.wake_fetches()
@@ -503,7 +523,7 @@ async def run_in_thread(work: Callable[[], T]) -> T:
 
 
 def format_missing_records(replica: Replica, log: PartitionLog, node_id: int, replicas: Sequence[int]) -> str:
-    """Return the log message about the records that a replica's disk has lost."""
+    """Return the log message about records that are missing on the replica's disk."""
     missing = (
         f"{replica!r}: synced records are missing on disk: offsets {log.missing_start_offset} to "
         f"{log.missing_end_offset - 1}"
@@ -518,7 +538,7 @@ def format_missing_records(replica: Replica, log: PartitionLog, node_id: int, re
 
 
 def _format_reelection_steps(replica: Replica, node_id: int, replicas: Sequence[int]) -> str:
-    """Return how to make this node the leader again, or an empty string if it has the only replica.
+    """Return instructions for re-electing this node, or an empty string if it hosts the only replica.
 
     An unclean election elects the first replica that is online, and other replicas have fewer records than the last
     in-sync replica.

@@ -50,7 +50,7 @@ class UncommittedBytes:
         return self._node.bytes
 
     def append(self, end_offset: int, size: int) -> None:
-        """Count appended batches of `size` bytes that end before `end_offset`."""
+        """Count appended batches of `size` bytes. `end_offset` is the offset after the last batch."""
         self.appended_bytes += size
         self._node.bytes += size
         if self._ends is None:
@@ -58,7 +58,7 @@ class UncommittedBytes:
         self._ends.append((end_offset, self.appended_bytes))
 
     def commit(self, high_watermark: int) -> int:
-        """Stop counting batches below the high watermark, and return their bytes."""
+        """Stop counting the batches below the high watermark, and return their size in bytes."""
         ends, committed = self._ends, self._committed
         while ends and ends[0][0] <= high_watermark:
             committed = ends.popleft()[1]
@@ -68,7 +68,7 @@ class UncommittedBytes:
         return size
 
     def clear(self) -> None:
-        """Stop counting all batches, when a leader epoch starts or ends here.
+        """Stop counting all batches, because a leader epoch starts or ends on this node.
 
         The next leader may truncate them, and their producers have been notified.
         """
@@ -88,7 +88,7 @@ class LeaderPartition(Protocol):
 
 
 def can_pipeline(partitions: Iterable[LeaderPartition]) -> bool:
-    """Return whether a connection may continue before its produce request to `partitions` is answered.
+    """Return whether a connection may process further requests while its produce request to `partitions` is pending.
 
     False makes the connection wait, as every produce request does in Kafka, until the backlog is short again or the
     request is answered. A partition without followers has no backlog of its own and counts only towards the node's

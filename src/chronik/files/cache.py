@@ -44,7 +44,7 @@ class FileCache:
         return self._add(self.files.open(path))
 
     def create(self, path: str, *, is_expendable: bool = False) -> File:
-        """Open the file, creating an empty one if necessary.
+        """Open the file. Create an empty file if it does not exist.
 
         An expendable file may be closed with unsynced writes, because it can be rebuilt and is never synced.
         """
@@ -57,11 +57,11 @@ class FileCache:
         return self._add(self.files.create(path))
 
     def pin(self, file: File) -> None:
-        """Keep the file's descriptor open until `unpin`, because another thread is syncing it."""
+        """Keep the file open until `unpin` is called, because another thread is syncing it."""
         self._pins[file] = self._pins.get(file, 0) + 1
 
     def unpin(self, file: File) -> None:
-        """Undo one `pin`. Close the file if it was dropped from the cache."""
+        """Undo one `pin`. Close the file if it was removed from the cache."""
         self._pins[file] -= 1
         if self._pins[file]:
             return
@@ -97,7 +97,7 @@ class FileCache:
         return file
 
     def _evict(self, left: int) -> None:
-        """Close idle files until at most `left` are open, within a limited number of attempts."""
+        """Close idle files until at most `left` files are open or the maximum number of attempts is reached."""
         for _ in range(min(EVICTION_ATTEMPTS_MAX, len(self._open) - 1)):
             path, file = self._open.popitem(last=False)
             if file not in self._pins and (not file.has_unsynced_writes or path in self._expendable):

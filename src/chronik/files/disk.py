@@ -19,14 +19,14 @@ from chronik.files.interface import Buffer, parent_directories
 T = TypeVar("T")
 
 RESERVED_DESCRIPTORS: Final = 32
-"""Descriptors in the reserve: more than are opened in the time that it takes to close other files."""
+"""Number of descriptors in the reserve, more than the node opens while it closes other files."""
 
 DESCRIPTORS_EXHAUSTED_ERRNOS: Final = (errno.EMFILE, errno.ENFILE)
-"""Errors that mean that the process or the system has no file descriptors left."""
+"""The errno values that report that the process or the system has no file descriptors left."""
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
-"""Only the node's user may access its data, unless the operator gives a group access to the root directory."""
+"""Mode of new directories. Only the node's user has access, unless the root directory is accessible to the group."""
 
 GROUP_READ: Final = 0o040
 GROUP_READ_EXECUTE: Final = 0o050
@@ -37,7 +37,7 @@ _pwrite = platform.pwrite
 
 
 class DescriptorReserve:
-    """A thread-safe reserve of file descriptors, for when the process has none left.
+    """A thread-safe reserve of file descriptors for the time when the process has none left.
 
     Connections can use up descriptors faster than the node rejects them. A write without a descriptor would be a failed
     write, and the node would have to stop. So a few descriptors are opened on /dev/null and released when needed.
@@ -51,7 +51,7 @@ class DescriptorReserve:
 
     @property
     def is_depleted(self) -> bool:
-        """Whether some of the reserved descriptors are in use."""
+        """Whether any reserved descriptor is in use."""
         return len(self._held) < self._count
 
     def open_with_reserve(self, opens: Callable[[], T]) -> T:
@@ -92,7 +92,7 @@ class DiskFileSystem:
     _spare: DescriptorReserve | None = None
 
     def __init__(self, root: str | Path, spare: DescriptorReserve | None = None) -> None:
-        """Open the directory. `spare` is a reserve of descriptors for its files, which the caller closes."""
+        """Open the root directory. `spare` is a reserve of descriptors for its files; the caller closes it."""
         self.root = str(root)
         self.failure: str | None = None
         self._spare = spare
@@ -168,7 +168,7 @@ class DiskFileSystem:
         return DiskFileLock(fd)
 
     def restrict_permissions(self, paths: Iterable[str]) -> None:
-        """Remove all permissions of group and others from the root directory and the given paths below it.
+        """Remove all permissions for group and others from the root directory and the given paths below it.
 
         Raises:
             OSError: The permissions cannot be changed.
@@ -183,7 +183,7 @@ class DiskFileSystem:
                     _restrict_permissions(f"{directory}/{name}")
 
     def apply_root_group_permissions(self) -> None:
-        """Make files that are created later readable by the group, if the group may read the root directory."""
+        """Make new files readable by the group if the group may read the root directory."""
         if sys.platform == "win32":
             return
         root_mode = stat.S_IMODE(os.stat(self.root).st_mode)
@@ -191,12 +191,12 @@ class DiskFileSystem:
         self._folder_mode = DIRECTORY_MODE | root_mode & GROUP_READ_EXECUTE
 
     def fail(self, action: str, path: str, error: OSError) -> NoReturn:
-        """Record a storage failure and raise StorageError."""
+        """Record the storage failure, and raise StorageError."""
         self.failure = f"{action} {path}: {error.strerror or error}"
         raise StorageError(self.failure) from error
 
     def raise_if_failed(self) -> None:
-        """Raise StorageError if a write has failed before."""
+        """Raise StorageError if an earlier write has failed."""
         if self.failure is not None:
             raise StorageError(f"storage failed earlier: {self.failure}")
 

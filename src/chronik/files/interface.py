@@ -17,29 +17,29 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """An open file. Other threads than the owner may call only `fdatasync` and `pread`."""
+    """An open file. Threads other than the owner may call only `fdatasync` and `pread`."""
 
     path: str
     size: int
 
     @property
     def has_unsynced_writes(self) -> bool:
-        """Whether the file has writes that no successful `fdatasync` has covered."""
+        """Whether the file has writes that are not covered by a successful `fdatasync`."""
 
     def append(self, data: Buffer) -> int:
-        """Write all of `data` at the end of the file, and return the position where it starts."""
+        """Append all of `data` to the file, and return the position where it starts."""
 
     def pwrite(self, data: Buffer, position: int) -> None: ...
 
     def pread(self, size: int, position: int) -> bytes:
-        """Read `size` bytes from `position`; fewer only at the end of the file."""
+        """Read `size` bytes from `position`, or fewer at the end of the file."""
 
     def fdatasync(self) -> None: ...
 
     def truncate(self, size: int) -> None: ...
 
     def preallocate(self, size: int) -> None:
-        """Extend the file with zeros to `size`, if the file system can do that without writing them.
+        """Extend the file with zeros to `size` bytes if the file system supports this without writing the zeros.
 
         Later syncs are then cheaper, because the file's length stays the same. Failures are ignored: if the disk is
         full, the write itself will fail.
@@ -59,11 +59,11 @@ class FileSystem(Protocol):
 
     @property
     def failure(self) -> str | None:
-        """The first storage failure, or None. After a failure nothing more is written."""
+        """The first storage failure, or None. After a failure, all writes fail."""
 
     @property
     def is_descriptor_reserve_depleted(self) -> bool:
-        """Whether files use descriptors of the reserve, so that other files should be closed."""
+        """Whether files use reserved descriptors, so that other files should be closed."""
 
     def refill_descriptor_reserve(self) -> None:
         """Refill the reserve of file descriptors as far as possible."""
@@ -76,7 +76,7 @@ class FileSystem(Protocol):
         """
 
     def create(self, path: str) -> File:
-        """Open the file, creating an empty one if necessary. Its directory must exist."""
+        """Open the file. Create an empty file if it does not exist. Its directory must exist."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -88,14 +88,14 @@ class FileSystem(Protocol):
         """
 
     def modified_ms(self, path: str) -> int:
-        """Return the modification time of the file.
+        """Return the modification time of the file in milliseconds since the epoch.
 
         Raises:
             FileNotFoundError: The file does not exist.
         """
 
     def rename(self, path: str, new_path: str) -> None:
-        """Atomically rename a file, replacing any file of the new name."""
+        """Atomically rename a file, replacing an existing file with the new name."""
 
     def remove(self, path: str) -> None:
         """Delete the file if it exists."""
@@ -124,7 +124,7 @@ class FileSystem(Protocol):
 
 
 def write_atomically(files: FileSystem, path: str, data: Buffer) -> None:
-    """Durably replace a file: after a power failure it has either the old or the new contents.
+    """Durably replace a file. After a power failure, it has either the old or the new contents.
 
     The directory must exist and be durable itself.
     """

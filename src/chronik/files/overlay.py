@@ -18,12 +18,14 @@ from chronik.files.interface import Buffer, parent_directories, parent_directory
 READ_FLAGS: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 IN_MEMORY_COPY_BYTES_MAX: Final = 256 << 20
-"""The largest file that is copied to memory for a write. Recovery truncates large files but writes only to small ones.
+"""Maximum size in bytes of a file that is copied to memory for a write.
+
+Recovery truncates large files but writes only to small ones.
 """
 
 
 class _Content:
-    """The contents of a path: the first `kept` bytes of a file on disk or, after a write, a copy in memory."""
+    """The contents of a file: the first `kept` bytes of a file on disk, or a copy in memory after a write."""
 
     __slots__ = ("copy", "kept", "modified_ms", "real")
 
@@ -58,7 +60,7 @@ class _Content:
 
 
 class OverlayFileSystem:
-    """A FileSystem over an existing directory that keeps all changes in memory."""
+    """A FileSystem over an existing directory. All changes stay in memory."""
 
     failure: Final = None
     is_descriptor_reserve_depleted: Final = False

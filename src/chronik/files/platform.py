@@ -38,10 +38,10 @@ if sys.platform == "win32":
     sync_data = os.fsync
 
     def preallocate(fd: int, size: int) -> None:
-        """Do nothing: Windows has no such call for file descriptors."""
+        """Do nothing: Windows has no equivalent call for file descriptors."""
 
     def sync_directory(path: str) -> None:
-        """Do nothing: NTFS journals names itself, and directories cannot be opened for syncing."""
+        """Do nothing: NTFS journals file names, and directories cannot be opened for syncing."""
 
     def get_disk_space(directory: str) -> DiskSpace:
         import shutil
@@ -63,7 +63,7 @@ else:
     pwrite = os.pwrite
 
     def get_disk_space(directory: str) -> DiskSpace:
-        """Return the disk space as `shutil.disk_usage` does, without importing its archive codecs."""
+        """Return the disk space like `shutil.disk_usage`, but without importing the archive codecs of `shutil`."""
         disk = os.statvfs(directory)
         return DiskSpace(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
@@ -88,7 +88,7 @@ else:
             os.posix_fallocate(fd, 0, size)
 
     def sync_directory(path: str) -> None:
-        """Sync a directory, which makes the names in it durable."""
+        """Sync a directory, which makes its entries durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -96,7 +96,7 @@ else:
             os.close(fd)
 
     def lock_exclusive(fd: int, path: str) -> None:
-        """Lock a file without waiting.
+        """Acquire an exclusive lock on a file without waiting.
 
         Raises:
             DataDirectoryInUse: Another process holds the lock.

@@ -61,7 +61,7 @@ class SegmentReplacement(msgspec.Struct):
 
 
 class CleanedSegmentWriter:
-    """A writer of a compacted segment.
+    """A writer that builds a compacted segment.
 
     The file has the suffix `.cleaned` until it is complete; recovery deletes such files.
     """
@@ -81,7 +81,7 @@ class CleanedSegmentWriter:
         self._remove_files()
 
     def add(self, piece: ScannedBatch, kept: memoryview | bytes | None) -> None:
-        """Add what compaction keeps of a batch. Offsets without records are covered by empty batches."""
+        """Add the retained part of a batch. Empty batches fill gaps between offsets."""
         if kept is None:
             return
         if piece.base_offset > self._next_offset:
@@ -89,7 +89,7 @@ class CleanedSegmentWriter:
         self._append_batch(kept)
 
     def finish(self, end_offset: int) -> LogSegment:
-        """Write the buffered batches and return the segment. Its contents are durable; its name is not yet."""
+        """Write the buffered batches and return the segment. Its contents are durable, but its file name is not."""
         if end_offset > self._next_offset:
             self._fill_gap(end_offset)
         self._flush()
@@ -103,7 +103,7 @@ class CleanedSegmentWriter:
         self._remove_files()
 
     def _fill_gap(self, end_offset: int) -> None:
-        """Add empty batches for the offsets up to `end_offset`, one per leader epoch.
+        """Append empty batches for the offsets up to `end_offset`, one per leader epoch.
 
         A follower's log may end at any batch, and its leader must know the epoch of that batch.
         """
@@ -152,7 +152,7 @@ def _empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchHeader:
 
 
 class _FoundTransaction:
-    """An aborted transaction, and whether compaction has found any batch of it."""
+    """An aborted transaction, and whether compaction has found batches of it."""
 
     __slots__ = ("has_batches", "transaction")
 
@@ -173,12 +173,12 @@ class CleanedTransactions:
     def __init__(self, aborted: AbortedTransactions, start_offset: int) -> None:
         self._rest: Iterator[AbortedTransaction] = aborted.iter_from_marker(start_offset)
         self._known_to = 0
-        """All transactions that start below this offset are in `_open` or already passed."""
+        """The offset below which all transaction starts have been read into `_near`."""
         self._near: deque[_FoundTransaction] = deque()
         self._by_producer: dict[int, deque[_FoundTransaction]] = {}
         self._left = AbortedTransactions()
         self._written: set[int] = set()
-        """Producers with a batch since their last transaction marker."""
+        """Producers that have written a batch since their last transaction marker."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Return whether the batch belongs to an aborted transaction."""
@@ -216,7 +216,7 @@ class CleanedTransactions:
             self._finish(self._near.popleft())
 
     def _finish(self, found: _FoundTransaction) -> None:
-        """Finish a transaction whose marker was passed."""
+        """Remove a transaction whose marker was passed, and retain it in the result if it still has batches."""
         producer_id = found.transaction.producer_id
         transactions = self._by_producer[producer_id]
         transactions.popleft()
@@ -234,36 +234,45 @@ class Compaction(msgspec.Struct, eq=False):
     config: LogConfig
     epochs: LeaderEpochHistory
     last_producer_offsets: dict[int, int]
-    """The last offset of each producer. Compaction keeps that batch, if necessary empty, to preserve its sequence."""
+    """The last offset of each producer.
+
+    Compaction retains this batch, if necessary without records, to preserve the producer's sequence.
+    """
     producer_epochs_without_batches: dict[int, int]
-    """The epoch of each producer that has written no batch in it. Compaction keeps the marker that started the epoch.
+    """The current epoch of each producer without batches in that epoch.
+
+    Compaction retains the marker that started the epoch.
     """
     aborted: AbortedTransactions
     removable_markers_end: int
-    """Only transaction markers below this offset are removed. The log is durably compacted up to here, so recovery does
-    not use an older producer snapshot in which a transaction is open whose marker may be removed."""
+    """The offset below which transaction markers may be removed.
+
+    The log is durably compacted below it, so recovery never uses an older producer snapshot in which the transaction of
+    a removed marker is still open.
+    """
     clean_segments: list[LogSegment]
     dirty_segments: list[LogSegment]
     now_ms: int
     truncations: int
     compacted_offset: int
-    """The offset below which the log is compacted: before the run as it is, after the run once the segments are
-    replaced."""
+    """The offset below which the log is compacted. After a run it is valid once the segments are replaced."""
     _cache: FileCache
     _leftovers: CleanedTransactions
     _tombstones_end: int
-    """Tombstones below this offset may be removed: a durable compaction has removed all records that they delete. After
-    a power failure, a later tombstone could be lost while the records that it deletes come back."""
+    """The offset below which tombstones may be removed.
+
+    A durable compaction has removed the records that they delete. Above it, a power failure could restore deleted
+    records whose tombstone is lost.
+    """
     results: list[SegmentReplacement] = msgspec.field(default_factory=list)
     cleaned_end_offset: int = 0
     remaining_aborted: AbortedTransactions | None = None
-    """The aborted transactions that ended below `cleaned_end_offset` and still have batches. None when damaged segments
-    were skipped."""
+    """The aborted transactions below `cleaned_end_offset` that still have batches; None if damage was skipped."""
     _offset_map: dict[bytes, int] = msgspec.field(default_factory=dict)
     _is_damaged: bool = False
 
     def discard(self) -> None:
-        """Delete the compacted segments that were written but do not replace any segment yet."""
+        """Delete the compacted segments that have not replaced any segments yet."""
         for cleaned in self.results:
             for path in (cleaned.segment.log_path, cleaned.segment.index.path):
                 if path.endswith(names.CLEANED):
@@ -308,7 +317,10 @@ class Compaction(msgspec.Struct, eq=False):
         return len(self._offset_map) >= self._keys_max
 
     def _add_segment_keys(self, segment: LogSegment) -> Iterator[None]:
-        """Add the segment's keys to the offset map, until the map is full. Later records are newer and are kept."""
+        """Add the keys of the segment to the offset map until the map is full.
+
+        Records after that point are retained.
+        """
         for piece in self._scan(segment):
             if piece.next_offset <= self.compacted_offset:
                 continue
@@ -320,7 +332,7 @@ class Compaction(msgspec.Struct, eq=False):
             yield
 
     def _add_batch_keys(self, batch: memoryview) -> None:
-        """Add a batch's keys to the offset map. The map may become full within the batch, which may have many keys."""
+        """Add the keys of a batch to the offset map, until the map is full."""
         header, body = decompress_within_budget(batch, 0, DecompressionBudget.for_stored_batch(len(batch)))
         view, last_offsets, keys_max = memoryview(body), self._offset_map, self._keys_max
         for offset, _, key_start, key_length, _, _, _ in scan_records(header, body):
@@ -339,7 +351,7 @@ class Compaction(msgspec.Struct, eq=False):
     # -- cleaning -----------------------------------------------------------------------------------------------------
 
     def _group_segments(self, segments: Sequence[LogSegment]) -> Iterator[list[LogSegment]]:
-        """Yield groups of adjacent segments that fit into one segment together."""
+        """Yield groups of adjacent segments that can be merged into one segment."""
         group: list[LogSegment] = []
         for segment in segments:
             size = sum(member.size for member in group)
@@ -373,16 +385,16 @@ class Compaction(msgspec.Struct, eq=False):
             output.discard()
 
     def _skip_damaged(self, damaged: list[LogSegment]) -> None:
-        """Skip damaged segments, and keep all tombstones and markers after them.
+        """Skip damaged segments, and retain all tombstones and markers after them.
 
-        Compaction must not remove damaged records, so it must not remove what deletes them either.
+        Compaction must not remove damaged records, so it must retain the tombstones and markers that apply to them.
         """
         self._is_damaged = True
         self._tombstones_end = min(self._tombstones_end, damaged[0].base_offset)
         self.removable_markers_end = min(self.removable_markers_end, damaged[0].base_offset)
 
     def _clean_batch(self, piece: ScannedBatch) -> memoryview | bytes | None:
-        """Return what compaction keeps of a batch: the same object if nothing changes, None if nothing is kept."""
+        """Return the retained part of a batch: the same object if nothing changes, None if nothing is retained."""
         assert piece.batch is not None
         header = piece.header
         if header.is_control:

@@ -17,9 +17,9 @@ class LogConfig(msgspec.Struct, frozen=True):
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     retention_ms: int = 7 * DAY_MS
-    """How long records are retained; -1 for unlimited."""
+    """Retention time of records in milliseconds; -1 for unlimited."""
     retention_bytes: int = -1
-    """The size limit of a partition; -1 for unlimited."""
+    """Maximum size of a partition in bytes; -1 for unlimited."""
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     delete_retention_ms: int = DAY_MS
     min_compaction_lag_ms: int = 0
@@ -28,7 +28,7 @@ class LogConfig(msgspec.Struct, frozen=True):
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
     compaction_keys_bytes_max: int = 128 << 20
-    """Memory for the offset map of one compaction. Keys that do not fit are left for the next compaction."""
+    """Maximum size in bytes of the offset map of one compaction. Keys that do not fit are compacted by the next one."""
 
     @property
     def is_compaction_enabled(self) -> bool:

@@ -59,7 +59,7 @@ class LeaderEpochHistory:
         return (self._epochs[number - 1] if number else NO_EPOCH), end
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest epoch not above `epoch` and its end offset (OffsetForLeaderEpoch); (-1, -1) if unknown."""
+        """Return the largest epoch up to `epoch`, and its end offset (OffsetForLeaderEpoch); (-1, -1) if unknown."""
         if not self._epochs or epoch == NO_EPOCH or epoch > self.latest_epoch:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest_epoch:
@@ -79,7 +79,7 @@ class LeaderEpochHistory:
         self._starts.append(start_offset)
 
     def write_pending(self) -> File | None:
-        """Write the entries that are only in memory, and return the file if it has to be synced."""
+        """Write the entries that are not in the file yet. Return the file if it must be synced."""
         if self._stored == len(self._epochs):
             return None
         file = self._cache.create(self._path)
@@ -113,7 +113,7 @@ class LeaderEpochHistory:
         return True
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Remove epochs that ended below the log start offset, and rewrite the file once there are many."""
+        """Remove epochs that end below the log start offset. Rewrite the file after many removals."""
         stale = bisect_right(self._starts, log_start_offset) - 1
         if stale > STALE_ENTRIES_MAX:
             del self._epochs[:stale], self._starts[:stale]

@@ -48,23 +48,23 @@ WritableBuffer = bytearray | memoryview
 
 
 class AppendOrigin(IntEnum):
-    """The component that appends a batch."""
+    """The origin of an appended batch."""
 
     CLIENT = 0
     COORDINATOR = 1
-    """The broker itself, which appends control batches. They are not part of a producer's sequence."""
+    """The broker itself, which appends control batches without sequence numbers."""
 
 
 class AppendInfo(msgspec.Struct, frozen=True):
-    """The offsets and timestamp that an append has assigned to its batches."""
+    """The offsets and the timestamp that an append assigned to its batches."""
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int
-    """The broker's timestamp if the topic uses `LogAppendTime`, otherwise -1."""
+    """The append time of the batches if the topic uses `LogAppendTime`, otherwise -1."""
     log_start_offset: int
     is_duplicate: bool = False
-    """Whether the batch was a retry that is already in the log. The offsets are those of the stored batch."""
+    """Whether the batch is a retry of a stored batch, whose offsets are returned."""
 
 
 def _reject_lowering(offset: int) -> None:
@@ -109,14 +109,16 @@ class PartitionLog:
         """Create a log from its recovered state; use `open` instead."""
         self.directory = directory
         self.config = config
-        """The topic's storage configs. May be replaced; the new configs apply to later operations."""
+        """The topic's storage configs. They can be replaced at any time and apply to later operations."""
         self.epochs = recovered.epochs
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = recovered.log_end_offset
         self.synced_offset = recovered.log_end_offset
         self.missing_start_offset = recovered.missing_start_offset
-        """The start of an offset range that the disk had lost when the log was opened, or None. The range stays empty
-        unless the log is truncated there and replicated again."""
+        """The start of the offset range that was missing on disk when the log was opened, or None.
+
+        The range stays empty unless the log is truncated there and replicated again.
+        """
         self.missing_end_offset = recovered.log_end_offset
         self._files = files
         self._cache = cache
@@ -148,7 +150,7 @@ class PartitionLog:
         lower_recovery_point: Callable[[int], None] = _reject_lowering,
         producer_limit: ProducerLimit | None = None,
     ) -> Self:
-        """Recover the directory and return its log. A directory that does not exist is an empty log.
+        """Recover the log in the directory and return it. If the directory does not exist, the log is empty.
 
         Args:
             recovery_point: The last recorded synced offset (see `SyncedOffsets`).
@@ -170,7 +172,7 @@ class PartitionLog:
 
     @property
     def has_lost_all_records(self) -> bool:
-        """Whether no records are left although some were synced: the directory or all segments are missing."""
+        """Whether all synced records are lost, because the directory or all segments are missing."""
         return self.missing_start_offset is not None and self.log_start_offset == self.log_end_offset
 
     @property
@@ -251,7 +253,7 @@ class PartitionLog:
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendInfo:
-        """Assign offsets and the leader epoch to the batches, in place, and write the buffer to the active segment.
+        """Assign offsets and the leader epoch to the batches in place, and write them to the active segment.
 
         `headers` are the validated headers of the batches in `buffer`. A retry of a batch that is already in the log
         returns the stored offsets.
@@ -297,7 +299,7 @@ class PartitionLog:
             position += header.size
 
     def append_as_follower(self, buffer: Buffer) -> AppendInfo | None:
-        """Append batches as the leader sent them. Return None if there are none.
+        """Append batches from the leader unchanged. Return None if there are none.
 
         Raises:
             CorruptRecords: The batches are incomplete or damaged or do not continue the log. Nothing was written.
@@ -312,7 +314,7 @@ class PartitionLog:
         return AppendInfo(base_offset, end_offset - 1, NO_TIMESTAMP, self.log_start_offset)
 
     def append_imported(self, buffer: Buffer, leader_epoch: int) -> AppendInfo | None:
-        """Append batches of an import as a follower does, although this node is the leader.
+        """Append imported batches unchanged, as a follower does, although this node is the leader.
 
         The epochs of the batches are below the node's own leader epoch, which is assigned again afterwards.
 
@@ -375,12 +377,12 @@ class PartitionLog:
         return segment.read(offset, max_bytes, up_to_offset, self.epochs, min_one_batch=min_one_batch)
 
     def find_batch_by_timestamp(self, timestamp: int, start_offset: int) -> TimestampedBatch | None:
-        """Return the first batch with a record at or after `timestamp`, not counting records below `start_offset`."""
+        """Return the first batch with a record at or after `timestamp`, ignoring records below `start_offset`."""
         start_offset = max(start_offset, self.log_start_offset)
         return timestamp_lookup.find_batch_by_timestamp(self._segments.all, self.epochs, timestamp, start_offset)
 
     def find_batch_with_max_timestamp(self, start_offset: int) -> TimestampedBatch | None:
-        """Return the first batch with a record that has the partition's largest timestamp."""
+        """Return the first batch that contains the partition's largest record timestamp."""
         return timestamp_lookup.find_batch_with_max_timestamp(
             self._segments.all, self.epochs, max(start_offset, self.log_start_offset)
         )
@@ -395,7 +397,7 @@ class PartitionLog:
         )
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the last stable offset: all transactions below it are decided, and all records are committed.
+        """Return the last stable offset: all records below it are committed, and their transactions are complete.
 
         It changes only with the high watermark or the log start offset, and never decreases.
         """
@@ -413,10 +415,10 @@ class PartitionLog:
         return len(self.producers.transactions.aborted) > 0
 
     def find_aborted_transactions(self, records: Buffer, start_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that affect a consumer of these batches from `start_offset` on.
+        """Return the aborted transactions that a consumer needs to filter these batches from `start_offset`.
 
         Compaction may have removed all batches of a transaction and its marker while a snapshot still contains it.
-        Without the marker, clients would skip the producer's later records too, so such transactions are left out.
+        A transaction without its marker is omitted: clients would also skip the producer's later records.
         """
         markers, end_offset = set(), 0
         for _, header in iter_batches(records):
@@ -427,11 +429,11 @@ class PartitionLog:
         return [each for each in met if each.marker_offset >= end_offset or each.marker_offset in markers]
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch not above `epoch` and its end offset; (-1, -1) if unknown."""
+        """Return the largest epoch that is at most `epoch`, and its end offset; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def remove_empty_epochs(self) -> None:
-        """Remove this node's leader epochs without batches; another leader will write these offsets."""
+        """Remove leader epochs of this node that have no batches, because another leader will write these offsets."""
         check_invariant(
             not self.epochs.truncate_from_end(self.log_end_offset), "a leader epoch without batches was written to disk"
         )
@@ -439,7 +441,7 @@ class PartitionLog:
     # -- deleting and compacting --------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Advance the log start offset to `offset` and return it. It is durable with the next sync.
+        """Advance the log start offset to `offset`, and return it. The next sync makes it durable.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE.
@@ -455,7 +457,7 @@ class PartitionLog:
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int, up_to_offset: int | None = None) -> int:
-        """Advance the log start offset past segments that retention deletes, and return their number.
+        """Advance the log start offset past expired segments, and return their number.
 
         The next sync deletes the files. `up_to_offset` is the high watermark; segments above it are kept. Also removes
         expired producers.
@@ -475,7 +477,7 @@ class PartitionLog:
         return len(deletable)
 
     def begin_compaction(self, now_ms: int, up_to_offset: int | None = None) -> Compaction | None:
-        """Return a compaction to run and then complete, or None if too few bytes are dirty.
+        """Return a compaction that the caller must run and complete, or None if too few bytes are dirty.
 
         `up_to_offset` is the high watermark. Only closed, synced segments below it and below all undecided transactions
         are compacted.
@@ -498,7 +500,7 @@ class PartitionLog:
         )
 
     def complete_compaction(self, compaction: Compaction) -> bool:
-        """Replace segments with their compacted versions for readers; the next syncs replace the files.
+        """Make readers use the compacted segments; the next syncs replace the files.
 
         Return False if the log was truncated or lost segments during the compaction. Segments that were not replaced
         stay as they are.
@@ -516,7 +518,10 @@ class PartitionLog:
     # -- truncating ---------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
-        """Truncate the log at the start of the batch that contains `offset`, and return the log end offset. Blocks."""
+        """Truncate the log at the start of the batch that contains `offset`.
+
+        Return the log end offset. Blocks on the disk.
+        """
         if offset >= self.log_end_offset:
             return self.log_end_offset
         check_invariant(offset >= self.log_start_offset, "truncation below the log start offset")
@@ -590,7 +595,10 @@ def validate_replicated_batches(
 def find_deletable_segments(
     segments: Sequence[LogSegment], config: LogConfig, epochs: LeaderEpochHistory, now_ms: int, up_to_offset: int
 ) -> list[LogSegment]:
-    """Return the leading segments that retention deletes, including the active one if all of its records expired."""
+    """Return the leading segments that retention deletes.
+
+    They include the active segment if all its records expired.
+    """
     total_bytes = sum(segment.size for segment in segments)
     excess_bytes = total_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
     result = []

@@ -14,29 +14,37 @@ from typing import Final, NamedTuple
 import msgspec
 
 LOOKUP_BLOCK_SIZE = 1024
-"""Transactions per block of a lookup. A block whose transactions all start behind the range is skipped as a whole:
-while one transaction stays open, a million later ones may be aborted."""
+"""Number of transactions per lookup block.
+
+A lookup skips blocks whose transactions all start after its range, because a million transactions may be aborted while
+an older one stays open.
+"""
 
 BYTES_PER_TRANSACTION = 32
-"""Bytes per aborted transaction, in memory and in a producer state snapshot."""
+"""Size of an aborted transaction in bytes, in memory and in a producer state snapshot."""
 
 UNREPLICATED_MAX: Final = 1000
-"""Completed transactions that are tracked individually until their markers are replicated. Beyond this number the
-oldest are merged, which only makes the last stable offset lower."""
+"""Maximum number of completed transactions that are tracked individually until their markers are replicated.
+
+Above it, the oldest are merged, which can only lower the last stable offset.
+"""
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction, whose records `read_committed` consumers skip."""
+    """An aborted transaction, whose records are filtered out for `read_committed` consumers."""
 
     producer_id: int
     first_offset: int
     marker_offset: int
     last_stable_offset: int
-    """The last stable offset after the abort marker was appended. Transactions aborted later start at or after it."""
+    """The last stable offset after the abort marker was appended.
+
+    All transactions that are aborted later start at or after it.
+    """
 
 
 class AbortedTransactions:
-    """The aborted transactions of a partition in marker order, stored in columns because there may be a million."""
+    """The aborted transactions of a partition in marker order, stored in columns to save memory."""
 
     __slots__ = ("_firsts", "_markers", "_producers", "_stable_ends")
 
@@ -59,7 +67,7 @@ class AbortedTransactions:
             column.append(number)
 
     def find_in_range(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that may have records from `start_offset` to `end_offset` (exclusive).
+        """Return the aborted transactions that may have records between `start_offset` and `end_offset` (exclusive).
 
         They are in the order of their first offsets, as in Kafka.
         """
@@ -137,14 +145,16 @@ class PartitionTransactions:
         self.open: dict[int, int] = {}
         """The first offset of each producer's open transaction, oldest first."""
         self.unreplicated: deque[CompletedTransaction] = deque()
-        """Completed transactions whose markers may still be above the high watermark. A marker may be lost with its
-        leader, so the last stable offset must not pass it before it is committed. Both offsets ascend: a transaction
-        that starts after another and ends before it makes no difference and is left out."""
+        """Completed transactions whose markers may still be above the high watermark.
+
+        A marker may be lost with its leader, so the last stable offset must not pass it before it is committed. Start
+        and marker offsets ascend: a transaction that starts after another and ends before it is omitted.
+        """
         self.aborted = AbortedTransactions()
 
     @property
     def has_undecided(self) -> bool:
-        """Whether a transaction may be undecided."""
+        """Whether the log has open transactions, or completed ones whose markers may not be committed."""
         return bool(self.open or self.unreplicated)
 
     def record_batch(self, producer_id: int, base_offset: int) -> None:
@@ -152,7 +162,7 @@ class PartitionTransactions:
         self.open.setdefault(producer_id, base_offset)
 
     def record_marker(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
-        """Record a transaction marker. The partition may have no batches of the transaction, and markers may repeat."""
+        """Record a transaction marker. A marker may be repeated, or have no batches in this partition."""
         first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
             return
@@ -168,7 +178,7 @@ class PartitionTransactions:
             ended[0] = CompletedTransaction(oldest.first_offset, ended[0].marker_offset)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Return the first offset of the oldest undecided transaction, or None."""
+        """Return the first offset of the oldest undecided transaction, or None if there is none."""
         ended = self.unreplicated
         while ended and ended[0].marker_offset < high_watermark:
             ended.popleft()

@@ -78,13 +78,16 @@ class ProducerStateStore:
             self.take_snapshot(offset)
 
     def ensure_snapshot_from(self, offset: int, log_end_offset: int) -> None:
-        """Ensure that there is a snapshot at `offset` or later, before the log below it is deleted."""
+        """Ensure that a snapshot at or after `offset` exists before the log below `offset` is deleted."""
         if self._offsets and self._offsets[-1] >= offset:
             return
         self.take_snapshot(log_end_offset)
 
     def take_snapshot(self, offset: int) -> None:
-        """Take a snapshot at `offset`, the log end offset. The next sync makes it durable; a torn one is detected."""
+        """Take a snapshot at `offset`, the log end offset.
+
+        The next sync makes it durable; recovery detects incomplete snapshots.
+        """
         if not self._bytes_since_snapshot:
             return
         file = self._cache.create(self._path(offset))

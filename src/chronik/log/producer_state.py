@@ -37,7 +37,7 @@ _CRC_BYTES = 4
 
 
 class ProducerBatch(msgspec.Struct, array_like=True, frozen=True):
-    """The sequence numbers and offsets of a batch that a producer has appended."""
+    """The sequence numbers and offsets of a batch that a producer appended."""
 
     first_sequence: int
     last_sequence: int
@@ -53,9 +53,9 @@ class ProducerStateEntry(msgspec.Struct, array_like=True):
     batches: list[ProducerBatch]
     """The last batches of this epoch, oldest first."""
     last_active_ms: int
-    """When the producer last appended a batch, by this node's clock."""
+    """Time of the producer's last append in milliseconds, by this node's clock."""
     first_known_sequence: int = UNKNOWN
-    """The first known sequence number of this epoch. From there on, all batches are stored without a gap."""
+    """The first known sequence number of this epoch. All later batches of the epoch are stored without gaps."""
     coordinator_epoch: int = UNKNOWN
     """The epoch of the coordinator that wrote the producer's last transaction marker."""
 
@@ -126,7 +126,7 @@ class ProducerStateManager:
         return list(self._producers.items())
 
     def check_batches(self, headers: Sequence[BatchHeader]) -> ProducerBatch | None:
-        """Return the stored batch if the batch is a retry, or None if it is new and in order.
+        """Return the stored batch if the first batch is a retry, or None if the batches are new and in order.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE for a batch outside
@@ -172,7 +172,7 @@ class ProducerStateManager:
             )
 
     def is_stored_or_next(self, header: BatchHeader) -> bool:
-        """Return whether the batch is stored already or has the producer's next sequence number."""
+        """Return whether the batch is already stored, or is the producer's next batch in sequence."""
         producer = self._producers.get(header.producer_id)
         if producer is None or header.producer_epoch != producer.epoch:
             return False
@@ -216,7 +216,7 @@ class ProducerStateManager:
             self._limit.add(self)
 
     def evict_idle(self, count: int) -> int:
-        """Evict up to `count` producers that have been idle longest, and return their number.
+        """Evict up to `count` producers, starting with the longest idle ones. Return the number of evicted producers.
 
         A producer with an open transaction moves to the end of the queue instead, so the next call starts after it.
         """
@@ -233,7 +233,7 @@ class ProducerStateManager:
         return evicted
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Remove producers that have not written for `expiration_ms`."""
+        """Remove producers that have not appended a batch for `expiration_ms` milliseconds."""
         expired = []
         for producer_id, producer in self._producers.items():
             if now_ms - producer.last_active_ms < expiration_ms:
@@ -282,7 +282,7 @@ def _find_stored(producer: ProducerStateEntry, header: BatchHeader) -> ProducerB
 
 
 def _find_older_stored(producer: ProducerStateEntry, header: BatchHeader) -> ProducerBatch | None:
-    """Return a retry of a batch that is older than the retained ones: it is stored, at an unknown offset.
+    """Return the stored batch for a retry that is older than the retained batches. Its offset is unknown.
 
     This happens when a stored batch is rejected repeatedly, for example with NOT_ENOUGH_REPLICAS, while later batches
     are accepted. Kafka returns OUT_OF_ORDER_SEQUENCE_NUMBER, which librdkafka treats as fatal.

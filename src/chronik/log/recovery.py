@@ -36,13 +36,13 @@ class RecoveredLog(msgspec.Struct):
     file_names: set[str]
     """The names of the files found in the directory."""
     missing_start_offset: int | None = None
-    """The offset where the remaining log ends, if synced records after it are missing."""
+    """The start offset of missing synced records, where the recovered log ends, or None."""
 
 
 def recover_log(
     files: FileSystem, cache: FileCache, directory: str, synced_offset: int, index_interval_bytes: int
 ) -> RecoveredLog:
-    """Recover a log except for its producer state. Everything that is kept is synced on return."""
+    """Recover a log, except for its producer state. All retained data is synced on return."""
     present = _complete_interrupted_changes(files, directory)
     epochs = LeaderEpochHistory(cache, f"{directory}/{names.LEADER_EPOCHS}")
     start_file = OffsetCheckpointFile(files, f"{directory}/{names.LOG_START}")
@@ -90,11 +90,11 @@ def recover_log(
 
 
 class _EpochHistoryIncomplete(Exception):
-    """A synced batch has an epoch that the history lacks: the end of the history was lost."""
+    """A synced batch has an epoch that is missing in the epoch history, because the end of the history was lost."""
 
 
 class _TailRecovery:
-    """The recovery of the log's tail, from the synced offset on."""
+    """The recovery of the part of a log that starts at the synced offset."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class _TailRecovery:
         self._interval = index_interval_bytes
 
     def recover(self, segments: list[LogSegment]) -> int:
-        """Return the log end offset, and remove segments that do not continue the log from `segments`."""
+        """Return the log end offset. Remove segments from `segments` that are not contiguous with the log."""
         if not segments:
             return 0
         first = max(0, bisect_right([segment.base_offset for segment in segments], self._synced_offset) - 1)
@@ -133,7 +133,7 @@ class _TailRecovery:
         return log_end
 
     def _recover_segment(self, segment: LogSegment) -> tuple[int, bool]:
-        """Return the end offset of the segment, and whether the file was truncated there."""
+        """Return the end offset of the segment, and whether its file was truncated at that offset."""
         position, offset = segment.truncate_index(self._synced_offset, self._epochs)
         while True:
             position, offset, damaged = self._scan_segment(segment, position, offset)
@@ -153,7 +153,7 @@ class _TailRecovery:
         return offset, cut
 
     def _sync_length(self, segment: LogSegment) -> None:
-        """Sync the segment's file, whose last changes a killed process may have left unsynced.
+        """Sync the segment's file, because a killed process may not have synced its last changes.
 
         The process may have trimmed preallocated space after its last sync. If a power failure brought it back, batches
         written after it would not continue the log.
@@ -161,7 +161,7 @@ class _TailRecovery:
         segment.file.fdatasync()
 
     def _scan_segment(self, segment: LogSegment, position: int, offset: int) -> tuple[int, int, bool]:
-        """Return (position, offset) of the end of the valid batches, and whether damage ends them."""
+        """Return the position and offset where the valid batches end, and whether damaged data follows."""
         for piece in segment.scan(position, offset, self._epochs, self._synced_offset):
             if piece.batch is None:
                 if piece.base_offset < self._synced_offset and _is_history_incomplete(segment, piece, self._epochs):
@@ -174,7 +174,7 @@ class _TailRecovery:
         return position, offset, False
 
     def _find_synced_end(self, segment: LogSegment, position: int) -> int | None:
-        """Return the position of the first unsynced batch when the batch before it is damaged, or None."""
+        """Return the position of the first unsynced batch after a damaged batch, or None if it is not found."""
         size = min(segment.size - position, SEARCH_BYTES_MAX)
         data = segment.file.pread(size, position)
         wanted = _OFFSET.pack(self._synced_offset)
@@ -199,7 +199,7 @@ class _TailRecovery:
 
 
 def _sync_metadata(files: FileSystem, directory: str) -> None:
-    """Sync the directory entries and the leader epoch file, which a killed process may have left unsynced."""
+    """Sync the directory entries and the leader epoch file, because a killed process may not have synced them."""
     path = f"{directory}/{names.LEADER_EPOCHS}"
     if files.exists(path):
         file = files.open(path)
@@ -210,7 +210,7 @@ def _sync_metadata(files: FileSystem, directory: str) -> None:
 
 
 def _complete_interrupted_changes(files: FileSystem, directory: str) -> set[str]:
-    """Delete unfinished files, complete interrupted segment swaps, and return the remaining file names."""
+    """Delete temporary files, complete interrupted segment swaps, and return the remaining file names."""
     present = set(files.list_directory(directory))
     for name in sorted(present):
         if name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
@@ -239,7 +239,7 @@ def _finish_swap(
 
 
 def _delete_below_start(files: FileSystem, directory: str, bases: list[int], log_start: int) -> list[int]:
-    """Delete segments below the log start offset. The last segment is kept because it holds the log end offset."""
+    """Delete segments below the log start offset, except for the last segment, which determines the log end offset."""
     kept = max(0, min(bisect_right(bases, log_start) - 1, len(bases) - 1))
     for base in bases[:kept]:
         files.remove(f"{directory}/{names.offset_file_name(base, names.LOG)}")
@@ -248,13 +248,13 @@ def _delete_below_start(files: FileSystem, directory: str, bases: list[int], log
 
 
 def _load_epochs(files: FileSystem, epochs: LeaderEpochHistory, path: str, segments: list[LogSegment]) -> bool:
-    """Load the leader epoch history. Return False if it is missing or damaged although batches exist."""
+    """Load the leader epoch history. Return False if it is damaged, or is missing although the log has segments."""
     data = read_file(files, path)
     return epochs.load(data or b"") and (bool(data) or not segments)
 
 
 def _rebuild_epochs(epochs: LeaderEpochHistory, segments: list[LogSegment]) -> None:
-    """Rebuild the leader epoch history from the batches of the whole log, as long as epochs do not descend."""
+    """Rebuild the leader epoch history from all batches of the log. Ignore batches with descending epochs."""
     for segment in segments:
         position, offset = 0, segment.base_offset
         while position < segment.size:
@@ -271,7 +271,10 @@ def _rebuild_epochs(epochs: LeaderEpochHistory, segments: list[LogSegment]) -> N
 
 
 def _is_history_incomplete(segment: LogSegment, damage: ScannedBatch, epochs: LeaderEpochHistory) -> bool:
-    """Return whether two consecutive batches have an epoch that the history lacks; a single one may be damaged."""
+    """Return whether two consecutive batches have an epoch that is missing in the history.
+
+    A single batch may be damaged.
+    """
     epoch = _find_unknown_epoch(segment, damage, epochs)
     if epoch is None:
         return False
@@ -283,7 +286,7 @@ def _is_history_incomplete(segment: LogSegment, damage: ScannedBatch, epochs: Le
 
 
 def _find_unknown_epoch(segment: LogSegment, damage: ScannedBatch, epochs: LeaderEpochHistory) -> int | None:
-    """Return the epoch of a batch that is valid except that the history lacks its epoch, or None."""
+    """Return the epoch of a batch whose only defect is an epoch that is missing in the history, or None."""
     offset = damage.base_offset
     epoch, epoch_end = epochs.epoch_at(offset)
     if epoch_end != LONG_MAX:

@@ -20,13 +20,18 @@ from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_
 from chronik.protocol.errors import CorruptRecords
 
 SMALL_SYNC_BYTES = 16 * KIB
-"""Space is preallocated while syncs cover no more than this. Larger syncs allocate new blocks each time, and journaling
-those costs as much as a known length saves."""
+"""Maximum size of a sync in bytes for which space is preallocated.
+
+Larger syncs allocate new blocks each time, and journaling them costs as much as preallocation saves.
+"""
 
 PREALLOCATED_BYTES_MIN = 16 * KIB
 PREALLOCATED_BYTES_MAX = 1 * MIB
-"""As much space is preallocated as the segment holds already, within these bounds, to save disk space with thousands of
-small topics."""
+"""Maximum preallocated space in bytes.
+
+A segment preallocates as much space as it contains, within these bounds, to save disk space with thousands of small
+topics.
+"""
 
 # Chunk size of scans over many batches.
 SCAN_CHUNK_BYTES = 1 << 20
@@ -152,14 +157,14 @@ class LogSegment:
         return self._cache.files.modified_ms(self.log_path)
 
     def set_cache(self, cache: FileCache) -> None:
-        """Use the log's file cache for a segment that a compaction has written through its own."""
+        """Replace the file cache, for a segment that a compaction has written through its own cache."""
         self._cache = cache
         self.index.set_cache(cache)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, buffer: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> File:
-        """Append the batches, whose offsets continue the segment. Return the file, which has to be synced."""
+        """Append batches that continue the segment. Return the file, which must be synced."""
         file = self.file
         position, offset = self.size, self.end_offset
         file.pwrite(buffer, position)  # preallocated space may follow, so the file's length is not the position
@@ -171,7 +176,7 @@ class LogSegment:
         return file
 
     def index_batch(self, position: int, offset: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Update the timestamps for the batch at `position`, and add an index entry if one is due."""
+        """Update the largest timestamp with the batch at `position`, and add an index entry if one is due."""
         if self._unindexed_bytes > index_interval_bytes:
             self.index.append(IndexEntry(offset, position, self.max_timestamp, self.max_timestamp_offset))
             self._unindexed_bytes = 0
@@ -183,7 +188,7 @@ class LogSegment:
             self.first_timestamp = header.max_timestamp
 
     def seal(self) -> None:
-        """Complete the index of a full segment, to which nothing is appended any more."""
+        """Complete the index of a full segment. No batches may be appended after that."""
         self.index.append(IndexEntry(self.end_offset, self.size, self.max_timestamp, self.max_timestamp_offset))
         self.index.flush()
         self._read_positions.clear()
@@ -198,7 +203,7 @@ class LogSegment:
         return file
 
     def trim(self) -> File | None:
-        """Truncate the file to the end of its batches. Return the file if it has to be synced."""
+        """Truncate the file to the end of its batches. Return the file if it must be synced."""
         if not self._preallocation.extends_beyond(self.size):
             return None
         file = self.file
@@ -274,7 +279,7 @@ class LogSegment:
     def scan(
         self, position: int, offset: int, epochs: LeaderEpochHistory, end_offset: int | None = None
     ) -> Iterator[ScannedBatch]:
-        """Yield the batches and damaged ranges from `position` on, where `offset` is expected.
+        """Yield the batches and damaged ranges from `position`, where a batch with base offset `offset` is expected.
 
         `end_offset`, the known end of the valid batches, helps to find the next valid batch after damage.
         """
@@ -307,7 +312,7 @@ class LogSegment:
         return self.scan(*self.find_indexed_batch(offset, epochs), epochs)
 
     def scan_from_timestamp(self, timestamp: int, epochs: LeaderEpochHistory) -> Iterator[ScannedBatch]:
-        """Scan from a batch before which all batches are older than `timestamp`."""
+        """Scan from an indexed batch such that all earlier batches are older than `timestamp`."""
         entry = self._find_entry(lambda: self.index.find_entry_by_timestamp(timestamp), epochs)
         return self.scan(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
 
@@ -327,7 +332,7 @@ class LogSegment:
     # -- the index ----------------------------------------------------------------------------------------------------
 
     def ensure_index(self, epochs: LeaderEpochHistory) -> None:
-        """Load the largest timestamp of a closed segment from its index; rebuild the index unless it is complete."""
+        """Load the largest timestamp of a closed segment from its index. Rebuild the index if it is incomplete."""
         if self._index_checked:
             return
         try:
@@ -350,14 +355,14 @@ class LogSegment:
         self.seal()
 
     def reindex_tail(self, offset: int, epochs: LeaderEpochHistory, index_interval_bytes: int) -> None:
-        """Truncate the active segment's index to `offset`, and index the batches after its last entry."""
+        """Truncate the active segment's index at `offset`, and index the batches after its last entry."""
         position, at = self.truncate_index(offset, epochs)
         for piece in self.scan(position, at, epochs, self.end_offset):
             if piece.batch is not None:
                 self.index_batch(piece.position, piece.base_offset, piece.header, index_interval_bytes)
 
     def truncate_index(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, int]:
-        """Remove index entries from `offset` on, and return (position, offset) of the last indexed valid batch."""
+        """Remove index entries at or after `offset`. Return (position, offset) of the last indexed valid batch."""
         self._index_checked = True
         number, entry = self._last_valid_entry(offset - 1, epochs)
         self._reset_index(number + 1)
@@ -368,7 +373,7 @@ class LogSegment:
         return entry.position, entry.offset
 
     def _last_valid_entry(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, IndexEntry | None]:
-        """Return the last index entry not above `offset` whose batch is valid, and its number; (-1, None) if none."""
+        """Return the last index entry up to `offset` whose batch is valid, and its number; (-1, None) if none."""
         try:
             number = self.index.find_entry_by_offset(offset)
             while number >= 0:
@@ -412,11 +417,11 @@ class LogSegment:
     # -- bytes --------------------------------------------------------------------------------------------------------
 
     def read_bytes(self, position: int, size: int) -> memoryview:
-        """Return up to `size` bytes of the segment from `position` on."""
+        """Return up to `size` bytes of the segment, starting at `position`."""
         return memoryview(self.file.pread(max(0, min(size, self.size - position)), position))
 
     def _extend_view(self, view: memoryview, position: int) -> memoryview | None:
-        """Return a longer view from `position` on if the batch there exceeds `view`, otherwise None."""
+        """Return a longer view from `position` if the batch there is larger than `view`, otherwise None."""
         left = self.size - position
         size = max(declared_batch_size(view, 0), min(READ_AHEAD_BYTES, left))
         if len(view) < size <= min(left, FRAME_BYTES_MAX):
@@ -425,6 +430,6 @@ class LogSegment:
         return None
 
     def read_batch_bytes(self, position: int) -> memoryview:
-        """Return the bytes from `position` on, at least up to the declared size of the batch if the file has them."""
+        """Return the bytes from `position`, at least the declared size of the batch unless the file is shorter."""
         view = self.read_bytes(position, READ_AHEAD_BYTES)
         return self._extend_view(view, position) or view

@@ -20,13 +20,13 @@ from chronik.protocol.varint import INT32_MAX
 
 
 class SegmentSwap(msgspec.Struct, eq=False):
-    """A replacement of segments by a compacted segment that is in progress."""
+    """A swap in progress, which replaces segments by a compacted segment."""
 
     segment: LogSegment
     replaced: list[LogSegment]
     steps_done: int = 1
     is_durable: bool = False
-    """Whether the sync in progress covers the last step."""
+    """Whether the sync in progress makes the last step durable."""
 
 
 class SegmentSwaps:
@@ -55,13 +55,13 @@ class SegmentSwaps:
         return bool(self._swaps)
 
     def start(self, segment: LogSegment, replaced: list[LogSegment]) -> None:
-        """Start a swap (step 1). `segment` is the new segment that a compaction has written."""
+        """Start a swap (step 1). `segment` is the compacted segment."""
         segment.set_cache(self._cache)
         self._rename_log(segment, f"{self._directory}/{names.swap_file_name(segment.base_offset, segment.end_offset)}")
         self._swaps.append(SegmentSwap(segment, replaced))
 
     def record_sync_start(self) -> None:
-        """Record that a sync of the directory starts. Its completion allows the next steps."""
+        """Record that a sync of the directory starts. When it completes, `advance` performs the next steps."""
         for swap in self._swaps:
             swap.is_durable = True
 
@@ -102,7 +102,7 @@ class SegmentSwaps:
 
 
 class LogSegments:
-    """The segments of a log in order. The last one is the active segment, to which batches are appended."""
+    """The ordered segments of a log. The last segment is active: batches are appended to it."""
 
     __slots__ = ("_cache", "_directory", "_unsynced", "all", "swaps")
 
@@ -118,7 +118,7 @@ class LogSegments:
         return sum(segment.size for segment in self.all)
 
     def index_of(self, offset: int) -> int:
-        """Return the index of the segment that contains `offset`, if any does."""
+        """Return the index of the segment that contains `offset`, or would contain it."""
         return max(0, bisect_right(self.all, offset, key=_base_offset) - 1)
 
     def create_active(self, base_offset: int) -> LogSegment:
@@ -141,7 +141,7 @@ class LogSegments:
         )
 
     def preallocate_active(self, segment_bytes: int) -> None:
-        """Preallocate space in the active segment's file before a sync. Not called before the last sync."""
+        """Preallocate space in the active segment's file before a sync, except for the final sync."""
         lengthened = self.all[-1].preallocate(segment_bytes) if self.all else None
         if lengthened is not None:
             self._unsynced.add_file(lengthened)
@@ -166,12 +166,15 @@ class LogSegments:
         del self.all[:number]
 
     def delete_from(self, number: int, delete_delay_ms: int) -> None:
-        """Delete the segment with this index and all after it."""
+        """Delete the segment at this index and all later segments."""
         self._schedule_deletion(self.all[number:], delete_delay_ms)
         del self.all[number:]
 
     def replace_compacted(self, compaction: Compaction) -> bool:
-        """Replace segments with their compacted versions. Return False if some source segments were deleted since."""
+        """Replace segments with their compacted versions.
+
+        Return False if some source segments were deleted meanwhile.
+        """
         for cleaned in compaction.results:
             first = self.index_of(cleaned.segment.base_offset)
             last = first + len(cleaned.sources)

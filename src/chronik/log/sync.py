@@ -11,7 +11,7 @@ from chronik.log.files.checkpoints import OffsetCheckpointFile
 
 
 class SyncTask(msgspec.Struct, eq=False):
-    """A task that makes all changes of a log durable that were made before the task was created."""
+    """A task that makes all changes durable that were made to a log before the task was created."""
 
     storage: FileSystem
     end_offset: int
@@ -19,7 +19,7 @@ class SyncTask(msgspec.Struct, eq=False):
     directories: list[str]
     deletable_paths: list[str]
     checkpoints: list[tuple[OffsetCheckpointFile, int]]
-    """Checkpoints to write. They are written last because they refer to data that must be durable before."""
+    """Checkpoints to write. They are written last, because the data that they refer to must be durable first."""
 
     @property
     def is_single_file(self) -> bool:
@@ -43,7 +43,7 @@ class SyncTask(msgspec.Struct, eq=False):
 
 
 class PendingSync:
-    """The files and directories that the next sync task syncs, and the files that it deletes."""
+    """The files and directories that the next sync task must sync, and the files that it must delete."""
 
     __slots__ = ("_cache", "_clock", "_directories", "_doomed", "_files")
 
@@ -66,12 +66,12 @@ class PendingSync:
         self._directories[directory] = None
 
     def discard_file(self, path: str) -> None:
-        """Close a file that is about to be renamed or deleted and needs no sync any more."""
+        """Close a file that is about to be renamed or deleted, and remove it from the next sync."""
         self._cache.close_file(path)
         self._files = {file: None for file in self._files if file.path != path}
 
     def schedule_deletion(self, directory: str, path: str, delay_ms: int) -> None:
-        """Rename a file to `….deleted`, and let a later sync task delete it.
+        """Rename a file to `….deleted`, and schedule its deletion by a later sync task.
 
         Deleting a large file can take long.
         """

@@ -19,17 +19,25 @@ from chronik.protocol.errors import RecordsTooLarge
 from chronik.protocol.record_scan import scan_lazily
 
 MAX_TIMESTAMP_SEARCH_BYTES = 16 << 20
-"""When the newest record of a segment was deleted, this many bytes at the segment's end are searched for the newest
-remaining record."""
+"""Number of bytes at the end of a segment that are searched for the largest remaining timestamp.
+
+The search takes place if the record with the segment's largest timestamp was deleted.
+"""
 
 HEADER_READ_BYTES: Final = 8192
-"""The index points to a batch about 4 kB before the requested one, so one read of this size covers both."""
+"""Size of a header read in bytes.
+
+An indexed batch is about 4 kB before the requested batch, so one read covers both.
+"""
 
 HEADER_READS_MAX: Final = 16
-"""Each large batch takes a read. With a high `index.interval.bytes`, the result is less exact."""
+"""Maximum number of header reads per lookup.
+
+Each large batch takes one read. With a high `index.interval.bytes`, the result is less precise.
+"""
 
 _UNCHECKED_HEADER: Final = struct.Struct(">qi5xIhiqq")
-"""Base offset, length, CRC, attributes, last offset delta, first and max timestamp."""
+"""Layout of the header fields: base offset, length, CRC, attributes, last offset delta, first and max timestamp."""
 
 
 class TimestampedOffset(NamedTuple):
@@ -46,11 +54,11 @@ class TimestampedBatch(NamedTuple):
     batch: memoryview
     timestamp: int
     start_offset: int
-    """Records below this offset are deleted and do not count."""
+    """The offset below which records are ignored."""
 
     @property
     def is_fully_retained(self) -> bool:
-        """Whether none of the batch's records are deleted."""
+        """Whether all records of the batch are retained."""
         return parse_header(self.batch).base_offset >= self.start_offset
 
     @property
@@ -59,7 +67,7 @@ class TimestampedBatch(NamedTuple):
 
     @property
     def batch_start(self) -> TimestampedOffset:
-        """The start of the batch, where a consumer finds the record if the exact offset is unknown."""
+        """The first retained offset of the batch, as an approximate result if the exact record offset is unknown."""
         header = parse_header(self.batch)
         return TimestampedOffset(
             max(header.base_offset, self.start_offset), header.max_timestamp, header.partition_leader_epoch
@@ -85,7 +93,7 @@ def find_batch_by_timestamp(
 def find_batch_with_max_timestamp(
     segments: Iterable[LogSegment], epochs: LeaderEpochHistory, start_offset: int
 ) -> TimestampedBatch | None:
-    """Return the first batch with a record that has the largest timestamp of all segments."""
+    """Return the first batch with the largest record timestamp of all segments."""
     best, best_timestamp = None, NO_TIMESTAMP
     for segment in segments:
         if not segment.size or segment.end_offset <= start_offset:
@@ -102,7 +110,7 @@ def find_batch_with_max_timestamp(
 
 
 def _max_timestamp_search_offset(segment: LogSegment, start_offset: int, epochs: LeaderEpochHistory) -> int:
-    """Return the offset of the batch with the largest timestamp, or one near the segment's end if its records are gone.
+    """Return the offset of the batch with the largest timestamp, or one near the segment's end if it is empty.
 
     Indexes of older versions also refer to batches that compaction has emptied.
     """
@@ -118,7 +126,7 @@ def _has_records_at(segment: LogSegment, offset: int, epochs: LeaderEpochHistory
 
 
 def _max_timestamp(piece: ScannedBatch, start_offset: int) -> int:
-    """Return the largest timestamp of the batch's records. Empty batches keep their timestamp, so they are ignored."""
+    """Return the largest timestamp of the batch's records, or NO_TIMESTAMP for empty batches."""
     if piece.batch is None or piece.next_offset <= start_offset:
         return NO_TIMESTAMP
     header = piece.header
@@ -131,7 +139,7 @@ def _build_batch(piece: ScannedBatch, timestamp: int, start_offset: int) -> Time
 
 
 def find_record(timed: TimestampedBatch, budget: DecompressionBudget) -> TimestampedOffset | None:
-    """Return the first record of the batch at or after the timestamp, or None if it was deleted. Does not use the log.
+    """Return the first record in the batch at or after the timestamp, or None if it was deleted.
 
     Raises:
         CorruptRecords: The batch is damaged.
@@ -145,7 +153,7 @@ def find_record(timed: TimestampedBatch, budget: DecompressionBudget) -> Timesta
 
 
 def find_record_or_batch_start(timed: TimestampedBatch, budget: DecompressionBudget) -> TimestampedOffset | None:
-    """Find a record as `find_record` does, but return the start of the batch if the budget is too small."""
+    """Return the result of `find_record`, or the first offset of the batch if the budget is exceeded."""
     try:
         return find_record(timed, budget)
     except RecordsTooLarge:
@@ -153,7 +161,7 @@ def find_record_or_batch_start(timed: TimestampedBatch, budget: DecompressionBud
 
 
 def read_batch_timestamp(segment: LogSegment, epochs: LeaderEpochHistory, offset: int) -> int | None:
-    """Return the timestamp of the batch that contains `offset` according to its header, or None if unknown.
+    """Return the timestamp in the header of the batch that contains `offset`, or None if unknown.
 
     This is the first timestamp, or the append time if the topic uses `LogAppendTime`. It serves metrics: it takes one
     small read, and nothing is validated.

@@ -34,7 +34,7 @@ class Versions(NamedTuple):
     @staticmethod
     @cache
     def parse(text: str | None) -> Versions:
-        """Parse a version range; None is the empty range."""
+        """Parse a version range. None is parsed as the empty range."""
         if text is None or text == "none":
             return Versions(LAST_VERSION, 0)
         if text.endswith("+"):
@@ -44,30 +44,29 @@ class Versions(NamedTuple):
 
 
 CHRONIK_KEYS_START: Final = 20_000
-"""The first key of Chronik's own APIs, far above Kafka's keys. ApiVersions does not list them, so that Kafka clients do
-not see them."""
+"""The first API key of Chronik's own APIs, far above Kafka's keys. ApiVersions responses do not list these APIs."""
 
 
 class ApiTarget(Enum):
-    """The node that an API is addressed to.
+    """The kind of node to which a client sends an API's requests.
 
     It determines the response of a node that is isolated or may lag behind: see `chronik.api.shared.read_consistency`.
     """
 
     NODE = auto()
-    """Any node. It responds even when isolated, or its handler decides itself."""
+    """Any node. It responds even when it is isolated, unless the handler decides otherwise."""
     METADATA = auto()
-    """Any node; the response is based on the cluster's metadata."""
+    """Any node. The response is built from the cluster's metadata."""
     LEADER = auto()
     """The leader of a partition."""
     COORDINATOR = auto()
-    """The coordinator of a group or transactional id, whose state the request changes."""
+    """The coordinator of a group or transactional id. The request changes the coordinator's state."""
     COORDINATOR_STATE = auto()
-    """The coordinator of a group or transactional id, whose state the request reads."""
+    """The coordinator of a group or transactional id. The request reads the coordinator's state."""
     COORDINATOR_LOOKUP = auto()
-    """Any node; the response names the coordinator of a group or transactional id."""
+    """Any node. The response contains the coordinator of a group or transactional id."""
     OFFSETS = auto()
-    """Any node, because all nodes have all offsets; in Kafka the group's coordinator."""
+    """Any node, because all nodes have all committed offsets; in Kafka, the group's coordinator."""
 
 
 class Api(NamedTuple):
@@ -76,14 +75,16 @@ class Api(NamedTuple):
     key: int
     name: str
     module: str
-    """The name of the modules with the API's messages and handler: `offset_commit` for `OffsetCommit`."""
+    """The name of both modules of the API, with its messages and its handler; `offset_commit` for `OffsetCommit`."""
     versions: Versions
     flexible: Versions
-    """Versions with compact strings, tagged fields and flexible headers."""
+    """Versions that use compact strings, tagged fields and flexible headers."""
     target: ApiTarget
     permissions: str
-    """The permissions that the API may require on the resources in a request, as in Kafka's documentation. Not every
-    request needs all of them, and some need one of several."""
+    """The permissions that the API may require, as in Kafka's documentation.
+
+    A request may require only some of them, or one of several.
+    """
 
     @property
     def required_permissions(self) -> tuple[RequiredPermission, ...]:

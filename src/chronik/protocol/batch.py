@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The codec number in the attributes, which may be unknown."""
+        """The number of the codec in the attributes. The codec may be unknown."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -106,7 +106,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may remove the batch's tombstones (KIP-534); it is stored in `base_timestamp`."""
+        """The time from which compaction may remove the batch's tombstones (KIP-534), stored in `base_timestamp`."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -121,7 +121,7 @@ class BatchHeader(NamedTuple):
 
 
 def next_sequence(sequence: int, increment: int = 1) -> int:
-    """Return a later sequence number. Sequence numbers wrap around to 0 after 2^31 - 1."""
+    """Return the sequence number that is `increment` after `sequence`, wrapping around to 0 after 2^31 - 1."""
     return sequence + increment & INT32_MAX
 
 
@@ -177,7 +177,7 @@ def _is_incomplete(buffer: Bytes, position: int) -> bool:
 
 
 def set_base_offset_and_epoch(buffer: WritableBytes, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Set the base offset and leader epoch of a batch. The checksum does not cover them."""
+    """Set the base offset and leader epoch of a batch in place. The checksum does not cover these fields."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LENGTH_END, leader_epoch)
 
@@ -209,7 +209,7 @@ def build_batch(header: BatchHeader, body: Bytes) -> bytes:
 
 
 def is_transactional(buffer: Bytes) -> bool:
-    """Return whether a buffer that may be a batch has the transactional flag. Nothing else is validated."""
+    """Return whether the buffer starts with a batch that has the transactional flag, without validating the batch."""
     return (
         len(buffer) >= HEADER_BYTES
         and buffer[MAGIC_POSITION] == MAGIC

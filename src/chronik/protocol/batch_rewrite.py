@@ -22,7 +22,7 @@ from chronik.protocol.record_scan import NO_KEY, NO_VALUE, RecordsBody, decompre
 from chronik.protocol.varint import INT64_MAX, encode_varint, read_varint, read_varlong, wrap_int64
 
 RecordFilter = Callable[[int, memoryview | None, bool], bool]
-"""Decides whether a record is kept, given its offset, its key, and whether it is a tombstone."""
+"""A predicate that returns whether to retain a record, given its offset, its key, and whether it is a tombstone."""
 
 
 def validate_records(header: BatchHeader, body: RecordsBody, *, keys_required: bool = False) -> int:
@@ -84,7 +84,7 @@ def filter_batch(
     delete_horizon_ms: int | None = None,
     level: int | None = None,
 ) -> Bytes | None:
-    """Return a batch reduced to the records that `keep` selects, or None if nothing is left.
+    """Return the batch with only the records that `keep` selects, or None if no part of the batch is retained.
 
     Offsets, sequence numbers, producer and leader epoch do not change, so duplicate detection still works. If nothing
     changes, no bytes are copied.
@@ -113,7 +113,7 @@ def filter_batch(
 
 
 def set_delete_horizon(buffer: Bytes, position: int, delete_horizon_ms: int) -> bytes:
-    """Return the batch with a delete horizon, the time from which on compaction may remove it.
+    """Return the batch with a delete horizon, the time from which compaction may remove its tombstones or marker.
 
     Raises:
         CorruptRecords: The batch is damaged.
@@ -123,10 +123,13 @@ def set_delete_horizon(buffer: Bytes, position: int, delete_horizon_ms: int) -> 
 
 
 class _Selection(NamedTuple):
-    """The records of a batch that are kept."""
+    """The selection of the records of a batch that are retained."""
 
     kept: bytearray
-    """1 for each record that is kept, 0 for each that is removed; compact because there may be millions."""
+    """One byte per record: 1 if the record is retained, 0 if it is removed.
+
+    A bytearray, because there may be millions.
+    """
     kept_count: int
     max_timestamp: int
     has_tombstone: bool
@@ -150,7 +153,7 @@ def _select_records(header: BatchHeader, body: RecordsBody, keep: RecordFilter) 
 def _build_reduced(
     header: BatchHeader, body: RecordsBody, selection: _Selection, delete_horizon_ms: int | None, level: int | None
 ) -> bytes:
-    """Return a batch with the kept records. Only their timestamp deltas may change."""
+    """Return a batch with only the retained records. Only their timestamp deltas may change."""
     compressor = Compressor(parse_codec(header.codec), level)
     shift = 0 if delete_horizon_ms is None else header.base_timestamp - delete_horizon_ms
     start = 0

@@ -34,7 +34,7 @@ _UNLIMITED = 2**63
 
 
 class DecompressionBudget(msgspec.Struct):
-    """The remaining bytes and records that may be decompressed for a request."""
+    """The number of bytes and records that a request may still decompress."""
 
     bytes_left: int
     records_left: int
@@ -45,7 +45,7 @@ class DecompressionBudget(msgspec.Struct):
 
     @classmethod
     def for_request(cls, sent: int) -> DecompressionBudget:
-        """Return the budget of a request with `sent` bytes of records, or of a response about a stored batch."""
+        """Return the budget of a request with `sent` bytes of records, or of a response that reads a stored batch."""
         return cls(
             bytes_left=INSPECTED_BYTES_MAX + _REQUEST_EXPANSION_MAX * sent,
             records_left=INSPECTED_RECORDS_MAX + sent // RECORD_BYTES_MIN,
@@ -64,11 +64,11 @@ class DecompressionBudget(msgspec.Struct):
 
     @classmethod
     def for_stored_batch(cls, size: int) -> DecompressionBudget:
-        """Return the budget for a stored batch that a background task must read completely."""
+        """Return the budget for a background task that must decompress a stored batch completely."""
         return cls(_UNLIMITED, _UNLIMITED, DECOMPRESSED_BYTES_MAX + _BATCH_EXPANSION_MAX * size)
 
     def max_output_bytes(self, compressed: int) -> int:
-        """Return how many bytes a batch of `compressed` bytes may expand to.
+        """Return the maximum decompressed size of a batch of `compressed` bytes.
 
         Raises:
             RecordsTooLarge: The compressed data exceeds the budget.
@@ -78,12 +78,12 @@ class DecompressionBudget(msgspec.Struct):
         return max(min(self.bytes_left, self.batch_bytes_max), 0)
 
     def take_bytes(self, count: int) -> None:
-        """Consume decompressed bytes."""
+        """Subtract decompressed bytes from the budget."""
         self.bytes_left -= count
         self.bytes_decompressed += count
 
     def take_records(self, count: int) -> None:
-        """Consume records.
+        """Subtract records from the budget.
 
         Raises:
             RecordsTooLarge: There are more records than the budget allows.

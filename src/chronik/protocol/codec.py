@@ -84,7 +84,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """Decode a request header, and return it with the position of the message.
+    """Decode a request header. Return the header and the position of the message.
 
     Raises:
         UnknownApi: The API key is unknown.
@@ -139,7 +139,7 @@ def is_response_header_flexible(schema: StructSchema, api_version: int) -> bool:
 
 
 def decode_response_header(schema: StructSchema, api_version: int, frame: memoryview) -> tuple[int, int]:
-    """Decode a response header, and return the correlation id and the position of the message."""
+    """Decode a response header. Return the correlation id and the position of the message."""
     try:
         (correlation_id,) = struct.unpack_from(">i", frame)
         position = 4
@@ -207,25 +207,25 @@ def encode_request(header: RequestHeader, request: Request) -> bytes:
 
 
 def decode_response(api_key: int, api_version: int, frame: memoryview) -> tuple[int, Response]:
-    """Decode the response to a request of this API key and version, and return it with its correlation id."""
+    """Decode the response to a request with this API key and version. Return the response and its correlation id."""
     cls = RESPONSES[api_key]
     correlation_id, position = decode_response_header(cls.__schema__, api_version, frame)
     return correlation_id, _decode(cls, api_version, frame, position, RESPONSE_ELEMENTS_MAX)
 
 
 def encode(message: Struct, version: int) -> bytes:
-    """Encode a message without frame and header."""
+    """Encode a message without its frame and header."""
     return b"".join(_encode(message, version, bytearray()))
 
 
 def encode_element(message: type[Response], element: Struct, version: int) -> bytes:
-    """Encode an element of a top-level array of a response; the bytes may be used in place of the element."""
+    """Encode an element of a response's top-level array. The response may contain the bytes instead of the element."""
     encode_into = compile_element_encoder(message, type(element), version)
     return b"".join(_encode_with(encode_into, element, version, bytearray()))
 
 
 def decode(cls: type[M], version: int, data: BytesLike) -> M:
-    """Decode a message without frame and header. Its records are slices of `data`."""
+    """Decode a message without its frame and header. Records are decoded as slices of `data`."""
     budget = REQUEST_ELEMENTS_MAX if issubclass(cls, Request) else RESPONSE_ELEMENTS_MAX
     return _decode(cls, version, memoryview(data), 0, budget)
 

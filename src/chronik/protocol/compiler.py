@@ -60,7 +60,7 @@ Encoder = Callable[[Struct, bytearray, list[BytesLike]], bytearray]
 
 
 class FunctionSource:
-    """The source of one generated function."""
+    """The source code of a generated function."""
 
     def __init__(self, signature: str, version: int, flexible: bool, runtime: dict[str, object]) -> None:
         self.version = version
@@ -99,7 +99,7 @@ class FunctionSource:
         return name
 
     def take_pending_values(self) -> tuple[struct.Struct, list[str]]:
-        """Return and clear the collected fixed-size values."""
+        """Return and clear the pending fixed-size values."""
         layout = struct.Struct(">" + "".join(letter for letter, _ in self.pending_values))
         expressions = [expression for _, expression in self.pending_values if expression]
         self.pending_values.clear()
@@ -122,7 +122,7 @@ def _contains_records(field: Field, version: int) -> bool:
 
 
 def min_element_size(element: str | type[Struct] | None, version: int, flexible: bool) -> int:
-    """Return the minimum encoded size of an array element, which limits the number of elements in the bytes left."""
+    """Return the minimum encoded size of an array element, from which the maximum number of elements follows."""
     if isinstance(element, type):
         plain, _ = element.__schema__.fields_at(version)
         return sum(_min_field_size(field.kind, flexible) for field in plain) + flexible
@@ -136,7 +136,7 @@ def _min_field_size(kind: str, flexible: bool) -> int:
 
 
 def find_invalid_field(message: Struct, version: int) -> str | None:
-    """Return the path of the first invalid field and what is wrong with it, or None.
+    """Return the path of the first invalid field and a description of the error, or None if all fields are valid.
 
     Called only after an encoder has failed.
     """
@@ -205,7 +205,7 @@ def _string_faults(actual: object, field_path: str) -> Iterator[str]:
 
 
 class DecoderSource(FunctionSource):
-    """The source of the decoder of a message version."""
+    """The generated source code of the decoder of a message version."""
 
     def __init__(self, cls: type[Struct], version: int) -> None:
         super().__init__(
@@ -223,7 +223,7 @@ class DecoderSource(FunctionSource):
     # --- single values
 
     def _flush(self) -> None:
-        """Read the collected fixed-size values with a single unpack."""
+        """Generate code that reads the pending fixed-size values with a single unpack."""
         if not self.pending_values:
             return
         layout, variables = self.take_pending_values()
@@ -235,7 +235,10 @@ class DecoderSource(FunctionSource):
         self.add_lines(f"{', '.join(variables)}{comma} = {unpack}(data, position)", f"position += {layout.size}")
 
     def _varint(self, variable: str, *, maximum: int = wire.VARINT_MAX) -> None:
-        """Read a varint. It usually has one byte, which is read with the values before it."""
+        """Generate code that reads a varint.
+
+        Its first byte, usually the only one, is read with the preceding values.
+        """
         self.pending_values.append(("B", variable))
         self._flush()
         with self.block(f"if {variable} > 127:"):
@@ -246,7 +249,10 @@ class DecoderSource(FunctionSource):
     # --- structs and their fields
 
     def _struct(self, cls: type[Struct]) -> str:
-        """Read all fields of a struct into variables, and return the expression that builds it."""
+        """Generate code that reads all fields of a struct into variables.
+
+        Return the expression that builds the struct.
+        """
         depth = self._depth
         self._depth += 1
         plain, tagged = cls.__schema__.fields_at(self.version)
@@ -271,7 +277,7 @@ class DecoderSource(FunctionSource):
             self._length_prefixed(field.name, field.kind, variable, nullable)
 
     def _length_prefixed(self, name: str, kind: str, variable: str, nullable: bool) -> None:
-        """Read a string, bytes or records: a length (plus one in compact form), then that many bytes."""
+        """Generate code that reads a string, bytes or records: a length (plus one in compact form), then the bytes."""
         if self.flexible:
             self._varint("length", maximum=wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX)
             null, end = "0", "position + length - 1"
@@ -304,7 +310,7 @@ class DecoderSource(FunctionSource):
         return "data[position:end]" if self._is_copied else "bytes(data[position:end])"
 
     def _single_struct(self, field: Field, variable: str, nullable: bool) -> None:
-        """Read a struct that is not in an array; a nullable one has an int8 prefix, -1 for null."""
+        """Generate code that reads a struct outside an array. A nullable struct has an int8 prefix, -1 for null."""
         assert isinstance(field.element, type)
         if not nullable:
             self.add_lines(f"{variable} = {self._struct(field.element)}")
@@ -360,7 +366,10 @@ class DecoderSource(FunctionSource):
     # --- tagged fields
 
     def _tags(self, cls: type[Struct], tagged: list[Field], depth: int) -> None:
-        """Read the tagged fields. Usually there are none: a zero byte, which is read with the values before it."""
+        """Generate code that reads the tagged fields.
+
+        Their count, usually a zero byte, is read with the preceding values.
+        """
         for field in tagged:
             default = "[]" if field.default == [] else self.bind_name(f"{cls.__name__}_{field.name}", field.default)
             self.add_lines(f"{field.name}_{depth} = {default}")
@@ -389,10 +398,10 @@ class DecoderSource(FunctionSource):
 
 
 class EncoderSource(FunctionSource):
-    """The source of the encoder of a message version."""
+    """The generated source code of the encoder of a message version."""
 
     def __init__(self, cls: type[Struct], version: int, message: type[Struct] | None = None) -> None:
-        """Generate the encoder of a message, or of a part of `message`, which determines the flexible versions."""
+        """Generate the encoder of a message, or of an element of `message`, which determines flexible versions."""
         flexible = (message or cls).__schema__.flexible.covers(version)
         super().__init__("encode(message, out, chunks)", version, flexible, _ENCODER_NAMES)
         self._depth = 0
@@ -405,7 +414,7 @@ class EncoderSource(FunctionSource):
     # --- single values
 
     def _flush(self) -> None:
-        """Write the collected fixed-size values with a single pack."""
+        """Generate code that writes the pending fixed-size values with a single pack."""
         if not self.pending_values:
             return
         layout, expressions = self.take_pending_values()
@@ -470,7 +479,7 @@ class EncoderSource(FunctionSource):
             self._length_prefixed(field.kind, value, variable, nullable)
 
     def _length_prefixed(self, kind: str, value: str, variable: str, nullable: bool) -> None:
-        """Write a string, bytes or records: a length (plus one in compact form), then the bytes."""
+        """Generate code that writes a string, bytes or records: a length (plus one in compact form), then the bytes."""
         encoded = ".encode()" if kind == "string" else ""
         length = f"records_length({variable})" if kind == "records" else f"len({variable})"
         if not nullable:
@@ -503,7 +512,7 @@ class EncoderSource(FunctionSource):
         self.add_lines(f"if {variable} is None: out += {null!r}")
 
     def _single_struct(self, field: Field, value: str, variable: str, nullable: bool) -> None:
-        """Write a struct that is not in an array; a nullable one has an int8 prefix, -1 for null."""
+        """Generate code that writes a struct outside an array. A nullable struct has an int8 prefix, -1 for null."""
         assert isinstance(field.element, type)
         self._flush()
         self.add_lines(f"{variable} = {value}")
@@ -550,7 +559,7 @@ class EncoderSource(FunctionSource):
     # --- tagged fields
 
     def _tags(self, cls: type[Struct], tagged: list[Field], variable: str, depth: int) -> None:
-        """Write the tagged fields that differ from their defaults, each with its size."""
+        """Generate code that writes the tagged fields that differ from their defaults, each with its size."""
         self._flush()
         flags = [f"has_{field.name}_{depth}" for field in tagged]
         for field, flag in zip(tagged, flags, strict=True):

@@ -56,7 +56,7 @@ _XXH32_STRIPE_BYTES = 16  # longer inputs are hashed in stripes, which LZ4 heade
 
 
 class Codec(IntEnum):
-    """A compression codec, as the lowest three bits of a batch's attributes."""
+    """A compression codec. Its value is stored in the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -78,7 +78,7 @@ def parse_codec(number: int) -> Codec:
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
-    """Compress data. `level` is Kafka's compression.*.level; None, and -1 for gzip, is the codec's default."""
+    """Compress data. `level` is Kafka's compression.*.level; None (or -1 for gzip) selects the codec's default."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.SNAPPY:
@@ -95,7 +95,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None
 
 
 class Compressor:
-    """A streaming compressor: the input need not be in memory all at once."""
+    """A streaming compressor, which accepts its input in parts."""
 
     def __init__(self, codec: Codec, level: int | None = None) -> None:
         self._codec = codec
@@ -145,7 +145,7 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = DECOMPRESSED_B
 
 
 def decompress_view(codec: int, data: bytes | memoryview, limit: int) -> bytes | memoryview:
-    """Decompress data as `decompress` does, without holding two copies of large output."""
+    """Decompress data like `decompress`, but without a second copy of large output."""
     for output, is_whole in iter_prefixes(codec, data, limit):
         if is_whole:
             return output
@@ -154,7 +154,7 @@ def decompress_view(codec: int, data: bytes | memoryview, limit: int) -> bytes |
 
 
 def iter_prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
-    """Yield growing prefixes of the output, each four times the size of the previous one, and whether it is complete.
+    """Yield growing prefixes of the output, each with a flag that is True for the complete output.
 
     A caller that needs only the start of the output can stop early. Raises as `decompress` does.
     """
@@ -189,12 +189,12 @@ def _decompress_up_to(codec: Codec, decompress_into: _DecompressInto, data: byte
 
 
 def _allocate(size: int) -> memoryview:
-    """Allocate an output buffer; large ones with mmap, which returns the memory to the system immediately."""
+    """Allocate an output buffer. Large buffers use mmap, which returns the memory to the system immediately."""
     return memoryview(bytearray(size) if size <= _HEAP_BYTES_MAX else mmap.mmap(-1, size))
 
 
 def _finish_output(output: memoryview) -> bytes | memoryview:
-    """Return small output as bytes, which is faster to read."""
+    """Return small output as bytes, which are faster to read, and large output as a view."""
     return bytes(output) if len(output) <= _HEAP_BYTES_MAX else output
 
 
@@ -234,7 +234,7 @@ def _snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
-    """Yield each snappy block with the size of its content."""
+    """Yield each snappy block with its decompressed size."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield data, _snappy_content_bytes(data)
         return
@@ -292,7 +292,7 @@ def with_legacy_lz4_checksum(frame: bytes) -> bytes:
 
 
 def with_correct_lz4_checksum(frame: bytes) -> bytes:
-    """Return the LZ4 frame with the correct header checksum, whichever checksum it has.
+    """Return the LZ4 frame with a correct header checksum, regardless of its current checksum.
 
     Raises:
         CorruptRecords: The data has no LZ4 frame header.
@@ -318,7 +318,7 @@ def _lz4_checksum(header: bytes) -> bytes:
 
 
 def _xxh32_short(data: bytes) -> int:
-    """Return xxHash32 with seed 0 of data that is shorter than a stripe."""
+    """Return the xxHash32 (seed 0) of data that is shorter than a stripe."""
     if len(data) >= _XXH32_STRIPE_BYTES:
         raise ValueError(f"{len(data)} bytes are too long for an LZ4 header")
     value = _PRIME_5 + len(data)

@@ -60,7 +60,7 @@ def parse_control_type(record: Record) -> ControlType:
 
 
 def parse_marker(record: Record) -> TransactionMarker | None:
-    """Return the transaction marker in a control record, or None for other types."""
+    """Return the transaction marker in a control record, or None for other types of control records."""
     kind = parse_control_type(record)
     if kind not in _MARKER_TYPES:
         return None

@@ -16,23 +16,23 @@ from chronik.protocol.schema import Request, Response, Struct
 R = TypeVar("R", bound=Response)
 
 ERROR_FIELDS: Final = {"error_code": "code", "error_message": "message", "records": "b''"}
-"""The error fields of a response, and the expressions for their values."""
+"""The names of error fields in responses, each with the expression for its value."""
 
 
 def error_fields(error: KafkaError | None) -> dict[str, Any]:
-    """Return the error fields of a part of a response."""
+    """Return the error fields of one element of a response."""
     return {"error_code": error.code if error else ErrorCode.NONE, "error_message": error.message if error else None}
 
 
 def build_error_response(response: type[R], request: Request, code: ErrorCode) -> R:
-    """Build the response to a request that failed as a whole with this error."""
+    """Build the error response to a request that failed as a whole."""
     error_response: R = _compile(response, type(request))(request, code, code.message)
     return error_response
 
 
 @cache
 def _compile(response: type[Response], request: type[Request]) -> Callable[[Request, ErrorCode, str], Any]:
-    """Compile a function that builds the error response, because a request may name 250,000 elements."""
+    """Compile a function that builds the error response fast, because a request may contain 250,000 elements."""
     known: dict[str, Any] = {}
     expression = _build_expression(response, request, "request", known)
     return cast(Callable[[Request, ErrorCode, str], Any], eval(f"lambda request, code, message: {expression}", known))
@@ -41,7 +41,7 @@ def _compile(response: type[Response], request: type[Request]) -> Callable[[Requ
 def _build_expression(
     cls: type[Struct], request_type: type[Struct] | str | None, name: str, known: dict[str, Any]
 ) -> str:
-    """Return an expression that builds a part of the response.
+    """Return an expression that builds the response or one of its elements.
 
     `name` is the part of the request that it mirrors, of the class `request_type` unless it is a primitive. Classes are
     added to `known` by name.

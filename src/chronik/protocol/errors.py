@@ -167,12 +167,14 @@ class ErrorCode(IntEnum):
 
 
 MESSAGE_CHARACTERS_MAX: Final = 1000
-"""The maximum length of an error message. A message may contain a name from the request, which may be as long as
-Kafka's string type allows (32,767 bytes)."""
+"""Maximum length of an error message in characters.
+
+A message may contain a name from the request, which may have up to 32,767 bytes.
+"""
 
 
 class KafkaError(ChronikError):
-    """An error response to a client: an error code, and a message for the APIs that have a field for it."""
+    """An error that is returned to the client: an error code, and a message for APIs with an error message field."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)  # both arguments, so that copying and pickling preserve the code
@@ -184,7 +186,7 @@ class KafkaError(ChronikError):
         return f"{self.code.name}: {self.message}"
 
     def without_traceback(self) -> KafkaError:
-        """Return the error without its traceback, so that it can be kept.
+        """Return the error without its traceback, so that storing the error retains no stack frames.
 
         An exception references the frames it was raised through, and these may reference the object that keeps it. Such
         a cycle would be freed only by the garbage collector.
@@ -212,7 +214,7 @@ class InvalidRecord(KafkaError):
 
 
 class RecordsTooLarge(KafkaError):
-    """Records that exceed the limit when they are decompressed."""
+    """Records whose decompressed size exceeds the limit."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, message)

@@ -70,7 +70,7 @@ class _Message(NamedTuple):
 def convert_to_batches(
     buffer: Bytes, budget: DecompressionBudget | None = None, *, size_max: int = FRAME_BYTES_MAX
 ) -> list[bytes]:
-    """Convert a produced message set to batches that `validate_produced` accepts, with offsets from 0 on.
+    """Convert a produced message set to batches for `validate_produced`, with offsets starting at 0.
 
     Consecutive plain messages become one batch, and each wrapper becomes a batch with its codec. Timestamps are kept;
     messages of magic 0 have none.
@@ -101,7 +101,7 @@ def convert_to_batches(
 
 
 def _check_message_count(content: Bytes, budget: DecompressionBudget) -> None:
-    """Raise RecordsTooLarge if the content may have more messages than the budget allows, before parsing it."""
+    """Raise RecordsTooLarge before parsing if the content may contain more messages than the budget allows."""
     if len(content) > budget.records_left * _MESSAGE_BYTES_MIN[1]:
         raise RecordsTooLarge(f"{len(content)} bytes of messages exceed the budget for conversion")
 
@@ -117,7 +117,7 @@ def convert_to_message_set(
     """Convert stored batches to a message set for a client that does not support batches.
 
     The result starts at `first_offset` and contains as much as `budget` and `size_max` allow, but at least one message;
-    it may end within a batch. Offsets and their gaps are kept, headers are dropped, and control batches are left out.
+    it may end within a batch. Offsets and their gaps are kept; headers and control batches are dropped.
     Compressed batches become wrappers of the same codec, but zstd, which the format does not support, becomes gzip.
 
     Raises:
@@ -153,7 +153,7 @@ def convert_to_message_set(
 def _records_within(
     header: BatchHeader, body: RecordsBody, first_offset: int, capacity: int
 ) -> tuple[list[Record], bool]:
-    """Return records from `first_offset` on, at least one, within `capacity` bytes, and whether more follow."""
+    """Return at least one record from `first_offset`, up to `capacity` bytes, and whether more records follow."""
     records: list[Record] = []
     view = memoryview(body)
     for offset, timestamp, key_start, key_length, value_start, value_length, _ in scan_records(header, body):
@@ -295,7 +295,7 @@ def _unwrap(wrapper: _Message, limit: int) -> RecordsBody:
 
 
 def _wrap(magic: int, header: BatchHeader, records: list[Record]) -> bytes:
-    """Return a compressed wrapper message. Its offset is that of its last message."""
+    """Return a compressed wrapper message. It has the offset of its last inner message."""
     content = bytearray()
     last_offset = header.last_offset
     for record in records:

@@ -45,7 +45,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class RequiredPermission(NamedTuple):
-    """A required permission: an operation on a resource type."""
+    """An operation on a resource type that a request requires."""
 
     operation: AclOperation
     resource_type: AclResourceType
@@ -73,7 +73,7 @@ def _parse_word(kind: type[_E], word: str) -> _E:
 
 
 def to_bit_field(operations: Iterable[AclOperation]) -> int:
-    """Return the operations as the bit field of Kafka's authorized operations."""
+    """Return the operations as the bit field of authorized operations in Kafka's responses."""
     return sum(1 << operation for operation in operations)
 
 
@@ -116,4 +116,4 @@ OPERATIONS_BY_RESOURCE_TYPE: Final = {
 TOPIC_OPERATION_BITS: Final = to_bit_field(TOPIC_OPERATIONS)
 GROUP_OPERATION_BITS: Final = to_bit_field(GROUP_OPERATIONS)
 CLUSTER_OPERATION_BITS: Final = to_bit_field(CLUSTER_OPERATIONS)
-"""The supported operations as bit fields, as responses return a client's authorized operations."""
+"""All operations on the cluster, as the bit field of authorized operations in responses."""

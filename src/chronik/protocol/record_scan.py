@@ -27,7 +27,7 @@ and the end of the record in the body. A plain tuple, because a NamedTuple would
 
 
 class IncompleteRecords(CorruptRecords):
-    """The record data ends within or before an expected record."""
+    """The record data ends before the expected number of records."""
 
 
 def decompress_within_budget(
@@ -52,7 +52,7 @@ def decompress_within_budget(
 
 
 def scan_lazily(buffer: Bytes, budget: DecompressionBudget) -> Iterator[ScannedRecord]:
-    """Yield the records of a batch, decompressing no more than the caller consumes.
+    """Yield the records of a batch. Decompress only as much as the caller consumes.
 
     Raises:
         CorruptRecords: The batch is damaged.

@@ -79,7 +79,7 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """Encode records, in the order of their offsets, as one batch. The base offset defaults to the first offset.
+    """Encode records, sorted by offset, as one batch. The base offset defaults to the first record's offset.
 
     With LOG_APPEND_TIME all records get the largest of their timestamps.
 
@@ -143,7 +143,7 @@ def _encode_records(records: Iterable[Record], base_offset: int | None, compress
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
-    """Encode a record with its length."""
+    """Encode a record with its length prefix."""
     parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     for field in (record.key, record.value):
         if field is None:
@@ -174,7 +174,7 @@ def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYT
 
 
 def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_tail: bool = False) -> Iterator[Record]:
-    """Yield the records of all batches except control batches, as a consumer sees them.
+    """Yield the records of all batches except control batches, which consumers do not see.
 
     `limit` applies to each batch. Raises as `decode_batch` does. For `partial_tail` see `iter_batches`.
     """

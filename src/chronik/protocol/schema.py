@@ -41,7 +41,7 @@ ARRAY_FORMATS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 
 
 class Field:
-    """A declared field. `kind` is Kafka's type name, or "array" or "struct" with the type of its `element`."""
+    """A declared field. `kind` is Kafka's type name, or "array" or "struct" with `element` as the element type."""
 
     __slots__ = ("default", "element", "ignorable", "kind", "mirrors", "name", "nullable", "tag", "versions")
 
@@ -68,7 +68,7 @@ class Field:
 
 
 class StructSchema(NamedTuple):
-    """The declaration of a struct class. Only messages have an API key and versions."""
+    """The schema of a struct class. Only messages have an API key and versions."""
 
     name: str
     fields: tuple[Field, ...]
@@ -77,7 +77,7 @@ class StructSchema(NamedTuple):
     flexible: Versions
 
     def fields_at(self, version: int) -> tuple[list[Field], list[Field]]:
-        """Return the fields of a version: the ordinary ones in order, and the tagged ones by tag."""
+        """Return the fields of a version: ordinary fields in order, and tagged fields sorted by tag."""
         present = [field for field in self.fields if field.versions.covers(version)]
         tagged = [field for field in present if field.tag is not None]
         return [field for field in present if field.tag is None], sorted(tagged, key=lambda field: field.tag or 0)
@@ -88,7 +88,7 @@ _NO_API: Final = (-1, Versions.parse(None), Versions.parse(None))
 
 @dataclass_transform(kw_only_default=True)
 class MessageStructMeta(msgspec.StructMeta):
-    """The metaclass of message structs: it collects the fields of the class body as the class's schema."""
+    """The metaclass of message structs, which builds the schema from the fields in the class body."""
 
     def __new__(
         mcls,
@@ -113,17 +113,20 @@ class MessageStructMeta(msgspec.StructMeta):
 
 
 class Struct(msgspec.Struct, metaclass=MessageStructMeta):
-    """A part of a message. Declare it `frozen=True` if it is used as a single field, because its default is shared."""
+    """A part of a message. Declare it `frozen=True` if a single field contains it, because its default is shared."""
 
     __schema__: ClassVar[StructSchema]
 
 
 class Request(Struct):
-    """A message from a client. Fields that its version lacks must have their default or be `ignorable`."""
+    """A message from a client.
+
+    Fields that its version does not contain must have their default value or be `ignorable`.
+    """
 
 
 class Response(Struct):
-    """A message from a broker. Fields that its version lacks are omitted."""
+    """A message from a broker. Fields that its version does not contain are omitted."""
 
 
 # --- field specifiers; mypy checks the annotations against their return types ----------------------------------------
@@ -145,7 +148,7 @@ def int16(versions: str, *, default: int = 0, tag: int | None = None, ignorable:
 
 
 def uint16(versions: str) -> int:
-    """Declare a uint16 field, which is used for ports."""
+    """Declare a uint16 field, as used for ports."""
     return cast(int, Field("uint16", versions, 0))
 
 
@@ -187,12 +190,12 @@ def string(
 
 
 def binary(versions: str) -> bytes:
-    """Declare a field of Kafka's `bytes` type. It is decoded as a copy, because its values may outlive the frame."""
+    """Declare a field of Kafka's `bytes` type. The decoder copies its value, which may outlive the frame."""
     return cast(bytes, Field("bytes", versions, b""))
 
 
 def records(versions: str, *, nullable: str) -> Any:
-    """Declare a field with record batches: decoded as a slice of the frame, encoded from any `Records`."""
+    """Declare a field with record batches. They are decoded as a slice of the frame and encoded from any `Records`."""
     return Field("records", versions, None, nullable=nullable)
 
 
@@ -211,7 +214,7 @@ def array(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> list[T] | None:
-    """Declare an array of structs (`element` is their class) or of primitives (`element` is their specifier)."""
+    """Declare an array. `element` is a struct class, or the field specifier of a primitive type."""
     of = element if isinstance(element, type) else element.__name__
     start: list[T] | None = None if default is None else []
     field = Field("array", versions, start, nullable=nullable, tag=tag, ignorable=ignorable, element=of)
@@ -230,7 +233,7 @@ def nullable_struct(element: type[T], versions: str) -> T | None:
 
 
 def mirror_request_field(name: str, field: T) -> T:
-    """Declare that a response field repeats the request's field `name`, so that error responses contain it.
+    """Declare that a response field mirrors the request's field `name`, so that error responses contain its value.
 
     A mirrored array has an element for each element of the request's array, whose fields mirror that element's fields.
     If those are primitives, a field mirrors the array itself: see `OffsetFetchResponsePartition`.

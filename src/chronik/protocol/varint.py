@@ -18,7 +18,7 @@ SINGLE_BYTE_VALUES = [byte >> 1 ^ -(byte & 1) for byte in range(0x80)]
 
 
 def wrap_int64(value: int) -> int:
-    """Return the value wrapped to 64 bits, as sums of extreme timestamps wrap around in Java."""
+    """Return the value wrapped around to 64 bits, like Java's arithmetic on extreme timestamps."""
     return (value + INT64_MAX + 1 & 2**64 - 1) - INT64_MAX - 1
 
 

@@ -44,7 +44,7 @@ class UnencodableMessage(ChronikError):
 
 
 class UnsupportedField(UnencodableMessage):
-    """A request sets a field that its version does not have and that must not be dropped."""
+    """A request sets a field that its version does not contain and that must not be ignored."""
 
 
 class UnknownApi(ChronikError):
@@ -77,12 +77,12 @@ codecs.register_error(REPLACE_INVALID_UTF8, _replace_invalid_utf8)
 
 
 def length_error(field: str, length: int, left: int) -> MalformedMessage:
-    """Return the error for a field whose length exceeds the bytes left."""
+    """Return the error for a field whose length exceeds the remaining bytes."""
     return MalformedMessage(f"{field}: length {length} exceeds the {left} bytes left")
 
 
 def count_error(field: str, count: int, left: int) -> MalformedMessage:
-    """Return the error for an array whose elements exceed the bytes left."""
+    """Return the error for an array with more elements than fit into the remaining bytes."""
     return MalformedMessage(f"{field}: {count} elements do not fit into {left} bytes")
 
 
@@ -119,7 +119,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) -> tuple[int, int, int]:
-    """Return the tag, start and end of a tagged field. Tags must ascend, which also excludes duplicates."""
+    """Return the tag, start and end of a tagged field. Tags must be strictly ascending."""
     tag, position = read_varint(data, position)
     if tag <= last_tag:
         raise MalformedMessage(f"tag {tag} follows tag {last_tag}")
@@ -130,7 +130,7 @@ def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) 
 
 
 def skip_tags(data: bytes | memoryview, position: int, size: int, count: int) -> int:
-    """Skip `count` unknown tagged fields, which the caller has already charged to its budget."""
+    """Skip `count` unknown tagged fields, which were already subtracted from the element budget."""
     tag = -1
     for _ in range(count):
         tag, _, position = read_tag(data, position, size, tag)
@@ -148,7 +148,7 @@ def read_tag_count(data: bytes | memoryview, position: int, size: int, budget: i
 
 
 class IntArrayCodec:
-    """Packing and unpacking of arrays of one integer type."""
+    """An encoder and decoder of arrays of one integer type."""
 
     def __init__(self, letter: str) -> None:
         self._letter = letter
@@ -173,7 +173,10 @@ def records_length(value: Records) -> int:
 
 
 def write_records(out: bytearray, chunks: list[bytes | bytearray | memoryview], value: Records) -> bytearray:
-    """Append `value` to `out`. Large records are appended to `chunks` by reference, and a new `out` is returned."""
+    """Append records to `out`, and return it.
+
+    Large records are appended to `chunks` by reference; the result is a new `out`.
+    """
     for chunk in value if isinstance(value, list) else (value,):
         if len(chunk) <= COPIED_RECORDS_BYTES_MAX:
             out += chunk

@@ -29,7 +29,7 @@ SYNCED_FILE_NAME: Final = "synced"
 
 
 class SyncedPosition(NamedTuple):
-    """A synced position: all bytes before `position` in the segment that starts at `first_index` are synced."""
+    """A position in a segment. All bytes before `position` in the segment that starts at `first_index` are synced."""
 
     first_index: int
     position: int
@@ -61,7 +61,7 @@ class SyncedPositionFile:
         self._file.pwrite(_MARK_STRUCT.pack(*mark, crc32c(fields)), 0)
 
     def lower(self, mark: SyncedPosition) -> None:
-        """Lower the mark durably. Called before a log is truncated, because the mark must never be ahead of it."""
+        """Lower the synced position durably before the log is truncated: it must never be beyond the log's end."""
         self.write(mark)
         self._file.fdatasync()
 
@@ -82,7 +82,7 @@ class WalSegment(NamedTuple):
     first_index: int
     path: str
     positions: array[int]
-    """Offset of each record (8 bytes of memory each), so that the log can be truncated without reading it."""
+    """File position of each record (8 bytes of memory each), so that the log can be truncated without reading it."""
 
     @property
     def next_index(self) -> int:
@@ -111,7 +111,7 @@ class WriteAheadLog:
 
     @classmethod
     def open(cls, files: FileSystem, directory: str, *, after: int = 0) -> tuple[WriteAheadLog, list[WalEntry]]:
-        """Open the log and return it with its records after index `after`, the index of the snapshot."""
+        """Open the log. Return the log and its records after index `after`, which the snapshot covers."""
         return _Recovery(files, directory, after).run()
 
     @property
@@ -124,11 +124,11 @@ class WriteAheadLog:
 
     @property
     def segment_bytes(self) -> int:
-        """Size of the active segment."""
+        """Size of the active segment in bytes."""
         return self._file.size
 
     def append(self, payloads: Sequence[bytes]) -> int:
-        """Append records with one write and return the index of the last one; they are durable after `sync`."""
+        """Append records with one write. Return the index of the last record. The records are durable after `sync`."""
         check_invariant(
             all(len(payload) <= RECORD_BYTES_MAX for payload in payloads), "write-ahead log: record too large"
         )
@@ -149,7 +149,7 @@ class WriteAheadLog:
         self._mark.write(SyncedPosition(self._segments[-1].first_index, end))
 
     def roll(self) -> None:
-        """Start a new segment, so that the earlier ones can be deleted after a snapshot."""
+        """Start a new segment, so that earlier segments can be deleted after a snapshot."""
         self.sync()
         if not self._segments[-1].positions:
             return
@@ -207,7 +207,7 @@ class WriteAheadLog:
 
 
 class _Recovery:
-    """The recovery of a log at startup: finds the intact records and detects damage."""
+    """The recovery of a log at startup, which finds the intact records and detects damage."""
 
     def __init__(self, files: FileSystem, directory: str, after: int) -> None:
         self._files = files
@@ -243,7 +243,7 @@ class _Recovery:
             self._files.sync_directory(parent)
 
     def _needed_segments(self) -> list[int]:
-        """Return the first indexes of the segments to read, and delete segments that the snapshot covers."""
+        """Return the first indexes of the segments to read. Delete segments that the snapshot covers."""
         found = list_indexes(self._directory, SEGMENT_SUFFIX, self._files)
         while len(found) > 1 and found[1] <= self._after + 1:
             self._files.remove(segment_path(self._directory, found.pop(0)))
@@ -262,7 +262,10 @@ class _Recovery:
             raise DamagedDataError(f"log segment {segment_path(self._directory, mark.first_index)} is missing")
 
     def _read_closed_segment(self, first_index: int) -> None:
-        """Read a closed segment. It was synced before the next one was started, so any invalid record is damage."""
+        """Read a closed segment.
+
+        It was synced before the next segment was started, so every invalid record is damage.
+        """
         self._check_no_gap(first_index)
         path = segment_path(self._directory, first_index)
         data = self._read_file(path)

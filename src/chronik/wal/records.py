@@ -28,7 +28,7 @@ _CHECKED_FIELDS: Final = struct.Struct(">IQQ")
 _CHECKED_OFFSET: Final = HEADER_BYTES - _CHECKED_FIELDS.size
 
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum payload size. A larger payload is a bug of the writer; a larger length on disk is damage."""
+"""Maximum size of a payload in bytes. A writer that exceeds it has a bug; a larger length on disk is damage."""
 
 
 class WalRecord(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ def encode_records(first_index: int, synced: int, payloads: Sequence[bytes]) -> 
 
 
 def decode_record_at(data: memoryview, position: int) -> WalRecord | None:
-    """Return the record at `position`, or None if there is no complete and undamaged record."""
+    """Return the record at `position`, or None if the record there is incomplete or damaged."""
     if position + HEADER_BYTES > len(data):
         return None
     magic, crc, length, index, synced = HEADER.unpack_from(data, position)
@@ -70,7 +70,7 @@ def decode_record_at(data: memoryview, position: int) -> WalRecord | None:
 
 
 def scan_records(data: memoryview, first_index: int) -> tuple[list[WalRecord], int]:
-    """Return the records up to the first invalid or out-of-order one, and the position of that one."""
+    """Return the records before the first invalid or out-of-order record, and the position of that record."""
     records: list[WalRecord] = []
     position = 0
     while True:
@@ -82,7 +82,7 @@ def scan_records(data: memoryview, first_index: int) -> tuple[list[WalRecord], i
 
 
 def was_synced(data: bytes, position: int) -> bool:
-    """Return whether an intact record after `position` proves that the data at `position` had been synced."""
+    """Return whether an intact record after `position` proves that the data at `position` was synced."""
     view = memoryview(data)
     candidate = data.find(MAGIC, position + 1)
     while candidate >= 0:
@@ -98,7 +98,7 @@ def indexed_path(directory: str, index: int, suffix: str) -> str:
 
 
 def list_indexes(directory: str, suffix: str, files: FileSystem) -> list[int]:
-    """Return the sorted indexes in the names of a directory's files; ignore names of another format."""
+    """Return the sorted indexes in the names of the directory's files. Ignore names of other formats."""
     pattern = re.compile(rf"([0-9]{{20}}){re.escape(suffix)}")
     matches = (pattern.fullmatch(name) for name in files.list_directory(directory))
     return sorted(int(match[1]) for match in matches if match is not None)

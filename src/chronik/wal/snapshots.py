@@ -25,7 +25,7 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
 SYNC_INTERVAL_BYTES: Final = 4 * 1024 * 1024
-"""Bytes after which a snapshot is synced while it is written: one large sync at the end would delay the log's syncs."""
+"""Number of bytes between syncs while a snapshot is written. One large sync at the end would delay the log's syncs."""
 
 
 class WalSnapshotWriter:

@@ -13,10 +13,13 @@ from chronik.protocol.schema import Response
 from chronik.request_reply import Reply
 
 ChangeOutcomes = Iterable[tuple[Callable[[], str], int]]
-"""Objects that a request was to change, each with its error code. Descriptions are built only for logged objects."""
+"""The objects of a request, each as a function that returns its description, with its error code.
+
+Only descriptions of logged objects are built.
+"""
 
 NAMED_OBJECTS_MAX: Final = 20
-"""Changed objects that an audit line names, if their names are short."""
+"""Maximum number of changed objects that an audit line lists."""
 AuditedHandler = Callable[[Services, Any, RequestContext], Reply[Any]]
 
 
@@ -29,7 +32,7 @@ def _format_topic(result: Any) -> str:
 
 
 def _describe_configs(request: Any, response: Any) -> ChangeOutcomes:
-    """Describe changed configs by resource and config names, without values, because some are passwords."""
+    """Describe changed configs by resource and config name. Values are omitted, because some are passwords."""
     from chronik.admin.configs import ConfigResourceType
 
     requested = {(each.resource_type, each.resource_name): each.configs for each in request.resources}
@@ -94,7 +97,7 @@ def _describe_by_field(results: Iterable[Any], field: str) -> ChangeOutcomes:
 
 
 def _describe_partitions(topics: Iterable[Any], prefix: str = "") -> ChangeOutcomes:
-    """Describe results by topic and partition, the most common form of results."""
+    """Describe results that are grouped by topic and partition."""
     for topic in topics:
         for each in topic.partitions:
             yield partial(_format_partition, prefix, topic.name, each.partition_index), each.error_code
@@ -173,7 +176,7 @@ def _format_import_action(request: Any) -> str:
 
 
 def _describe_imported_security(request: Any, response: Any) -> ChangeOutcomes:
-    """Describe all imported users, ACLs and quotas; the response does not say which of them existed before."""
+    """Describe all imported users, ACLs and quotas; the response does not distinguish new ones from existing ones."""
     for user in request.users:
         yield partial("user {}".format, user.name), response.error_code
     for acl in request.acls:
@@ -231,8 +234,8 @@ CHANGE_DESCRIBERS: Final[dict[str, Callable[[Any, Any], ChangeOutcomes]]] = {
 }
 """Functions that describe the changes of a request, by API name.
 
-A test lists the APIs that are missing here, with the reason why they need no audit. The Metadata handler audits the
-topics that it auto-creates by itself.
+A test lists the APIs without an entry, and the reasons. The Metadata handler writes auto-created topics to the audit
+log itself.
 """
 
 

@@ -24,18 +24,18 @@ _UNAUTHENTICATED_KEYS: Final = _SASL_KEYS | {API_VERSIONS_KEY}
 
 
 class AuthenticationGate:
-    """A filter that only passes requests of authenticated connections to the router."""
+    """A filter that forwards only requests of authenticated connections to the router."""
 
     def __init__(
         self, dispatch: Dispatch, authenticator: Authenticator, sessions: Mapping[str, Callable[[], SaslSession]]
     ) -> None:
-        """`sessions` creates a SASL session by listener. Listeners that are missing in it need no authentication."""
+        """Create the gate. `sessions` creates SASL sessions, by listener; other listeners require no authentication."""
         self._dispatch = dispatch
         self._authenticator = authenticator
         self._sessions = sessions
 
     def dispatch(self, frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
-        """Pass the request on if its connection is authenticated, or if it is part of the authentication.
+        """Forward the request if its connection is authenticated or the request is part of the authentication.
 
         Raises:
             Disconnect: The client must authenticate first, or its session has expired.

@@ -23,7 +23,7 @@ class _DeferredResponse(NamedTuple):
 
 
 class DeferredResponses:
-    """Encoded responses that wait for memory, in the order of their arrival."""
+    """A queue of encoded responses that are sent when memory is available."""
 
     def __init__(self, outbox: UnsentByteCounter) -> None:
         self._outbox = outbox
@@ -32,7 +32,7 @@ class DeferredResponses:
         outbox.on_decrease = self._release
 
     def must_defer(self, frame: ResponseFrame) -> bool:
-        """Return whether the response is too large to be sent while clients have this many unread bytes."""
+        """Return whether a large response must wait because too many bytes of earlier responses are unsent."""
         return self._outbox.unsent_bytes > RESPONSES_BYTES_MAX and _size(frame) > RESPONSE_BYTES_MIN
 
     def defer(self, frame: ResponseFrame, reply: Reply[Any]) -> None:

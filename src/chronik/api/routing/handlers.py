@@ -28,12 +28,12 @@ class ApiHandler(NamedTuple):
     failure: Callable[[Any, ErrorCode], Response]
     """Return the error response to a request that failed as a whole.
 
-    A module defines its own `failure` only if it cannot be derived from the response schema.
+    A module defines its own `failure` only if the error response cannot be derived from the response schema.
     """
 
 
 class _LazyHandlers(dict[int, ApiHandler]):
-    """Handlers by API key, imported on first use to shorten the start of a node."""
+    """Handlers by API key, imported on first use to shorten the startup of a node."""
 
     def __missing__(self, key: int) -> ApiHandler:
         api = APIS[key]

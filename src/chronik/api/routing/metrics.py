@@ -39,9 +39,9 @@ class ApiMeter:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.immediate = Histogram()
-        """Latencies of requests that were answered in the event-loop iteration in which they arrived."""
+        """Latencies of requests whose response was ready in the event-loop iteration in which they arrived."""
         self.deferred = Histogram()
-        """Latencies of requests that waited: for a disk, for followers, for records or for other nodes."""
+        """Latencies of requests that waited for a disk, followers, records or other nodes."""
         self.errors: dict[int, int] = {}
         """Number of responses by error code. One response may contain several error codes."""
         self.failures = 0
@@ -69,7 +69,7 @@ class ApiMeter:
             self.count_errors(error_codes)
 
     def record_deferred_response(self, frame: ResponseFrame, received_at: float) -> None:
-        """Count a deferred response whose error codes the caller counts."""
+        """Count a deferred response, except for its error codes, which the caller counts."""
         self.deferred.record(perf_counter() - received_at)
         if frame is not None:
             self.sent_bytes += sum(map(len, frame))

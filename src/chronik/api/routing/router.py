@@ -74,7 +74,7 @@ logger = logging.getLogger("chronik.api")
 
 
 ELEMENTS_PER_ITERATION_MAX: Final = 1_000
-"""Response elements that are encoded in one event-loop iteration (about a millisecond) if the response is deferred."""
+"""Maximum number of response elements that are encoded in one event-loop iteration, which takes about a millisecond."""
 
 READS_IN_STEPS: Final = frozenset(
     api.key
@@ -87,7 +87,7 @@ READS_IN_STEPS: Final = frozenset(
         *("list_transactions", "metadata", "offset_fetch", "offset_for_leader_epoch"),
     )
 )
-"""Keys of the APIs whose handlers run in steps, so that a request for many elements needs a slot anyway."""
+"""Keys of the APIs whose handlers run in steps and need a scheduler slot if the request contains many elements."""
 
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
 """Test hook that may delay a request of the named API and fail it with an error code."""
@@ -286,7 +286,7 @@ class Router:
         return reply
 
     def _has_fenced_broker(self) -> bool:
-        """Return whether a broker is fenced, so that waiting fetches must not block later requests.
+        """Return whether any broker is fenced; if so, waiting fetches must not block later requests.
 
         Clients then look for new leaders on connections where fetches wait. Otherwise a fetch may use its full
         `max_wait_ms`, as in Kafka: some clients rely on it.
@@ -442,7 +442,7 @@ class Router:
             frame = encode_response(header.correlation_id, header.api_version, response)
         except UnencodableMessage as error:
             logger.error(
-                "%s v%d: response encoding failed; closing the connection",
+                "response encoding failed: api=%s version=%d; closing the connection",
                 APIS[header.api_key].name,
                 header.api_version,
                 exc_info=error,
@@ -451,7 +451,7 @@ class Router:
         return frame
 
     def _deliver(self, header: RequestHeader, frame: ResponseFrame, reply: Reply[Any]) -> None:
-        """Make the reply ready, or defer it while there is no memory for it.
+        """Complete the reply, or defer it until memory is available.
 
         Fetch responses are exempt: their handler has reserved the memory.
         """
@@ -483,12 +483,12 @@ class Router:
             error = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
         request_description = APIS[header.api_key].name, header.api_version, _describe_client(header, peer)
         if isinstance(error, KafkaError):  # an ordinary error that applies to the whole request
-            logger.info("%s v%d of %s rejected: %s", *request_description, error)
+            logger.info("request rejected: api=%s version=%d client=%s: %s", *request_description, error)
             code = error.code
         else:
             self.meters[header.api_key].failures += 1
             logger.error(
-                "%s v%d of %s failed: %s",
+                "request failed: api=%s version=%d client=%s: %s",
                 *request_description,
                 root_cause(error),
                 exc_info=exc_info_if_unexpected(error),
@@ -500,7 +500,10 @@ class Router:
         """Return the UNSUPPORTED_VERSION response: ApiVersions in version 0, other APIs in their latest version."""
         api = APIS[error.api_key]
         logger.debug(
-            "connection %d: %s v%d rejected: unsupported version", peer.connection_number, api.name, error.api_version
+            "request rejected: connection=%d api=%s version=%d: unsupported version",
+            peer.connection_number,
+            api.name,
+            error.api_version,
         )
         response = HANDLERS[error.api_key].failure(REQUESTS[api.key](), ErrorCode.UNSUPPORTED_VERSION)
         self.meters[api.key].count_errors([ErrorCode.UNSUPPORTED_VERSION])
@@ -511,7 +514,7 @@ class Router:
         self, header: RequestHeader, response: Response | None, peer: ConnectedClient, received_at: float
     ) -> None:
         logger.debug(
-            "connection %d (%s): %s v%d #%d in %.2f ms: %s",
+            "request completed: connection=%d client_id=%s api=%s version=%d correlation_id=%d ms=%.2f: %s",
             peer.connection_number,
             header.client_id,
             APIS[header.api_key].name,
@@ -523,7 +526,7 @@ class Router:
 
 
 def _cluster_permissions(services: Services) -> Mapping[int, AclOperation]:
-    """Return the cluster operations that the router authorizes, by API key."""
+    """Return the cluster operation that the router authorizes for each API, by API key."""
     if services.authorizer is None:
         return {}
     from chronik.api.shared.authorization import cluster_permissions_by_api  # imported only if there is an authorizer
@@ -532,7 +535,7 @@ def _cluster_permissions(services: Services) -> Mapping[int, AclOperation]:
 
 
 def _needs_slot_to_decode(api_key: int, size: int) -> bool:
-    """Return whether a request of this size must have a slot before it is decoded."""
+    """Return whether a request of this size must acquire a scheduler slot before it is decoded."""
     if size > DECODED_INLINE_BYTES_MAX:
         return api_key != PRODUCE_KEY
     return api_key in READS_IN_STEPS
@@ -545,7 +548,13 @@ def _describe_client(header: RequestHeader, peer: ConnectedClient) -> str:
 def _log_request(header: RequestHeader, peer: ConnectedClient) -> None:
     """Log a request before it is handled, so that the log shows requests that hang."""
     api = APIS[header.api_key]
-    logger.debug("%s: %s v%d #%d", _describe_client(header, peer), api.name, header.api_version, header.correlation_id)
+    logger.debug(
+        "request received: client=%s api=%s version=%d correlation_id=%d",
+        _describe_client(header, peer),
+        api.name,
+        header.api_version,
+        header.correlation_id,
+    )
 
 
 async def _resolve(reply: Reply[Any], coroutine: Coroutine[Any, Any, Any], charge: Callable[[float], None]) -> None:

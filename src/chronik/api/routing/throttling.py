@@ -63,7 +63,7 @@ def _throttled_steps(steps: Steps[Response | None], usage: QuotaUsage, peer: Con
 
 
 def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
-    """Run the steps and report the total time that they took on the event loop."""
+    """Run the steps, and report their total time on the event loop."""
     value: Any = None
     seconds = 0.0
     try:
@@ -82,7 +82,7 @@ def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
 
 
 def _throttle(usage: QuotaUsage, peer: ConnectedClient) -> None:
-    """Count the time since the request's start, and set the connection's throttle time."""
+    """Record the time since the start of the request in the quota, and set the connection's throttle time."""
     if usage.started_at:
         usage.charge_request_time(time.perf_counter() - usage.started_at)
     peer.throttle_seconds = max(peer.throttle_seconds, usage.throttle_seconds)
@@ -91,7 +91,7 @@ def _throttle(usage: QuotaUsage, peer: ConnectedClient) -> None:
 def _with_throttle_time(
     response: Response | None, usage: QuotaUsage, peer: ConnectedClient | None = None
 ) -> Response | None:
-    """Return the response with its `throttle_time_ms`, and throttle `peer` if it is given.
+    """Return the response with its `throttle_time_ms`. Throttle the connection `peer` unless it is None.
 
     The response is copied, because other clients may get the same object.
     """

@@ -23,10 +23,10 @@ from chronik.protocol.permissions import (
 from chronik.security import audit
 
 NamePredicate = Callable[[str], bool]
-"""A predicate that says whether an operation is permitted on the resource of that name."""
+"""A predicate that returns whether an operation is permitted on the resource with the given name."""
 
 AUDITED_DENIALS_PER_REQUEST_MAX: Final = 10
-"""Denials per request that are written to the audit log, each on a line of its own."""
+"""Maximum number of denials per request that are written to the audit log, one per line."""
 
 ALL_OPERATIONS: Final = {
     AclResourceType.TOPIC: TOPIC_OPERATION_BITS,
@@ -35,7 +35,7 @@ ALL_OPERATIONS: Final = {
 }
 
 _CHECKED_BY_HANDLER: Final = {"DescribeCluster"}
-"""APIs that every client may use, and whose handlers leave out what the client may not see."""
+"""APIs that require no cluster permission; their handlers filter out unauthorized results."""
 
 
 def authorization_check(
@@ -46,9 +46,9 @@ def authorization_check(
     *,
     audited: bool = True,
 ) -> NamePredicate:
-    """Return a predicate that says whether the client may perform the operation on the resource of a given name.
+    """Return a predicate that returns whether the client may perform the operation on the resource with the given name.
 
-    Denials are written to the audit log unless `audited` is False, as for names that are only left out of a list.
+    Denials are written to the audit log unless `audited` is False, for example for filtered lists.
     """
     authorizer = services.authorizer
     if authorizer is None:

@@ -52,18 +52,18 @@ class Services(msgspec.Struct):
     coordinators: CoordinatorTerms
     transaction_coordinators: CoordinatorTerms
     is_fenced: Callable[[], bool]
-    """Return whether this broker is fenced: its lease has expired, so it serves no records and no groups."""
+    """Return whether this broker is fenced: its lease has expired, so it serves neither records nor groups."""
     may_be_replaced: Callable[[], bool]
-    """Return whether another broker may have replaced this one although its lease has not expired yet."""
+    """Return whether another broker may have replaced this one before its lease expires."""
     controller_id: Callable[[], int]
     is_unreachable: Callable[[int], bool]
     """Return whether a node's port refuses connections although the node is not fenced yet.
 
-    Responses do not name such a broker: Java's admin client would wait for it until the call times out (KAFKA-20673).
+    Responses omit unreachable brokers: Java's admin client would wait for them until the call times out (KAFKA-20673).
     """
     rejected_batches: RejectedBatches
     bound_addresses: dict[str, Address] = msgspec.field(default_factory=dict)
-    """Addresses that this node has bound, by listener; empty until the node listens."""
+    """Addresses that this node has bound, by listener; empty before the node listens."""
     decompressor: BatchDecompressor = msgspec.field(default_factory=BatchDecompressor)
     encoded_topics: EncodedTopicCache = msgspec.field(default_factory=EncodedTopicCache)
     samples: SampleRequests = msgspec.field(default_factory=SampleRequests)
@@ -73,7 +73,7 @@ class Services(msgspec.Struct):
         )
     )
     authorizer: Authorizer | None = None
-    """The authorizer of client requests. None permits every operation."""
+    """The authorizer of client requests; None if every operation is permitted."""
     outbox: UnsentByteCounter = msgspec.field(default_factory=UnsentByteCounter)
     scheduler: Scheduler = msgspec.field(default_factory=Scheduler)
     authenticator: Authenticator | None = None
@@ -88,7 +88,7 @@ class Services(msgspec.Struct):
         return self.config.node_id
 
     def complete_waiting_requests(self) -> None:
-        """Complete the requests that wait for records or for other requests, because this node stops."""
+        """Complete the requests that wait for records or for sample rows, because this node is stopping."""
         self.replicas.wake_fetches()
         self.samples.stop()
 
@@ -100,7 +100,7 @@ class RequestContext(NamedTuple):
     client_id: str
     peer: ConnectedClient
     early_completion: EarlyCompletion = EarlyCompletion(lambda: False)
-    """Signals that later requests of the same connection wait for this one."""
+    """Signals whether later requests of the same connection are waiting for this request to complete."""
     usage: QuotaUsage | None = None
     """The request's usage of the client's quotas; None if the client has no quota."""
     may_be_stale: bool = False
@@ -115,5 +115,5 @@ class RequestContext(NamedTuple):
 
     @property
     def listener(self) -> str:
-        """Return the listener of the client's connection. Responses name brokers by their addresses on it."""
+        """Return the listener of the client's connection, which determines the broker addresses in responses."""
         return self.peer.listener

@@ -13,14 +13,14 @@ from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
 
 CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Size limit of the cache in bytes, enough for half a million partitions in one version. A full cache is cleared."""
+"""Maximum size of the cache in bytes, enough for 500,000 partitions in one API version. A full cache is cleared."""
 
 EncodingKey = tuple[int, bool, str]
-"""API version, whether authorized operations are included, and the client's listener."""
+"""A cache key: API version, whether authorized operations are included, and the client's listener."""
 
 
 class EncodedTopicCache:
-    """A cache of topics in the encoding of Metadata responses."""
+    """A cache of topics that are encoded for Metadata responses."""
 
     def __init__(self) -> None:
         self._cached: dict[bytes, dict[EncodingKey, bytes]] = {}

@@ -1,4 +1,4 @@
-"""Partition leaders and broker endpoints as responses name them.
+"""Partition leaders and broker endpoints in responses.
 
 Metadata responses and NOT_LEADER_OR_FOLLOWER errors contain them. A client only receives endpoints of the listener
 that it is connected to.
@@ -22,7 +22,7 @@ def find_partition(services: Services, topic: str | bytes, index: int) -> Partit
 
 
 def unreachable_brokers(services: Services) -> Collection[int]:
-    """Return the ids of the brokers that clients must not be sent to: unreachable ones, and this node while fenced."""
+    """Return the ids of brokers that responses must omit: unreachable brokers, and this node while it is fenced."""
     gone = [broker_id for broker_id in services.image.brokers if services.is_unreachable(broker_id)]
     return [*gone, services.node_id] if services.is_fenced() else gone
 
@@ -35,7 +35,7 @@ def brokers_without_listener(brokers: Mapping[int, Broker], listener: str) -> Co
 def advertised_leader(
     partition: Partition, unreachable: Collection[int], without_listener: Collection[int] = ()
 ) -> tuple[int, ErrorCode]:
-    """Return the leader id that clients are given, and its error code.
+    """Return the leader id for a response, and the error code if the leader is not available.
 
     The leader is NO_LEADER with LEADER_NOT_AVAILABLE while it is unreachable and no successor is elected, so that
     clients retry. It is NO_LEADER with LISTENER_NOT_FOUND if the leader has no endpoint on the client's listener.
@@ -68,7 +68,7 @@ def broker_endpoints(
 
 
 def advertised_controller(services: Services, listener: str) -> int:
-    """Return the id of the controller as clients of the listener see it.
+    """Return the controller id for a response to a client of the listener.
 
     If the controller has no endpoint on that listener, this node is returned: every node forwards metadata changes.
     """

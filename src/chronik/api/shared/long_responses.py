@@ -33,7 +33,7 @@ class ResponseElements:
         """Encode and append an element.
 
         Raises:
-            KafkaError: The response would exceed the limit. The elements appended so far are kept.
+            KafkaError: The response would exceed the limit. The previous elements are retained.
         """
         encoded = element if isinstance(element, bytes) else encode_element(self._message, element, self._version)
         if len(encoded) > self._bytes_left:
@@ -61,7 +61,7 @@ class ResponseElements:
 
 
 def deduplicate(elements: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Return the elements without duplicate keys, as most of Kafka's handlers do.
+    """Return the elements without duplicate keys, as Kafka does in most handlers.
 
     Each key keeps the position of its first and the value of its last occurrence.
     """

@@ -47,7 +47,7 @@ async def select_known_offsets(
 
 
 async def ensure_offsets_topic(services: Services, codes: Collection[ErrorCode]) -> None:
-    """Create `__consumer_offsets` after the first successful commit in standalone mode, because tools look for it.
+    """Create `__consumer_offsets` after the first commit in standalone mode, because tools expect the topic to exist.
 
     A failure is only logged: the commits themselves are stored in the metadata log.
     """

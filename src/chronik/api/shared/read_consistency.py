@@ -27,16 +27,16 @@ _FENCED_ERROR_BY_TARGET: Final = {
 FENCED_ERRORS: Final = {
     api.key: _FENCED_ERROR_BY_TARGET[api.target] for api in APIS.values() if api.target in _FENCED_ERROR_BY_TARGET
 }
-"""Error codes with which a fenced broker rejects requests, by API key. They make clients look for another broker.
+"""Error codes with which a fenced broker rejects requests, by API key. They make clients try another broker.
 
 A fenced broker still serves Metadata and ApiVersions, and OffsetFetch if a majority confirms its image. FindCoordinator
-refers clients to another node.
+redirects clients to another broker.
 """
 
 SERVED_WHEN_FENCED: Final = frozenset(
     {*FENCED_ERRORS, *(api.key for api in APIS.values() if api.target is ApiTarget.COORDINATOR_LOOKUP)}
 )
-"""Keys of the APIs that a fenced broker answers without a confirmation by a majority, which it would not get."""
+"""Keys of the APIs that a fenced broker serves without a confirmation by a majority, because it cannot reach one."""
 
 _UNCONFIRMED_ERROR_BY_TARGET: Final = {
     ApiTarget.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -53,8 +53,8 @@ UNCONFIRMED_ERRORS: Final = {
 }
 """Error codes for requests when no majority confirms that the image is current, by API key.
 
-They make clients retry or look for another broker. Metadata requests are not listed: unless `read_quorum` is set, the
-node serves them from an image that may be stale (`Context.may_be_stale`).
+They make clients retry or try another broker. Metadata requests are not listed: unless `read_quorum` is set, the
+node serves them from an image that may be stale (`RequestContext.may_be_stale`).
 """
 
 CONFIRMED_READS: Final = frozenset(
@@ -63,19 +63,20 @@ CONFIRMED_READS: Final = frozenset(
 """Keys of the APIs that a cluster node serves only after a majority has confirmed that its image is current."""
 
 CONFIRM_TIMEOUT_SECONDS: Final = 3.0
-"""Timeout for the confirmation by a majority, in seconds.
+"""Timeout in seconds for the confirmation by a majority.
 
-It usually takes a round trip between nodes, at worst an election; with a one-way latency of 1.2 s it takes 2.4 s.
+A confirmation usually takes one round trip between nodes, and at worst an election; with a one-way latency of 1.2 s it
+takes 2.4 s.
 """
 
 METADATA_READS: Final = frozenset(api.key for api in APIS.values() if api.target is ApiTarget.METADATA)
-"""Keys of the APIs that are served from the image alone. A node with an empty image cannot serve them."""
+"""Keys of the APIs that are served from the metadata image alone. A node with an empty image cannot serve them."""
 
 BROKERS_WAIT_SECONDS: Final = 1.0
-"""Seconds that metadata requests wait while the image has no online broker.
+"""Maximum time in seconds that metadata requests wait while the image has no online broker.
 
-A starting cluster has its first broker by then. Clients that try one bootstrap server after another wait equally long
-before they try the next one.
+A starting cluster usually registers its first broker within this time. Clients that try the bootstrap servers in
+sequence wait this long before they try the next server.
 """
 
 BROKERS_POLL_SECONDS: Final = 0.05

@@ -16,21 +16,21 @@ from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 CATCH_UP_SECONDS: Final = 0.02
-"""Seconds to wait for the local image before a majority is asked to confirm it.
+"""Seconds to wait for the local image to catch up before requesting a confirmation from a majority.
 
-A change that another node has acknowledged usually arrives here within a millisecond or two, which costs less than a
-round trip to a majority.
+A change that another node has acknowledged usually arrives within two milliseconds, which is faster than a round trip
+to a majority.
 """
 
 TRANSACTIONS_UNSUPPORTED_ERROR: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""Error of transactional requests when the cluster does not support transactions.
+"""Error code of transactional requests when the cluster does not support transactions.
 
-Every client treats it as fatal; after any other error, librdkafka would look for a coordinator forever.
+Every client treats this error as fatal; after any other error, librdkafka would search for a coordinator forever.
 """
 
 
 async def confirm_transaction_state(services: Services, is_open: Callable[[], bool]) -> None:
-    """Wait until the image shows that the transaction is open, or is confirmed to be current.
+    """Wait until the image contains the open transaction, or until a majority has confirmed that the image is current.
 
     Raises:
         KafkaError: NOT_ENOUGH_REPLICAS, because no majority confirmed the image.
@@ -54,7 +54,7 @@ async def confirm_transaction_state(services: Services, is_open: Callable[[], bo
 async def find_open_transaction(
     services: Services, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
 ) -> Transaction:
-    """Return the producer's open transaction that contains the group.
+    """Return the producer's open transaction, which must contain the group.
 
     Raises:
         KafkaError: The producer has no such transaction.
@@ -95,14 +95,14 @@ def transactions_unsupported_reason(image: Image) -> str | None:
 
 
 def transaction_request_error(image: Image, transactional_id: str) -> ErrorCode | None:
-    """Return the error for a request with this transactional id before a coordinator handles it, or None."""
+    """Return an error if the request must not reach a coordinator, otherwise None."""
     if transactions_unsupported_reason(image) is not None:
         return TRANSACTIONS_UNSUPPORTED_ERROR
     return None if transactional_id else ErrorCode.INVALID_REQUEST
 
 
 class ErrorVersions(NamedTuple):
-    """The first versions of an API whose clients know newer error codes."""
+    """The first API versions whose clients support newer transaction error codes."""
 
     producer_fenced: int
     """First version with PRODUCER_FENCED."""
@@ -110,7 +110,7 @@ class ErrorVersions(NamedTuple):
     """First version with TRANSACTION_ABORTABLE."""
 
     def translate(self, code: ErrorCode, version: int) -> ErrorCode:
-        """Return the error code, replaced by an older equivalent if clients of this version do not know it."""
+        """Return the error code, or an older equivalent if clients of this API version do not support it."""
         if code is ErrorCode.PRODUCER_FENCED and version < self.producer_fenced:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if code is ErrorCode.TRANSACTION_ABORTABLE and version < self.transaction_abortable:

@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class BatchDecompressor:
-    """The decompression of batches, inline or in a thread."""
+    """A decompressor of batches that runs inline or in a thread, depending on the size."""
 
     def __init__(self) -> None:
         self.offloaded_count = 0
-        """Number of batches that were too large for the event loop, since the start."""
+        """Number of batches since the start that were too large to be decompressed on the event loop."""
 
     async def run(
         self,
@@ -41,12 +41,12 @@ class BatchDecompressor:
         return await self.run_in_thread(work, budget)
 
     async def run_in_thread(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T:
-        """Run `work` in the thread. The partition's leader and configs may have changed afterwards."""
+        """Run `work` in a thread. The partition's leader and configs may change during the call."""
         self.offloaded_count += 1
         return _unwrap(await run_in_thread(lambda: _run_work(work, budget)))
 
     def run_in_thread_as_step(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> Steps[T]:
-        """Run `work` in the thread as a step of a request, and return its result or raise its error."""
+        """Run `work` in a thread as a step of a request. Return its result or raise its error."""
         self.offloaded_count += 1
         outcome: T | _Failed = yield lambda: _run_work(work, budget)
         return _unwrap(outcome)

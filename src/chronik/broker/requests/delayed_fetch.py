@@ -16,7 +16,7 @@ class FetchablePartition(Protocol):
 
 
 class DelayedFetch:
-    """A fetch that waits for its partitions.
+    """A fetch that waits for new records in its partitions.
 
     It is woken when `bytes_missing` more bytes can be read, when a partition is removed, when other requests of the
     connection wait for it, or when the timeout expires. With `committed_only`, bytes count once their transactions are
@@ -66,11 +66,11 @@ class DelayedFetch:
             self.wake()
 
     def on_brokers_changed(self) -> None:
-        """Let the fetch check whether it may still wait."""
+        """Check whether the fetch may continue to wait after brokers have changed."""
         self._early_completion.check()
 
     def wake(self) -> None:
-        """Stop waiting and schedule the callback in the next event-loop iteration, because the caller is not done."""
+        """Stop waiting, and schedule the callback for the next event-loop iteration, after the caller's work."""
         if self._listens:
             self.cancel()
             self._loop.call_soon(self._look_again)

@@ -32,7 +32,7 @@ SessionOwner = tuple[str, Principal]
 
 
 class SessionPartition(msgspec.Struct):
-    """A partition of a fetch session, with the position that the client requests."""
+    """A partition of a fetch session, with the client's fetch position."""
 
     topic: TopicKey
     partition: int
@@ -48,7 +48,10 @@ class SessionPartition(msgspec.Struct):
 
 
 class SentOffsets(msgspec.Struct):
-    """The offsets that a client was last sent for a partition. Unchanged partitions are left out of responses."""
+    """The last offsets that were sent to the client for a partition.
+
+    Incremental responses omit unchanged partitions.
+    """
 
     high_watermark: int
     log_start_offset: int
@@ -76,7 +79,7 @@ class FetchSession(msgspec.Struct):
             self.partitions[partition.key] = partition
 
     def must_include(self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
-        """Return whether an incremental response must include the partition, and remember the offsets sent."""
+        """Return whether an incremental response must include the partition, and record the offsets that are sent."""
         if key not in self.partitions:
             return True  # removed by a later request on another connection
         before = self.sent_offsets.get(key)
@@ -89,7 +92,7 @@ class FetchSession(msgspec.Struct):
         return True
 
     def record_error(self, key: PartitionKey) -> None:
-        """Record an error response. The next response for the partition is always included."""
+        """Record that an error was sent for the partition, so that the next response always includes the partition."""
         self.sent_offsets.pop(key, None)
 
 
@@ -138,7 +141,7 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         owner: SessionOwner,
     ) -> FetchSession:
-        """Continue a session with the client's changes, and return it.
+        """Apply the client's changes to a session, and return the session.
 
         Raises:
             KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.

@@ -35,29 +35,31 @@ ZSTD_MIN_VERSION = 7
 
 WritableBytes = bytearray | memoryview
 BudgetFactory = Callable[[], DecompressionBudget]
-"""Returns the decompression budget of a request, the same object each time. Created lazily because it is rarely used.
+"""A function that returns the decompression budget of a request.
+
+The budget is created on first use, because most requests do not need it.
 """
 
 
 class ProduceRules(msgspec.Struct, frozen=True):
-    """The requirements of a topic's configs for produced records."""
+    """The rules for produced records that result from a topic's configs."""
 
     max_message_bytes: int
     is_compacted: bool = False
     can_delete_records: bool = True
-    """Whether DeleteRecords is allowed; not if the topic is only compacted."""
+    """Whether DeleteRecords is allowed; False if the cleanup policy is only `compact`."""
     codec: Codec | None = None
-    """The codec that records are stored with; None keeps the producer's codec."""
+    """The codec for stored records; None keeps the producer's codec."""
     codec_level: int | None = None
     uses_log_append_time: bool = False
     timestamp_before_max_ms: int = LONG_MAX
     timestamp_after_max_ms: int = LONG_MAX
     min_insync_replicas: int = 1
-    """The ISR size that acks=all requires."""
+    """Minimum size of the ISR for acks=all."""
 
     @property
     def needs_record_validation(self) -> bool:
-        """Whether single records have to be validated, which requires decompression."""
+        """Whether individual records must be validated, which requires decompression."""
         return self.is_compacted or (not self.uses_log_append_time and self.timestamp_before_max_ms < LONG_MAX)
 
 

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 BLOCK_SIZE = 1000
-"""Ids per block, as in Kafka: a broker that crashes wastes at most this many of 2^63 ids."""
+"""Number of ids per block, as in Kafka. A broker that crashes wastes at most this many of the 2^63 ids."""
 
 
 class ProducerIdAllocator:
     """An allocator of producer ids."""
 
     def __init__(self, allocate_block: Callable[[int], Awaitable[int]]) -> None:
-        """Create an allocator. `allocate_block(count)` returns the first id of a block that no other broker gets."""
+        """Create an allocator. `allocate_block(count)` returns the first id of a block reserved for this broker."""
         self._allocate_block = allocate_block
         self._next = 0
         self._end = 0

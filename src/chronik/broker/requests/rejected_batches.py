@@ -1,4 +1,4 @@
-"""Recently rejected batches of idempotent producers, which cause the batches sent after them to be rejected too.
+"""Recently rejected batches of idempotent producers, which cause later batches in sequence to be rejected.
 
 Producers send several batches without waiting for responses. If a broker rejects the first one with
 NOT_LEADER_OR_FOLLOWER and becomes the leader before it handles the second one, the second one seems to leave a gap, or
@@ -29,18 +29,23 @@ RETRIABLE_REJECTIONS: Final = frozenset(
 """Retriable errors, after which a client sends the same batch again."""
 
 REJECTION_SECONDS: Final = 12.0
-"""How long batches may arrive that were sent before the client received the error. The error response waits for those
-of earlier requests, usually for up to 10 seconds, after which a lagging follower leaves the ISR. A later gap is
-reported as a gap."""
+"""Seconds during which batches may arrive that the client sent before it received the error.
+
+The error response waits for the responses to earlier requests, usually for up to 10 seconds, after which a lagging
+follower leaves the ISR. Later gaps are reported as OUT_OF_ORDER_SEQUENCE_NUMBER.
+"""
 
 PRODUCERS_MAX: Final = 100_000
-"""Producers that are remembered; the oldest are evicted. With the longest topic names they take about 60 MB."""
+"""Maximum number of producers with recorded rejections; the oldest are evicted.
+
+With topic names of maximum length, the records take about 60 MB.
+"""
 
 TopicKey = str | bytes
 
 
 class _Key(NamedTuple):
-    """A partition and a producer epoch."""
+    """The key of a rejected batch: a partition and a producer epoch."""
 
     topic: TopicKey
     partition: int
@@ -49,7 +54,7 @@ class _Key(NamedTuple):
 
 
 class _Rejected(NamedTuple):
-    """The first rejected batch of a producer, with its error and time."""
+    """The first rejected batch of a producer, with its error code and time."""
 
     sequence: int
     code: ErrorCode
@@ -67,7 +72,7 @@ class RejectedBatches:
         return len(self._rejected)
 
     def record(self, topic: TopicKey, partition: int, records: Bytes | None, code: ErrorCode) -> None:
-        """Record that the records were rejected with this error."""
+        """Record that the records were rejected with the error code."""
         if code not in RETRIABLE_REJECTIONS or not records or not _is_valid_topic(topic):
             return
         try:
@@ -77,7 +82,7 @@ class RejectedBatches:
         self.record_header(topic, partition, header, code)
 
     def record_header(self, topic: TopicKey, partition: int, header: BatchHeader, code: ErrorCode) -> None:
-        """Record a rejected batch. A stored one counts too: its leader epoch has ended, and it may be truncated."""
+        """Record a rejected batch, or a stored batch that may be truncated because its leader epoch has ended."""
         if code not in RETRIABLE_REJECTIONS or not header.has_producer_id:
             return
         key, now = _batch_key(topic, partition, header), self._clock.monotonic()
@@ -92,7 +97,7 @@ class RejectedBatches:
             del self._rejected[next(iter(self._rejected))]
 
     def check(self, topic: TopicKey, partition: int, header: BatchHeader, producers: ProducerStateManager) -> None:
-        """Check that a batch was not sent after a rejected one.
+        """Raise the error of a rejected batch if this batch comes after it in the producer's sequence.
 
         The producer's next batch passes: the rejected one has been stored since, here or by another leader.
 
@@ -109,7 +114,10 @@ class RejectedBatches:
 
 
 def _is_valid_topic(topic: TopicKey) -> bool:
-    """Return whether the topic name is valid. Invalid names, of up to 32,000 characters, are not remembered."""
+    """Return whether the topic name is valid.
+
+    Rejections for invalid names, which may be very long, are not recorded.
+    """
     return isinstance(topic, bytes) or find_name_error(topic) is None
 
 
@@ -118,7 +126,7 @@ def _batch_key(topic: TopicKey, partition: int, header: BatchHeader) -> _Key:
 
 
 def _follows(sequence: int, rejected: int) -> bool:
-    """Return whether a sequence number is after a rejected one, allowing for wraparound at 2^31."""
+    """Return whether `sequence` comes after the rejected sequence number, with wraparound at 2^31."""
     return 0 < (sequence - rejected) & INT32_MAX <= INT32_MAX // 2
 
 

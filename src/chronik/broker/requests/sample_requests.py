@@ -31,23 +31,23 @@ class SampleRequest(msgspec.Struct, eq=False):
     rows: int
     response: asyncio.Future[bytes]
     id: bytes = msgspec.field(default_factory=new_id)
-    """A random id that no node uses again, so that a response reaches only the client that sent the request."""
+    """A unique random id, which ensures that a response reaches only the client that sent the request."""
     is_taken: bool = False
     account: Hashable = None
 
 
 class SampleRequests:
-    """The pending sample requests and the drivers that wait for them."""
+    """The pending sample requests, and the drivers that wait for requests."""
 
     def __init__(self) -> None:
         self._questions: dict[bytes, SampleRequest] = {}
         """Pending requests by id, in order of arrival."""
         self._drivers: dict[asyncio.Future[None], str] = {}
-        """Drivers that wait for a request, with their pipelines."""
+        """Waiting drivers, each with the name of its pipeline."""
         self._has_stopped = False
 
     def stop(self) -> None:
-        """Fail all waiting clients and drivers, and those that arrive later, because this node is stopping."""
+        """Fail all current and later requests of clients and drivers, because this node is stopping."""
         self._has_stopped = True
         for question in self._questions.values():
             if not question.response.done():
@@ -86,7 +86,7 @@ class SampleRequests:
             del self._questions[question.id]
 
     async def take_request(self, pipeline: str, wait_s: float) -> SampleRequest | None:
-        """Return the oldest request that no driver has taken, or None if there is none within `wait_s`."""
+        """Return the oldest request that no driver has taken, or None if no request arrives within `wait_s` seconds."""
         _check_pipeline(pipeline)
         if self._has_stopped:
             raise _stopping_error()
@@ -122,7 +122,7 @@ class SampleRequests:
         return next(waiting, None)
 
     def _wake(self, pipeline: str) -> None:
-        """Wake one driver. Another driver of the same pipeline is woken by the next request."""
+        """Wake one waiting driver of the pipeline. The next request wakes another one."""
         for driver, its_pipeline in self._drivers.items():
             if its_pipeline == pipeline and not driver.done():
                 driver.set_result(None)

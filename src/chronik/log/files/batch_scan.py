@@ -21,14 +21,14 @@ _unpack_prefix = _PREFIX.unpack_from
 _BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 EpochLookup = Callable[[int], int]
-"""Returns the leader epoch of batches at an offset."""
+"""A function that returns the leader epoch of batches at an offset."""
 
 # The search for the next valid batch is limited to this distance when the index does not help.
 SEARCH_BYTES_MAX = 64 << 20
 
 
 def validate_batch(buffer: memoryview, position: int, base_offset: int, epoch: int) -> tuple[int, int] | None:
-    """Return (size, next offset) of the batch at `position` if it is complete, undamaged and expected there."""
+    """Return (size, next offset) of a valid batch with this offset and epoch at `position`, or None."""
     available = len(buffer) - position
     if available < HEADER_BYTES:
         return None
@@ -55,7 +55,7 @@ def declared_batch_size(buffer: memoryview, position: int) -> int:
 
 
 class BatchBoundary(NamedTuple):
-    """A known batch boundary (position and offset) that consecutive valid batches must reach exactly."""
+    """A known batch boundary (file position and offset). A sequence of valid batches must end exactly there."""
 
     position: int
     offset: int
@@ -97,7 +97,7 @@ def _leads_to(buffer: memoryview, position: int, offset: int, anchor: BatchBound
 
 
 class DamagedSegment(Protocol):
-    """The parts of a segment that the search for valid batches uses."""
+    """The interface of a segment that the search for valid batches requires."""
 
     size: int
     index: SegmentIndex

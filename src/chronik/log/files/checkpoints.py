@@ -20,7 +20,7 @@ class OffsetCheckpointFile:
     def __init__(self, files: FileSystem, path: str) -> None:
         self.path = path
         self.stored_offset: int | None = None
-        """The offset in the file, as far as known."""
+        """The last offset that was loaded from or stored in the file, or None."""
         self._files = files
 
     def load(self) -> int | None:
@@ -34,7 +34,7 @@ class OffsetCheckpointFile:
         return self.stored_offset
 
     def store(self, offset: int) -> None:
-        """Write the offset durably and remember it. Blocks on the disk."""
+        """Write the offset durably, and update `stored_offset`. Blocks on the disk."""
         self.write(offset)
         self.stored_offset = offset
 
@@ -48,7 +48,10 @@ class OffsetCheckpointFile:
 
 
 class LogCheckpoints:
-    """The checkpoints of a log: its start offset and its compacted offset, which is never below the start offset."""
+    """The log start offset and compacted offset checkpoints of a log.
+
+    The compacted offset is never below the start offset.
+    """
 
     __slots__ = ("_compacted", "compacted_offset", "start_checkpoint")
 
@@ -79,7 +82,7 @@ class LogCheckpoints:
     def pending_checkpoints(
         self, log_start_offset: int, first_segment: int | None, *, has_swaps: bool
     ) -> list[tuple[OffsetCheckpointFile, int]]:
-        """Return the checkpoints that the next sync has to write."""
+        """Return the checkpoints that the next sync must write."""
         offsets = []
         # A log whose start offset is the base offset of its first segment needs no checkpoint.
         if first_segment is not None and log_start_offset > max(

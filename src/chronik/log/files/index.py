@@ -37,7 +37,7 @@ class IndexEntry(NamedTuple):
     max_timestamp: int
     """The largest timestamp of all non-empty batches before this one; -1 if there is none."""
     max_timestamp_offset: int
-    """Base offset of the first batch with that timestamp."""
+    """Base offset of the first batch whose largest timestamp is `max_timestamp`."""
 
 
 class SegmentIndex:
@@ -56,17 +56,17 @@ class SegmentIndex:
         return self._stored_count() + len(self._buffered)
 
     def set_cache(self, cache: FileCache) -> None:
-        """Use another file cache from now on."""
+        """Replace the file cache."""
         self._cache = cache
 
     def append(self, entry: IndexEntry) -> None:
-        """Add an entry. It is visible immediately and written to the file later."""
+        """Append an entry in memory. `flush` writes it to the file."""
         self._buffered.append(entry)
         if len(self._buffered) >= BUFFERED_ENTRIES_MAX:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered entries. The file is not synced because it can be rebuilt."""
+        """Write the buffered entries to the file, without a sync, because a lost index can be rebuilt."""
         if not self._buffered:
             return
         stored = self._stored_count()
@@ -100,7 +100,7 @@ class SegmentIndex:
         return self.entry(count - 1) if count else None
 
     def find_entry_by_offset(self, offset: int) -> int:
-        """Return the number of the last entry whose offset is not above `offset`, or -1.
+        """Return the number of the last entry whose offset is at most `offset`, or -1.
 
         Raises:
             CorruptIndexError: An entry is missing or damaged.
@@ -108,7 +108,7 @@ class SegmentIndex:
         return self._last_where(lambda entry: entry.offset <= offset)
 
     def find_entry_by_position(self, position: int) -> int:
-        """Return the number of the last entry whose position is not above `position`, or -1.
+        """Return the number of the last entry whose position is at most `position`, or -1.
 
         Raises:
             CorruptIndexError: An entry is missing or damaged.
@@ -124,7 +124,7 @@ class SegmentIndex:
         return self._last_where(lambda entry: entry.max_timestamp < timestamp)
 
     def truncate_to_entries(self, count: int) -> None:
-        """Durably remove all entries but the first `count`.
+        """Durably truncate the index to its first `count` entries.
 
         After a power failure, an entry that came back would point into batches written later.
         """

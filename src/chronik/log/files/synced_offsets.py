@@ -19,7 +19,7 @@ SLOT_BYTES = _SLOT.size + _CRC.size
 _EMPTY_SLOT = bytes(SLOT_BYTES)
 
 TRACKED_REMOVALS_MAX = 1000
-"""When more removals than this are tracked, those that are durable are dropped."""
+"""Maximum number of tracked removals. Above it, durable removals are dropped."""
 
 PartitionSlotKey = tuple[bytes, int]
 
@@ -39,7 +39,7 @@ class SyncedOffsets:
         self._offsets: dict[PartitionSlotKey, int] = {}
         self._free: list[int] = []
         self._removed: dict[PartitionSlotKey, int] = {}
-        """Removed partitions whose removal may not be durable yet, with the number of the removal."""
+        """The sequence number of each removal that may not be durable yet, by partition."""
         self._removals = 0
         self._removals_synced = 0
         self._load()
@@ -47,7 +47,7 @@ class SyncedOffsets:
             self._file.fdatasync()  # a killed process may have left unsynced removals: see `get`
 
     def get(self, topic_id: bytes, partition: int) -> int:
-        """Return the synced offset of a partition, or 0 if unknown, in which case recovery validates the whole log.
+        """Return the synced offset of a partition, or 0 if unknown, which makes recovery validate the whole log.
 
         If the partition was removed before, its removal is durable on return.
         """
@@ -70,7 +70,7 @@ class SyncedOffsets:
             self._file.fdatasync()
 
     def remove(self, topic_id: bytes, partition: int) -> None:
-        """Remove a deleted partition; its slot may be reused."""
+        """Remove the entry of a deleted partition, and release its slot."""
         slot = self._slots.pop((topic_id, partition), None)
         if slot is not None:
             del self._offsets[topic_id, partition]
@@ -119,7 +119,7 @@ class SyncedOffsets:
             self._load_slot((topic_id, partition), slot, offset)
 
     def _load_slot(self, key: PartitionSlotKey, slot: int, offset: int) -> None:
-        """Load a slot. If a partition has two slots, which only a power failure can cause, use the lower offset."""
+        """Load a slot. After a power failure, a partition may have two slots, of which the lower offset is used."""
         if key in self._offsets and self._offsets[key] <= offset:
             self._free.append(slot)
             return

@@ -24,7 +24,7 @@ class NodeToAlter(Struct):
     action: int = int8("0+")
     """0 add, 1 remove, 2 promote, 3 demote, 4 drain, 5 undrain."""
     host: str | None = string("0+", nullable="0+", default=None)
-    """The peer address of a node that is added."""
+    """The peer address of the node to add."""
     port: int = int32("0+")
 
 

@@ -1,4 +1,4 @@
-"""DescribeImage: return the metadata image as of one index, encoded as in a snapshot.
+"""DescribeImage: return the metadata image at one index, encoded as in a snapshot.
 
 An API of Chronik, which ApiVersions does not list.
 """
