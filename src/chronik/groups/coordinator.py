@@ -66,7 +66,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
     # --- membership ---
 
     async def join(self, request: JoinRequest) -> JoinResult:
-        """Handle a JoinGroup request. A join of a new group creates its state machine."""
+        """Handle a JoinGroup request. Create a state machine for a new group."""
         term = self._host.check_ownership(request.group_id)
         if isinstance(term, ErrorCode):
             return JoinResult(term, request.member_id)
@@ -125,7 +125,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         return growth <= 0 or self._host.memory_bytes + growth <= bytes_max
 
     def _find(self, group_id: str, missing: ErrorCode) -> GroupMachine | ErrorCode:
-        """Return the group's state machine, or `missing` if there is none, or why this node cannot serve the group."""
+        """Return the group's state machine, `missing` if the group does not exist, or an ownership error."""
         term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return term
