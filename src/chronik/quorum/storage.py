@@ -114,7 +114,7 @@ class RaftStorage:
         return self._entries.entries(first, end, bytes_max)
 
     def compaction_point(self, index: int, bytes_kept: int) -> int:
-        """Return the index up to which to compact after a snapshot at `index`, so that `bytes_kept` remain before it."""
+        """Return the index up to which to compact after a snapshot at `index`, so that `bytes_kept` remain."""
         return self._entries.compaction_index(min(index, self._entries.last_index), bytes_kept)
 
     def prepare_write(self, persist: Persist) -> PendingWrite:
