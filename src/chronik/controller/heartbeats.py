@@ -20,7 +20,7 @@ BATCH_SECONDS: Final = 0.025
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
-    """A broker's heartbeat in one of its epochs."""
+    """A broker's heartbeat with its broker epoch."""
 
     broker_id: int
     broker_epoch: int

@@ -54,7 +54,7 @@ class CoordinatorStore(Protocol):
 
 
 class ProposalEntry(Protocol):
-    """An entry of the queue, which becomes one command and receives its outcome."""
+    """A queue entry, which is proposed as one command and receives the command's outcome."""
 
     @property
     def keys(self) -> Set[str]:

@@ -120,7 +120,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         return LeaveResult(ErrorCode.NONE, left)
 
     def _has_capacity(self, growth: int) -> bool:
-        """Return whether the members of all groups may use `growth` more bytes."""
+        """Return whether the memory limit of all groups allows `growth` more bytes."""
         bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_MEMBER_BYTES_MAX else 1)
         return growth <= 0 or self._host.memory_bytes + growth <= bytes_max
 

@@ -67,7 +67,7 @@ EXPIRED_OFFSETS_PER_COMMAND_MAX: Final = 10_000
 """Maximum number of offsets that one command expires. Applying the command takes about 50 ms."""
 
 OFFSET_OVERHEAD_BYTES: Final = 32
-"""Approximate size of the numbers and framing of one offset in a command."""
+"""Approximate size of an offset in a command without its strings, in bytes."""
 
 
 class OffsetManager:
@@ -202,7 +202,7 @@ class OffsetManager:
         await run_in_slices(self._host.unload_deleted())
 
     async def _expire_batch(self, group_id: str) -> bool:
-        """Expire one batch of a group's offsets. Return whether there may be more."""
+        """Expire one batch of a group's offsets. Return whether more may be expired."""
         stored = self._store.image.groups.get(group_id)
         term = self._host.check_ownership(group_id)
         if stored is None or isinstance(term, ErrorCode):

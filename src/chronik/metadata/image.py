@@ -32,7 +32,7 @@ from chronik.metadata.sessions import CommandSession, SessionRecord
 from chronik.metadata.tables import ReplicaIndex, StagedByPartition, StagedOffsetTable, TransactionTable, UserTable
 
 HASHES_KEPT: Final = 1024
-"""The number of recent (index, state hash) pairs kept, to compare nodes whose applied indexes differ."""
+"""The number of recent (index, state hash) pairs kept to compare nodes with different applied indexes."""
 
 
 class Image:

@@ -67,7 +67,7 @@ class ImageStateMachine:
 
 
 def _free_incrementally(parts: list[object]) -> Generator[None, None, None]:
-    """Free the parts of the old image one at a time: freeing a million records at once takes 0.1 s."""
+    """Free the parts of the old image one at a time, because freeing a million records at once takes 0.1 s."""
     while parts:
         parts.pop()
         yield

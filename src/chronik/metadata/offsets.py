@@ -31,7 +31,7 @@ Most offsets use 50 to 100 bytes of memory; an offset that is the only one of it
 """
 
 CHUNK_RECORDS_MAX: Final = 256
-"""The maximum number of records per chunk. A commit may copy or shift one chunk: 12 kB, about a microsecond."""
+"""The maximum number of records per chunk. A commit may copy one chunk of up to 12 kB, in about a microsecond."""
 
 UNUSED_TOPICS_MAX: Final = 1000
 """The number of topics without offsets that triggers a compaction of topic numbers."""
@@ -188,7 +188,7 @@ class _Chunk(msgspec.Struct, gc=False):
 
 
 class _Chunks(msgspec.Struct, gc=False):
-    """The offsets of a group that need more than one chunk."""
+    """The offsets of a group in two or more chunks."""
 
     version: int
     separators: array[int]

@@ -263,7 +263,7 @@ class TransactionState(IntEnum):
 
     @property
     def kafka_name(self) -> str:
-        """Return Kafka's name of the state, such as "PrepareCommit"."""
+        """Return Kafka's name for the state, such as "PrepareCommit"."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
@@ -356,7 +356,7 @@ class ItemFailure(ImageRecord, frozen=True):
 
 
 class ApplyResult(ImageRecord, frozen=True):
-    """The outcome of a command. A command whose `code` is not NONE has changed nothing."""
+    """The outcome of a command. If `code` is not NONE, the command was rejected and had no effect."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str = ""

@@ -70,7 +70,7 @@ INCARNATION_ENDED: Final = ApplyResult(
 
 
 def has_incarnation_ended(session: CommandSession | None, incarnation: bytes) -> bool:
-    """Return whether a newer incarnation of the node has ended this one."""
+    """Return whether another incarnation of the node has ended this incarnation."""
     return session is not None and session.incarnation != incarnation and incarnation in session.past
 
 

@@ -62,10 +62,7 @@ SNAPSHOT_FORMAT: Final = 1
 FEATURE_TAG: Final = 5
 
 CHUNK_RECORDS: Final = 1000
-"""The maximum number of records per chunk.
-
-A record takes 2 to 3 µs, so a chunk blocks the event loop for about 3 ms.
-"""
+"""The maximum number of records per chunk, which blocks the event loop for about 3 ms."""
 
 CHARACTERS_PER_RECORD: Final = 500
 """The number of characters in group members and configs that count as one record.

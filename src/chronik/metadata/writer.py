@@ -52,7 +52,7 @@ OFFSETS_APPENDED_MIN: Final = 8
 
 
 class ImageWriter:
-    """The write access of one command to an image. `finish` returns the delta."""
+    """A writer that applies the changes of one command to an image. `finish` returns the delta."""
 
     def __init__(self, image: Image) -> None:
         self.image = image

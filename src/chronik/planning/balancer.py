@@ -165,9 +165,9 @@ class Balancer(ABC):
         return None
 
     def _execute_chain(self, chain: list[NodeMove]) -> bool:
-        """Execute all moves of a chain, or none if one of them has become impossible.
+        """Execute all moves of a chain, or none if a move is no longer possible.
 
-        Return whether it was executed.
+        Return whether the chain was executed.
         """
         before: list[tuple[int, tuple[int, ...]]] = []
         for source, target in chain:

@@ -30,7 +30,7 @@ class ClusterPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing to do."""
+        """Return whether the plan has no steps."""
         return self == ClusterPlan()
 
 

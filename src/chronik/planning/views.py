@@ -23,7 +23,7 @@ class PlannedNode:
 
     id: int
     rack: str | None = None
-    """The node's rack. Nodes without a rack count as one rack."""
+    """The node's rack. All nodes without a rack count as one rack."""
     is_online: bool = True
     """Whether the node's broker is alive. A drained broker is also online."""
     is_draining: bool = False
@@ -61,7 +61,7 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMove:
-    """A partition that gets other replicas, or the same replicas in another order."""
+    """A partition and its new replicas, which may differ from the current ones only in their order."""
 
     partition: PlannedPartition
     replicas: tuple[int, ...]

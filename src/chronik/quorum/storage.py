@@ -325,7 +325,7 @@ def _positions(begin: int, sizes: Sequence[int]) -> list[int]:
 
 
 class RaftLogWriter:
-    """A writer of the core's `Persist` instructions, in the log thread, one at a time.
+    """A writer that executes the core's `Persist` instructions in the log thread, one at a time.
 
     It calls `on_written` with the sequence of each durable `Persist`, or `on_failure` with an error.
     """

@@ -189,7 +189,8 @@ class AppliedWaiters:
                 answer.set_result(None)
 
     async def wait(self, index: int, timeout: float) -> None:
-        """Wait until `index` is applied. Raise OutcomeUnknown after `timeout`, ProposalRejected if too many wait."""
+        """Wait until `index` is applied. Raise OutcomeUnknown after `timeout`, ProposalRejected if too many are
+        waiting."""
         if index <= self.index:
             return
         if len(self._waiting) >= WAITERS_MAX:

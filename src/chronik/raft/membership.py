@@ -158,12 +158,12 @@ class MembershipHistory:
 
     @property
     def index(self) -> int:
-        """Index of the entry that contains the current membership, or 0 for the configured one."""
+        """Index of the entry that contains the current membership, or 0 for the configured membership."""
         return self._memberships[-1][0]
 
     @property
     def previous(self) -> Membership:
-        """Membership that takes effect again if the current one is truncated."""
+        """Membership that becomes current again if the entry of the current membership is truncated."""
         return self._memberships[-2 if len(self._memberships) > 1 else -1][1]
 
     def at(self, index: int) -> Membership:
@@ -184,7 +184,7 @@ class MembershipHistory:
         return len(self._memberships) < before
 
     def compact_through(self, index: int) -> None:
-        """Remove all memberships before the one that was current at `index`."""
+        """Remove all memberships that precede the current membership at `index`."""
         while len(self._memberships) > 1 and self._memberships[1][0] <= index:
             self._memberships.pop(0)
 

@@ -21,7 +21,7 @@ class PendingRead(NamedTuple):
     """A read that waits for confirmation by a majority."""
 
     node_id: int
-    """Node that requested the read: this one, or a follower that forwarded it."""
+    """Node that requested the read: this node, or a follower that forwarded it."""
     request: int
     """Context of a local read, or the follower's request number."""
 

@@ -262,7 +262,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
                 await self._store.propose(ReleaseCommits(hold))
 
     async def _with_producer_id(self, ask: Callable[[int], Awaitable[TransactionResult]]) -> TransactionResult:
-        """Run a request; if it needs a new producer id, allocate one and run the request again."""
+        """Run a request. If it needs a new producer id, allocate one and repeat the request."""
         given = await ask(NO_PRODUCER_ID)
         if not given.needs_producer_id:
             return given

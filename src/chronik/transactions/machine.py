@@ -217,7 +217,7 @@ class TransactionMachine:
             self._deadline_began_index = transaction.began_index
 
     def _do_own_work(self, transaction: Transaction, now_ms: int) -> list[Instruction]:
-        """Abort a transaction whose timeout has expired, write the markers of a decided one, or complete it."""
+        """Abort an expired transaction, write the markers of a committed or aborted one, or complete it."""
         if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = None

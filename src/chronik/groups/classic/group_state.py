@@ -74,7 +74,7 @@ class GroupDeadlines:
         self._queue.clear()
 
     def pop_due(self, now_ms: int) -> DeadlineKey | None:
-        """Remove and return the first expired deadline, or None. Handling it may cancel or move the next one."""
+        """Remove and return the first expired deadline, or None. Process it before popping the next one."""
         while self._queue and self._queue[0][0] <= now_ms:
             queued_at_ms, key = heapq.heappop(self._queue)
             deadline = self._deadlines.get(key)

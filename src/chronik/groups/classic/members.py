@@ -160,7 +160,7 @@ class GroupMembers:
             self.leader = next(iter(self._members), None)
 
     def replace_static_member_id(self, member: ClassicMember, member_id: str) -> None:
-        """Give a restarted static member a new member id. It keeps its position, assignment and leadership."""
+        """Assign a new member id to a restarted static member, preserving its position, assignment and leadership."""
         check_invariant(member.group_instance_id is not None, "only static members change their id")
         del self._members[member.member_id]
         if self.leader == member.member_id:
@@ -239,7 +239,7 @@ class GroupMembers:
 
 
 def _distinct_names(protocols: MemberProtocols) -> tuple[str, ...]:
-    """Return the distinct protocol names in order. A client that repeats a name has one vote for it."""
+    """Return the distinct protocol names in order, so that a repeated name counts as one vote."""
     return tuple(dict.fromkeys(name for name, _ in protocols))
 
 

@@ -43,7 +43,7 @@ from chronik.wording import pluralize
 
 
 def rebalance_or_complete_join(group: ClassicGroupState, reason: str) -> None:
-    """Start a rebalance if the state allows one. Otherwise complete the current one if all members have joined."""
+    """Start a rebalance if the state allows it. Otherwise, complete the current one if all members have joined."""
     if group.state in REBALANCEABLE_STATES:
         prepare_rebalance(group, reason)
     else:
@@ -216,7 +216,7 @@ def _reject_over_capacity(group: ClassicGroupState, event: JoinRequested) -> Non
 
 
 def _supports_protocols(group: ClassicGroupState, request: JoinRequest) -> bool:
-    """Return whether the group can use the protocols of the request."""
+    """Return whether the protocols of the request are compatible with the group."""
     if group.state is GroupState.EMPTY:
         return bool(request.protocol_type) and bool(request.protocols)
     return request.protocol_type == group.protocol_type and group.members.supports_any_protocol(request.protocols)
@@ -313,7 +313,7 @@ def _update_member(group: ClassicGroupState, event: JoinRequested, member: Class
 
 
 def _replace_static_member(group: ClassicGroupState, event: JoinRequested, member: ClassicMember, new_id: str) -> None:
-    """Give a restarted static member a new member id. A client that still uses the old id is fenced."""
+    """Assign a new member id to a restarted static member. A client that still uses the old id is fenced."""
     previous_leader = group.members.leader
     group.reply_to_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
     group.reply_to_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
@@ -413,7 +413,7 @@ def _bytes_to_store(group: ClassicGroupState, assignments: dict[str, bytes]) -> 
 
 
 def _mark_synced(group: ClassicGroupState, member: ClassicMember) -> None:
-    """Record that a member has sent SyncGroup, and cancel the sync deadline after the last one."""
+    """Record that a member has sent SyncGroup. Cancel the sync deadline when all members have."""
     group.members.pending_sync_ids.discard(member.member_id)
     if not group.members.pending_sync_ids:
         group.deadlines.cancel(GroupDeadlineKind.SYNC)

@@ -63,7 +63,7 @@ class UpdateGroupConfig(CommandBase, frozen=True, tag=37):
 
 
 class OffsetToCommit(CommandPart, frozen=True):
-    """An offset of one partition in a commit."""
+    """The offset to commit for one partition."""
 
     topic: str
     partition: PartitionIndex

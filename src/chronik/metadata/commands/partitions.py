@@ -43,7 +43,7 @@ class SetPartitionLeader(CommandBase, frozen=True, tag=26):
 
 
 class IsrMember(CommandPart, frozen=True):
-    """An ISR member with the broker epoch in which it caught up with the leader."""
+    """An ISR member and the broker epoch in which it caught up with the leader."""
 
     broker_id: BrokerId
     broker_epoch: int

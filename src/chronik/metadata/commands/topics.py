@@ -12,7 +12,7 @@ NO_LEADER: Final = -1
 
 
 TOPICS_PER_COMMAND_MAX: Final = 1000
-"""The maximum number of topics in one command: applying 1,000 blocks the event loop for under 10 ms."""
+"""The maximum number of topics in one command, which blocks the event loop for under 10 ms when applied."""
 
 
 class PartitionAssignment(CommandPart, frozen=True):

@@ -26,7 +26,7 @@ LogIndex = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 
 class TransactionPartition(CommandPart, frozen=True):
-    """A partition that takes part in a transaction."""
+    """A partition that is part of a transaction."""
 
     topic_id: UuidBytes
     index: PartitionIndex

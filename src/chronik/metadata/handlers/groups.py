@@ -120,7 +120,7 @@ def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: 
 
 
 def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tuple[int, ErrorCode, str]]:
-    """Commit a group's offsets and return the rejected ones as (position, error code, message)."""
+    """Commit a group's offsets. Return the rejected offsets as (position, error code, message)."""
     image = writer.image
     group = image.groups.get(command.group_id)
     group_id = command.group_id if group is None else group.group_id  # share one copy of the id between all tables

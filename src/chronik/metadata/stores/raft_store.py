@@ -301,7 +301,7 @@ class RaftStore:
 
     @property
     def _is_over(self) -> bool:
-        """Return whether another incarnation has ended this one."""
+        """Return whether another incarnation has ended the current incarnation."""
         return has_incarnation_ended(self.image.session(self._node_id), self.incarnation)
 
     def _restart_incarnation(self) -> None:
@@ -310,7 +310,7 @@ class RaftStore:
         Pending commands may have been applied before, but will not be applied any more.
         """
         logger.warning(
-            "node %d: metadata session ended by a delayed command of an earlier incarnation; starting a new one",
+            "node %d: metadata session ended by a delayed command of an earlier incarnation; starting a new session",
             self._node_id,
         )
         ended = self._pending
