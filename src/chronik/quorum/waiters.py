@@ -189,8 +189,7 @@ class AppliedWaiters:
                 answer.set_result(None)
 
     async def wait(self, index: int, timeout: float) -> None:
-        """Wait until `index` is applied. Raise OutcomeUnknown after `timeout`, ProposalRejected if too many are
-        waiting."""
+        """Wait until `index` is applied. Raise OutcomeUnknown after `timeout`, or ProposalRejected at the limit."""
         if index <= self.index:
             return
         if len(self._waiting) >= WAITERS_MAX:
