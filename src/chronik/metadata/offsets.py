@@ -34,7 +34,7 @@ CHUNK_RECORDS_MAX: Final = 256
 """The maximum number of records per chunk. A commit may copy one chunk of up to 12 kB, in about a microsecond."""
 
 UNUSED_TOPICS_MAX: Final = 1000
-"""The number of topics without offsets that triggers a compaction of topic numbers."""
+"""The minimum number of topics without offsets before their numbers are dropped."""
 
 _VALUE: Final = Struct(">qqiB16s")
 """The layout of a record: offset, commit time, leader epoch, metadata kind and record hash."""
@@ -252,7 +252,7 @@ class _TopicNumbers:
         self.unused_count += (not after) - (not before)
 
     def compacted(self) -> _TopicNumbers:
-        """Return new numbers for the topics with offsets, or this object if only a few topics have none."""
+        """Return a copy without the topics that have no offsets, or this object if there are only a few of them."""
         if self.unused_count <= max(UNUSED_TOPICS_MAX, len(self.numbers) // 2):
             return self
         compacted = _TopicNumbers(self.next_number)
