@@ -36,12 +36,12 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.controller")
 
 CHECKS_PER_SESSION: Final = 6
-"""Number of liveness checks per session timeout: a dead broker is detected at most a sixth of a session late."""
+"""Number of liveness checks per session timeout, which bounds the delay in detecting a dead broker."""
 
 SYSTEM_TOPIC_CREATED: Final = "system topic %s created: partitions=%d %s"
 
 SYSTEM_TOPICS_WAIT_SECONDS: Final = 5.0
-"""Time that the first leader waits for all nodes before it places the system topics on the brokers that are online."""
+"""Time that the first leader waits for all brokers before it creates the system topics on those that are online."""
 
 
 class Controller:
@@ -116,16 +116,16 @@ class Controller:
                     await self._repair_system_topics()
                     await self._partition_maintenance.check()
                 except KafkaError as error:
-                    logger.info("controller: decision postponed: %s; retrying", error)
+                    logger.info("controller: check of brokers, members and partitions failed: %s; retrying", error)
                 except StoreClosedError:
                     return
             await self._changes.wait(seen_changes, self._seconds_until_next_check())
 
     async def _confirm_leadership(self) -> None:
-        """Confirm the leadership and apply all earlier leaders' decisions.
+        """Confirm the leadership with a majority, and wait until all commands of earlier leaders are applied.
 
-        A status change by an earlier leader would otherwise look like the broker's own shutdown. A node that was paused
-        believes that it is the leader and that all brokers are silent.
+        Otherwise, a status change by an earlier leader would look like a shutdown of the broker, and a node that was
+        paused would consider itself the leader and all brokers dead.
         """
         self._reset_liveness_after_pause()
         try:
@@ -161,7 +161,10 @@ class Controller:
             broker = self._store.image.brokers.get(change.broker_id)
             status = broker.status if broker is not None else change.status
             logger.info(
-                "broker %d: status=%s %s", change.broker_id, status.value, self._store.format_position(result.index)
+                "broker %d: status changed: status=%s %s",
+                change.broker_id,
+                status.value,
+                self._store.format_position(result.index),
             )
 
     async def _ensure_cluster(self) -> None:
@@ -187,7 +190,12 @@ class Controller:
             position = self._store.format_position(result.index)
             for item, command in enumerate(commands):
                 if item in failed:
-                    logger.warning("system topic %s: creation failed: %s; %s", command.name, failed[item], position)
+                    logger.warning(
+                        "system topic %s: creation failed: %s (%s); retrying at the next check",
+                        command.name,
+                        failed[item],
+                        position,
+                    )
                 else:
                     logger.info(SYSTEM_TOPIC_CREATED, command.name, len(command.partitions), position)
 

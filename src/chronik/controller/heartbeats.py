@@ -13,22 +13,23 @@ from chronik.peers.calls import CallKind, TypedCall
 NO_RESPONSE: Final = 0.0
 
 UNBATCHED_BROKERS_MAX: Final = 8
-"""Maximum number of brokers whose heartbeats are confirmed without batching: about 3 % of a core on the leader."""
+"""Maximum number of brokers for which heartbeats are confirmed individually, at about 3 % of a core on the leader."""
 
 BATCH_SECONDS: Final = 0.025
-"""Time for which heartbeats of larger clusters are batched: a tenth of the heartbeat interval."""
+"""Time for which larger clusters batch heartbeats: a tenth of the heartbeat interval."""
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
-    """A broker's heartbeat in one of its epochs."""
+    """A broker's heartbeat with its broker epoch."""
 
     broker_id: int
     broker_epoch: int
     answered_at: float | None = None
-    """The `arrived_at` of the last response that the broker received from this leader.
+    """Value of `arrived_at` in the last response that the broker received from this leader.
 
-    NO_RESPONSE if there was none, None from a broker of an earlier version. A broker that receives no responses fences
-    itself, so it must not count as healthy."""
+    NO_RESPONSE if the broker has received none; None from a broker of an earlier version. A broker that receives no
+    responses fences itself, so the controller must not consider it alive.
+    """
 
 
 class BrokerHeartbeatResponse(msgspec.Struct, frozen=True, array_like=True):
@@ -38,19 +39,19 @@ class BrokerHeartbeatResponse(msgspec.Struct, frozen=True, array_like=True):
     is_known: bool = False
     """Whether the epoch is the broker's current registration; otherwise the broker must register again."""
     index: int = 0
-    """The leader's applied index, which the broker must reach before it serves: it may have been fenced by then."""
+    """The leader's applied index, up to which the broker must apply before it serves, as it may have been fenced."""
     arrived_at: float = 0.0
-    """Arrival time of the heartbeat on the leader's clock, which the broker sends back."""
+    """Arrival time of the heartbeat on the leader's clock, which the broker returns in its next heartbeat."""
 
 
 HEARTBEAT: Final = TypedCall(CallKind.HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatResponse)
 
 
 class HeartbeatConfirmation:
-    """A batcher for heartbeat confirmations. Must be used on one event loop.
+    """A batcher for heartbeat confirmations. Must be used on a single event loop.
 
-    The leader answers a heartbeat after a read round with the voters that started after the heartbeat arrived. A round
-    costs as much as ten heartbeats, so many brokers share one.
+    The leader responds to a heartbeat after a read round that started after the heartbeat arrived. A round costs as
+    much as ten heartbeats, so the heartbeats of many brokers share a round.
     """
 
     def __init__(self, confirm: Callable[[], Awaitable[object]]) -> None:
@@ -58,7 +59,7 @@ class HeartbeatConfirmation:
         self._batch: asyncio.Task[None] | None = None
 
     async def wait_confirmed(self, broker_count: int) -> None:
-        """Wait for a read round that started after this call. Raises the exceptions of the round."""
+        """Wait for a read round that starts after this call. Raises the exception of the round if it fails."""
         if broker_count <= UNBATCHED_BROKERS_MAX:
             await self._confirm()
             return

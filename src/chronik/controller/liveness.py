@@ -21,17 +21,19 @@ from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Broker
 
 DOWN_SECONDS: Final = 0.5
-"""Time for which a broker's port must refuse connections, and the broker be silent, before it is fenced early.
+"""Time without heartbeats and with refused connections after which a broker is fenced before its session expires.
 
-This covers several dials. A restarting listener is back by then, and clients have not yet retried twice."""
+Long enough for several connection attempts and for a listener to restart.
+"""
 
 UNANSWERED_SESSIONS_MAX: Final = 2
-"""Number of sessions for which a broker may send heartbeats without receiving responses.
+"""Maximum time that a broker may send heartbeats without receiving responses, in session timeouts.
 
-More than one, because on a slow network the confirmation of a response itself takes most of a session."""
+More than one, because the confirmation of a heartbeat can take most of a session on a slow network.
+"""
 
 LEADER_DOWN_SECONDS_MAX: Final = 2.0
-"""Maximum time within which a stopped leader is succeeded."""
+"""Maximum time until a new leader is elected after the leader has stopped."""
 
 BrokerEpoch = tuple[int, int]
 """A broker id and epoch."""
@@ -46,7 +48,7 @@ class BrokerLiveness:
         self._predecessor = NO_LEADER
         self._heard: dict[BrokerEpoch, float] = {}
         self._grace_start: dict[BrokerEpoch, float] = {}
-        """Time from which a broker's silence counts: its registration, or the start of this leadership."""
+        """Start of each broker's first session: its registration, or the start of this leadership."""
         self._present: set[BrokerEpoch] = set()
         """Brokers that were alive at the last check."""
         self._answered: dict[BrokerEpoch, float] = {}
@@ -54,7 +56,7 @@ class BrokerLiveness:
         self._fenced: set[BrokerEpoch] = set()
         """Brokers that this controller has decided to fence."""
         self._shut_down_at: dict[BrokerEpoch, float] = {}
-        """Times at which brokers were seen to have shut down."""
+        """Time at which each broker's shutdown was detected."""
 
     def reset(self, now: float = float("-inf"), predecessor: int = NO_LEADER) -> None:
         """Reset all state at the start of a leadership.
@@ -72,7 +74,7 @@ class BrokerLiveness:
         self._shut_down_at.clear()
 
     def record_heartbeat(self, broker_id: int, broker_epoch: int, now: float, answered_at: float | None = None) -> None:
-        """Record a heartbeat. `answered_at` is the arrival time of the last answered heartbeat, or None if unknown."""
+        """Record a heartbeat. `answered_at` is the arrival time of the last one whose response arrived, or None."""
         broker_and_epoch = broker_id, broker_epoch
         if now - self._shut_down_at.get(broker_and_epoch, float("-inf")) <= self._session_seconds:
             return  # it was sent before the shutdown
@@ -85,7 +87,7 @@ class BrokerLiveness:
     def status_changes(
         self, brokers: Mapping[int, Broker], now: float, gone_seconds: Mapping[int, float]
     ) -> list[UpdateBrokerStatus]:
-        """Return the status changes: silent brokers go offline, and brokers that send heartbeats again come back.
+        """Return the status changes: OFFLINE for brokers without heartbeats, ONLINE for brokers that send them again.
 
         Brokers in maintenance keep that status. `gone_seconds` contains the time for which each broker's port has
         refused connections.

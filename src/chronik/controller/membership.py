@@ -39,10 +39,10 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.controller")
 
 CHANGE_SECONDS: Final = 2.0
-"""Timeout of a membership change. A node that is not admitted retries."""
+"""Timeout of a membership change in seconds. A node that was not admitted in time retries."""
 
 ACTIVE_SECONDS: Final = 2.0
-"""Maximum time since a member's last message for it to count as active: many heartbeats."""
+"""Maximum time since the last message of an active member: several heartbeat intervals."""
 
 CHANGES_PER_CHECK_MAX: Final = 8
 """Maximum number of consecutive membership changes before the controller continues with other work."""
@@ -66,12 +66,12 @@ class AdmissionResponse(msgspec.Struct, frozen=True, array_like=True):
     """The response to a request for admission."""
 
     knows_cluster: bool
-    """Whether a cluster exists: a node with an empty disk must then not bootstrap another one."""
+    """Whether a cluster exists. If so, a node with an empty disk must not bootstrap another one."""
     cluster_id: str = ""
     is_leader: bool = False
     """Whether the responding node believes that it is the leader."""
     is_expected: bool = True
-    """Whether the requesting node belongs to the cluster, as far as the responding node knows."""
+    """Whether the requesting node belongs to the cluster according to the responding node."""
     nodes: tuple[tuple[int, str, int], ...] = ()
     """Nodes of the cluster with host and port; empty before the cluster has node records."""
 
@@ -87,7 +87,7 @@ def has_node_records(image: Image) -> bool:
 
 
 def members_without_node_record(image: Image, membership: Membership) -> list[RaftMember]:
-    """Return the members without a node record that must get one instead of being removed.
+    """Return the members for which a missing node record must be added. Other members without a record are removed.
 
     These are all members below feature level 3 and during bootstrap, and later those that are registered brokers.
     """
@@ -105,7 +105,7 @@ class NodeAdmission:
         self._store = store
         self._driver = driver
         self.has_seen_cluster = False
-        """Whether a peer has reported a cluster id. It is passed on to other nodes with empty disks."""
+        """Whether a peer has reported a cluster id. Reported to nodes with empty disks, which then do not bootstrap."""
         self.on_admission_request: Callable[[int, str, int], None] = lambda peer, host, port: None
         """Callback with the id, host and port of each node that requests admission."""
         JOIN.serve(driver.transport.calls, self.handle_request)
@@ -148,7 +148,7 @@ class NodeAdmission:
             await self.record_address(peer, request.host, request.port)
 
     def _can_replace_directory(self, member: RaftMember, directory_id: bytes) -> bool:
-        """Return whether the member's directory may be replaced by this one.
+        """Return whether `directory_id` may replace the member's directory.
 
         Raft itself binds an unbound member. A directory that is still in use is not replaced, because a second process
         may run under the same id.
@@ -159,7 +159,7 @@ class NodeAdmission:
         return broker is None or broker.is_fenced or broker.directory_id != member.directory_id
 
     async def record_address(self, node_id: int, host: str, port: int) -> None:
-        """Record a node's new address if it differs from the one in the image."""
+        """Store a node's address in the metadata if it has changed."""
         image = self._store.image
         node = image.nodes.get(node_id)
         if not has_node_records(image) or node is None or not host or (node.host, node.port) == (host, port):
@@ -167,7 +167,7 @@ class NodeAdmission:
         try:
             await self._store.propose(UpdateNode(node_id, host, port), local_only=True)
         except KafkaError as error:
-            logger.info("node %d: address %s:%d not recorded: %s; retrying", node_id, host, port, error)
+            logger.info("node %d: update of its address to %s:%d failed: %s; retrying", node_id, host, port, error)
         else:
             logger.warning("node %d: address changed to %s:%d", node_id, host, port)
 
@@ -221,7 +221,7 @@ class NodeAdmission:
                 return await self._change(step, "node %d: removed from the Raft membership")
 
     async def _promote_learners(self) -> None:
-        """Promote all learners that have caught up: below level 3, every member is a voter."""
+        """Promote all learners that have caught up, because every member is a voter below level 3."""
         status = self._driver.status
         for member in status.membership.members:
             has_caught_up = status.match_indexes.get(member.node_id, 0) >= status.membership_index
@@ -229,21 +229,26 @@ class NodeAdmission:
                 await self._change(PromoteLearner(member.node_id), "node %d: caught up; promoted to voter")
 
     async def _change(self, change: MembershipChange, message: str, level: int = logging.INFO) -> bool:
-        """Propose a membership change; return whether it was committed. If unknown, the next check finds out."""
+        """Propose a membership change. Return True if it is known to be committed."""
         try:
             await self._driver.change_membership(change, CHANGE_SECONDS)
         except (NotLeader, ProposalRejected, ProposalLost, OutcomeUnknown, DriverStopped) as error:
-            logger.info("%s of node %d failed: %s; retrying", type(change).__name__, change.node_id, error)
+            logger.info(
+                "membership change failed: change=%s node=%d: %s; retrying",
+                type(change).__name__,
+                change.node_id,
+                error,
+            )
             return False
         logger.log(level, message, change.node_id)
         return True
 
     async def _transfer_leadership(self, successor: int) -> bool:
-        """Transfer the leadership to the successor and return False, because the successor does the rest."""
+        """Transfer the leadership. Return False, because the successor continues the reconciliation."""
         try:
             await self._driver.transfer_leadership(successor, CHANGE_SECONDS)
         except (NotLeader, ProposalRejected, OutcomeUnknown, DriverStopped) as error:
             logger.info("leadership transfer to node %d failed: %s; retrying", successor, error)
         else:
-            logger.info("leadership transferred to node %d: this node is leaving or drained", successor)
+            logger.info("leadership transferred to node %d: this node is being removed or drained", successor)
         return False

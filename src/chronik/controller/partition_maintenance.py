@@ -37,7 +37,7 @@ from chronik.wording import pluralize
 logger = logging.getLogger("chronik.controller")
 
 REPLACED_PER_CHECK_MAX: Final = 100
-"""Maximum number of drained leaders that are replaced per check, each by its own command."""
+"""Maximum number of partitions per check whose drained leader is replaced, with one command each."""
 
 PARTITION_LOST: Final = (
     "partition %s is offline: the disk of its last in-sync replica is lost; replicas=%s. "
@@ -51,7 +51,7 @@ PARTITION_LOST: Final = (
 def find_unbalanced_partitions(image: Image, imbalance_percent: int) -> list[PartitionKey]:
     """Return the partitions to move back to their preferred leaders.
 
-    A broker qualifies if it does not lead more than `imbalance_percent` of the partitions that prefer it. Partitions
+    Only brokers that do not lead more than `imbalance_percent` of their preferred partitions are considered. Partitions
     under reassignment are excluded, and so is `__meta`, which the Raft leader leads.
     """
     preferred: Counter[int] = Counter()
@@ -75,7 +75,7 @@ def find_unbalanced_partitions(image: Image, imbalance_percent: int) -> list[Par
 
 
 def replace_drained_leaders(image: Image, count_max: int) -> list[SetPartitionLeader]:
-    """Return new leaders for partitions that a drained broker still leads although another replica is in sync.
+    """Return leader changes for partitions that a drained broker leads although another replica is in sync.
 
     When a broker is drained, it keeps the partitions for which no other replica is in sync at that time.
     """
@@ -110,7 +110,7 @@ class LeaderlessPartition(msgspec.Struct, frozen=True):
 
     @property
     def is_lost(self) -> bool:
-        """Whether no disk is left that is known to have all acknowledged records."""
+        """Whether no remaining replica is known to have all acknowledged records."""
         return not self.partition.isr
 
     def __str__(self) -> str:
@@ -145,7 +145,7 @@ class PartitionMaintenance:
         store.subscribe(self._on_delta)
 
     def start(self) -> None:
-        """Start a new leadership of this node with a complete check."""
+        """Schedule a complete check at the start of this node's leadership."""
         self._is_check_due = self._is_drain_check_due = True
         self._reported_lost.clear()
         self._balanced_at = self._clock.monotonic()
@@ -161,7 +161,7 @@ class PartitionMaintenance:
             self._is_drain_check_due = True
 
     async def check(self) -> None:
-        """Replace missing, drained and non-preferred leaders. Raises KafkaError; the next check retries."""
+        """Replace missing, drained and non-preferred leaders. After a KafkaError, the next check retries."""
         if self._is_check_due:
             self._is_check_due = False
             try:
@@ -183,7 +183,9 @@ class PartitionMaintenance:
         found = list(find_leaderless_partitions(image))
         electable = [each for each in found if can_elect_uncleanly(image, each, self._allows_unclean_election)]
         for each in electable:
-            logger.warning("partition %s: unclean leader election: allowed by the topic; records may be lost", each)
+            logger.warning(
+                "partition %s: no in-sync replica online: electing an out-of-sync leader; records may be lost", each
+            )
         self._report_lost([each for each in found if each.is_lost and each not in electable])
         await self._elect([each.key for each in electable], unclean=True)
 
@@ -213,7 +215,7 @@ class PartitionMaintenance:
         percent = self._configs.broker_int("leader.imbalance.per.broker.percentage")
         keys = find_unbalanced_partitions(self._store.image, percent)
         if keys:
-            logger.info("preferred leader election: %s", pluralize(len(keys), "partition"))
+            logger.info("preferred leader election started: %s", pluralize(len(keys), "partition"))
             await self._elect(keys, unclean=False)
 
     async def _elect(self, keys: Sequence[PartitionKey], *, unclean: bool) -> None:

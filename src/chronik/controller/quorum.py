@@ -28,7 +28,7 @@ class QuorumMember(msgspec.Struct, frozen=True, array_like=True):
     last_contact_ms_ago: int = TIME_UNKNOWN
     """Milliseconds since the leader last received a message from the member; 0 for the leader itself."""
     caught_up_ms_ago: int = TIME_UNKNOWN
-    """Milliseconds since the member last had the whole log."""
+    """Milliseconds since the member was last caught up with the leader's log."""
 
 
 class Quorum(msgspec.Struct, frozen=True, array_like=True):
@@ -45,7 +45,7 @@ class ReplicatedStore(Protocol):
     """A metadata store that is replicated to other nodes."""
 
     async def quorum(self) -> Quorum:
-        """Return the quorum as the leader sees it. Raise KafkaError if no leader is reachable."""
+        """Return the leader's view of the quorum. Raise KafkaError if no leader is reachable."""
 
 
 async def describe_quorum(store: MetadataStore, node_id: int) -> Quorum:

@@ -73,7 +73,7 @@ class QuorumStore(RaftStore):
         QUORUM.serve(driver.transport.calls, self._serve)
 
     async def quorum(self) -> Quorum:
-        """Return the quorum as the leader sees it. Raise KafkaError if no leader is reachable."""
+        """Return the leader's view of the quorum. Raise KafkaError if no leader is reachable."""
         leader = self._driver.leader
         try:
             if leader == NO_NODE:

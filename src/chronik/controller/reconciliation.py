@@ -16,11 +16,11 @@ from chronik.metadata.records import NodeRecord
 from chronik.raft.membership import DemoteVoter, Membership, PromoteLearner, RaftMember, RemoveMember
 
 VOTERS_MIN: Final = 3
-"""Minimum number of voters to keep while more are intended: a cluster of two voters tolerates no failure."""
+"""Minimum number of voters after a demotion, if that many are intended. Two voters tolerate no failure."""
 
 
 class TransferLeader(NamedTuple):
-    """A leadership transfer, for a leader that leaves the cluster or is drained. The new leader does the rest."""
+    """A leadership transfer from a leader that is being removed or drained. The new leader continues."""
 
     node_id: int
 
@@ -65,7 +65,7 @@ def _next_promotion(seen: MembershipView) -> ReconciliationStep | None:
 
 
 def _next_demotion(seen: MembershipView) -> ReconciliationStep | None:
-    """Select a voter to demote or remove: inactive ones first, which eases reaching a majority, and the leader last."""
+    """Select a voter to demote or remove: inactive voters first, the leader last."""
     leaving = [voter for voter in seen.voters if voter not in seen.intended_voters]
     if not leaving or is_promotion_pending(seen):
         return None
@@ -92,7 +92,7 @@ def _transfer_from_drained(seen: MembershipView) -> ReconciliationStep | None:
 
 
 def _select_successor(seen: MembershipView, *, to_drained: bool) -> ReconciliationStep | None:
-    """Select the voter with the most complete log. A drained one succeeds only a leader that leaves the cluster."""
+    """Select the successor with the most complete log, among drained or among undrained voters."""
     staying = [voter for voter in seen.voters if can_succeed_leader(seen, voter)]
     candidates = [
         (seen.match_indexes.get(voter, 0), voter) for voter in staying if seen.nodes[voter].draining == to_drained
@@ -104,7 +104,7 @@ def _select_successor(seen: MembershipView, *, to_drained: bool) -> Reconciliati
 
 
 def can_promote(seen: MembershipView, member: RaftMember) -> bool:
-    """Return whether a learner may become a voter: it is intended to be one, active, and has the latest membership."""
+    """Return whether a learner may become a voter: intended as a voter, active, and with the latest membership."""
     has_joined = seen.match_indexes.get(member.node_id, 0) >= seen.membership_index
     return (
         not member.is_voter and member.node_id in seen.intended_voters and member.node_id in seen.active and has_joined
@@ -112,7 +112,7 @@ def can_promote(seen: MembershipView, member: RaftMember) -> bool:
 
 
 def is_promotion_pending(seen: MembershipView) -> bool:
-    """Return whether an active node that should be a voter is not one yet; no voter is removed before it is."""
+    """Return whether an active node is still to be promoted. Voters are demoted only after all promotions."""
     return any(node_id in seen.active and node_id not in seen.voters for node_id in seen.intended_voters)
 
 
@@ -122,7 +122,7 @@ def has_active_majority(voters: Sequence[int], heard: Collection[int]) -> bool:
 
 
 def has_enough_voters(remaining: Sequence[int], meant: Sequence[int]) -> bool:
-    """Return whether enough voters remain."""
+    """Return whether the minimum number of voters remains."""
     return len(remaining) >= min(VOTERS_MIN, len(meant))
 
 

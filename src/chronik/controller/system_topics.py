@@ -35,7 +35,7 @@ def create_system_topics(
     now_ms: int,
     make_id: Callable[[], bytes],
 ) -> tuple[CreateTopic, ...]:
-    """Return the commands that create system topics with replicas on all given nodes, whether online or not."""
+    """Return the commands that create system topics with replicas on the given nodes, including offline ones."""
     candidates = [
         PlacementCandidate(node, image.brokers[node].rack if node in image.brokers else None) for node in nodes
     ]

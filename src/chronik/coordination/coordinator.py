@@ -24,11 +24,11 @@ from chronik.scheduler import run_in_slices
 log = logging.getLogger("chronik.groups.coordinator")
 
 FENCING_CHECK_SECONDS: Final = 0.5
-"""Interval at which the coordinator checks whether the node is fenced: a fraction of the shortest client session."""
+"""Interval of the checks whether this node is fenced: a fraction of the shortest client session timeout."""
 
 
 class MachineCoordinator(Generic[MachineT]):
-    """A coordinator of all state machines of one kind whose keys belong to this node."""
+    """A coordinator for the state machines of one kind whose keys this node owns."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class MachineCoordinator(Generic[MachineT]):
     # --- lifecycle ---
 
     async def start(self) -> None:
-        """Start to load the machines that the previous coordinator stored."""
+        """Start serving, and load the machines that the previous coordinator stored."""
         self._host.is_open = True
         self._terms_changed.set()
         self._tasks = [asyncio.create_task(job, name=f"{self._kind.name} coordinator") for job in self.jobs()]
@@ -67,11 +67,11 @@ class MachineCoordinator(Generic[MachineT]):
             task.add_done_callback(self._on_task_done)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
-        """Return the background jobs, the proposals first. Subclasses may add jobs."""
+        """Return the background jobs; the first one processes the proposals. Subclasses may add jobs."""
         return [self._proposals.run(), self._process_term_changes(), self._check_fencing_periodically()]
 
     def execute_instruction(self, machine: MachineT, what: object) -> None:
-        """Execute an `ExecuteAction` instruction of a machine; overridden by the kinds of machines that use it."""
+        """Execute the action of an `ExecuteAction` instruction. Overridden by coordinators whose machines use it."""
         raise InvariantError(f"{self._kind.name} coordinator: unknown instruction {what!r}")
 
     async def close(self) -> None:
@@ -117,7 +117,7 @@ class MachineCoordinator(Generic[MachineT]):
         self._terms_changed.set()
 
     def check_fencing(self) -> None:
-        """Check whether this node is fenced, which is not part of the image."""
+        """Check whether this node is fenced, and schedule unloading or loading of its machines accordingly."""
         host = self._host
         if not host.is_open:
             return
@@ -155,7 +155,7 @@ class MachineCoordinator(Generic[MachineT]):
             yield
 
     def _load_owned(self) -> Generator[None, None, None]:
-        """Load the machines that may have timers; the others are loaded on the first request."""
+        """Load the machines that may have timers. Other machines are loaded on their first request."""
         host = self._host
         host.has_machines_to_load = False
         for key in list(self._kind.stored_keys):

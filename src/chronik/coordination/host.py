@@ -54,11 +54,11 @@ P = ParamSpec("P")
 class CoordinatorTerm(NamedTuple):
     """A term of a coordinator. A node that is elected again starts a new term.
 
-    Its memory may contain state that was never stored, and another node may have changed the stored state in between.
+    State in its memory is then invalid: it may never have been stored, or another node may have changed it.
     """
 
     epoch: int
-    """Leader epoch of the partition. Commands carry it, and those of an earlier term are rejected."""
+    """Leader epoch of the coordinator partition. Commands contain it, so that those of earlier terms are rejected."""
 
 
 STANDALONE_TERM: Final = CoordinatorTerm(NO_EPOCH)
@@ -66,7 +66,7 @@ STANDALONE_TERM: Final = CoordinatorTerm(NO_EPOCH)
 
 
 class CoordinatorTerms:
-    """The assignment of keys to coordinators, as the image defines it."""
+    """The assignment of keys to coordinators according to the image."""
 
     def __init__(self, store: MetadataStore, node_id: int, topic: str) -> None:
         self._store = store
@@ -93,7 +93,7 @@ class CoordinatorTerms:
 
 
 def has_term_changes(delta: Delta, topic: str) -> bool:
-    """Return whether a metadata change starts or ends a coordinator term; ISR changes do not."""
+    """Return whether a metadata change starts or ends a coordinator term."""
     return any(
         _terms(change.old) != _terms(change.new)
         for change in delta.topics
@@ -114,7 +114,7 @@ class MachineTimers(Generic[MachineT]):
         self._timers: dict[MachineT, tuple[int, asyncio.TimerHandle]] = {}
 
     def schedule(self, machine: MachineT) -> None:
-        """Schedule the machine's timer. A timer that fires too early is kept, because deadlines mostly move later."""
+        """Schedule the machine's timer. An earlier timer is kept, because deadlines are often postponed."""
         wake_at_ms = machine.wake_at_ms
         scheduled = self._timers.get(machine)
         if scheduled is not None:
@@ -154,17 +154,17 @@ class StateMachineHost(Generic[MachineT]):
         self._is_fenced = is_fenced
         self._on_fatal = on_fatal
         self.is_open = False
-        """Whether requests are served; otherwise waiters are rejected as their machines are unloaded."""
+        """Whether the host serves requests. If not, waiting requests are rejected when their machines are unloaded."""
         self._machines: dict[str, MachineT] = {}
         self.machines_to_unload: dict[MachineT, None] = {}
-        """Machines to unload although their term may still run, because the node was fenced since they were loaded."""
+        """Machines to unload even if their term is still running, because the node was fenced after loading them."""
         self.has_machines_to_load = False
-        """Whether machines of this node remain to be loaded as soon as possible."""
+        """Whether some machines with timers have not been loaded yet."""
         self._pending_stores: Counter[tuple[str, int]] = Counter()
         """Number of pending store commands by key and term, including those of unloaded machines."""
         self._memory_by_machine: dict[MachineT, int] = {}
         self.memory_bytes = 0
-        """Memory used by all hosted machines, by their own accounts."""
+        """Memory used by all hosted machines in bytes, as reported by the machines."""
         self._timers = MachineTimers[MachineT](self.now_ms, self._on_timeout)
         self._waiters: dict[int, asyncio.Future[object]] = {}
         self._last_waiter = 0
@@ -202,7 +202,7 @@ class StateMachineHost(Generic[MachineT]):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if (key, term.epoch) in self._pending_stores else term
 
     def is_term_running(self, machine: MachineT) -> bool:
-        """Return whether the machine's term is still running; otherwise it must not act any more."""
+        """Return whether the machine's term is still running. If not, the machine must not execute instructions."""
         if self._is_fenced():
             self.has_machines_to_load = True
             return False
@@ -228,14 +228,14 @@ class StateMachineHost(Generic[MachineT]):
         return machine
 
     def peek(self, key: str, term: CoordinatorTerm) -> MachineT | None:
-        """Return the machine of a key like `get`, but without hosting a machine that was loaded for this call."""
+        """Return the machine of a key like `get`, but do not host a machine that was loaded for this call."""
         return self._machines.get(key) or self._kind.load(key, term.epoch, self.now_ms())
 
     def get_hosted(self, key: str) -> MachineT | None:
         return self._machines.get(key)
 
     def wake(self, machine: MachineT) -> None:
-        """Let an idle machine check its deadlines, because a command with a late outcome may have changed its state."""
+        """Make an idle machine check its deadlines, because a late command may have changed its stored state."""
         if machine.is_idle:
             self.handle_event(machine, TimePassed(self.now_ms()))
 
@@ -246,9 +246,9 @@ class StateMachineHost(Generic[MachineT]):
         self._timers.schedule(machine)
 
     def unload_if_deleted(self, key: str) -> bool:
-        """Unload a machine that was deleted or has expired by a command with a late outcome; return whether it was.
+        """Unload a machine whose stored state was deleted or has expired. Return whether it was unloaded.
 
-        An idle machine must not exist in memory only.
+        Such a deletion can be the result of a command whose outcome was unknown.
         """
         machine = self._machines.get(key)
         if machine is None or not machine.is_idle or key in self._kind.stored_keys:
@@ -262,7 +262,7 @@ class StateMachineHost(Generic[MachineT]):
             yield
 
     def iterate_owned(self) -> Iterator[MachineT | str | None]:
-        """Yield the hosted machines and the keys of those that are only in the image.
+        """Yield this node's hosted machines, and the keys of its machines that are not loaded.
 
         Yield None for machines of other nodes, so that the caller can pause there.
         """
@@ -291,7 +291,7 @@ class StateMachineHost(Generic[MachineT]):
         *about: P.args,
         **named: P.kwargs,
     ) -> ReplyT:
-        """Send a request to the machine and return its reply. A cancelled caller only stops waiting."""
+        """Send a request to the machine and return its reply. Cancelling the caller does not cancel the request."""
         self._last_waiter += 1
         waiter = self._last_waiter
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -338,7 +338,10 @@ class StateMachineHost(Generic[MachineT]):
             self.handle_event(machine, CoordinatorChanged(self.now_ms()))
         else:
             log.warning(
-                "%s %r: state not stored: %s; the machine handles the error", self._kind.name, machine.key, error.name
+                "%s %r: metadata write failed: error=%s; the write is retried or the request is rejected",
+                self._kind.name,
+                machine.key,
+                error.name,
             )
             self.handle_event(machine, StoreFailed(self.now_ms(), ticket, error))
 

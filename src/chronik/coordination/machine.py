@@ -24,7 +24,7 @@ class MachineEvent(msgspec.Struct, frozen=True):
 
 
 class MachineRequest(MachineEvent, frozen=True):
-    """A request to a machine, which replies to the `waiter`, a number chosen by the host."""
+    """A request to a machine. The reply goes to `waiter`, a number chosen by the host."""
 
     waiter: int
 
@@ -80,7 +80,7 @@ class Unload(msgspec.Struct, frozen=True):
 
 
 class ExecuteAction(msgspec.Struct, frozen=True):
-    """An instruction that is specific to the kind of machine, executed by `Coordinator.act`."""
+    """An instruction specific to the kind of machine, executed by `MachineCoordinator.execute_instruction`."""
 
     action: object
 
@@ -104,7 +104,7 @@ class CoordinatedStateMachine(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """Approximate memory used on behalf of clients."""
+        """Approximate memory used on behalf of clients, in bytes."""
 
     @property
     def is_idle(self) -> bool:

@@ -23,18 +23,18 @@ from chronik.metadata.stores.store import Acks, StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 BATCH_ENTRIES_MAX: Final = 1_000
-"""Maximum number of proposals in flight: a quarter of what a store accepts from one node, which has other commands."""
+"""Maximum number of proposals in flight: a quarter of the store's limit, which other commands share."""
 
 PAUSE_KEYS_MIN: Final = 10
-"""Minimum number of active keys for a pause after a batch. Fewer keys would only wait longer."""
+"""Minimum number of active keys for a pause after a batch. With fewer keys, a pause would only add latency."""
 
 PAUSE_FRACTION: Final = 0.5
-"""Maximum pause as a fraction of the batch's duration. It ends early when all active keys have queued a proposal."""
+"""Maximum pause as a fraction of the batch's duration. The pause ends when all active keys have queued a proposal."""
 
 PAUSE_STEP_SECONDS: Final = 0.001
 
 PAUSE_SECONDS_MAX: Final = 0.02
-"""Maximum pause, for batches that were slow for another reason, such as an election."""
+"""Maximum pause, which applies to batches that were slow for another reason, such as an election."""
 
 OutcomeCallback = Callable[[ErrorCode | None], None]
 
@@ -54,11 +54,11 @@ class CoordinatorStore(Protocol):
 
 
 class ProposalEntry(Protocol):
-    """An entry of the queue, which becomes one command and receives its outcome."""
+    """A queue entry, which is proposed as one command and receives the command's outcome."""
 
     @property
     def keys(self) -> Set[str]:
-        """Keys of the proposal: proposals for the same key keep their order."""
+        """Keys of the proposal. Proposals for the same key are applied in order."""
 
     @property
     def acks(self) -> Acks: ...
@@ -75,7 +75,7 @@ class _SingleEntry(msgspec.Struct):
     command: Command
     when_done: OutcomeCallback
     acks: Acks = Acks.ALL
-    """The state of a machine always waits for a majority."""
+    """Always ALL: the state of a machine must be durable on a majority."""
 
     def to_command(self) -> Command:
         return self.command
@@ -125,7 +125,7 @@ class ProposalQueue:
         return await waiter
 
     async def propose_items(self, key: str, command: Command, items: int) -> list[ErrorCode]:
-        """Propose a command with items and return the error code of each item."""
+        """Propose a command with several items and return an error code for each item."""
         entry = _ItemizedEntry(frozenset((key,)), command, items, asyncio.get_running_loop().create_future())
         self.put(entry)
         return await entry.waiter
@@ -140,12 +140,12 @@ class ProposalQueue:
         return self._queue[-1] if self._queue else None
 
     def close(self) -> None:
-        """Make `run` return after all queued proposals have an outcome or the store does not respond any more."""
+        """Make `run` return after all queued proposals are completed, or when the store stops responding."""
         self._closing = True
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Process the queue until `close`. Raises unexpected errors of the store, after all entries are finished."""
+        """Process the queue until `close`. Raises unexpected errors of the store after all entries are completed."""
         try:
             while self._queue or not self._closing:
                 await self._wakeup.wait()
@@ -169,7 +169,7 @@ class ProposalQueue:
             await asyncio.sleep(PAUSE_STEP_SECONDS)
 
     async def _propose_all(self, batch: list[ProposalEntry]) -> bool:
-        """Propose a batch and return whether any outcome is known."""
+        """Propose a batch. Return False if no outcome is known."""
         # A single proposal, the common case, is not wrapped in a task, which would take two event-loop iterations.
         pending = [self._propose(entry) for entry in batch]
         outcomes = [await pending[0]] if len(pending) == 1 else await asyncio.gather(*pending)
@@ -186,9 +186,9 @@ class ProposalQueue:
             return error
 
     def _next_batch(self) -> list[ProposalEntry]:
-        """Remove and return the first entries of the queue, no two of them with the same key.
+        """Remove and return the next entries of the queue, at most one per key.
 
-        Proposals in flight together may be committed in any order after retries.
+        After retries, proposals that are in flight at the same time may be committed in any order.
         """
         batch_keys: set[str] = set()
         count = 0
@@ -207,7 +207,7 @@ def _count_keys(entries: list[ProposalEntry]) -> int:
 
 
 def _finish(entry: ProposalEntry, outcome: ApplyResult | Exception) -> Exception | None:
-    """Report the outcome to the entry; return an unexpected error, which is raised after all entries are finished."""
+    """Complete the entry. Return an unexpected error, to be raised after all entries are completed."""
     try:
         match outcome:
             case ApplyResult():
@@ -227,7 +227,7 @@ def _is_outcome_unknown(outcome: ApplyResult | Exception) -> bool:
 
 
 def client_error(error: ErrorCode) -> ErrorCode:
-    """Return the client's error code for an error code of the store, as Kafka maps them."""
+    """Map a store's error code to the client's error code, as Kafka does."""
     match error:
         case (
             ErrorCode.REQUEST_TIMED_OUT

@@ -10,41 +10,40 @@ import msgspec
 from chronik.errors import ConfigError
 
 MEMBER_BYTES_MAX: Final = 1 << 20
-"""Size of all protocols of one member. In Kafka, a whole group must fit into a record of 1 MB."""
+"""Maximum size of all protocols of one member in bytes. In Kafka, a whole group must fit into a record of 1 MB."""
 
 GROUP_BYTES_MAX: Final = 8 << 20
-"""Size of the protocols and assignments of one group: half the maximum size of a metadata command."""
+"""Maximum size of a group's protocols and assignments in bytes: half the maximum size of a metadata command."""
 
 MEMBER_ID_PREFIX_CHARACTERS_MAX: Final = 255
-"""Characters of the client id in a member id. A Kafka string has at most 32,767 bytes: with a longer prefix, the
-member id could not be encoded in the response."""
+"""Maximum number of characters of the client id in a member id, so that the member id fits into a Kafka string."""
 
 PENDING_MEMBERS_MAX: Final = 10_000
-"""Pending member ids of one group. Each expires after the session timeout of its request."""
+"""Maximum number of pending member ids per group. A pending id expires after the session timeout of its request."""
 
 GROUPS_MAX: Final = 100_000
-"""Groups in memory. A client that invents a group id for every request must not exhaust the node's memory."""
+"""Maximum number of groups in memory, so that a client that uses many group ids cannot exhaust the node's memory."""
 
 GROUPS_BYTES_MAX: Final = 32 << 20
-"""Size of the protocols, assignments and names of all members on a node. A typical member has a few hundred bytes."""
+"""Maximum size of the protocols, assignments and names of all members on a node in bytes. Most have a few hundred."""
 
 SMALL_MEMBER_BYTES_MAX: Final = 64 << 10
-"""A member up to this size may exceed `GROUPS_BYTES_MAX` twofold, so that large members do not exclude small ones."""
+"""Maximum size of a small member in bytes. Twice `GROUPS_BYTES_MAX` applies to small members."""
 
 GROUP_OFFSETS_BYTES_MAX: Final = 32 << 20
-"""Memory of the committed offsets of one group: about 160,000 offsets without metadata."""
+"""Maximum memory of one group's committed offsets in bytes: about 160,000 offsets without metadata."""
 
 OFFSETS_BYTES_MAX: Final = 512 << 20
-"""Memory of the committed offsets of all groups in the cluster, on every node: about 2.5 million offsets."""
+"""Maximum memory of all committed offsets of the cluster in bytes, on every node: about 2.5 million offsets."""
 
 OFFSETS_METADATA_BYTES_MAX: Final = 64 << 20
-"""Memory of the metadata strings of all committed offsets. Most clients send none, or a few dozen characters."""
+"""Maximum memory of the metadata strings of all committed offsets in bytes. Most clients send none or short ones."""
 
 STAGED_OFFSETS_MAX: Final = 500_000
-"""Offsets of all groups that wait for the end of their transactions, about 300 bytes each on every node."""
+"""Maximum number of offsets staged in open transactions. Each uses about 300 bytes on every node."""
 
 STATIC_REBALANCE_DELAY_MS_MIN: Final = 1_000
-"""Minimum delay before a rebalance that no static member joined is retried, as a rebalance timeout of 0 is legal."""
+"""Minimum delay before a retry of a rebalance that no member joined. A rebalance timeout of 0 is legal."""
 
 SYNC_TIMEOUT_MS_MIN: Final = 3_000
 """Minimum time for a joined member to send SyncGroup. Some clients send a rebalance timeout of 0 and would be removed
@@ -54,10 +53,10 @@ MEMBER_ID_CHECK_DELAY_MS: Final = 100
 """Delay before a rebalance checks again whether the new member ids of static members are stored."""
 
 EMPTY_GROUP_RETRY_DELAY_MS: Final = 10_000
-"""Delay before the write of an empty group is retried. Its offsets cannot expire before it is stored."""
+"""Delay before a retry of a failed write of an empty group. The group's offsets cannot expire until it is stored."""
 
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 20
-"""Approximate size of the offsets in one proposal: about 15,000 typical offsets, so that the log is not blocked."""
+"""Approximate maximum size of the offsets in one proposal in bytes: about 15,000 typical offsets."""
 
 
 class GroupConfig(msgspec.Struct, frozen=True):
@@ -68,12 +67,12 @@ class GroupConfig(msgspec.Struct, frozen=True):
     max_session_timeout_ms: int = 1_800_000
     """`group.max.session.timeout.ms`"""
     max_size: int = 10_000
-    """`group.max.size`. Kafka has no limit; here the leader's JoinGroup response must not become too large to send."""
+    """`group.max.size`. Unlimited in Kafka; limited here because the leader's JoinGroup response lists all members."""
     initial_rebalance_delay_ms: int = 0
-    """`group.initial.rebalance.delay.ms`: 0 as in the server.properties that Kafka ships. 3000 avoids rebalances when
-    many members start at the same time."""
+    """`group.initial.rebalance.delay.ms`: 0, as in Kafka's default server.properties. A delay of 3 s avoids repeated
+    rebalances when many members start at the same time."""
     new_member_join_timeout_ms: int = 300_000
-    """Time after which a new member is removed if its join is still waiting. A constant in Kafka, too."""
+    """Time after which a new member is removed if its join is still waiting; Kafka uses the same constant."""
     offset_metadata_characters_max: int = 4096
     """`offset.metadata.max.bytes`. Like Kafka, this limit counts characters despite its name."""
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
@@ -83,7 +82,7 @@ class GroupConfig(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_broker_configs(cls, configs: Mapping[str, str]) -> GroupConfig:
-        """Build the configuration from the broker configs that concern groups; ignore all others.
+        """Build the configuration from broker configs, ignoring those that do not concern groups.
 
         Raises:
             ConfigError: A value is not a valid number, or the session timeouts contradict each other.

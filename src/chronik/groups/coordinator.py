@@ -66,7 +66,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
     # --- membership ---
 
     async def join(self, request: JoinRequest) -> JoinResult:
-        """Handle a JoinGroup request. A join of a new group creates its state machine."""
+        """Handle a JoinGroup request. Create a state machine for a new group."""
         term = self._host.check_ownership(request.group_id)
         if isinstance(term, ErrorCode):
             return JoinResult(term, request.member_id)
@@ -120,12 +120,12 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         return LeaveResult(ErrorCode.NONE, left)
 
     def _has_capacity(self, growth: int) -> bool:
-        """Return whether the members of all groups may use `growth` more bytes."""
+        """Return whether the memory limit of all groups allows `growth` more bytes."""
         bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_MEMBER_BYTES_MAX else 1)
         return growth <= 0 or self._host.memory_bytes + growth <= bytes_max
 
     def _find(self, group_id: str, missing: ErrorCode) -> GroupMachine | ErrorCode:
-        """Return the group's state machine, or `missing` if there is none, or why this node cannot serve the group."""
+        """Return the group's state machine, `missing` if the group does not exist, or an ownership error."""
         term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return term

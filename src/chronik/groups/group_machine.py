@@ -20,7 +20,7 @@ from chronik.metadata.image import Image
 
 
 class GroupMachine(CoordinatedStateMachine, Protocol):
-    """The state machine of a group, whatever its protocol."""
+    """The state machine of a group of any group protocol."""
 
     @property
     def is_empty(self) -> bool:
@@ -38,13 +38,13 @@ class GroupMachine(CoordinatedStateMachine, Protocol):
     def protocol_type(self) -> str | None: ...
 
     def filter_subscribed(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return which of the topics the members subscribe to; all of them if a subscription cannot be decoded."""
+        """Return the given topics to which members subscribe, or all topics if a subscription cannot be decoded."""
 
     def join_growth_bytes(self, request: JoinRequest) -> int:
-        """Return by how many bytes a join request would increase the group's memory."""
+        """Return the change in the group's memory in bytes if a join request is accepted."""
 
     def sync_growth_bytes(self, request: SyncRequest) -> int:
-        """Return by how many bytes a sync request would increase the group's memory."""
+        """Return the change in the group's memory in bytes if a sync request is accepted."""
 
     def describe(self) -> DescribedGroup: ...
 
@@ -52,7 +52,7 @@ class GroupMachine(CoordinatedStateMachine, Protocol):
 
 
 class GroupMachineKind:
-    """Access to the groups in the metadata image, for the state machine host."""
+    """The state machine kind of groups, which are loaded from the metadata image."""
 
     name: Final = "group"
 
@@ -82,7 +82,7 @@ class GroupMachineKind:
 
 
 def is_group_limit_reached(loaded_groups: Sized, image: Image) -> bool:
-    """Return whether the node has too many groups.
+    """Return whether the node has reached the maximum number of groups.
 
     New groups may exist only in memory, and groups without members only in the image.
     """

@@ -58,16 +58,16 @@ log = logging.getLogger("chronik.groups.coordinator")
 TIME_MS_MAX: Final = 2**63 - 1
 
 OFFSETS_PER_STEP: Final = 100
-"""Offsets that `read_committed_offsets` reads in one step."""
+"""Number of offsets that `read_committed_offsets` reads before it yields to the event loop."""
 
 UNSTABLE_OFFSET: Final = CommittedOffset(-1, NO_EPOCH, None, commit_time_ms=-1)
 """A placeholder for an offset that an open transaction may replace. Compare it by identity."""
 
 EXPIRED_OFFSETS_PER_COMMAND_MAX: Final = 10_000
-"""Offsets that one command expires. With names of any length the command fits into the log and takes about 50 ms."""
+"""Maximum number of offsets that one command expires. Applying the command takes about 50 ms."""
 
 OFFSET_OVERHEAD_BYTES: Final = 32
-"""Approximate size of the numbers and framing of one offset in a command."""
+"""Approximate size of an offset in a command without its strings, in bytes."""
 
 
 class OffsetManager:
@@ -98,7 +98,7 @@ class OffsetManager:
         group_instance_id: str | None = None,
         retention_time_ms: int = -1,
     ) -> list[ErrorCode]:
-        """Commit offsets and return an error code for each of them, in order, when they are stored.
+        """Commit offsets, wait until they are stored, and return an error code for each offset, in order.
 
         The empty group id is legal here, as in Kafka. With a `retention_time_ms` of -1, `offsets.retention.minutes`
         applies.
@@ -175,7 +175,7 @@ class OffsetManager:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_group_limit_reached(host, self._store.image) else None
 
     def _propose(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
-        """Add a commit to the batch that waits to be proposed, or start a new batch."""
+        """Add a commit to the queued batch, or start a new batch if none is queued."""
         last = self._proposals.last_queued
         if not isinstance(last, OffsetCommitBatch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
             last = OffsetCommitBatch(self._acks, self._on_offsets_stored)
@@ -202,7 +202,7 @@ class OffsetManager:
         await run_in_slices(self._host.unload_deleted())
 
     async def _expire_batch(self, group_id: str) -> bool:
-        """Expire one batch of a group's offsets. Return whether there may be more."""
+        """Expire one batch of a group's offsets. Return whether more may be expired."""
         stored = self._store.image.groups.get(group_id)
         term = self._host.check_ownership(group_id)
         if stored is None or isinstance(term, ErrorCode):
@@ -231,7 +231,7 @@ class OffsetCommitBatch(msgspec.Struct):
 
     acks: Acks
     on_stored: Callable[[str], None]
-    """Called for each group when the batch is stored, even if no request waits for it any more."""
+    """Callback for each group when the batch is stored, even if all its requests have been cancelled."""
     commits: list[CommitOffset] = msgspec.field(default_factory=list)
     waiters: list[asyncio.Future[list[ErrorCode]]] = msgspec.field(default_factory=list)
     keys: set[str] = msgspec.field(default_factory=set)
@@ -252,7 +252,7 @@ class OffsetCommitBatch(msgspec.Struct):
         return CommitOffsetBatch(tuple(self.commits))
 
     def complete(self, outcome: ApplyResult | ErrorCode) -> None:
-        """Complete all waiting commits. If the proposal failed, all of them fail; otherwise some offsets may fail."""
+        """Complete all waiting commits. If the proposal failed, all offsets fail; otherwise only the rejected ones."""
         batch_error = outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
         errors = [[batch_error] * len(commit.offsets) for commit in self.commits]
         if isinstance(outcome, ApplyResult):
@@ -269,7 +269,7 @@ class OffsetCommitBatch(msgspec.Struct):
 
 
 def offset_error(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
-    """Return the error of an offset that is invalid by itself, or NONE."""
+    """Return the error of an invalid offset, or NONE."""
     exceeds_metadata_limit = (
         offset.metadata is not None and len(offset.metadata) > config.offset_metadata_characters_max
     )
@@ -356,7 +356,7 @@ def plan_expiry(
     *,
     keep_group: bool = False,
 ) -> ExpireOffsets | None:
-    """Return a command that expires the group's offsets past `offsets.retention.minutes` (KIP-211), or None.
+    """Return a command that deletes the group's offsets older than `offsets.retention.minutes` (KIP-211), or None.
 
     The group is deleted with its last offset unless `keep_group` is set because of a transaction. One command expires
     a limited number of offsets.

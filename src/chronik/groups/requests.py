@@ -45,7 +45,7 @@ class JoinRequest(msgspec.Struct, frozen=True):
 
 
 class JoinedMember(msgspec.Struct, frozen=True):
-    """A member as the leader sees it in its JoinGroup response."""
+    """A member in the JoinGroup response to the leader."""
 
     member_id: str
     group_instance_id: str | None
@@ -137,7 +137,7 @@ class DescribedGroup(msgspec.Struct, frozen=True):
     """The selected protocol, empty unless the group is stable (as in Kafka)."""
     members: tuple[DescribedMember, ...]
     error: ErrorCode = ErrorCode.NONE
-    """GROUP_ID_NOT_FOUND, with the state Dead, if the group does not exist. DescribeGroups before 6 omits the error."""
+    """GROUP_ID_NOT_FOUND with state Dead for a missing group. DescribeGroups before version 6 omits the error."""
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ class JoinRequested(MachineRequest, frozen=True):
 
     request: JoinRequest
     random_suffix: str
-    """Random suffix for a new member id. State machines are deterministic and draw no random numbers."""
+    """Random suffix for a new member id, passed in because state machines are deterministic."""
 
 
 class SyncRequested(MachineRequest, frozen=True):
@@ -178,13 +178,13 @@ class HeartbeatRequested(MachineRequest, frozen=True):
 
 
 class CommitCheckRequested(MachineRequest, frozen=True):
-    """A client wants to commit offsets. The group only checks whether the client is a valid member."""
+    """A client sent OffsetCommit or TxnOffsetCommit. The group only checks whether the client is a valid member."""
 
     generation: int
     member_id: str
     group_instance_id: str | None
     is_transactional: bool = False
-    """Whether the offsets belong to a transaction. Older clients do not name their member id in that case."""
+    """Whether the offsets belong to a transaction. Older clients then send no member id."""
 
 
 class DeletionRequested(MachineRequest, frozen=True):
@@ -192,4 +192,4 @@ class DeletionRequested(MachineRequest, frozen=True):
 
 
 class OffsetsStored(MachineEvent, frozen=True):
-    """Offsets of the group were committed, which creates the group in the store even if it has no members."""
+    """Offsets of the group were committed. The store creates the group if necessary."""

@@ -16,7 +16,7 @@ CHUNK_ELEMENTS: Final = 500
 
 
 class YieldTimer:
-    """A timer that makes a coroutine yield to the event loop even if everything that it awaits is ready."""
+    """A timer that makes a long-running coroutine yield to the event loop once per time slice."""
 
     __slots__ = ("_began",)
 
@@ -24,14 +24,14 @@ class YieldTimer:
         self._began = perf_counter()
 
     async def yield_if_due(self) -> None:
-        """Yield to the event loop if the coroutine has run for a slice."""
+        """Yield to the event loop if the time slice has expired."""
         if perf_counter() - self._began > SLICE_SECONDS:
             await yield_loop()
             self._began = perf_counter()
 
 
 def iter_chunks(elements: Iterable[T]) -> Iterator[list[T]]:
-    """Yield the elements in chunks, after each of which the caller can yield to the event loop."""
+    """Yield the elements in chunks, so that the caller can yield to the event loop after each chunk."""
     if isinstance(elements, list) and len(elements) <= CHUNK_ELEMENTS:
         yield elements
         return

@@ -18,7 +18,7 @@ K = TypeVar("K")
 Steps = Generator[None, None, T]
 
 STEP_RECORDS: Final = 100
-"""The number of records compared between two yields: 1 to 2 µs each, well below a slice of the event loop."""
+"""The number of records compared between two yields to the event loop, at 1 to 2 µs each."""
 
 
 class RecordChange(NamedTuple, Generic[T]):
@@ -82,7 +82,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 def diff_images(old: Image, new: Image) -> Delta:
-    """Return the delta between two images. At start-up, `old` is an empty image."""
+    """Return the delta between two images. `old` is an empty image at startup."""
     steps = diff_images_in_steps(old, new)
     while True:
         try:
@@ -93,7 +93,7 @@ def diff_images(old: Image, new: Image) -> Delta:
 
 
 def diff_images_in_steps(old: Image, new: Image) -> Steps[Delta]:
-    """Return the delta between two images, yielding regularly. The images must not change in the meantime."""
+    """Return the delta between two images, yielding to the event loop regularly. The images must not change."""
     topics = yield from _changes(old.all_topics_by_id, new.all_topics_by_id)
     brokers = yield from _changes(old.brokers, new.brokers)
     nodes = yield from _changes(old.nodes, new.nodes)
@@ -117,7 +117,7 @@ def diff_images_in_steps(old: Image, new: Image) -> Steps[Delta]:
 
 
 def sort_topic_changes(changes: Iterable[RecordChange[Topic]]) -> tuple[RecordChange[Topic], ...]:
-    """Sort topic changes by name, deletions first, so that a name is free before a new topic uses it."""
+    """Sort topic changes by name, deletions first, because a new topic may reuse the name of a deleted one."""
     return tuple(sorted(changes, key=_deletions_then_names))
 
 

@@ -38,7 +38,7 @@ def elect_unclean_leader(partition: Partition, brokers: Brokers) -> int:
 
 
 def with_leader(partition: Partition, isr: tuple[int, ...], leader: int) -> Partition:
-    """Return the partition with a new leadership term of `leader`, even if it led before."""
+    """Return the partition with this leader and an incremented leader epoch, even if the leader is unchanged."""
     return replace(
         partition,
         isr=isr,
@@ -54,7 +54,10 @@ def with_isr(partition: Partition, isr: tuple[int, ...]) -> Partition:
 
 
 def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after a restart of `broker_id`, which may have lost unsynced records."""
+    """Return the partition after a restart of `broker_id` that may have lost records.
+
+    The broker leaves the ISR unless it is the last member.
+    """
     if broker_id not in partition.isr:
         return partition
     isr = remove_member(partition.isr, broker_id) or partition.isr
@@ -64,10 +67,9 @@ def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Par
 
 
 def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after a restart of `broker_id` that lost no acknowledged record: it stays in the ISR.
+    """Return the partition after a restart of `broker_id` without lost records: the broker stays in the ISR.
 
-    If all ISR members were killed at once and each left the ISR on its return, the partition would have to wait for the
-    last one although others have the same records.
+    If all ISR members are killed at the same time, the first one that restarts can therefore become the leader.
     """
     if broker_id not in partition.isr:
         return partition
@@ -77,9 +79,9 @@ def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers
 
 
 def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after `broker_id` lost records.
+    """Return the partition after `broker_id` lost records: the broker leaves the ISR.
 
-    If it was the only ISR member, the partition stays offline.
+    If it was the only member, the partition goes offline.
     """
     if broker_id not in partition.isr:
         return partition
@@ -90,7 +92,10 @@ def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> P
 
 
 def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after `broker_id` was fenced: it leads nothing and stays only as the last ISR member."""
+    """Return the partition after `broker_id` was fenced.
+
+    The broker loses its leadership, and leaves the ISR unless it is the last member.
+    """
     if broker_id not in partition.isr:
         return partition
     isr = remove_member(partition.isr, broker_id) or partition.isr
@@ -100,7 +105,7 @@ def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Par
 
 
 def after_return(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after `broker_id` came back online: it may lead a partition without a leader."""
+    """Return the partition after `broker_id` came back online: a leaderless partition elects a leader."""
     if partition.leader != NO_LEADER or broker_id not in partition.isr:
         return partition
     leader = elect(partition, partition.isr, brokers)
@@ -108,7 +113,7 @@ def after_return(partition: Partition, broker_id: int, brokers: Brokers) -> Part
 
 
 def after_maintenance_start(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after `broker_id` entered maintenance: another ISR member takes over if possible."""
+    """Return the partition after `broker_id` entered maintenance: another ISR member becomes the leader if possible."""
     if partition.leader != broker_id:
         return after_return(partition, broker_id, brokers)
     leader = elect(partition, partition.isr, brokers)

@@ -32,11 +32,11 @@ from chronik.metadata.sessions import CommandSession, SessionRecord
 from chronik.metadata.tables import ReplicaIndex, StagedByPartition, StagedOffsetTable, TransactionTable, UserTable
 
 HASHES_KEPT: Final = 1024
-"""The number of recent (index, state hash) pairs kept, to compare nodes whose applied indexes differ."""
+"""The number of recent (index, state hash) pairs kept to compare nodes with different applied indexes."""
 
 
 class Image:
-    """The state of the cluster as of one index of the metadata log."""
+    """The state of the cluster at one index of the metadata log."""
 
     def __init__(self) -> None:
         self._cluster_id = ""
@@ -95,7 +95,7 @@ class Image:
 
     @property
     def broker_configs(self) -> Mapping[int, Mapping[str, str]]:
-        """Return the dynamic configs by broker id; CLUSTER_DEFAULT has the cluster-wide ones."""
+        """Return the dynamic configs by broker id; the cluster-wide configs have the key CLUSTER_DEFAULT."""
         return self._broker_configs
 
     @property
@@ -136,7 +136,7 @@ class Image:
 
     @property
     def latest_import(self) -> ImportState | None:
-        """Return the current or latest import."""
+        """Return the current import or, if none is running, the latest one."""
         return self._import
 
     def find_coordinator_partition(self, topic: str, key: str) -> Partition | None:
@@ -154,11 +154,11 @@ class Image:
         return self._group_configs
 
     def offsets(self, group_id: str) -> GroupOffsets:
-        """Return the committed offsets of a group by (topic, partition). They must be read before the next commit."""
+        """Return the committed offsets of a group by (topic, partition). Read them before the next commit."""
         return self._offsets.group(group_id)
 
     def frozen_offsets(self, group_id: str) -> GroupOffsets:
-        """Return the group's committed offsets as of now, for reading over many event-loop iterations."""
+        """Return a snapshot of the group's committed offsets, which may be read over many event-loop iterations."""
         return self._offsets.freeze_group(group_id)
 
     def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
@@ -174,7 +174,7 @@ class Image:
         return self._offsets.group_ids()
 
     def groups_with_offsets_of_topic(self, topic: str) -> list[str]:
-        """Return the groups that have committed offsets of the topic."""
+        """Return the groups that have committed offsets for the topic."""
         return self._offsets.group_ids_with_topic(topic)
 
     @property
@@ -253,7 +253,7 @@ class Image:
         return tuple(self._hashes)
 
     def freeze(self) -> FrozenImage:
-        """Return the image as of now, for reading over many event-loop iterations.
+        """Return a snapshot of the image, which may be read over many event-loop iterations.
 
         Costs a shallow copy of the tables: about 1 ms per 100,000 topics or groups.
         """
@@ -281,7 +281,7 @@ class Image:
         )
 
     def releasable_parts(self) -> list[object]:
-        """Return the objects that hold most of the image's memory, so that they can be freed one by one."""
+        """Return the objects that use most of the image's memory, so that they can be freed one by one."""
         return [*self._held_topics.values(), *self._groups.values(), *self._offsets.releasable_parts()]
 
 

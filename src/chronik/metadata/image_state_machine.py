@@ -16,7 +16,7 @@ from chronik.raft.entries import EntryKind, RaftEntry
 from chronik.scheduler import run_in_slices
 
 OnApplied = Callable[[Envelope, ApplyResult], None]
-"""A callback for each command applied on this node, regardless of its proposer."""
+"""A callback for each command applied on this node, including commands proposed by other nodes."""
 
 
 class ImageStateMachine:
@@ -46,7 +46,7 @@ class ImageStateMachine:
         yield from encode_snapshot(self.image.freeze())
 
     async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
-        """Replace the image with a snapshot and publish the difference as one delta.
+        """Replace the image with a snapshot, and publish the difference between both images as one delta.
 
         The old image stays readable until the new one is complete. The work is done in slices of the event loop; the
         old image does not change in the meantime, because log entries wait for the snapshot.
@@ -67,7 +67,7 @@ class ImageStateMachine:
 
 
 def _free_incrementally(parts: list[object]) -> Generator[None, None, None]:
-    """Free the parts of the old image one at a time: freeing a million records at once takes 0.1 s."""
+    """Free the parts of the old image one at a time, because freeing a million records at once takes 0.1 s."""
     while parts:
         parts.pop()
         yield

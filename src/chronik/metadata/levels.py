@@ -42,7 +42,7 @@ IMPORTED_GROUPS_LEVEL: Final = 5
 
 LOWEST: int = 1
 HIGHEST: int = 5
-"""The range of levels that this version supports. Always read as module attributes, so that tests can change them."""
+"""The range of levels that this version supports. Access both as module attributes, because tests patch them."""
 
 AnyClass = TypeVar("AnyClass", bound=type)
 
@@ -85,7 +85,7 @@ class HasSupportedLevels(Protocol):
 
 
 class UnsupportedLevelError(ChronikError):
-    """The metadata requires a feature level that this version does not support. The node must stop."""
+    """The metadata has a feature level that this version does not support. The node must stop."""
 
 
 def cluster_level(features: Mapping[str, int]) -> int:
@@ -102,7 +102,7 @@ def timestamp_if_supported(features: Mapping[str, int], now_ms: int) -> int:
 
 
 def omit_default_fields(value: Any) -> Any:
-    """Return the value to encode for a struct: without trailing added fields that have their defaults."""
+    """Return the value to encode for a struct, without trailing added fields that have their default values."""
     if isinstance(value, tuple):
         return [omit_default_fields(each) for each in value]
     added = FIELD_LEVELS.get(type(value))
@@ -117,7 +117,7 @@ def omit_default_fields(value: Any) -> Any:
 
 
 def check_command_level(command: Any, level: int) -> None:
-    """Check that a cluster at this feature level may accept the command.
+    """Check that the cluster's feature level allows the command.
 
     Raises:
         KafkaError: The command, or a field of it, needs a higher level.

@@ -27,9 +27,9 @@ Their state is in the metadata log, so they have no records and every online rep
 
 JAVA_HASHES_CACHED: Final = 10_000
 CACHED_KEY_CHARACTERS_MAX: Final = 256
-"""Limits of the hash cache. Each offset commit needs the partition of its group four times.
+"""Limits of the cache of coordinator partitions, which uses a few megabytes at most. Longer keys are not cached.
 
-The cache takes a few megabytes at most; longer keys are not cached.
+Each offset commit looks up the partition of its group four times.
 """
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")

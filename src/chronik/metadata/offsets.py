@@ -25,16 +25,16 @@ from chronik.errors import check_invariant
 from chronik.metadata.records import CommittedOffset
 
 OFFSET_BYTES: Final = 200
-"""The bytes that the limits on committed offsets charge per offset, in addition to its metadata.
+"""The size of a committed offset without its metadata, as counted by the memory limits, in bytes.
 
-Most offsets take 50 to 100 bytes of memory; the only offset of a group takes more.
+Most offsets use 50 to 100 bytes of memory; an offset that is the only one of its group uses more.
 """
 
 CHUNK_RECORDS_MAX: Final = 256
-"""The maximum number of records per chunk. A commit may copy or shift one chunk: 12 kB, about a microsecond."""
+"""The maximum number of records per chunk. A commit may copy one chunk of up to 12 kB, in about a microsecond."""
 
 UNUSED_TOPICS_MAX: Final = 1000
-"""The number of topics without offsets that keep their numbers until the next compaction of topic numbers."""
+"""The minimum number of topics without offsets before their numbers are dropped."""
 
 _VALUE: Final = Struct(">qqiB16s")
 """The layout of a record: offset, commit time, leader epoch, metadata kind and record hash."""
@@ -63,7 +63,7 @@ class _Chunk(msgspec.Struct, gc=False):
     """The topic number and partition of each record, sorted."""
     values: bytearray = msgspec.field(default_factory=bytearray)
     notes: list[Note | None] | None = None
-    """One per record; None if no record of the chunk has a note."""
+    """The note of each record, or None if no record of the chunk has one."""
 
     def copy(self, version: int) -> _Chunk:
         return _Chunk(version, self.keys[:], self.values[:], self.notes and self.notes[:])
@@ -188,11 +188,11 @@ class _Chunk(msgspec.Struct, gc=False):
 
 
 class _Chunks(msgspec.Struct, gc=False):
-    """The offsets of a group that need more than one chunk."""
+    """The offsets of a group in two or more chunks."""
 
     version: int
     separators: array[int]
-    """The first keys of all chunks but the first."""
+    """The first key of each chunk except the first chunk."""
     chunks: list[_Chunk]
     count: int
     metadata_characters: int
@@ -201,7 +201,7 @@ class _Chunks(msgspec.Struct, gc=False):
         return _Chunks(version, self.separators[:], self.chunks[:], self.count, self.metadata_characters)
 
     def writable(self, chunk_index: int) -> _Chunk:
-        """Return the chunk at an index, copied first if it belongs to an older version."""
+        """Return the chunk at an index, copying it first if an older version of the table shares it."""
         chunk = self.chunks[chunk_index]
         if chunk.version != self.version:
             chunk = self.chunks[chunk_index] = chunk.copy(self.version)
@@ -238,7 +238,7 @@ class _TopicNumbers:
         self.next_number = next_number
 
     def add(self, topic: str) -> int:
-        """Assign a number to a topic that has none."""
+        """Assign the next number to a new topic."""
         number = self.numbers[topic] = self.next_number
         self.names[number] = topic
         self.counts[number] = 0
@@ -252,7 +252,7 @@ class _TopicNumbers:
         self.unused_count += (not after) - (not before)
 
     def compacted(self) -> _TopicNumbers:
-        """Return numbers for the topics that have offsets, or the same object unless many topics have none."""
+        """Return a copy without the topics that have no offsets, or this object if there are only a few of them."""
         if self.unused_count <= max(UNUSED_TOPICS_MAX, len(self.numbers) // 2):
             return self
         compacted = _TopicNumbers(self.next_number)
@@ -364,14 +364,14 @@ class OffsetTable:
     # --- reading ---
 
     def group(self, group_id: str) -> GroupOffsets:
-        """Return the offsets of a group, to be read before the next commit."""
+        """Return the offsets of a group. Read them before the next commit."""
         return GroupOffsets(self._groups.get(group_id, _NO_OFFSETS), self._topics)
 
     def group_ids(self) -> Iterator[str]:
         return iter(self._groups)
 
     def group_ids_with_topic(self, topic: str) -> list[str]:
-        """Return the groups that have committed offsets of the topic, by searching all groups."""
+        """Return the groups that have committed offsets for the topic, by searching all groups."""
         found: list[str] = []
         number = self._topics.numbers.get(topic)
         left = 0 if number is None else self._topics.counts[number]
@@ -397,7 +397,7 @@ class OffsetTable:
         return None if group is None or number is None else _get(group, number << PARTITION_BITS | partition)
 
     def releasable_parts(self) -> list[object]:
-        """Return the objects that hold most of the table's memory."""
+        """Return the objects that use most of the table's memory."""
         return [chunk for group in self._groups.values() for chunk in _all(group)]
 
     def sizes(self, group_id: str) -> OffsetSizes:
@@ -410,12 +410,12 @@ class OffsetTable:
         )
 
     def freeze(self) -> FrozenOffsets:
-        """Return the table as of now."""
+        """Return a snapshot of the table."""
         self._version += 1
         return FrozenOffsets(dict(self._groups), self._topics)
 
     def freeze_group(self, group_id: str) -> GroupOffsets:
-        """Return the offsets of a group as of now."""
+        """Return a snapshot of a group's offsets."""
         self._version += 1
         return self.group(group_id)
 
@@ -447,9 +447,10 @@ class OffsetTable:
     def append(
         self, group_id: str, topic: str, offsets: Sequence[tuple[int, CommittedOffset]], record_hashes: Sequence[bytes]
     ) -> bool:
-        """Store offsets of one topic faster than `put` does, if they are sorted and follow all others of the group.
+        """Store offsets of one topic in bulk, which is faster than `put`.
 
-        Returns False and stores nothing if they are not, or if an offset needs a note.
+        Returns False and stores nothing unless the offsets are sorted, follow all existing offsets of the group, and
+        need no notes.
         """
         if not offsets:
             return False

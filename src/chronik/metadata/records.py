@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 Entity = tuple[tuple[str, str], ...]
-"""Sorted (type, name) pairs, such as (("client-id", "c"), ("user", "alice")). The default entity is DEFAULT_ENTITY."""
+"""A quota entity as sorted (type, name) pairs: (("client-id", "c"), ("user", "alice")). See also DEFAULT_ENTITY."""
 
 QuotaValues = Mapping[str, float]
 """Quota values by key."""
@@ -77,7 +77,7 @@ class NodeRecord(ImageRecord, frozen=True):
 
 
 class HostPort(Protocol):
-    """An object with a host and a port to connect to."""
+    """An object with a host and a port."""
 
     @property
     def host(self) -> str: ...
@@ -109,7 +109,7 @@ class Broker(ImageRecord, frozen=True):
     listeners: tuple[Endpoint, ...] = ()
     levels: tuple[int, int] = (1, 1)
     first_registered_ms: int = -1
-    """The time of the first registration of this broker id, or -1 if it is older than level 3."""
+    """The time of the first registration of this broker id, or -1 if it was registered below level 3."""
     registered_ms: int = -1
     """The time at which this incarnation was registered."""
 
@@ -228,7 +228,7 @@ class CommittedOffset(ImageRecord, frozen=True):
 
 
 class StagedOffset(ImageRecord, frozen=True):
-    """An offset that waits for the end of its transaction. `index` is the log index of its StageOffsets command."""
+    """An offset staged in an open transaction. `index` is the log index of its StageOffsets command."""
 
     offset: int
     leader_epoch: int
@@ -249,7 +249,7 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Return whether the transaction is decided and its markers are being written."""
+        """Return whether the transaction is committed or aborted, but not all markers have been written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -263,7 +263,7 @@ class TransactionState(IntEnum):
 
     @property
     def kafka_name(self) -> str:
-        """Return Kafka's name of the state, such as "PrepareCommit"."""
+        """Return Kafka's name for the state, such as "PrepareCommit"."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
@@ -280,7 +280,7 @@ class Transaction(ImageRecord, frozen=True):
     timeout_ms: int
     state: TransactionState
     index: int
-    """The log index of the coordinator's last change; while the transaction is prepared, that of the decision."""
+    """The log index of the coordinator's last change: that of the commit or abort decision in a prepared state."""
     time_ms: int
     """The time of the coordinator's last change."""
     began_index: int = -1
@@ -293,7 +293,7 @@ class Transaction(ImageRecord, frozen=True):
     partitions: tuple[TransactionPartition, ...] = ()
 
     def with_markers_written(self) -> Transaction:
-        """Return the record as of when all transaction markers are written."""
+        """Return the record with the state after all transaction markers have been written."""
         producer_id, producer_epoch = self.next_producer
         state = TransactionState.COMPLETE_COMMIT if self.state.is_commit else TransactionState.COMPLETE_ABORT
         return msgspec.structs.replace(
@@ -356,18 +356,18 @@ class ItemFailure(ImageRecord, frozen=True):
 
 
 class ApplyResult(ImageRecord, frozen=True):
-    """The outcome of a command. A command whose `code` is not NONE has changed nothing."""
+    """The outcome of a command. If `code` is not NONE, the command was rejected and had no effect."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str = ""
     value: int = -1
     failures: tuple[ItemFailure, ...] = ()
     index: int = -1
-    """The log index at which the command was applied; for a retried command, the first time."""
+    """The log index at which the command was first applied, even if the command is a retry."""
 
 
 class CommandRejectedError(ChronikError):
-    """A command that must not be applied. It changes nothing, and its result carries the code and the message.
+    """The command is rejected and changes nothing. Its result contains the error code and the message.
 
     The result is part of the state hash. Changing the wording of a message makes nodes of different versions diverge.
     """

@@ -20,14 +20,14 @@ from chronik.metadata.records import ApplyResult, ImageRecord
 from chronik.protocol.errors import ErrorCode
 
 RESULTS_KEPT_MAX: Final = 4096
-"""The number of results kept per node, and the limit of a node's pending commands."""
+"""The maximum number of results kept per node, which is also the maximum number of its pending commands."""
 
 INCARNATIONS_REMEMBERED_MAX: Final = 16
-"""The number of past incarnations kept per node, to recognize their delayed commands."""
+"""The maximum number of past incarnations kept per node, whose delayed commands are rejected."""
 
 
 class CommandSession(msgspec.Struct):
-    """The command results of one node.
+    """The recent command results of one node.
 
     `results` holds the results above `floor` by sequence; `past` are the previous incarnations, the latest first.
     """
@@ -66,11 +66,11 @@ STALE_INCARNATION: Final = ApplyResult(
 INCARNATION_ENDED: Final = ApplyResult(
     ErrorCode.REQUEST_TIMED_OUT, "another incarnation of the node ended this one: the outcome of the command is unknown"
 )
-"""The result of a node's pending commands when its incarnation has been ended by another one."""
+"""The result of pending commands of an incarnation that was ended by another incarnation of the node."""
 
 
 def has_incarnation_ended(session: CommandSession | None, incarnation: bytes) -> bool:
-    """Return whether a newer incarnation of the node has ended this one."""
+    """Return whether another incarnation of the node has ended this incarnation."""
     return session is not None and session.incarnation != incarnation and incarnation in session.past
 
 

@@ -62,15 +62,12 @@ SNAPSHOT_FORMAT: Final = 1
 FEATURE_TAG: Final = 5
 
 CHUNK_RECORDS: Final = 1000
-"""The maximum number of records per chunk.
-
-A record takes 2 to 3 µs, so a chunk blocks the event loop for about 3 ms.
-"""
+"""The maximum number of records per chunk, which blocks the event loop for about 3 ms."""
 
 CHARACTERS_PER_RECORD: Final = 500
 """The number of characters in group members and configs that count as one record.
 
-They take about as long to encode. The limit also keeps chunks well below the record size limit of the write-ahead log.
+Encoding them takes about as long. The limit also keeps chunks well below the record size limit of the write-ahead log.
 """
 
 PARTITION_INDEX_END: Final = 1 << 31
@@ -160,7 +157,7 @@ class SessionEntry(ImageRecord, frozen=True, tag=10):
 
 @since_level(TRANSACTIONS_LEVEL)
 class TransactionEntry(ImageRecord, frozen=True, tag=12):
-    """A transactional id with the partitions of its transaction. Those of a large transaction follow separately."""
+    """A transactional id and its partitions. Partitions of a large transaction follow in separate entries."""
 
     transaction: Transaction
 
@@ -175,7 +172,7 @@ class TransactionPartitionsEntry(ImageRecord, frozen=True, tag=13):
 
 @since_level(TRANSACTIONS_LEVEL)
 class StagedOffsetsEntry(ImageRecord, frozen=True, tag=14):
-    """Offsets of a group that wait for the end of a producer's transaction."""
+    """Offsets of a group that were staged in a producer's open transaction."""
 
     group_id: str
     producer_id: int
@@ -236,12 +233,12 @@ SnapshotEntry = (
 
 
 WeightedEntry = tuple[SnapshotEntry, int]
-"""An entry and the number of records that it counts as."""
+"""A snapshot entry and its weight as a number of records."""
 
 
 @cache
 def _decoder() -> msgspec.msgpack.Decoder[list[SnapshotEntry]]:
-    """Return the decoder, built when the first snapshot is read: building it takes milliseconds."""
+    """Return the decoder, which is built on first use because that takes milliseconds."""
     return msgspec.msgpack.Decoder(list[SnapshotEntry])
 
 
@@ -388,7 +385,7 @@ def _offset_entries(
 
 
 def _hash_of(entry: SnapshotEntry) -> int:
-    """Return the sum of the hashes of the records in an entry, as the writer added them incrementally."""
+    """Return the sum of the hashes of the records in an entry, which equals the incrementally computed hash."""
     match entry:
         case OffsetsEntry(group_id, topic_name, offsets):
             return sum(record_hash(hashing.OFFSET, group_id, topic_name, number, value) for number, value in offsets)

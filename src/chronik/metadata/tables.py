@@ -61,7 +61,7 @@ class TransactionTable:
 
 
 class StagedOffsetTable:
-    """Offsets that wait for the end of their transaction, by group and producer id."""
+    """Offsets staged in open transactions, by group and producer id."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, StagedByPartition]] = {}
@@ -96,7 +96,7 @@ class StagedOffsetTable:
             del self._groups[group_id]
 
     def copy(self) -> list[tuple[str, int, StagedByPartition]]:
-        """Return all staged offsets as of now."""
+        """Return a copy of all staged offsets."""
         return [
             (group_id, producer_id, dict(offsets))
             for group_id, producers in self._groups.items()
@@ -105,7 +105,7 @@ class StagedOffsetTable:
 
 
 class CredentialShape(NamedTuple):
-    """The parameters of a credential that an unauthenticated client can see, apart from the salt itself."""
+    """The parameters of a credential, except the salt itself, that the server reveals to unauthenticated clients."""
 
     iterations: int
     salt_bytes: int

@@ -48,11 +48,11 @@ from chronik.metadata.records import (
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, CommandSession, SessionRecord
 
 OFFSETS_APPENDED_MIN: Final = 8
-"""The number of offsets from which on appending them together is faster than storing each."""
+"""The minimum number of offsets for which a bulk append is faster than storing them one by one."""
 
 
 class ImageWriter:
-    """The write access of one command to an image. `finish` returns the delta."""
+    """A writer that applies the changes of one command to an image. `finish` returns the delta."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
@@ -281,7 +281,7 @@ class ImageWriter:
     # --- transactions and staged offsets ---
 
     def put_transaction(self, transaction: Transaction) -> None:
-        """Store a transaction. Only appended partitions are hashed, the common case."""
+        """Store a transaction. If partitions were only appended, hash only the appended ones."""
         key, table = transaction.transactional_id, self.image._transactions
         old = table.by_id.get(key)
         self._old_transactions.setdefault(key, old)
@@ -422,7 +422,7 @@ class ImageWriter:
         return self._hash_change != 0
 
     def finish_load(self, index: int) -> None:
-        """Complete the load of a new image at `index`, without a delta."""
+        """Complete the loading of a new image at `index`, without a delta."""
         image = self.image
         image._applied_index = index
         image._state_hash = (image._state_hash + self._hash_change) & HASH_MASK
@@ -455,7 +455,7 @@ class ImageWriter:
 
 
 def _with_shared_strings(group: Group) -> Group:
-    """Return an equal group with interned strings where most groups have the same."""
+    """Return the group with interned state and protocol names, which most groups share."""
     protocol_name = None if group.protocol_name is None else intern(group.protocol_name)
     return replace(
         group, state=intern(group.state), protocol_type=intern(group.protocol_type), protocol_name=protocol_name
@@ -463,10 +463,10 @@ def _with_shared_strings(group: Group) -> Group:
 
 
 def _dropped_sequences(session: CommandSession, floor: int) -> list[int]:
-    """Return the sequences of results up to a new floor.
+    """Return the sequences of the results to drop for a new floor.
 
-    Mostly one or two out of thousands. Looking up the sequences between the floors is faster than scanning, unless they
-    outnumber the results.
+    These are usually one or two out of thousands. Looking up the sequences between the floors is therefore faster than
+    scanning all results, unless there are more sequences than results.
     """
     results = session.results
     if floor - session.floor <= len(results):

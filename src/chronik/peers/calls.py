@@ -23,17 +23,17 @@ from chronik.peers.frames import FRAME_BYTES_MAX, RESPONSE_FRAME_BYTES_MAX, Fram
 logger = logging.getLogger("chronik.raft")
 
 PENDING_CALLS_MAX: Final = 1024
-"""Maximum number of pending calls from or to one peer. More of them indicate uncontrolled retries."""
+"""Maximum number of pending calls from or to one peer. Further calls are rejected."""
 
 UNSENT_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum size of unsent responses to a peer. Beyond it, the connection is closed, because the peer does not read."""
+"""Maximum size of unsent responses to a peer in bytes. Above this limit, the connection is closed."""
 
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
 RESPONSE_BYTES_MAX: Final = RESPONSE_FRAME_BYTES_MAX - 64
 _REQUEST: Final = struct.Struct(">QH")
 _RESPONSE: Final = struct.Struct(">QB")
 _NO_RESPONSE_ID: Final = 0
-"""Call id of a request whose response is ignored."""
+"""Call id of a request whose response is discarded."""
 
 CallHandler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
 """A call handler: takes the calling node's id and the payload, and returns the response as a list of buffers.
@@ -81,11 +81,11 @@ class PeerUnavailable(ChronikError):
 
 
 class CallTimedOut(ChronikError):
-    """The peer did not respond in time; the call may or may not be executed."""
+    """The peer did not respond in time. The call may or may not have been executed."""
 
 
 class CallRejected(ChronikError):
-    """The peer rejected the call; the message is that of the exception that its handler raised."""
+    """The peer's handler rejected the call. The message is that of the handler's exception."""
 
 
 class CallStatus(IntEnum):
@@ -138,7 +138,7 @@ class PeerCalls:
     # callbacks
 
     def on_response(self, peer: int, content: Buffer) -> None:
-        """Complete the call to which a response belongs. Raise InvalidPeerMessage if the response is malformed."""
+        """Complete the pending call of a response. Raise InvalidPeerMessage if the response is malformed."""
         if len(content) < _RESPONSE.size:
             raise InvalidPeerMessage("peer response is too short")
         call_id, status = _RESPONSE.unpack_from(content)
@@ -214,7 +214,7 @@ def _send_response(connection: PeerConnection, call_id: int, status: CallStatus,
 
 
 class TypedCall(Generic[RequestT, ResponseT]):
-    """A kind of call with its request and response structs, used by the callers and the handlers."""
+    """A kind of call with typed request and response structs, for callers and handlers."""
 
     def __init__(self, kind: int, request: type[RequestT], answer: type[ResponseT]) -> None:
         self.kind: Final = kind

@@ -19,10 +19,10 @@ from chronik.peers.handshake import DialerHandshake, HandshakeFailed, PeerHandsh
 logger = logging.getLogger("chronik.raft")
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
-"""Maximum duration of the handshake (four small messages)."""
+"""Maximum duration of the handshake in seconds."""
 
 UNSENT_BYTES_HIGH: Final = 1024 * 1024
-"""High-water mark of the socket's send buffer. Further frames wait in the peer queue, where old ones can be dropped."""
+"""High-water mark of the socket's write buffer in bytes. Further frames wait in the peer's send queue."""
 
 UNACKNOWLEDGED_SECONDS_MAX: Final = 15
 """Seconds after which the kernel closes a connection whose data is not acknowledged (TCP_USER_TIMEOUT)."""
@@ -31,12 +31,13 @@ PING_SECONDS: Final = 0.5
 UNANSWERED_PINGS_MAX: Final = 6
 """Number of unanswered pings after which the connection is closed.
 
-The dialing end pings twice a second. A new connection works as soon as a network failure is over, while TCP delays the
-retransmissions on the old one the longer the failure lasted. A network with a latency of 1.2 s is silent for 2.4 s and
-must not be cut off. Pings are counted instead of seconds, so that a process that was paused first reads what arrived.
+The dialing end sends two pings per second. After a network failure, a new connection works immediately, while TCP backs
+off retransmissions on the old one. The limit tolerates round-trip times of 2.4 s. Counting pings instead of seconds
+allows a process that was paused to read the received data first.
 
-A ping queued behind a large message cannot be answered yet: while the peer acknowledges data before the ping, the
-connection is slow but alive."""
+A ping may be queued behind a large message. The connection counts as alive while the peer acknowledges data that
+precedes the ping.
+"""
 
 
 class PeerConnectionOwner(Protocol):
@@ -69,7 +70,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._pings_unanswered = 0
         self._written_bytes = 0
         self._delivered_bytes = 0
-        """Bytes that the peer's kernel had acknowledged at the last check."""
+        """Number of bytes that the peer's kernel had acknowledged at the last check."""
         self._oldest_ping_end: int | None = None
         """Value of `_written_bytes` at the end of the oldest unanswered ping."""
         self._splitter = PeerFrameDecoder(_scratch)
@@ -84,7 +85,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_paused = False
 
     def set_remote_address(self, host: str, port: int, hang_up: Callable[[], None]) -> None:
-        """Record the remote address before the TLS handshake, when no data can be sent yet."""
+        """Record the remote address before the TLS handshake."""
         self.host, self._address, self._abort = host, f"{host}:{port}", hang_up
 
     def bind_certificates(self, certificates: bytes) -> None:
@@ -106,7 +107,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def has_received_hello(self) -> bool:
-        """Whether the other end has sent a hello with its node id, which is not yet authenticated."""
+        """Whether the other end has sent a hello with its node id. The node id is not authenticated yet."""
         return self._handshake.peer >= 0
 
     @property
@@ -136,7 +137,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._abort()
 
     def _log_close(self, reason: str, level: int) -> None:
-        """Log the close with the node id of the peer if it is known; the dialing end always knows it.
+        """Log the reason with the peer's node id, if known. The dialing end always knows it.
 
         Each kind of line is rate-limited separately, so that a flood of unauthenticated connections does not suppress
         lines about peers.
@@ -225,7 +226,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     # -------------------------------------------------------------------------------------------------- liveness checks
 
     def on_ping(self) -> None:
-        """Record that the other end sends pings, so that their absence is a failure. Old versions send none."""
+        """Record that the other end sends pings, so that missing pings are a failure. Old versions send none."""
         self._expects_pings = True
 
     def _check_liveness(self) -> None:
@@ -239,9 +240,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._check_liveness)
 
     def _is_making_progress(self) -> bool:
-        """Return whether the peer has acknowledged data before the oldest unanswered ping since the last check.
+        """Return whether the peer has recently acknowledged data that precedes the oldest unanswered ping.
 
-        Acknowledgement of the ping itself does not count: the kernel also acknowledges it for a stopped process.
+        Acknowledgement of the ping itself does not count, because the kernel acknowledges it even if the process hangs.
         """
         previous, self._delivered_bytes = self._delivered_bytes, self._written_bytes - self._outstanding_bytes()
         return self._oldest_ping_end is not None and previous < self._delivered_bytes < self._oldest_ping_end

@@ -14,19 +14,19 @@ from chronik.errors import ChronikError
 from chronik.files import Buffer
 
 FRAME_BYTES_MAX: Final = limits.PEER_MESSAGE_BYTES_MAX + 1024
-"""Maximum size of a frame: the largest message or call request, with its header."""
+"""Maximum size of a frame in bytes: the largest message or call request, including its header."""
 
 RESPONSE_FRAME_BYTES_MAX: Final = limits.FRAME_BYTES_MAX + FRAME_BYTES_MAX
-"""Maximum size of a call response, which must hold the largest record batch that a client may send."""
+"""Maximum size of a response frame in bytes, which may contain the largest record batch of a client."""
 
 HANDSHAKE_BYTES_MAX: Final = 512
-"""Maximum size of a frame before the peer is authenticated. The largest handshake message has about 330 bytes."""
+"""Maximum size of a frame from an unauthenticated peer in bytes. The largest handshake message has about 330 bytes."""
 
 SCRATCH_BYTES: Final = 64 * 1024
-"""Size of the shared receive buffer for small frames. The rest of a larger frame is received into its own buffer."""
+"""Size of the shared receive buffer in bytes. Larger frames are received into a buffer of their own."""
 
 SPARE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Maximum size of the buffer that each connection keeps for its next large frame."""
+"""Maximum size of the buffer that each connection reuses for large frames, in bytes."""
 
 LENGTH_BYTES: Final = 4
 HEADER_BYTES: Final = LENGTH_BYTES + 1
@@ -57,7 +57,7 @@ def encode_frame(kind: FrameKind, content: bytes) -> bytes:
 
 
 def encode_frame_header(kind: FrameKind, size: int) -> bytes:
-    """Return the header of a frame with content of that size."""
+    """Return the header of a frame whose content has the given size in bytes."""
     return (size + 1).to_bytes(LENGTH_BYTES, "big") + bytes((kind,))
 
 
@@ -65,7 +65,7 @@ class PeerFrameDecoder:
     """A decoder that splits received bytes into frames. The socket writes large frames directly into their buffers."""
 
     def __init__(self, scratch: memoryview) -> None:
-        """Create a splitter. Connections share `scratch`, because reads on one event loop never overlap."""
+        """Create a decoder. All connections of an event loop may share `scratch`, because their reads never overlap."""
         self._scratch = scratch
         self._received = bytearray()
         self._bytes_max = HANDSHAKE_BYTES_MAX
@@ -83,14 +83,14 @@ class PeerFrameDecoder:
         return self._scratch if self._large is None else self._large[self._filled :]
 
     def buffer_updated(self, count: int) -> None:
-        """Record that `count` bytes were written into the buffer. Call `next` until it returns None afterwards."""
+        """Record that `count` bytes were written into the buffer. Then call `next_frame` until it returns None."""
         if self._large is None:
             self._received += self._scratch[:count]
         else:
             self._filled += count
 
     def next_frame(self) -> Frame | None:
-        """Return the next complete frame, or None. The handling of a frame may affect how the next one is read.
+        """Return the next complete frame, or None. Process each frame before reading the next one.
 
         Raises InvalidPeerFrame if the frame is invalid.
         """
@@ -120,14 +120,14 @@ class PeerFrameDecoder:
         return Frame(kind, content)
 
     def _start_large(self, kind: FrameKind, size: int) -> None:
-        """Allocate the buffer of a large frame; the system provides the memory only as it is written."""
+        """Allocate the buffer of a large frame. The operating system commits the memory only when it is written."""
         self._kind, self._large = kind, memoryview(self._allocate(size))[:size]
         self._filled = len(self._received) - HEADER_BYTES
         self._large[: self._filled] = self._received[HEADER_BYTES:]
         self._received.clear()
 
     def _allocate(self, size: int) -> bytearray:
-        """Return a buffer for a large frame: the previous one if it is unused, because clearing new memory is slow."""
+        """Return a buffer for a large frame, reusing the previous one if possible, because clearing memory is slow."""
         spare = self._spare
         if size <= len(spare) and not _is_exported(spare):
             return spare

@@ -32,7 +32,7 @@ logger = logging.getLogger("chronik.raft")
 
 VERSION: Final = 1
 VERSION_WITH_TLS: Final = 2
-"""Protocol version that is used over TLS only, so that nodes of earlier versions remain compatible."""
+"""Protocol version over TLS. Connections without TLS use version 1, so that older nodes remain compatible."""
 MAGIC: Final = "chronik-peer"
 NONCE_BYTES: Final = 32
 
@@ -40,7 +40,7 @@ CLUSTER_NAME_BYTES_MAX: Final = 200
 """Maximum length of the cluster name, which is part of the hello."""
 
 SECRET_CHARACTERS_MIN: Final = 16
-"""Minimum length of the secret: shorter ones can be brute-forced from an eavesdropped handshake."""
+"""Minimum length of the secret. A shorter secret could be brute-forced from a recorded handshake."""
 
 _KEY_FROM_SECRET: Final = b"chronik peer key from a secret"
 _KEY_FROM_NAME: Final = b"chronik peer key from a cluster's name"
@@ -52,7 +52,7 @@ Mac = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
 class HandshakeFailed(ChronikError):
-    """The other end is not a node of this cluster, or addressed another node; the message is logged."""
+    """The other end is not a node of this cluster, or intended to connect to another node."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -117,7 +117,10 @@ def derive_identity(cluster: str, node_id: int, secret: str | None, hosts: Itera
     exposed = sorted(host for host in hosts if not _is_loopback(host))
     if exposed:
         raise ConfigError(f"peers on other machines ({', '.join(exposed)}) require a cluster secret")
-    logger.warning("cluster %s has no secret: any process on this machine can join as a node", cluster)
+    logger.warning(
+        "cluster %s has no secret: any process on this machine can join as a node; set a secret to prevent this",
+        cluster,
+    )
     return PeerIdentity(cluster, node_id, _mac(cluster.encode(), _KEY_FROM_NAME))
 
 
@@ -226,7 +229,7 @@ def _decode(kind: type[_Step], step: bytes) -> _Step:
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:
-    """Return the MAC of the parts, each prefixed with its length, so that different parts never collide."""
+    """Return the MAC of the parts, each prefixed with its length to avoid ambiguous concatenations."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         mac.update(len(part).to_bytes(4, "big"))

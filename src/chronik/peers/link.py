@@ -23,34 +23,34 @@ logger = logging.getLogger("chronik.raft")
 
 MESSAGES_MAX: Final = 1024
 MESSAGES_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
-"""Maximum size of queued messages. The core sends at most 64 messages or 4 MiB ahead, so only an unresponsive peer
-comes close to it. The largest message must fit."""
+"""Maximum number and size in bytes of queued messages. The largest message must fit. The Raft core limits
+unacknowledged messages to 64 messages or 4 MiB, so only an unresponsive peer reaches these limits."""
 
 DISCONNECTED_MESSAGES_MAX: Final = 32
-"""Maximum number of messages kept without a connection: enough for the first votes, but few, as they get outdated."""
+"""Maximum number of messages queued while disconnected: enough for the first votes. More would be outdated."""
 
 CALLS_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
-"""Maximum size of queued calls. Their number is limited by the maximum number of pending calls."""
+"""Maximum size of queued calls in bytes. Their number is limited by `PENDING_CALLS_MAX`."""
 
 REDIAL_SECONDS_MIN: Final = 0.05
 REDIAL_SECONDS_MAX: Final = 0.5
-"""Minimum and maximum delay between dials. A node that restarts dials this one, which then dials back immediately; but
-only dialing detects that a network partition has healed."""
+"""Minimum and maximum delay between dials. Frequent dials are needed to detect that a network partition has healed.
+After a restart of the peer, its own dial triggers a dial immediately."""
 
 PARALLEL_DIAL_SECONDS: Final = 0.5
 PARALLEL_DIALS_MAX: Final = 10
-"""Interval and maximum number of parallel dials. If the first packet of a dial is lost, the kernel repeats it only
-after 1, 3 and 7 seconds, so another dial is started while the first may still succeed on a slow network."""
+"""Interval and maximum number of parallel dials. If the SYN packet of a dial is lost, the kernel retransmits it only
+after 1, 3 and 7 seconds, so another dial is started in parallel."""
 
 FAST_REDIAL_SECONDS: Final = 5.0
 FAST_REDIAL_DELAY_SECONDS_MAX: Final = 0.15
-"""Duration and maximum delay of more frequent dials after a connection was lost. A refused connection shows that the
-peer's process has stopped, which allows a faster failover."""
+"""Duration of fast redialing after a lost connection, and its maximum delay between dials. A refused connection shows
+that the peer's process has stopped, which allows a faster failover."""
 
 ANOTHER_DIAL_SUCCEEDED: Final = "another dial succeeded first"
 
 WRITE_BYTES: Final = 256 * 1024
-"""Maximum bytes passed to the socket with one call."""
+"""Maximum number of bytes passed to the socket per write."""
 
 
 class PeerSendQueue:
@@ -129,7 +129,7 @@ class PeerLinkOwner(Protocol):
         """Handle a lost connection or a failed dial."""
 
     def link_refused(self, peer: int) -> None:
-        """Handle a refused connection: no process listens on the peer's port. Called for each such dial."""
+        """Handle a refused connection: no process listens on the peer's port. Called after each refused dial."""
 
 
 class PeerLink:
@@ -164,7 +164,7 @@ class PeerLink:
 
     @property
     def refused_seconds(self) -> float:
-        """Seconds for which every dial was refused; 0 if the last one was not."""
+        """Seconds since the first of the consecutive refused dials; 0 if the last dial was not refused."""
         since = self._refused_since
         return 0.0 if since is None else asyncio.get_running_loop().time() - since
 
@@ -194,7 +194,7 @@ class PeerLink:
                 self._connection.close("the node is shutting down", logging.DEBUG)
 
     async def _connect_once(self) -> bool:
-        """Dial the peer and wait until the connection is closed; return whether a handshake had completed."""
+        """Dial the peer and wait until the connection is closed. Return whether the handshake was completed."""
         self._is_closed.clear()
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
@@ -217,8 +217,8 @@ class PeerLink:
     async def _dial(self) -> PeerConnection:
         """Return the first connection that succeeds. Raise OSError as soon as a dial fails.
 
-        Another dial is started at regular intervals, and immediately after the peer has dialed this node: a network
-        partition has then healed, and the kernel would retransmit the first packets of earlier dials only later.
+        Another dial is started at regular intervals, and immediately after the peer has dialed this node: the network
+        works again, but the kernel would retransmit the SYN packets of earlier dials only later.
         """
         dials: set[asyncio.Task[PeerConnection]] = set()
         seen_dials = self._incoming_dials.generation
@@ -250,7 +250,7 @@ class PeerLink:
         return connection
 
     def _protocol_factory(self, connection: PeerConnection) -> Callable[[], asyncio.BaseProtocol]:
-        """Return a protocol factory. Unless TLS is required, every dial after a failed TLS handshake is without TLS."""
+        """Return a protocol factory. Unless TLS is required, the dial after a failed TLS handshake does not use TLS."""
         tls = self._tls
         if tls is None or (self._tls_failed and not tls.is_required):
             self._tls_failed = False
@@ -261,7 +261,7 @@ class PeerLink:
         self._tls_failed = True
 
     def _record_refusal(self, error: Exception) -> None:
-        """Record a refused connection. A host name with several addresses raises another error, which is ignored."""
+        """Record whether the dial was refused. Refusals are not detected if the host has several addresses."""
         if not isinstance(error, ConnectionRefusedError):
             self._refused_since = None
             return

@@ -20,10 +20,10 @@ from chronik.tls.settings import CLIENT_AUTH_REQUIRED, PemSource, TlsSettings
 from chronik.tls.transport import TlsTransport
 
 SLICES_PER_ITERATION: Final = 32
-"""Slices of a large message that are encrypted per event-loop iteration: 2 MB, one or two milliseconds."""
+"""Number of slices of a large message encrypted per event-loop iteration: 2 MB, which takes 1 to 2 ms."""
 
 _TLS_HANDSHAKE: Final = 0x16
-"""First byte of a TLS connection. Without TLS, the first byte is the high byte of a small frame length, which is 0."""
+"""First byte of a TLS connection. Without TLS, the first byte is 0, the high byte of a small frame length."""
 
 
 class PeerTls:
@@ -50,7 +50,7 @@ class PeerTls:
         await reload_changed_certificates([self.context])
 
     def accept(self, connection: PeerConnection) -> asyncio.BaseProtocol:
-        """Return the protocol for a connection that another node has dialed."""
+        """Return the protocol for an incoming connection."""
         if self.is_required:
             return self._create_acceptor(connection)
         return _TlsDetector(connection, lambda: self._create_acceptor(connection))
@@ -68,7 +68,7 @@ class PeerTls:
 
 
 class _PeerBudget:
-    """The event-loop budget of an authenticated peer: never queued, but yields after a number of slices."""
+    """The event-loop budget of an authenticated peer, which is never queued but yields after a number of slices."""
 
     def __init__(self) -> None:
         self._slices_left = SLICES_PER_ITERATION
@@ -138,7 +138,7 @@ class _TlsHandshakeCallbacks:
             self._account = None
 
     def on_handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
-        """Report the failure, unless this end has closed the connection itself."""
+        """Report the failure, unless this end has closed the connection."""
         self._close_account()
         if self._on_failure is not None and not self._connection.is_closing:
             self._on_failure()
@@ -147,7 +147,7 @@ class _TlsHandshakeCallbacks:
 
 
 class _TlsDetector(asyncio.Protocol):
-    """A protocol that detects TLS by the first byte and then passes the connection on."""
+    """A protocol that detects TLS by the first byte and then hands over to the TLS or plain protocol."""
 
     def __init__(self, connection: PeerConnection, create_tls: Callable[[], TlsTransport]) -> None:
         self._connection = connection

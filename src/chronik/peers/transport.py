@@ -27,11 +27,11 @@ from chronik.peers.tls import PeerTls
 UNAUTHENTICATED_MAX: Final = 1024
 """Maximum number of unauthenticated connections, each of which uses a file descriptor and a few kB.
 
-Far more than a cluster has members, and twice the number accepted per event-loop iteration, so that no connection is
-evicted before its first data could be read."""
+Far more than the number of members, and twice the number accepted per event-loop iteration, so that no connection is
+evicted before its first data can be read.
+"""
 LISTEN_BACKLOG: Final = UNAUTHENTICATED_MAX // 2
-"""Backlog of the listening socket. Connections beyond it are retried by TCP after a second, which delays a restarting
-node."""
+"""Backlog of the listening socket. TCP retries further connections only after a second."""
 PRIORITIES: Final = 4
 
 
@@ -59,7 +59,7 @@ class UnauthenticatedConnections:
         self._known_hosts.add(host)
 
     def add(self, connection: PeerConnection) -> PeerConnection | None:
-        """Add a connection and return the one that must be closed for it, if any."""
+        """Add a connection and return the connection to evict, if the limit is exceeded."""
         evicted = self._pop_lowest_priority() if len(self) >= UNAUTHENTICATED_MAX else None
         self._by_priority[0][connection] = None
         return evicted
@@ -85,7 +85,7 @@ class UnauthenticatedConnections:
         return None
 
     def _priority(self, connection: PeerConnection) -> int:
-        """Return a connection's priority: higher after a valid hello, and for connections from a peer's host."""
+        """Return a connection's priority, which is higher after a valid hello and for connections from peers' hosts."""
         return 2 * connection.has_received_hello + (connection.host in self._known_hosts)
 
 
@@ -102,7 +102,7 @@ class PeerMessageReceiver(Protocol):
         """Handle a new connection to or from the peer."""
 
     def peer_down(self, peer: int) -> None:
-        """Handle a stopped peer: its port refuses connections, and it has no connection to this node. May repeat."""
+        """Handle a stopped peer, whose port refuses connections and which is not connected. May be repeated."""
 
 
 class PeerTransport:
@@ -153,7 +153,7 @@ class PeerTransport:
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
     async def start(self, receiver: PeerMessageReceiver) -> None:
-        """Start to accept connections and to dial the peers."""
+        """Start accepting connections and dialing the peers."""
         if self._server is None:
             await self.bind()
         assert self._server is not None
@@ -230,9 +230,10 @@ class PeerTransport:
         return sorted(node_id for node_id, link in self._links.items() if link.is_connected)
 
     def down_seconds(self, peer: int) -> float:
-        """Return the seconds for which the peer's port has refused connections, which means that its process stopped.
+        """Return the time for which the peer's port has refused connections, in seconds.
 
-        Return 0 if the last dial was not refused or the peer has a connection to this node.
+        A refused connection means that the peer's process has stopped. Return 0 if the last dial was not refused or the
+        peer has a connection to this node.
         """
         link = self._links.get(peer)
         return 0.0 if link is None or peer in self._accepted else link.refused_seconds
@@ -242,7 +243,7 @@ class PeerTransport:
         return link.queue.size_bytes if link is not None else 0
 
     def send(self, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Queue messages for their peers without blocking. If a queue is full, drop the oldest and report the peer."""
+        """Queue messages without blocking. If a peer's queue is full, drop its oldest messages and report the peer."""
         links_to_flush: dict[int, PeerLink] = {}
         unreachable: dict[int, None] = {}
         for peer, message in messages:
@@ -332,7 +333,7 @@ class PeerTransport:
             self.calls.on_request(connection, request)
 
     def writing_resumed(self, connection: PeerConnection) -> None:
-        """Do nothing: responses are not queued, see `calls.UNSENT_RESPONSE_BYTES_MAX`."""
+        """Do nothing, because responses are not queued (see `calls.UNSENT_RESPONSE_BYTES_MAX`)."""
 
     def connection_closed(self, connection: PeerConnection) -> None:
         self.calls.cancel_requests(connection)

@@ -16,14 +16,14 @@ from typing import Final
 from chronik.planning.views import PlannedNode, PlannedPartition, ReplicaMove
 
 MIN_IMBALANCE: Final = 2
-"""The smallest difference in load worth a move. With a difference of one, a move would only swap the loads."""
+"""The minimum difference in load for a move. With a difference of one, a move would only swap the loads."""
 
 NodeMove = tuple[int, int]
-"""A move from one node to another."""
+"""A source node id and a target node id."""
 
 
 class ReplicaLayout:
-    """The replicas of all partitions. Partitions are identified by their position in the list."""
+    """The replicas of all partitions. A partition is identified by its position in `partitions`."""
 
     def __init__(self, nodes: Iterable[PlannedNode], partitions: Sequence[PlannedPartition]) -> None:
         nodes = list(nodes)
@@ -77,7 +77,7 @@ class ReplicaLayout:
         return len(replicas) - len({self._racks.get(replica) for replica in replicas})
 
     def has_avoidable_rack_sharing(self, position: int) -> bool:
-        """Return whether replicas of the partition share a rack although there are enough racks."""
+        """Return whether replicas of the partition share a rack although another rack is available."""
         replicas = self.replicas[position]
         return self.count_shared_racks(replicas) > max(0, len(replicas) - self._rack_count)
 
@@ -106,7 +106,7 @@ class ReplicaLayout:
 
 
 class Balancer(ABC):
-    """A base class that balances the load of the nodes, chain by chain, until no chain is left."""
+    """The base class of balancers, which execute chains of moves until no move reduces the imbalance."""
 
     def __init__(self, layout: ReplicaLayout) -> None:
         self._layout = layout
@@ -130,9 +130,9 @@ class Balancer(ABC):
             pass
 
     def _relieve_nodes(self) -> bool:
-        """Relieve the nodes with the highest load repeatedly. Return whether anything changed.
+        """Move load off the nodes with the highest load, repeatedly. Return whether anything changed.
 
-        Nodes that cannot be relieved are skipped until the next sweep: other moves rarely change that.
+        Nodes without a possible move are skipped until the next sweep, because other moves rarely change that.
         """
         has_changed = False
         left = set(self._layout.takers)
@@ -147,7 +147,7 @@ class Balancer(ABC):
         return has_changed
 
     def _find_chain(self, sources: list[int], most: int) -> list[NodeMove] | None:
-        """Return a shortest chain of moves to a node with a load lower by two or more, the last move first."""
+        """Return a shortest chain of moves to a node whose load is lower by at least two, the last move first."""
         load = self._load
         by_load = sorted(self._layout.takers, key=lambda node: (len(load[node]), node))
         goals = {node for node in by_load if len(load[node]) + MIN_IMBALANCE <= most}
@@ -165,9 +165,9 @@ class Balancer(ABC):
         return None
 
     def _execute_chain(self, chain: list[NodeMove]) -> bool:
-        """Execute all moves of a chain, or none if one of them has become impossible.
+        """Execute all moves of a chain, or none if a move is no longer possible.
 
-        Return whether it was executed.
+        Return whether the chain was executed.
         """
         before: list[tuple[int, tuple[int, ...]]] = []
         for source, target in chain:
@@ -218,7 +218,7 @@ class ReplicaBalancer(Balancer):
 
 
 class _Candidates:
-    """A cache of the partitions that could move from one node to another. Entries are checked again before use."""
+    """A cache of the partitions that can move from one node to another. Entries are validated before use."""
 
     def __init__(
         self,
@@ -276,7 +276,10 @@ class LeaderBalancer(Balancer):
         return self._layout.preferring
 
     def _find_movable(self, source: int, target: int) -> int | None:
-        """Return a partition that the target can lead instead, preferably of a topic of which the source leads more."""
+        """Return a partition whose preferred leader can change from `source` to `target`, or None.
+
+        Prefers topics of which the source leads more partitions than the target.
+        """
         layout = self._layout
         partition_indexes = filter(self._may_change, layout.preferring[source] & layout.held[target])
 

@@ -30,12 +30,12 @@ class ClusterPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing to do."""
+        """Return whether the plan has no steps."""
         return self == ClusterPlan()
 
 
 def plan_addition(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
-    """Plan the addition of a node: as an observer, unless it completes the usual three voters."""
+    """Plan the addition of a node as an observer, and promotions if three nodes then have fewer than three voters."""
     known = {node.id: node for node in nodes}
     after = nodes if node_id in known else [*nodes, PlannedNode(node_id)]
     promotes = voter_selection.find_missing_voters(after)
@@ -123,7 +123,7 @@ def plan_drain(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
 
 
 def plan_undrain(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
-    """Plan the end of draining a node."""
+    """Plan the undraining of a node."""
     return ClusterPlan(undrains=node_id if find_node(nodes, node_id).is_draining else None)
 
 

@@ -45,7 +45,7 @@ def _replicas(ring: Sequence[PlacementCandidate], replication_factor: int, posit
 
 
 def _alternate_racks(places: Sequence[PlacementCandidate]) -> list[PlacementCandidate]:
-    """Return the brokers alternating between racks, so that neighbours are in different racks."""
+    """Return the brokers in an order that alternates between racks."""
     racks: dict[str, list[PlacementCandidate]] = defaultdict(list)
     for place in sorted(places):
         racks[place.rack or ""].append(place)

@@ -94,7 +94,7 @@ def _layout_without(
 
 
 def _replace_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -> None:
-    """Replace the leaving node in all partitions, by `substitute` if it is given and racks allow it."""
+    """Replace the leaving node in all partitions: by `substitute` if given and rack diversity allows it."""
     for position in sorted(layout.held[leaving]):
         recipient = layout.best_recipient(position, leaving)
         if recipient is None:
@@ -107,7 +107,7 @@ def _replace_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -
 
 
 def _spread_over_racks(layout: ReplicaLayout, position: int) -> None:
-    """Move replicas that share a rack to other racks, those on the fullest nodes first."""
+    """Move replicas that share a rack to other racks, starting with those on the nodes with the most replicas."""
     while layout.has_avoidable_rack_sharing(position):
         replicas = layout.replicas[position]
         for old in sorted(replicas, key=lambda node: (-len(layout.held[node]), node)):

@@ -15,7 +15,7 @@ class ShutdownObstacle:
     """A reason why nodes cannot be stopped safely."""
 
     kind: str
-    """"unknown", "quorum", "leaderless" or "too few in sync"."""
+    """The kind of obstacle: "unknown", "quorum", "leaderless" or "too few in sync"."""
     sentence: str
     partitions: tuple[PlannedPartition, ...] = ()
 

@@ -10,22 +10,22 @@ from chronik.errors import ChronikError
 
 NO_LEADER: Final = -1
 NAMES_LISTED_MAX: Final = 3
-"""The maximum number of partitions listed in a message; the others are counted."""
+"""The maximum number of partitions listed by name in a message. For the rest, only their number is given."""
 
 
 class PlanRejectedError(ChronikError):
-    """A change that is impossible or would cause harm. The message gives the reason."""
+    """The planned change is impossible or unsafe. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """The state of a node, as far as planning needs it."""
+    """The state of a node that is relevant for planning."""
 
     id: int
     rack: str | None = None
-    """The node's rack. Nodes without a rack count as one rack."""
+    """The node's rack. All nodes without a rack count as one rack."""
     is_online: bool = True
-    """Whether the node's broker is alive, drained or not."""
+    """Whether the node's broker is alive. A drained broker is also online."""
     is_draining: bool = False
     is_member: bool = True
     is_voter: bool = False
@@ -41,7 +41,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """The state of a partition, as far as planning needs it."""
+    """The state of a partition that is relevant for planning."""
 
     topic: str
     index: int
@@ -61,14 +61,14 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMove:
-    """A partition that gets other replicas, or the same replicas in another order."""
+    """A partition and its new replicas, which may differ from the current ones only in their order."""
 
     partition: PlannedPartition
     replicas: tuple[int, ...]
 
     @property
     def added_replicas(self) -> tuple[int, ...]:
-        """Return the replicas that have to be copied."""
+        """Return the new replicas, to which data must be copied."""
         return tuple(replica for replica in self.replicas if replica not in self.partition.replicas)
 
 

@@ -31,7 +31,7 @@ def choose_voters(nodes: Iterable[PlannedNode], count: int) -> tuple[int, ...]:
 
 
 def find_successor(nodes: Sequence[PlannedNode], leaving: int) -> int | None:
-    """Return the observer that should become a voter instead of the leaving node, or None.
+    """Return the observer to promote in place of the leaving voter, or None.
 
     Prefers the rack with the fewest voters. Returns None if there is no observer, or if the others are already three or
     five voters, which is the case once a successor has been promoted.
@@ -50,7 +50,7 @@ def find_successor(nodes: Sequence[PlannedNode], leaving: int) -> int | None:
 
 
 def find_superfluous_voter(nodes: Sequence[PlannedNode]) -> int | None:
-    """Return the voter to demote if there are four, or None: four tolerate no more failures than three.
+    """Return the voter to demote if there are four, or None. Four voters tolerate no more failures than three.
 
     Prefers a voter that is offline, then one in the rack with the most voters.
     """
@@ -62,7 +62,7 @@ def find_superfluous_voter(nodes: Sequence[PlannedNode]) -> int | None:
 
 
 def find_missing_voters(nodes: Sequence[PlannedNode]) -> tuple[int, ...]:
-    """Return the nodes to promote if there are fewer than three voters although there are three nodes."""
+    """Return the nodes to promote if there are at least three nodes but fewer than three voters."""
     voting = [node.id for node in nodes if node.should_vote]
     if len(voting) >= USUAL_VOTER_COUNT or sum(node.is_member for node in nodes) < USUAL_VOTER_COUNT:
         return ()

@@ -18,13 +18,13 @@ logger = logging.getLogger("chronik.raft")
 
 SLICE_ENTRIES: Final = 32
 SLICE_SECONDS: Final = 0.005
-"""Maximum number of entries per slice, and maximum time before the applier yields to the event loop."""
+"""Maximum number of entries applied at a time, and maximum time before the applier yields to the event loop."""
 
 
 class Applier:
     """A task that applies committed entries and restores snapshots.
 
-    It calls `on_applied` with the index after each batch and each snapshot, and `on_failure` if the state machine
+    `on_applied` is called with the last index after each batch and each snapshot, `on_failure` if the state machine
     raises.
     """
 
@@ -54,7 +54,7 @@ class Applier:
         """Time spent applying entries since the last snapshot."""
 
     def is_snapshot_due(self, settings: DriverSettings) -> bool:
-        """Return whether enough was applied since the last snapshot and no work is queued."""
+        """Return whether a snapshot threshold is exceeded and no work is queued."""
         is_due = (
             self._entries_since_snapshot >= settings.snapshot_entries
             or self._bytes_since_snapshot >= settings.snapshot_bytes
@@ -113,7 +113,7 @@ class Applier:
                 slice_start = loop.time()
 
     async def _restore(self, snapshot: SnapshotMetadata) -> None:
-        logger.info("state machine: restoring snapshot from the leader index=%d", snapshot.index)
+        logger.info("state machine: restoring the snapshot received from the leader: index=%d", snapshot.index)
         await self._snapshots.restore(snapshot.index)
         self.reset_snapshot_counters()
         self._applied.advance(snapshot.index)

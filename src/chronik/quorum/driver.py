@@ -55,7 +55,7 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.raft")
 
 EVENTS_PER_ITERATION_MAX: Final = 250
-"""Maximum number of events per event-loop iteration: a few milliseconds of work. The rest waits for the next one."""
+"""Maximum number of events processed per event-loop iteration: a few milliseconds of work."""
 
 
 class _Components(msgspec.Struct):
@@ -175,7 +175,7 @@ class RaftDriver:
         return _Components(log_thread, storage, writer, snapshots, applier)
 
     def _make_node(self, storage: RaftStorage) -> RaftNode:
-        """Create the Raft node. Called in a thread, because it reads the whole log."""
+        """Create the Raft node. Runs in a thread, because it reads the whole log."""
         settings = self._settings
         return RaftNode(
             settings.node_id,
@@ -188,7 +188,7 @@ class RaftDriver:
         )
 
     def _fail(self, error: BaseException) -> None:
-        """Stop processing events after a failure, because the state on disk or of the state machine is unknown."""
+        """Stop processing events after a failure, which leaves the disk or the state machine in an unknown state."""
         if self._failure is not None:
             return
         self._failure = error
@@ -267,7 +267,7 @@ class RaftDriver:
     async def change_membership(
         self, change: MembershipChange, timeout: float = DEFAULT_TIMEOUT_SECONDS
     ) -> CommittedPosition:
-        """Propose a membership change and wait until it is committed. Raises as `propose` does."""
+        """Propose a membership change and wait until it is committed. Raises the same exceptions as `propose`."""
         waiter = self._open_waiter(WaiterKind.APPLIED, timeout)
         self._feed(ChangeMembership(change, waiter.context))
         committed: CommittedPosition = await waiter.future
@@ -331,7 +331,7 @@ class RaftDriver:
         self._ticker = self._loop.call_later(self._settings.tick_seconds, self._tick)
 
     def _tick(self) -> None:
-        """Queue a tick unless one is already queued: ticks missed during a stall are not made up for."""
+        """Queue a tick unless one is already queued. Ticks missed during a stall are skipped."""
         if not self._is_tick_queued:
             self._is_tick_queued = True
             self._feed(Tick())

@@ -29,10 +29,11 @@ from chronik.raft.events import RejectionReason
 from chronik.raft.membership import NO_NODE
 
 PENDING_FORWARDS_MAX: Final = PENDING_CALLS_MAX // 2
-"""Maximum number of proposals in flight to a leader, which leaves capacity for heartbeats.
+"""Maximum number of forwarded proposals in flight to a leader, which leaves capacity for heartbeats.
 
-Further proposals wait in order. If they were rejected and retried instead, later proposals could overtake them, and
-their deduplication results could expire."""
+Further proposals wait in order. Rejecting and retrying them could reorder them, and their deduplication results could
+expire.
+"""
 
 
 class ForwardOutcome(IntEnum):
@@ -67,7 +68,7 @@ FORWARD: Final = TypedCall(CallKind.FORWARD, ForwardedProposal, ForwardedRespons
 
 
 class ProposalForwarder:
-    """A client and server for forwarded proposals. Create it before the driver is started."""
+    """The client and server side of forwarded proposals. Create it before the driver is started."""
 
     def __init__(self, driver: RaftDriver) -> None:
         self._driver = driver

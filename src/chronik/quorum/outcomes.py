@@ -17,11 +17,11 @@ class CompletionPoint(IntEnum):
     APPLIED = 0
     """Committed by a majority and applied on the responding node."""
     WRITTEN_BY_LEADER = 1
-    """Written to the leader's disk. The command is lost if that disk fails before a majority has it."""
+    """Written to the leader's disk. The command is lost if that disk fails before it is replicated to a majority."""
 
 
 class CommittedPosition(msgspec.Struct, frozen=True, array_like=True):
-    """The position of a committed command, or of one that is only on the leader's disk if the caller requested that."""
+    """The log position of a command that has reached the requested completion point."""
 
     index: int
     term: int
@@ -36,7 +36,7 @@ class NotLeader(ChronikError):
 
 
 class ProposalRejected(ChronikError):
-    """The leader rejected the command, which is not and never will be committed."""
+    """The leader rejected the command. It will never be committed."""
 
     def __init__(self, refusal: RejectionReason) -> None:
         super().__init__(refusal.message)
@@ -44,11 +44,11 @@ class ProposalRejected(ChronikError):
 
 
 class ProposalLost(ChronikError):
-    """The command is not and never will be committed, because another leader committed a different entry instead."""
+    """Another leader committed a different entry at the command's index. The command will never be committed."""
 
 
 class OutcomeUnknown(ChronikError):
-    """The command may or may not be committed, now or later."""
+    """The outcome of the command is unknown. It may be committed now, later or never."""
 
 
 class ReadTimedOut(ChronikError):

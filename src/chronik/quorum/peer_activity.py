@@ -14,11 +14,11 @@ NEVER: Final = float("-inf")
 
 
 class PeerActivity(NamedTuple):
-    """The times of a peer's last contact and of its last full replication."""
+    """The times at which the leader last heard from a peer and at which the peer was last caught up."""
 
     last_contact: float
     last_caught_up: float
-    """Time at which the peer last had the whole log, or NEVER."""
+    """Time at which the peer was last caught up with the leader's log, or NEVER."""
     log_end: int
     """Last index of the leader's log at the time of the last contact."""
 
@@ -34,9 +34,9 @@ class PeerActivityTracker:
         self._contacted[peer] = directory_id
 
     def update(self, membership: Membership, matches: Mapping[int, int], end: int, now: float) -> None:
-        """Update the times of the peers that sent messages since the last call, with the leader's log ending at `end`.
+        """Update the times of the peers that sent messages since the last call. `end` is the leader's last index.
 
-        Messages from a directory other than the member's do not count.
+        Messages from a directory that is not in the membership are ignored.
         """
         for peer, directory_id in self._contacted.items():
             member = membership.get(peer)
@@ -45,13 +45,13 @@ class PeerActivityTracker:
         self._contacted.clear()
 
     def clear(self) -> None:
-        """Clear all times, because only a leader tracks its peers."""
+        """Clear all times. Called when this node is no longer the leader."""
         self._contacted.clear()
         self.by_peer.clear()
 
 
 def _update_times(previous: PeerActivity | None, match: int, end: int, now: float) -> PeerActivity:
-    """Return a peer's times after a message from it.
+    """Return a peer's times after it sent a message.
 
     As in Kafka, a peer that now has the log end of its previous contact was caught up at that time.
     """

@@ -23,16 +23,16 @@ class DriverSettings(msgspec.Struct, frozen=True):
     node_id: int
     directory_id: bytes
     bootstrap: Membership
-    """Members with which a node with an empty disk bootstraps a cluster; empty if it waits to be added to one."""
+    """Members of the cluster that a node with an empty disk bootstraps; empty if the node waits for admission."""
     raft: RaftConfig = msgspec.field(default_factory=RaftConfig)
     tick_seconds: float = 0.1
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
     """Number and total size of applied entries after which a snapshot is taken."""
     snapshot_seconds: float = 10.0
-    """Time spent applying entries after which a snapshot is taken, because a restart would take as long again."""
+    """Time spent applying entries after which a snapshot is taken, to limit the replay time after a restart."""
     retained_log_bytes: int = 8 * 1024 * 1024
-    """Size of the log kept before a snapshot, so that a slightly lagging peer does not need the snapshot."""
+    """Size of the log kept before a snapshot in bytes, so that a slightly lagging peer does not need the snapshot."""
     directory: str = DIRECTORY_NAME
 
 

@@ -23,7 +23,7 @@ VERIFY_BYTES: Final = 1024 * 1024
 
 
 class RaftSnapshotWriter:
-    """A writer for a local snapshot: `write` the chunks, then `finish` or `abandon`.
+    """A writer for a local snapshot. Call `write` for each chunk, then `finish` or `abandon`.
 
     A finished snapshot takes effect when the manifest refers to it. Files without a reference are deleted at startup.
     """
@@ -156,7 +156,7 @@ def read_chunk(files: FileSystem, directory: str, index: int, offset: int, bytes
 
 
 def remove_orphaned_files(files: FileSystem, directory: str, kept: int) -> None:
-    """Delete snapshots that the manifest does not refer to, and incomplete files, at startup."""
+    """Delete incomplete files and snapshots that the manifest does not refer to. Called at startup."""
     for index in list_snapshot_indexes(files, directory):
         if index != kept:
             files.remove(snapshot_path(directory, index))

@@ -29,16 +29,16 @@ class StateMachine(Protocol):
     """The replicated state machine. Its methods run on the event loop, one at a time; an exception stops the node."""
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:
-        """Apply the next entries of all kinds, in order and without gaps."""
+        """Apply the next entries, of all kinds, in order and without gaps."""
 
     def begin_snapshot(self) -> Iterator[bytes]:
-        """Return an iterator over the current state in non-empty chunks, each a few milliseconds of work.
+        """Return an iterator over the non-empty chunks of the current state. Each chunk takes a few milliseconds.
 
-        Entries applied during the iteration must not change its result. The iterator is closed if it is not needed.
+        Entries applied during the iteration must not change its result. The iterator may be closed early.
         """
 
     async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
-        """Replace the whole state with the snapshot of `index`, given as the chunks of a `begin_snapshot`."""
+        """Replace the whole state with the snapshot at `index`. `chunks` are those of `begin_snapshot`."""
 
 
 class SnapshotManager:
@@ -75,7 +75,7 @@ class SnapshotManager:
         return self._task is not None
 
     def start(self, index: int, term: int, membership: Membership) -> None:
-        """Start to take a snapshot. Called when the state machine has applied exactly `index`."""
+        """Start taking a snapshot. The state machine must have applied exactly `index`."""
         chunks = self._machine.begin_snapshot()
         first = self._next_chunk(
             chunks

@@ -45,7 +45,7 @@ from chronik.wal.snapshots import read_snapshot, snapshot_path
 MANIFEST_NAME: Final = "manifest"
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
-"""Size at which a new segment is started. Compaction deletes whole segments; starting a new one costs two syncs."""
+"""Segment size in bytes. Compaction deletes whole segments; starting a new segment costs two syncs."""
 
 
 class LogCompaction(NamedTuple):
@@ -80,14 +80,14 @@ class RaftStorage:
         self._log = log
         self._manifest = manifest
         self._previous_snapshot = 0
-        """Index of the previous snapshot, which is kept until the next one, because a peer may be receiving it."""
+        """Index of the previous snapshot, which is kept until the next snapshot because a peer may be receiving it."""
         self._hard_state = self.recovered.hard_state
         self._segment = recovery.last_segment
         self._incoming = IncomingSnapshotFile(files, directory)
 
     @classmethod
     def open(cls, files: FileSystem, directory: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
-        """Open the storage in a thread. Raise DamagedDataError if synced data is missing or damaged."""
+        """Open the storage (blocking). Raise DamagedDataError if synced data is missing or damaged."""
         for parent in files.make_directory(directory):
             files.sync_directory(parent)
         manifest = _read_manifest(files, directory)
@@ -114,7 +114,7 @@ class RaftStorage:
         return self._entries.entries(first, end, bytes_max)
 
     def compaction_point(self, index: int, bytes_kept: int) -> int:
-        """Return the index through which to compact after a snapshot at `index`, keeping `bytes_kept` before it."""
+        """Return the index up to which to compact after a snapshot at `index`, so that `bytes_kept` remain."""
         return self._entries.compaction_index(min(index, self._entries.last_index), bytes_kept)
 
     def prepare_write(self, persist: Persist) -> PendingWrite:
@@ -187,7 +187,7 @@ class RaftStorage:
         self._segment = self._log.last_index + 1
 
     def _install(self, snapshot: SnapshotMetadata) -> None:
-        """Replace the log with a received snapshot; writing the manifest is the commit point."""
+        """Replace the log with a received snapshot. The change is committed by writing the manifest."""
         self._incoming.finish(snapshot)
         self._roll()
         manifest = RaftManifest(
@@ -200,7 +200,7 @@ class RaftStorage:
         self._write_manifest(manifest)
 
     def _compact(self, compaction: LogCompaction, segment: int) -> None:
-        """Compact the log. `segment` is the segment that contains what was written along with the compaction."""
+        """Compact the log. `segment` is the active segment before the write that includes the compaction."""
         first_segment = compaction.first_segment if compaction.first_segment is not None else segment
         manifest = replace(
             self._manifest,
@@ -212,7 +212,7 @@ class RaftStorage:
         self._write_manifest(manifest)
 
     def _write_manifest(self, manifest: RaftManifest) -> None:
-        """Write the manifest, then delete what it no longer refers to; after a crash, the next start deletes it."""
+        """Write the manifest, then delete obsolete files. After a crash in between, the next start deletes them."""
         write_atomically(self._files, f"{self._directory}/{MANIFEST_NAME}", encode_manifest(manifest))
         if manifest.snapshot.index != self._manifest.snapshot.index:
             self._previous_snapshot = self._manifest.snapshot.index
@@ -221,7 +221,7 @@ class RaftStorage:
         self._remove_old_snapshots()
 
     def _remove_old_snapshots(self) -> None:
-        """Delete snapshots older than the previous one. A newer file may be complete and wait for its activation."""
+        """Delete snapshots older than the previous one. Newer files are kept, because they may await activation."""
         current = self._manifest.snapshot.index
         for index in snapshot_files.list_snapshot_indexes(self._files, self._directory):
             if index < current and index != self._previous_snapshot:
@@ -248,7 +248,7 @@ class RaftStorage:
 
 
 class _Recovery:
-    """The replay of the log's records at startup, which finds the current entries and hard state."""
+    """The replay of log records at startup, which recovers the entries and the hard state."""
 
     def __init__(self, files: FileSystem, directory: str, manifest: RaftManifest, cache_bytes: int) -> None:
         names = [name for name in files.list_directory(directory) if name.endswith(wal.SEGMENT_SUFFIX)]
@@ -275,8 +275,8 @@ class _Recovery:
     def _take(self, entry: RaftEntry, placement: EntryPositions) -> None:
         """Record the position of a replayed entry.
 
-        An entry that leaves a gap is skipped, because a later record replaces it: the entries before it were replaced
-        first and compacted. The write-ahead log itself guarantees that no record is missing.
+        An entry after a gap is skipped, because a later record replaces it: the entries before it were replaced and
+        then compacted. The write-ahead log itself guarantees that no record is missing.
         """
         entries = self.entries
         if entry.index > entries.last_index + 1:
@@ -325,7 +325,7 @@ def _positions(begin: int, sizes: Sequence[int]) -> list[int]:
 
 
 class RaftLogWriter:
-    """A writer of the core's `Persist` instructions, in the log thread, one at a time.
+    """A writer that executes the core's `Persist` instructions in the log thread, one at a time.
 
     It calls `on_written` with the sequence of each durable `Persist`, or `on_failure` with an error.
     """

@@ -34,10 +34,10 @@ MANIFEST_FORMAT: Final = 1
 _encoder: Final = msgspec.msgpack.Encoder()
 
 CACHE_BYTES: Final = 8 * 1024 * 1024
-"""Size of the entry cache: twice the replication window, so that replication to active peers needs no file reads."""
+"""Size of the entry cache in bytes: twice the replication window, so that active peers need no file reads."""
 
 READ_BYTES_MAX: Final = 256 * 1024
-"""Maximum bytes per file read. Reads block the event loop; this many bytes of small entries take 3 ms."""
+"""Maximum size of a file read in bytes. Reads block the event loop, for 3 ms if the entries are small."""
 
 _POSITION_BITS: Final = 40
 
@@ -54,7 +54,7 @@ class RaftManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     compacted_index: int = 0
     compacted_term: int = 0
     hard_state: HardState = HardState()
-    """Hard state as of `obsolete_record`; a later record overrides it."""
+    """Hard state at `obsolete_record`; a later record overrides it."""
     snapshot: SnapshotMetadata = SnapshotMetadata()
 
 
@@ -102,7 +102,7 @@ def decode_manifest(data: bytes) -> RaftManifest:
 
 
 class EntryPositions(NamedTuple):
-    """The positions of written entries: their segment (named by its first record), offsets and sizes."""
+    """The positions of written entries: their segment (identified by its first record), offsets and sizes."""
 
     segment: int
     positions: Sequence[int]
@@ -156,7 +156,7 @@ class StoredEntries:
         return self._segments[self._packed_positions[index - self._compacted_index - 1] >> _POSITION_BITS]
 
     def compaction_index(self, index: int, bytes_max: int) -> int:
-        """Return the index through which to compact, so that at most `bytes_max` of entries up to `index` remain."""
+        """Return the index up to which to compact, so that at most `bytes_max` of entries up to `index` remain."""
         size = 0
         while index > self._compacted_index:
             size += self._sizes[index - self._compacted_index - 1]
@@ -168,7 +168,7 @@ class StoredEntries:
     # -------------------------------------------------------------------------------------------------------- changes
 
     def append(self, entries: Sequence[RaftEntry], placement: EntryPositions) -> None:
-        """Append entries, which replace all entries at their indexes and after them."""
+        """Append entries, after removing all entries from the index of the first one on."""
         first = entries[0].index
         check_invariant(
             self._compacted_index < first <= self.last_index + 1, f"Raft log: gap between {self.last_index} and {first}"
@@ -235,7 +235,7 @@ class StoredEntries:
         del self._cache[:count]
 
     def _read(self, first: int, end: int, bytes_max: int) -> list[RaftEntry]:
-        """Read entries with one read from one segment. Replaced entries may lie between them."""
+        """Read entries from one segment with a single file read, skipping replaced entries in between."""
         start_position = first - self._compacted_index - 1
         ordinal = self._packed_positions[start_position] >> _POSITION_BITS
         start = self._packed_positions[start_position]

@@ -22,10 +22,10 @@ from chronik.raft.entries import RaftEntry
 from chronik.raft.events import ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
 
 WAITERS_MAX: Final = 50_000
-"""Maximum number of pending proposals and reads. Beyond it, the cluster is overloaded and rejects further ones."""
+"""Maximum number of pending proposals and reads. Above this limit, further requests are rejected."""
 
 DEADLINE_RESOLUTION_SECONDS: Final = 0.1
-"""Resolution of deadlines: requests of an interval expire together, which is cheaper than a timer for each."""
+"""Resolution of deadlines. Requests within one interval expire together, which is cheaper than one timer each."""
 
 
 class WaiterKind(Enum):
@@ -59,8 +59,9 @@ class RequestWaiters(msgspec.Struct):
     _by_index: dict[int, list[Waiter]] = msgspec.field(default_factory=dict)
     """Accepted requests by the index of their entry.
 
-    An index may have several: a leader that lost its term and was elected again may have appended another entry at the
-    same index, and it is not yet known which one is committed."""
+    An index may have several requests: a leader that was deposed and elected again may have appended another entry at
+    the same index, and it is not yet known which entry is committed.
+    """
     _waiting_for_disk: dict[int, Waiter] = msgspec.field(default_factory=dict)
     """Requests that wait for the local disk, by context."""
     _by_deadline: dict[int, set[Waiter]] = msgspec.field(default_factory=dict)
@@ -102,7 +103,7 @@ class RequestWaiters(msgspec.Struct):
                 self._by_index.setdefault(waiter.index, []).append(waiter)
 
     def complete_written(self, index: int, term_at: Callable[[int], int | None]) -> None:
-        """Complete the requests that wait for the disk, which has all entries up to `index`."""
+        """Complete the requests that wait for a write, after all entries up to `index` have been written."""
         if not self._waiting_for_disk:
             return
         done = [waiter for waiter in self._waiting_for_disk.values() if waiter.index <= index]
@@ -123,7 +124,7 @@ class RequestWaiters(msgspec.Struct):
                     self._fail(waiter, ProposalLost(f"entry {entry.index} was replaced by one of term {entry.term}"))
 
     def fail_skipped(self, index: int) -> None:
-        """Fail the requests whose entries a restored snapshot has skipped: their outcomes are unknown."""
+        """Fail the requests whose entries are covered by a restored snapshot, because their outcomes are unknown."""
         for skipped in [each for each in self._by_index if each <= index]:
             for waiter in self._by_index.pop(skipped):
                 self._fail(waiter, OutcomeUnknown("a snapshot replaced the log entry before it was applied"))
@@ -188,7 +189,7 @@ class AppliedWaiters:
                 answer.set_result(None)
 
     async def wait(self, index: int, timeout: float) -> None:
-        """Wait until `index` is applied. Raise OutcomeUnknown after `timeout`, ProposalRejected if too many wait."""
+        """Wait until `index` is applied. Raise OutcomeUnknown after `timeout`, or ProposalRejected at the limit."""
         if index <= self.index:
             return
         if len(self._waiting) >= WAITERS_MAX:

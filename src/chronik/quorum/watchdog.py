@@ -15,20 +15,21 @@ from chronik.histogram import Histogram
 logger = logging.getLogger("chronik.raft")
 
 STALL_SECONDS_MIN: Final = 0.010
-"""Stall duration above which a stall is recorded: a hundredth of the election timeout."""
+"""Minimum duration of a recorded stall: a hundredth of the election timeout."""
 
 WARNING_SECONDS_MIN: Final = 0.1
-"""Stall duration above which a warning is logged; shorter stalls are logged at debug level.
+"""Minimum duration of a stall that is logged as a warning. Shorter stalls are logged at debug level.
 
-Delays of 10 to 20 ms are normal on a busy laptop."""
+Delays of 10 to 20 ms are normal on a busy laptop.
+"""
 
 CHECK_INTERVAL_SECONDS: Final = 0.025
-"""Interval of the timer. 40 checks per second use about 0.1 % of a core; shorter stalls may be missed."""
+"""Interval of the watchdog timer, which uses about 0.1 % of a core. Shorter stalls may be missed."""
 
 UNKNOWN_CAUSE: Final = "unknown (busy event loop or machine)"
 
 REPORT_INTERVAL_SECONDS: Final = 1.0
-"""Minimum interval between log lines. Each reports the longest stall since the previous one."""
+"""Minimum interval between log lines. Each line reports the longest stall since the previous line."""
 
 
 class EventLoopWatchdog:

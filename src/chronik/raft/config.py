@@ -16,36 +16,40 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True):
     election_ticks: int = 10
     """Minimum election timeout and duration of the leader lease, in ticks.
 
-    Use a second or more, so that a stalled event loop does not cause an election."""
+    Should be at least one second, so that a stalled event loop does not cause an election.
+    """
     election_spread_ticks: int = 5
-    """Number of ticks over which election timeouts are randomized, so that two nodes rarely campaign together."""
+    """Range of the random part of the election timeout, in ticks, so that two nodes rarely campaign together."""
     heartbeat_ticks: int = 2
 
     entry_bytes_max: int = 16 * 1024 * 1024
-    """Maximum size of an entry: the size of the largest metadata command."""
+    """Maximum size of an entry in bytes: the size of the largest metadata command."""
     append_bytes_max: int = 1024 * 1024
-    """Maximum size of the entries in an Append message, unless a single entry is larger.
+    """Maximum size of the entries in an Append message in bytes, unless a single entry is larger.
 
-    Small enough not to delay the heartbeats that are queued after it."""
+    Larger messages would delay the heartbeats that are queued behind them.
+    """
     inflight_messages_max: int = 64
     inflight_bytes_max: int = 4 * 1024 * 1024
-    """Maximum size of unacknowledged messages to a peer, which bounds the memory that a silent peer can use."""
+    """Maximum size of unacknowledged messages to a peer in bytes, which bounds the memory per unresponsive peer."""
     uncommitted_bytes_max: int = 64 * 1024 * 1024
-    """Maximum size of uncommitted proposals. Beyond it, the leader rejects proposals.
+    """Maximum size of uncommitted proposals in bytes. Above this limit, the leader rejects proposals.
 
-    Without a majority, the log would otherwise grow for as long as clients retry."""
+    Otherwise, client retries would grow the log without bound while there is no majority.
+    """
     apply_bytes_max: int = 1024 * 1024
-    """Maximum size of a batch of entries to apply, unless a single entry is larger."""
+    """Maximum size of a batch of entries to apply in bytes, unless a single entry is larger."""
     snapshot_chunk_bytes: int = 1024 * 1024
     snapshot_retry_ticks: int = 10
     """Ticks after which an unacknowledged snapshot chunk is sent again."""
     promotion_lag_max_entries: int = 1000
-    """Maximum lag of a learner that is promoted to voter: a fraction of a second of a busy log."""
+    """Maximum number of entries that a learner may lag behind when it is promoted to voter."""
     reads_pending_max: int = 10_000
     forwarded_read_ticks: int = 30
     """Ticks after which a follower abandons an unanswered ReadIndex request to the leader.
 
-    Equal to the broker session timeout, and longer than the slowest supported round trip."""
+    Equal to the broker session timeout and longer than the maximum supported round-trip time.
+    """
 
     def check(self) -> None:
         """Raise ConfigError if the timeouts or limits are inconsistent."""

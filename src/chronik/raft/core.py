@@ -69,10 +69,11 @@ class RaftCore:
         self.leader = NO_NODE
         self.elapsed_ticks = self.election_timeout_ticks = 0
         self.has_replaced_directory = False
-        """Whether a peer has addressed this node by another directory id.
+        """Whether a peer has sent a message to a previous data directory of this node.
 
-        The node was a member before and has lost its disk. Until a membership contains the current directory, the node
-        must neither campaign nor vote as if it were new."""
+        In this case, the node was a member and has lost its disk. It must neither campaign nor vote until a membership
+        contains its current directory.
+        """
         self.incoming_snapshot: IncomingSnapshot | None = None
         self.forwarded_reads: Final = ForwardedReads(randomness.getrandbits(62))
 
@@ -86,7 +87,7 @@ class RaftCore:
         self.reads: Final = ReadQueue()
         self.transferee = NO_NODE
         self.uncommitted: Final[deque[tuple[int, int]]] = deque()
-        """(last index, size in bytes) of each uncommitted proposal, oldest first."""
+        """Last index and size in bytes of each uncommitted proposal, oldest first."""
         self.uncommitted_bytes = 0
 
         # Contents of the next Ready:
@@ -100,7 +101,7 @@ class RaftCore:
         self.restart_election_timer()
 
     def _recover(self, recovered: RecoveredRaftState) -> tuple[int, int, int]:
-        """Read the log once to collect its terms and memberships; return the term, vote and commit index."""
+        """Scan the log for its terms and memberships, and return the recovered term, vote and commit index."""
         for entry in self.log.recover():
             if entry.kind is EntryKind.MEMBERSHIP and entry.index > recovered.snapshot.index:
                 self.memberships.append(entry.index, decode_membership(entry.data))
@@ -158,14 +159,14 @@ class RaftCore:
     # ------------------------------------------------------------------------------------------------ terms and roles
 
     def enter_term(self, term: int, vote: int = NO_NODE) -> None:
-        """Enter a higher term and set the vote in it; no other function changes the term."""
+        """Enter a higher term and set the vote for that term. No other function changes the term."""
         check_invariant(term > self.term, f"Raft: term changes from {self.term} to {term}")
         self.vote = rules.vote_in_new_term(self.vote, self.term, term) if vote == NO_NODE else vote
         self.term = term
         self.writes.drop_outdated_messages(term)
 
     def become_follower(self, leader: int, reason: str) -> None:
-        """Become a follower in the current term and drop the state of any campaign or leadership."""
+        """Become a follower in the current term and reset the state of a campaign or leadership."""
         self.leader = leader
         if self.role is not Role.FOLLOWER:
             self.transition_to(Role.FOLLOWER, reason)
@@ -200,10 +201,9 @@ class RaftCore:
     # ---------------------------------------------------------------------------------------------------- membership
 
     def adopt_membership(self, next_index: int | None = None) -> None:
-        """Update the state that depends on the membership after every change of it.
+        """Update the state that depends on the membership. Called after every membership change.
 
-        A peer on another directory is a new peer, for which no progress is known. Replication to new peers starts at
-        `next_index`.
+        A peer with another directory counts as a new peer. Replication to new peers starts at `next_index`.
         """
         own = self.membership.get(self.node_id)
         if own is not None and own.directory_id == self.directory_id:
@@ -225,7 +225,7 @@ class RaftCore:
     # --------------------------------------------------------------------------------------------------------- the log
 
     def append_to_log(self, entries: list[RaftEntry] | tuple[RaftEntry, ...]) -> None:
-        """Append entries to the log, and adopt the memberships that they add or, by a conflict, remove."""
+        """Append entries to the log, and adopt the membership if they add one or truncate the current one."""
         is_changed = self.memberships.truncate_from(entries[0].index)
         self.log.append(entries)
         for entry in entries:
@@ -252,7 +252,7 @@ class RaftCore:
         self._enqueue(kind, target, known.directory_id if known else UNBOUND_DIRECTORY, fields)
 
     def reply(self, received: AnyRaftMessage, kind: type[RaftMessage], **fields: Any) -> None:
-        """Reply to the directory that sent the request, even if the membership lists another one."""
+        """Reply to the directory that sent the request, even if the membership contains another directory."""
         self._enqueue(kind, received.source, received.source_directory, fields)
 
     def _enqueue(self, kind: type[RaftMessage], target: int, target_directory: bytes, fields: dict[str, Any]) -> None:

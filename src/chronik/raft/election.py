@@ -22,11 +22,10 @@ def tick(core: RaftCore) -> None:
 
 
 def on_peer_down(core: RaftCore, event: PeerDown) -> None:
-    """Shorten the election timeout if the peer whose process has stopped was the leader.
+    """Shorten the election timeout if the stopped peer was the leader.
 
-    The node forgets the leader, so that it answers candidates, and still runs a pre-vote, which fails while a majority
-    receives the leader's heartbeats. The random part of the timeout remains, so that the nodes do not all campaign at
-    the same time.
+    The node resets its leader, so that it grants votes. It still runs a pre-vote, which fails while a majority receives
+    the leader's heartbeats. The random part of the timeout remains, so that the nodes do not campaign at the same time.
     """
     if core.leader == event.peer and core.role is Role.FOLLOWER:
         core.become_follower(NO_NODE, "the leader is down")
@@ -56,7 +55,7 @@ def campaign(core: RaftCore, is_leadership_transfer: bool) -> None:
 
 
 def start_pre_vote(core: RaftCore) -> None:
-    """Run a pre-vote: ask whether a majority would vote for this node, without changing the term or writing to disk."""
+    """Start a pre-vote, which checks whether a majority would vote for this node without increasing the term."""
     core.transition_to(Role.PRE_CANDIDATE, "election timeout")
     core.votes = {core.node_id: True}
     request_votes(core, is_pre_vote=True, is_leadership_transfer=False)

@@ -11,7 +11,7 @@ import msgspec
 from chronik.raft.membership import NO_NODE, Membership
 
 ENTRY_OVERHEAD_BYTES: Final = 32
-"""Bytes accounted for the index, term, kind and framing of an entry, so that empty entries also have a size."""
+"""Size charged for the index, term, kind and framing of an entry in bytes, so that empty entries also count."""
 
 
 class EntryKind(IntEnum):
@@ -49,7 +49,7 @@ class HardState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The identity of a snapshot, which holds the state after the entry at `index`.
+    """The metadata of a snapshot, which contains the state after the entry at `index`.
 
     `checksum` is the CRC-32C of the snapshot's bytes.
     """
@@ -62,10 +62,10 @@ class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
 
 
 class EntryStorage(Protocol):
-    """Read access to the durable log entries, which the core knows from `Persisted` events."""
+    """Read access to durable log entries."""
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
-        """Return the entries from `first` to `end - 1`: fewer if they exceed `bytes_max`, but at least one.
+        """Return entries from `first` to `end - 1`, limited to `bytes_max` in total, but at least one entry.
 
         `handle` calls this method, so it must not block: the driver caches the tail of the log, which serves nearly
         all reads.
@@ -73,7 +73,7 @@ class EntryStorage(Protocol):
 
 
 class RecoveredRaftState(msgspec.Struct, frozen=True):
-    """The state found on disk at startup. The log holds the entries after `floor_index` up to `last_index`, if any.
+    """The state recovered from disk at startup. The log contains the entries after `floor_index` up to `last_index`.
 
     Storage completes an interrupted snapshot installation: a log without the snapshot's (index, term) is older than
     the snapshot or conflicts with it, and is discarded.
@@ -82,6 +82,6 @@ class RecoveredRaftState(msgspec.Struct, frozen=True):
     hard_state: HardState = HardState()
     snapshot: SnapshotMetadata = SnapshotMetadata()
     compacted_index: int = 0
-    """Index before the first entry: 0, or the last compacted index (at most the snapshot's index)."""
+    """Index before the first entry: the last compacted index, or 0. At most the snapshot's index."""
     compacted_term: int = 0
     last_index: int = 0

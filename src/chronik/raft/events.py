@@ -55,7 +55,7 @@ class TransferLeadership(msgspec.Struct, frozen=True):
 
 
 class ReadIndex(msgspec.Struct, frozen=True):
-    """A request for the index from which on a read of the local state is linearizable. Any node accepts it."""
+    """A request for the index that must be applied before a local read is linearizable. Any node accepts it."""
 
     context: int
 
@@ -73,7 +73,7 @@ class EntriesApplied(msgspec.Struct, frozen=True):
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True):
-    """An event: the driver has taken a snapshot, and the log may be compacted through `compact_through`.
+    """An event: the driver has taken a snapshot, and the log may be compacted up to `compact_through`.
 
     Entries kept before the snapshot's index let a slightly lagging peer catch up without a snapshot.
     """
@@ -92,13 +92,13 @@ class SnapshotChunkRead(msgspec.Struct, frozen=True):
 
 
 class PeerUnreachable(msgspec.Struct, frozen=True):
-    """An event: the transport has dropped messages to this peer. Replication to it falls back to probing."""
+    """An event: the transport has dropped messages to this peer. Replication returns to the PROBE state."""
 
     peer: int
 
 
 class PeerConnected(msgspec.Struct, frozen=True):
-    """An event: a connection to the peer was established. This is a hint and may be wrong or duplicated."""
+    """An event: a connection to the peer was established. This is only a hint; it may be outdated or repeated."""
 
     peer: int
 
@@ -180,14 +180,14 @@ class RequestRejected(msgspec.Struct, frozen=True):
 
 
 class ReadConfirmed(msgspec.Struct, frozen=True):
-    """An outcome: the local state is linearizable for this read once `index` is applied."""
+    """An outcome: the read is linearizable once the local state machine has applied `index`."""
 
     context: int
     index: int
 
 
 class StoreChunk(msgspec.Struct, frozen=True):
-    """A chunk of an incoming snapshot to store. A chunk at offset 0 discards all chunks stored before it."""
+    """An incoming snapshot chunk to store. A chunk at offset 0 discards all previously stored chunks."""
 
     snapshot: SnapshotMetadata
     offset: int
@@ -195,7 +195,7 @@ class StoreChunk(msgspec.Struct, frozen=True):
 
 
 class Persist(msgspec.Struct, frozen=True):
-    """A write that must become durable, in the order of its fields, and is then reported with `Persisted(sequence)`.
+    """An instruction to make state durable in the order of the fields, then report `Persisted(sequence)`.
 
     A crash may leave any prefix of it, including a prefix of its `entries`.
     """
@@ -203,16 +203,16 @@ class Persist(msgspec.Struct, frozen=True):
     sequence: int
     chunks: tuple[StoreChunk, ...] = ()
     install: SnapshotMetadata | None = None
-    """Completely received snapshot that becomes this node's snapshot and replaces the whole log."""
+    """Complete incoming snapshot that becomes this node's snapshot and replaces the whole log."""
     entries: tuple[RaftEntry, ...] = ()
-    """Entries that replace the log from the index of the first entry on."""
+    """Entries to append, after truncating the log at the index of the first one."""
     hard_state: HardState | None = None
     compact_through: int = 0
-    """Index up to which the log may be deleted, at any time."""
+    """Index up to which the log may be compacted, immediately or later."""
 
 
 class SnapshotChunkRequest(msgspec.Struct, frozen=True):
-    """An instruction to read a chunk of a snapshot for a peer, answered with `SnapshotChunkRead`."""
+    """An instruction to read a snapshot chunk for a peer and report it with `SnapshotChunkRead`."""
 
     peer: int
     index: int
@@ -221,7 +221,7 @@ class SnapshotChunkRequest(msgspec.Struct, frozen=True):
 
 
 class RaftStatus(msgspec.Struct, frozen=True):
-    """A node's role, its term, and the leader it knows."""
+    """A node's role and term, and the leader known to the node."""
 
     role: Role
     term: int
@@ -229,7 +229,7 @@ class RaftStatus(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct):
-    """The instructions that `RaftNode.handle` returns: what to persist, send, apply and report."""
+    """The instructions that `RaftNode.handle` returns: state to persist, messages to send, entries to apply."""
 
     persist: Persist | None = None
     messages: list[AnyRaftMessage] = msgspec.field(default_factory=list)

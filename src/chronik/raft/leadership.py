@@ -33,7 +33,7 @@ def become_leader(core: RaftCore) -> None:
 
 
 def _initial_membership(core: RaftCore) -> Membership | None:
-    """Return the first membership of a new cluster, which binds the voters of this election to their directories.
+    """Return the first membership of a new cluster, with the directories of the nodes that voted in this election.
 
     The change only narrows the set of nodes that count, so the rules for membership changes do not apply: a majority of
     the bound voters is a majority of the configured ones.
@@ -73,7 +73,7 @@ def tick(core: RaftCore) -> None:
 
 
 def _has_active_quorum(core: RaftCore) -> bool:
-    """Return whether a majority of voters was active since the last check (check-quorum).
+    """Return whether a majority of voters has been active since the last check (CheckQuorum).
 
     A leader without a majority must step down, because clients wait for it and its followers' leases protect it.
     """
@@ -91,7 +91,7 @@ def broadcast_heartbeat(core: RaftCore) -> None:
 
 
 def send_heartbeat_to_voters(core: RaftCore) -> None:
-    """Send the heartbeats of a read round to the voters, because only their responses count.
+    """Send the heartbeats of a read round to voters only, because learners cannot confirm a read.
 
     All brokers confirm their own heartbeats by read rounds. Rounds that included all members would cause a number of
     messages quadratic in the cluster size. Learners receive the regular heartbeats only.
@@ -146,7 +146,7 @@ def _has_caught_up(core: RaftCore, node_id: int) -> bool:
 
 
 def _append_membership_change(core: RaftCore, change: MembershipChange) -> bool:
-    """Append the changed membership, which takes effect immediately; return False if the rules forbid it now."""
+    """Append the changed membership, which takes effect immediately. Return False if it is not allowed now."""
     term_at_commit = core.log.term_at(core.commit)
     if not rules.can_change_membership(core.memberships.index, core.commit, term_at_commit, core.term):
         return False

@@ -21,19 +21,20 @@ RECOVERY_BYTES = 4 * 1024 * 1024
 
 
 class RaftLog:
-    """The entries and terms of the Raft log, whether durable or not."""
+    """The entries and terms of the Raft log, including entries that are not durable yet."""
 
     def __init__(self, storage: EntryStorage, recovered: RecoveredRaftState) -> None:
         self._storage = storage
         self._compacted_index = recovered.compacted_index
         self._term_runs: list[tuple[int, int]] = [(recovered.compacted_index, recovered.compacted_term)]
-        """(first index, term) of each run of entries with the same term, strictly increasing in both.
+        """First index and term of each run of entries with the same term, both strictly increasing.
 
-        The first run starts at the last compacted index, whose term is the previous term of the first entry sent."""
+        The first run starts at the last compacted index, because the term of that entry is needed to send the next one.
+        """
         self._unstable: list[RaftEntry] = []
         self._unstable_from = recovered.last_index + 1
         self._persisting_index = recovered.last_index
-        """Last unstable index that is part of the outstanding `Persist`; lowered when a conflict replaces entries."""
+        """Last index that is part of the outstanding `Persist`, lowered when a conflict replaces entries."""
         self.unstable_bytes = 0
 
     def recover(self) -> Iterator[RaftEntry]:
@@ -51,7 +52,7 @@ class RaftLog:
 
     @property
     def compacted_index(self) -> int:
-        """Last index that was compacted away."""
+        """Last compacted index."""
         return self._compacted_index
 
     @property
@@ -72,7 +73,7 @@ class RaftLog:
 
     @property
     def has_unpersisted(self) -> bool:
-        """Whether the log has entries that no `Persist` contains yet."""
+        """Whether the log has entries that are not part of any `Persist` yet."""
         return self.last_index > self._persisting_index
 
     def term_at(self, index: int) -> int | None:
@@ -96,7 +97,7 @@ class RaftLog:
         return self._compacted_index
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
-        """Return the entries from `first` to `end - 1`: fewer if they exceed `bytes_max`, but at least one if any."""
+        """Return entries from `first` to `end - 1`, limited to `bytes_max` in total, but at least one if any."""
         check_invariant(
             self._compacted_index < first and end <= self.last_index + 1, f"Raft log: no entries from {first} to {end}"
         )
@@ -113,7 +114,7 @@ class RaftLog:
     # ---------------------------------------------------------------------------------------------------- changes
 
     def append(self, entries: Sequence[RaftEntry]) -> None:
-        """Append entries; if they overlap the log, first truncate it at the index of the first one."""
+        """Append entries, after truncating the log at the index of the first one."""
         first = entries[0].index
         check_invariant(
             self._compacted_index < first <= self.last_index + 1, f"Raft log: gap between {self.last_index} and {first}"
@@ -126,13 +127,13 @@ class RaftLog:
         self._unstable.extend(entries)
 
     def take_unpersisted(self) -> tuple[RaftEntry, ...]:
-        """Return the entries for the next `Persist`; storage truncates its log at the first of them."""
+        """Return the entries for the next `Persist`. The storage truncates its log at the first one."""
         start = self._persisting_index + 1 - self._unstable_from
         self._persisting_index = self.last_index
         return tuple(self._unstable[start:])
 
     def mark_persisted(self) -> None:
-        """Mark the entries of the outstanding `Persist` as durable, except those replaced since by a conflict."""
+        """Mark the entries of the outstanding `Persist` as durable, except those that a conflict has since replaced."""
         count = self._persisting_index + 1 - self._unstable_from
         check_invariant(0 <= count <= len(self._unstable), "Raft log: more entries persisted than were handed out")
         self.unstable_bytes -= sum(entry.size_bytes for entry in self._unstable[:count])

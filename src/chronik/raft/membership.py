@@ -25,10 +25,12 @@ NO_NODE: Final = -1
 """Node id for "no leader known" and "not voted"."""
 
 UNBOUND_DIRECTORY: Final = ZERO_ID
-"""Directory id of a configured member that has not sent a message to any leader yet.
+"""Placeholder directory id of a configured member that has not contacted a leader yet.
 
-`[[peers]]` contains node ids only. The first leader records the directories of the nodes that elected it, and those of
-the others when they send their first message. In a committed membership, an unbound voter counts towards no quorum."""
+`[[peers]]` contains node ids only. The first leader records the directories of the nodes that elected it. The
+directories of other nodes are recorded when they send their first message. In a committed membership, an unbound voter
+does not count towards a quorum.
+"""
 
 
 class RaftMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -141,7 +143,7 @@ def _can_commit(membership: Membership) -> bool:
 
 
 class MembershipHistory:
-    """The memberships in the log, oldest first: that of the snapshot, then one per later membership entry.
+    """The memberships in the log, oldest first: the snapshot's membership, then that of each later membership entry.
 
     All of them are kept until the next snapshot: a conflict may remove the newest one, and a snapshot needs the
     membership as of its own, earlier index.
@@ -156,12 +158,12 @@ class MembershipHistory:
 
     @property
     def index(self) -> int:
-        """Index of the entry that contains the current membership, or 0 for the configured one."""
+        """Index of the entry that contains the current membership, or 0 for the configured membership."""
         return self._memberships[-1][0]
 
     @property
     def previous(self) -> Membership:
-        """Membership that takes effect again if the current one is truncated."""
+        """Membership that becomes current again if the entry of the current membership is truncated."""
         return self._memberships[-2 if len(self._memberships) > 1 else -1][1]
 
     def at(self, index: int) -> Membership:
@@ -175,19 +177,19 @@ class MembershipHistory:
         self._memberships.append((index, membership))
 
     def truncate_from(self, index: int) -> bool:
-        """Remove the memberships that a conflict truncates; return whether the current membership has changed."""
+        """Remove the memberships of truncated entries. Return whether the current membership has changed."""
         before = len(self._memberships)
         while len(self._memberships) > 1 and self._memberships[-1][0] >= index:
             self._memberships.pop()
         return len(self._memberships) < before
 
     def compact_through(self, index: int) -> None:
-        """Remove all memberships before the one that was current at `index`."""
+        """Remove all memberships that precede the current membership at `index`."""
         while len(self._memberships) > 1 and self._memberships[1][0] <= index:
             self._memberships.pop(0)
 
     def replace(self, index: int, membership: Membership) -> None:
-        """Replace all memberships with that of an installed snapshot."""
+        """Replace all memberships with the membership of an installed snapshot."""
         self._memberships = [(index, membership)]
 
 

@@ -23,7 +23,7 @@ DirectoryId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
 class RaftMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """A message between two members; see `membership` for why both are identified by their directories too."""
+    """A message between two members, identified by node id and directory id (see `membership`)."""
 
     source: int
     source_directory: DirectoryId
@@ -60,7 +60,7 @@ class Append(RaftMessage, tag=3, frozen=True, kw_only=True):
 
 
 class AppendAck(RaftMessage, tag=4, frozen=True, kw_only=True):
-    """The response to an Append: `match_index` is the last durable index at which the sender's log matches."""
+    """The response to an Append. `match_index` is the last durable index that matches the leader's log."""
 
     match_index: Index
     is_rejected: bool = False
@@ -68,7 +68,7 @@ class AppendAck(RaftMessage, tag=4, frozen=True, kw_only=True):
     """The `previous_index` that did not match, which lets the leader ignore outdated rejections."""
     hint_index: Index = 0
     hint_term: Index = 0
-    """Last entry of the sender that may match the leader's log, so that the leader can skip whole terms."""
+    """Index and term of the last entry that may match the leader's log, so that the leader can skip whole terms."""
 
 
 class Heartbeat(RaftMessage, tag=5, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Heartbeat(RaftMessage, tag=5, frozen=True, kw_only=True):
 
     commit: Index
     round: Index
-    """Read round that the response confirms: the responder still followed this leader when the round started."""
+    """Number of the read round that the response confirms."""
 
 
 class HeartbeatAck(RaftMessage, tag=6, frozen=True, kw_only=True):

@@ -124,7 +124,7 @@ class RaftNode:
         return self._core.memberships.index
 
     def membership_at(self, index: int) -> Membership:
-        """Return the membership for a snapshot of `index`, which must be applied and not older than the snapshot."""
+        """Return the membership at `index`, which must be applied and not older than the current snapshot."""
         return self._core.memberships.at(index)
 
     def term_at(self, index: int) -> int | None:
@@ -283,7 +283,7 @@ def _next_restore(core: RaftCore) -> SnapshotMetadata | None:
 
 
 def _next_committed(core: RaftCore) -> list[RaftEntry] | tuple[RaftEntry, ...]:
-    """Return the next batch of entries to apply, once the previous batch is applied; the rest waits in the log."""
+    """Return the next batch of committed entries to apply; empty until the previous batch is applied."""
     if core.restore_after_sequence is not None or core.applied < core.applying_index:
         return ()
     through = rules.max_applicable_index(core.commit, core.log.durable_index)

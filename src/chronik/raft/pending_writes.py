@@ -19,11 +19,11 @@ from chronik.raft.messages import AnyRaftMessage
 from chronik.raft.rules import Durability
 
 HELD_MESSAGES_MAX: Final = 1024
-"""Maximum number of messages that wait for the disk. Beyond it, the oldest are dropped, as if the network lost them."""
+"""Maximum number of messages held until a write is durable. Above this limit, the oldest are dropped."""
 
 
 class IncomingSnapshot:
-    """A snapshot that is being received: its metadata and the size and checksum of the chunks stored so far.
+    """A snapshot that is being received: its metadata, and the size and checksum of the stored chunks.
 
     The checksum is computed incrementally, so that the complete snapshot need not be read again.
     """
@@ -43,13 +43,13 @@ class IncomingSnapshot:
 
 
 class PendingWrites:
-    """The writes of a node and the messages held back for them. `RaftCore` passes in the term and the vote."""
+    """The writes of a node, and the messages held until their writes are durable."""
 
     def __init__(self, log: RaftLog, hard_state: HardState) -> None:
         self._log = log
         self._outstanding: Persist | None = None
         self._held: list[tuple[int, AnyRaftMessage]] = []
-        """(sequence number of the required write, message) for each message that is held back."""
+        """Held messages, each with the sequence number of its required write."""
         self.durable_sequence = 0
         self.durable_hard_state = hard_state
         self.chunks: list[StoreChunk] = []
@@ -71,14 +71,14 @@ class PendingWrites:
         return (self.durable_hard_state.term, self.durable_hard_state.vote) == (term, vote)
 
     def _is_term_pending(self, term: int, vote: int) -> bool:
-        """Return whether term and vote are neither durable nor part of the outstanding write."""
+        """Return whether the term or vote is neither durable nor part of the outstanding write."""
         hard_state_written = self.durable_hard_state
         if self._outstanding is not None and self._outstanding.hard_state is not None:
             hard_state_written = self._outstanding.hard_state
         return (hard_state_written.term, hard_state_written.vote) != (term, vote)
 
     def _is_anything_pending(self, term: int, vote: int) -> bool:
-        """Return whether the next write has contents; a commit index alone does not cause a write."""
+        """Return whether the next write is not empty. A changed commit index alone does not cause a write."""
         return (
             self._is_term_pending(term, vote)
             or self._log.has_unpersisted
@@ -93,7 +93,7 @@ class PendingWrites:
     # ------------------------------------------------------------------------------------------------------ messages
 
     def hold_until_durable(self, message: AnyRaftMessage, promise: Durability, term: int, vote: int) -> None:
-        """Hold a message back until the state that it depends on is durable with the outstanding or the next write."""
+        """Hold a message until the outstanding or the next write has made its required state durable."""
         is_term_only = promise is Durability.TERM
         is_in_next = self._is_term_pending(term, vote) if is_term_only else self._is_anything_pending(term, vote)
         self._held.append((self.next_sequence if is_in_next else self._outstanding_sequence, message))
@@ -107,7 +107,7 @@ class PendingWrites:
         ]
 
     def release_durable(self) -> list[AnyRaftMessage]:
-        """Return the held-back messages whose required writes are now durable."""
+        """Remove and return the held messages whose required writes are durable."""
         if not self._held:
             return []
         released = [message for required_sequence, message in self._held if required_sequence <= self.durable_sequence]

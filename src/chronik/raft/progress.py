@@ -54,9 +54,10 @@ class PeerProgress:
         self.acked_round = 0
         self.commit_sent = 0
         self.is_append_due = True
-        """Whether to send an Append even without entries, to learn the peer's state from its response.
+        """Whether to send an Append even if it is empty, to learn the peer's state.
 
-        Set for a new peer, and when the last message may be lost and no further one would reveal that."""
+        Set for a new peer, and after the last message may have been lost.
+        """
         self.transfer: SnapshotTransfer | None = None
         self._is_probe_pending = False
         self._window: deque[tuple[int, int]] = deque()
@@ -74,7 +75,7 @@ class PeerProgress:
         return len(self._window) >= self._messages_max or self._window_bytes >= self._bytes_max
 
     def matches_directory(self, directory_id: bytes) -> bool:
-        """Return whether a message from that directory is from this peer."""
+        """Return whether this peer has the given directory. An unbound peer matches any directory."""
         return self.directory_id in (UNBOUND_DIRECTORY, directory_id)
 
     def on_append_sent(self, last_index: int, count: int, size_bytes: int) -> None:
@@ -112,7 +113,7 @@ class PeerProgress:
         return True
 
     def probe(self) -> None:
-        """Return to the PROBE state after the match index, because messages in flight may be lost."""
+        """Return to the PROBE state and resend from the match index, because messages in flight may be lost."""
         self._enter(ProgressState.PROBE)
         self.next_index = self.match_index + 1
 
@@ -126,7 +127,7 @@ class PeerProgress:
         self.probe()
 
     def on_heartbeat_ack(self, last_index: int) -> None:
-        """Record a heartbeat response, and allow another message.
+        """Record a heartbeat response and allow another Append.
 
         If an earlier message was lost, no response to it will arrive; the rejection of the next one reveals the loss.
         """

@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 ROUNDS_MAX: Final = 64
-"""Maximum number of concurrent read rounds; one may start per tick. Beyond it, reads wait for a round to complete."""
+"""Maximum number of concurrent read rounds. Above this limit, reads wait until a round completes."""
 
 
 class PendingRead(NamedTuple):
     """A read that waits for confirmation by a majority."""
 
     node_id: int
-    """Node that requested the read: this one, or a follower that forwarded it."""
+    """Node that requested the read: this node, or a follower that forwarded it."""
     request: int
     """Context of a local read, or the follower's request number."""
 
@@ -36,7 +36,7 @@ class ReadRound(NamedTuple):
 
 
 class ReadQueue:
-    """The leader's queue of reads: local ones, and those forwarded by followers."""
+    """The leader's queue of local reads and reads forwarded by followers."""
 
     def __init__(self) -> None:
         self.round = 0
@@ -70,7 +70,7 @@ class ReadQueue:
         self._collected = []
 
     def take_confirmed(self, is_confirmed: Callable[[int], bool]) -> Iterator[ReadRound]:
-        """Remove and yield the confirmed rounds, oldest first: a response to a round confirms all earlier ones."""
+        """Remove and yield the confirmed rounds, oldest first. A response also confirms all earlier rounds."""
         while self._open_rounds and is_confirmed(self._open_rounds[0].number):
             yield self._open_rounds.popleft()
 
@@ -88,7 +88,7 @@ class _SentRequest(msgspec.Struct):
 
 
 class ForwardedReads:
-    """A follower's queue of reads: each request to the leader covers all reads collected when it was sent.
+    """A follower's queue of reads. One request to the leader covers all reads queued before it is sent.
 
     Request numbers start at a random value, so that a late response to a request sent before a restart confirms no
     read.
@@ -113,7 +113,7 @@ class ForwardedReads:
         self._collected.append(context)
 
     def start_request(self, ticks_max: int) -> int:
-        """Return the number of a new request for all collected reads, which expires after `ticks_max`."""
+        """Return the number of a new request for all queued reads, which expires after `ticks_max` ticks."""
         self.request += 1
         self._is_due = False
         self._sent_requests[self.request] = _SentRequest(self._collected, ticks_max)

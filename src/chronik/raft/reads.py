@@ -29,7 +29,7 @@ def read_index(core: RaftCore, event: ReadIndex) -> None:
 
 
 def send_pending(core: RaftCore) -> None:
-    """Confirm and start read rounds, or forward reads to the leader. Called once per `handle`, to batch reads."""
+    """Confirm and start read rounds, or forward reads to the leader. Called once per `handle` to batch reads."""
     if core.role is Role.LEADER:
         _confirm(core)
         _start_round(core)
@@ -85,7 +85,7 @@ def tick(core: RaftCore) -> None:
 
 
 def on_leader_unreachable(core: RaftCore) -> None:
-    """Reject all forwarded reads: the leader is unreachable, so their requests or responses are lost."""
+    """Reject all forwarded reads, because the leader is unreachable."""
     _reject_reads(core, core.forwarded_reads.drain())
 
 

@@ -92,7 +92,7 @@ def on_append_ack(core: RaftCore, message: AppendAck) -> None:
 
 
 def advance_commit(core: RaftCore) -> None:
-    """Advance the leader's commit index to the highest index that a majority of voters has durably.
+    """Advance the leader's commit index to the highest index that is durable on a majority of voters.
 
     Called after a peer's acknowledgement, after a local write, and after a membership change.
     """
@@ -117,7 +117,7 @@ def on_heartbeat_ack(core: RaftCore, message: HeartbeatAck) -> None:
 
 
 def on_peer_unreachable(core: RaftCore, node_id: int) -> None:
-    """Return to probing a peer that the transport cannot reach, so that messages do not pile up."""
+    """Return to the PROBE state for an unreachable peer, so that messages do not accumulate."""
     peer = core.peers.get(node_id)
     if peer is not None and peer.state is ProgressState.REPLICATE:
         peer.probe()
@@ -148,7 +148,7 @@ def on_append(core: RaftCore, message: Append) -> None:
 
 
 def _reject(core: RaftCore, message: Append) -> None:
-    """Reject an Append with the last entry that may match the leader's log.
+    """Reject an Append, with the last entry that may match the leader's log as a hint.
 
     Entries with a term higher than the leader's previous term cannot match, because terms never decrease in a log.
     """

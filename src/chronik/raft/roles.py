@@ -43,7 +43,7 @@ TRANSITIONS: Final[Mapping[tuple[Role, Role], str]] = MappingProxyType(
 A candidate whose election timeout expires becomes a follower first, so that each campaign starts with a pre-vote."""
 
 HISTORY_LENGTH_MAX: Final = 32
-"""Number of role transitions kept for the report of an illegal one."""
+"""Maximum number of role transitions kept for the error message of an illegal transition."""
 
 
 class RoleTransition(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class RoleTransition(msgspec.Struct, frozen=True):
 
 
 class IllegalRoleTransition(InvariantError):
-    """A node attempted a role transition that is not in the table; the message contains its recent transitions."""
+    """An illegal role transition. The message contains the node's recent transitions."""
 
 
 class RoleHistory:

@@ -18,10 +18,11 @@ class Durability(Enum):
     """The state that must be durable before a message may be sent."""
 
     NOTHING = 0
-    """Nothing: for the leader's messages.
+    """No state, for messages of the leader.
 
-    Its term and vote were durable when it was elected. Entries may be sent while the local disk still writes them,
-    because the leader counts itself only after that."""
+    The leader's term and vote were durable when it was elected. It may send entries before they are durable locally,
+    because it counts itself towards the quorum only for durable entries.
+    """
     TERM = 1
     """The current term and vote."""
     LOG = 2
@@ -45,7 +46,7 @@ def can_vote_for(vote: int, candidate: int) -> bool:
 
 
 def vote_in_new_term(vote: int, term: int, new_term: int) -> int:
-    """Return the vote after a term change: a vote is reset only together with its term (§5.2)."""
+    """Return the vote after a term change. Only a new term resets the vote (§5.2)."""
     return vote if new_term == term else NO_NODE
 
 
@@ -66,7 +67,7 @@ def is_lease_valid(is_leader: bool, leader: int, elapsed_ticks: int, election_ti
 def is_candidate_directory_mismatched(
     known: RaftMember | None, directory_id: bytes, candidate_membership_index: int, own_membership_index: int
 ) -> bool:
-    """Return whether a candidate's directory differs from the one in the membership, so that it gets no vote.
+    """Return whether a candidate's directory differs from that in the membership. Such a candidate gets no vote.
 
     A node with a replaced disk may campaign under its old id. A candidate that knows a newer membership is accepted,
     because an entry that has not arrived yet added it again.
@@ -98,7 +99,7 @@ def can_campaign(own: RaftMember | None, directory_id: bytes, membership_index: 
 
 
 def is_addressed_to_directory(target_directory: bytes, directory_id: bytes) -> bool:
-    """Return whether a message is addressed to this directory, and not to one that the node had before."""
+    """Return whether a message is addressed to this directory and not to a previous one of the node."""
     return target_directory in (UNBOUND_DIRECTORY, directory_id)
 
 
@@ -106,7 +107,7 @@ def is_addressed_to_directory(target_directory: bytes, directory_id: bytes) -> b
 
 
 def quorum_size(voter_count: int) -> int:
-    """Return the size of a majority of voters: any two majorities share a voter (§5.2)."""
+    """Return the number of voters in a majority (§5.2)."""
     return voter_count // 2 + 1
 
 
@@ -115,7 +116,7 @@ def has_quorum(agreeing: Iterable[int], voters: Collection[int]) -> bool:
 
 
 def quorum_index(matches: Sequence[int]) -> int:
-    """Return the highest index that a majority of voters has durably (§5.3)."""
+    """Return the highest index that is durable on a majority of voters (§5.3)."""
     return sorted(matches, reverse=True)[quorum_size(len(matches)) - 1]
 
 
@@ -125,12 +126,12 @@ def can_commit(entry_term: int | None, current_term: int) -> bool:
 
 
 def leader_match_index(durable_index: int, last_index: int) -> int:
-    """Return the leader's own match index: it counts itself only for durable entries (thesis §10.2.1)."""
+    """Return the leader's own match index: its last durable index (thesis §10.2.1)."""
     return min(durable_index, last_index)
 
 
 def follower_commit(leader_commit: int, last_matching_index: int) -> int:
-    """Return a follower's new commit index: later entries may still conflict with the leader's log (§5.3)."""
+    """Return a follower's new commit index: the leader's, limited to the entries known to match (§5.3)."""
     return min(leader_commit, last_matching_index)
 
 
@@ -183,23 +184,22 @@ def is_snapshot_complete(size_bytes: int, checksum: int, expected_size_bytes: in
 
 
 def must_wait_for_disk(promise: Durability, term_is_durable: bool, log_is_durable: bool) -> bool:
-    """Return whether a message must be held back until the state that it depends on is durable."""
+    """Return whether a message must be held until its required state is durable."""
     if promise is Durability.NOTHING:
         return False
     return not term_is_durable or (promise is Durability.LOG and not log_is_durable)
 
 
 def is_valid_in_term(message_term: int, new_term: int) -> bool:
-    """Return whether a held-back message is still valid after a term change.
+    """Return whether a held message is still valid after a term change.
 
-    The entries that it acknowledges may have been replaced before they were written, but the old leader would count
-    them.
+    The acknowledged entries may have been replaced before they were written, but the old leader would count them.
     """
     return message_term >= new_term
 
 
 def is_own_vote_durable(durable_term: int, durable_vote: int, term: int, node_id: int) -> bool:
-    """Return whether a candidate's own vote counts: only when it is durable, like any other vote."""
+    """Return whether a candidate's own vote counts. Like any vote, it counts only when it is durable."""
     return (durable_term, durable_vote) == (term, node_id)
 
 

@@ -19,7 +19,7 @@ from chronik.raft.progress import PeerProgress, SnapshotTransfer
 
 
 def start_transfer(core: RaftCore, node_id: int, peer: PeerProgress) -> None:
-    """Start the snapshot transfer to a peer that needs compacted entries, once the peer is known to be active."""
+    """Start a snapshot transfer to an active peer that needs compacted entries."""
     check_invariant(core.snapshot.index >= core.log.compacted_index, "Raft: log is compacted beyond the snapshot")
     if peer.is_recently_active:
         _request_chunk(core, node_id, peer.start_snapshot(core.snapshot))
@@ -93,7 +93,7 @@ def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
 
 
 def _is_needed(core: RaftCore, snapshot: SnapshotMetadata) -> bool:
-    """Return whether the log must be replaced; otherwise the snapshot only advances the commit index."""
+    """Return whether the snapshot must replace the log; otherwise it only advances the commit index."""
     return rules.is_snapshot_needed(snapshot.index, core.commit, core.log.term_at(snapshot.index), snapshot.term)
 
 
@@ -108,7 +108,7 @@ def _finish(core: RaftCore, message: SnapshotChunk, incoming: IncomingSnapshot) 
 
 
 def install_snapshot(core: RaftCore, snapshot: SnapshotMetadata) -> None:
-    """Replace the log with a complete snapshot: in memory now, on disk with the next persist.
+    """Replace the log with a complete snapshot: in memory immediately, on disk with the next `Persist`.
 
     The state machine loads the snapshot after that.
     """

@@ -7,29 +7,31 @@ from typing import Final
 import msgspec
 
 TRANSACTIONAL_IDS_MAX: Final = 100_000
-"""Transactional ids that the cluster remembers, each for `transactional.id.expiration.ms`, at about 500 bytes. A client
-that invents an id for every request must not exhaust the memory of all nodes."""
+"""Maximum number of transactional ids in the cluster, so that a client that uses many ids cannot exhaust the memory.
+
+An id uses about 500 bytes on every node and expires after `transactional.id.expiration.ms`.
+"""
 
 PARTITIONS_PER_TRANSACTION_MAX: Final = 10_000
-"""Partitions of one transaction. Ending a transaction blocks the event loop for about 2 µs per partition."""
+"""Maximum number of partitions per transaction. Ending one blocks the event loop for about 2 µs per partition."""
 
 GROUPS_PER_TRANSACTION_MAX: Final = 100
-"""Groups of one transaction. Every change of the transaction writes and hashes the names of its groups."""
+"""Maximum number of groups per transaction. Every change of a transaction writes and hashes all its group names."""
 
 TRANSACTION_PARTITIONS_MAX: Final = 500_000
-"""Partitions of all open transactions, about 150 bytes each on every node."""
+"""Maximum number of partitions in all open transactions. Each uses about 150 bytes on every node."""
 
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
-"""The last epoch of a producer id. Producers never receive it: it is reserved for markers that fence the last epoch."""
+"""The last epoch of a producer id, reserved for markers that fence the last producer. Never assigned to producers."""
 
 MARKER_WAIT_MS_MAX: Final = 3_000
-"""Time a request waits for the markers of the previous transaction before it fails with CONCURRENT_TRANSACTIONS."""
+"""Maximum time that a request waits for the previous transaction's markers before CONCURRENT_TRANSACTIONS."""
 
 COMPLETION_DELAY_MS: Final = 20
-"""Delay before a transaction whose markers are written is completed by a command of its own.
+"""Delay between writing the last marker and completing the transaction with a separate command.
 
-A producer that continues immediately starts its next transaction within a few milliseconds, and that command completes
-the previous transaction as well, which saves one command per transaction. No request waits for the completion; a new
+If the producer starts its next transaction within the delay, that command also completes the previous transaction,
+which saves one command per transaction. No request waits for the completion. After a coordinator change, the new
 coordinator writes the markers again.
 """
 

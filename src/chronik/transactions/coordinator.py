@@ -53,25 +53,25 @@ from chronik.transactions.peer_messages import (
 logger = logging.getLogger("chronik.transactions")
 
 DELTA_TRANSACTIONS_MAX: Final = 10
-"""Changed transactions of a delta that are handled one by one. After larger deltas, all transactions are checked."""
+"""Maximum number of changed transactions that are handled one by one. Larger deltas check all transactions."""
 
 
 COMMIT_HOLD_SECONDS_MAX: Final = 10.0
-"""Maximum duration of a commit hold. A backup holds commits while it reads the log end offsets, well below a second."""
+"""Maximum duration of a commit hold. A backup needs well below a second to read the log end offsets."""
 
 JOIN_TIMEOUT_SECONDS: Final = 6.0
-"""Longer than a coordinator waits for the markers of the previous transaction."""
+"""Timeout of a join request, longer than a coordinator waits for the markers of the previous transaction."""
 
 
 class MarkerTransport(Protocol):
     """A component that writes transaction markers to partitions."""
 
     async def send(self, transaction: Transaction, coordinator_epoch: int, should_continue: Callable[[], bool]) -> None:
-        """Return when all partitions have their marker, or when `should_continue` returns False."""
+        """Write a marker to every partition. Stop early if `should_continue` returns False."""
 
 
 class TransactionMachineKind:
-    """Access to the transactional ids in the metadata image, for the state machine host."""
+    """The state machine kind of transactional ids, which are loaded from the metadata image."""
 
     name: Final = "transaction"
 
@@ -128,9 +128,9 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         self._new_id_quota = ClientRateLimiter(TRANSACTIONAL_IDS_PER_CLIENT_MAX, self._config.expiration_ms / 1000)
         self._marker_tasks: set[asyncio.Task[None]] = set()
         self._observed_hold = 0, 0.0
-        """The index of the commit hold that was last observed, and when it was first observed."""
+        """The index of the latest commit hold, and the time at which it was first observed."""
         self.changes: Final = Notifier()
-        """Notifies of changes of all transactions in the image, including those of other coordinators."""
+        """The notifier for changes of any transaction in the image, including those of other coordinators."""
         super().__init__(self._transactions, TRANSACTIONS_TOPIC, store, clock, owns, is_fenced, on_fatal)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
@@ -253,7 +253,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         return await self._with_producer_id(ask)
 
     async def _release_expired_hold(self, hold: int) -> None:
-        """Release a commit hold that has lasted too long, because its backup was interrupted."""
+        """Release a commit hold that exceeds the maximum duration, because its backup was interrupted."""
         now = self._clock.monotonic()
         if self._observed_hold[0] != hold:
             self._observed_hold = hold, now
@@ -262,7 +262,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
                 await self._store.propose(ReleaseCommits(hold))
 
     async def _with_producer_id(self, ask: Callable[[int], Awaitable[TransactionResult]]) -> TransactionResult:
-        """Run a request; if it needs a new producer id, allocate one and run the request again."""
+        """Run a request. If it needs a new producer id, allocate one and repeat the request."""
         given = await ask(NO_PRODUCER_ID)
         if not given.needs_producer_id:
             return given
@@ -273,7 +273,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         return await ask(fresh)
 
     def _find(self, transactional_id: str, *, may_be_new: bool = False) -> TransactionMachine | ErrorCode:
-        """Return the state machine of a transactional id, or the error if this node has none."""
+        """Return the state machine of a transactional id, or an error if this node is not its coordinator."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         term = self._host.check_ownership(transactional_id)
@@ -290,7 +290,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TransactionPartition]
     ) -> dict[TransactionPartition, ErrorCode]:
-        """Return for each partition whether it is part of the producer's open transaction."""
+        """Check for each partition whether it is part of the producer's open transaction."""
         transaction = self.describe(transactional_id)
         if isinstance(transaction, ErrorCode):
             is_missing = transaction is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
@@ -315,7 +315,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         return self._store.image.transactions.get(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     def iterate_transactions(self) -> Iterator[Transaction | None]:
-        """Yield the transactions that this node coordinates; None for others, so that the caller can pause there."""
+        """Yield the transactions that this node coordinates, and None for others, so that the caller can yield."""
         for transactional_id in list(self._store.image.transactions):
             found = self.describe(transactional_id)
             yield None if isinstance(found, ErrorCode) else found
@@ -336,7 +336,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
     # --- changes of the image ---
 
     def on_delta(self, delta: Delta) -> None:
-        """React to changed transactions, including those of commands whose outcome was unknown.
+        """Process changed transactions, including those changed by commands whose outcome was unknown.
 
         Such a transaction may need a timeout or markers, and its producer may never send another request.
         """
@@ -402,7 +402,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
 
 
 class TransactionJoiner:
-    """Adds partitions and groups of this node to transactions of any coordinator (transactions version 2).
+    """A client that adds this node's partitions and groups to transactions of any coordinator (transactions version 2).
 
     A partition leader or group coordinator asks the transaction coordinator to add it to the transaction, on behalf of
     the producer, and continues when its own image shows the addition.
@@ -430,7 +430,7 @@ class TransactionJoiner:
         partitions: Sequence[TransactionPartition] = (),
         groups: Sequence[str] = (),
     ) -> ErrorCode:
-        """Add partitions and groups to a transaction. Return NONE when the local image durably shows the addition."""
+        """Add partitions and groups to a transaction. Return NONE once the local image durably has them."""
         request = JoinTransactionRequest(
             transactional_id, producer_id, producer_epoch, tuple(partitions), tuple(groups)
         )

@@ -33,13 +33,13 @@ TransactionChange = InitTransaction | AddToTransaction | EndTransaction | Comple
 
 
 class TransactionResult(NamedTuple):
-    """The result of a transactional request: an error code, and the producer id and epoch to continue with."""
+    """The result of a transactional request: an error code, and the producer id and epoch for further requests."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_ID
     needs_producer_id: bool = False
-    """Whether nothing was done because the request must be repeated with a new producer id."""
+    """Whether the request had no effect and must be repeated with a new producer id."""
 
 
 class InitProducerRequested(MachineRequest, frozen=True):
@@ -72,30 +72,30 @@ class EndRequested(MachineRequest, frozen=True):
 
 
 class MarkersWritten(MachineEvent, frozen=True):
-    """All partitions have the marker of the decision at this index of the metadata log."""
+    """An event: the markers of the decision at this metadata index have been written to all partitions."""
 
     index: int
 
 
 class TimeoutRequested(MachineEvent, frozen=True):
-    """The open transaction must be aborted as if its timeout had expired. Lets client tests avoid the wait."""
+    """An event: a client test requested to abort the open transaction as if its timeout had expired."""
 
 
 TransactionRequested = InitProducerRequested | AddRequested | EndRequested
 
 
 PRODUCER_ID_REQUIRED: Final = TransactionResult(ErrorCode.NONE, needs_producer_id=True)
-"""The result that asks the coordinator to allocate a producer id and repeat the request."""
+"""The result that makes the coordinator allocate a producer id and repeat the request."""
 
 
 class StoreDecision(NamedTuple):
-    """A change that must be stored. Without a `result`, the request is decided again when the change is stored."""
+    """A change to store. Without a `result`, the request is decided again after the change is stored."""
 
     change: TransactionChange
     result: TransactionResult | None
 
     def with_completion(self) -> StoreDecision:
-        """Let the same command also complete the previous transaction, whose markers are all written."""
+        """Return the decision with a command that also completes the previous transaction."""
         if isinstance(self.change, CompleteTransaction):
             return self
         return self._replace(change=replace(self.change, is_marked=True))
@@ -130,8 +130,8 @@ def decide(request: TransactionRequested, transaction: Transaction | None) -> Re
 def _uses_next_producer_id(request: TransactionRequested, transaction: Transaction) -> bool:
     """Return whether the request uses the next producer id of a transaction that is being completed.
 
-    The producer received the new id when the transaction was decided. The transaction's record has it only when the
-    markers, which carry the old id, are written.
+    The producer received the new id when the transaction was committed or aborted. The record contains it only after
+    the markers, which use the old id, have been written.
     """
     has_next_id = transaction.state.is_prepared and transaction.next_producer_id != NO_PRODUCER_ID
     return has_next_id and (request.producer_id, request.producer_epoch) == transaction.next_producer
@@ -140,7 +140,7 @@ def _uses_next_producer_id(request: TransactionRequested, transaction: Transacti
 def build_fencing_abort(transaction: Transaction, *, remember_epoch: bool = False) -> EndTransaction:
     """Return the command that aborts an open transaction under a new epoch, which fences its producer.
 
-    With `remember_epoch`, a producer that sends its old epoch receives the new one.
+    With `remember_epoch`, a producer that sends the old epoch receives the new epoch.
     """
     return EndTransaction(
         transaction.transactional_id,
@@ -159,7 +159,7 @@ def build_completion(transaction: Transaction) -> CompleteTransaction:
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Return whether a producer id has no epoch left for another producer."""
+    """Return whether a producer id has no epoch left to assign."""
     return epoch >= PRODUCER_EPOCH_MAX - 1
 
 
@@ -276,7 +276,7 @@ def _is_decided(transaction: Transaction) -> bool:
 
 
 def _repeat_result(request: EndRequested, transaction: Transaction) -> TransactionResult:
-    """Return the result of the first EndTxn for a repeated one."""
+    """Return the result of the original EndTxn for a repeated one."""
     if not _is_decided(transaction) or transaction.state.is_commit != request.commit:
         return TransactionResult(ErrorCode.INVALID_TXN_STATE)
     return TransactionResult(ErrorCode.NONE, *transaction.next_producer)

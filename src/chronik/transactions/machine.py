@@ -45,7 +45,7 @@ from chronik.transactions.decisions import (
 )
 
 REQUEST_BYTES = 500
-"""Approximate memory of a waiting request, without its partitions."""
+"""Approximate memory of a waiting request without its partitions, in bytes."""
 
 
 class WriteMarkersAction(NamedTuple):
@@ -81,15 +81,15 @@ class TransactionMachine:
         self._read_transaction = read_transaction
         self._deadline_ms = deadline_ms
         self._deadline_began_index = -1
-        """The transaction that the deadline belongs to, as the metadata index at which it started."""
+        """The metadata index at which the transaction of the deadline started."""
         self._retry_at_ms: int | None = now_ms
-        """When to check for work again; initially now."""
+        """The time of the next check for pending work; initially the current time."""
         self._queue: deque[TransactionRequested] = deque()
         self._pending_store: _PendingStore | None = None
         self._ticket = 0
         self._markers_requested_index = -1
         self._markers_written_index = -1
-        """The metadata index of the decision whose markers are written."""
+        """The metadata index of the latest decision whose markers have been written."""
         self._is_dead = False
 
     # --- the interface of the host ---
@@ -182,7 +182,7 @@ class TransactionMachine:
     # --- the next step ---
 
     def _advance(self, now_ms: int) -> list[Instruction]:
-        """Do the machine's own work, and decide waiting requests until one has to wait or to store a change."""
+        """Process the current transaction, then decide waiting requests until one must wait or store a change."""
         instructions: list[Instruction] = []
         while self._pending_store is None:
             transaction = self._read_transaction()
@@ -208,7 +208,7 @@ class TransactionMachine:
         return instructions
 
     def _note_deadline(self, transaction: Transaction | None, now_ms: int) -> None:
-        """Set the timeout of a newly started transaction, including one whose command had an unknown outcome."""
+        """Set the deadline of a newly started transaction, even if the outcome of its command was unknown."""
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             self._deadline_ms = None
         elif self._deadline_began_index != transaction.began_index:
@@ -217,7 +217,7 @@ class TransactionMachine:
             self._deadline_began_index = transaction.began_index
 
     def _do_own_work(self, transaction: Transaction, now_ms: int) -> list[Instruction]:
-        """Abort a transaction whose timeout has expired, write the markers of a decided one, or complete it."""
+        """Abort an expired transaction, write the markers of a committed or aborted one, or complete it."""
         if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = None

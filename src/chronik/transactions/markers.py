@@ -38,24 +38,24 @@ from chronik.transactions.peer_messages import (
 )
 
 DECISION_TIMEOUT_SECONDS: Final = 5.0
-"""Time a leader waits for the decision to reach its image. After that, the coordinator sends the marker again."""
+"""Time that a partition leader waits for the decision to be in its image. After that, the coordinator retries."""
 
 REPLICATION_TIMEOUT_SECONDS: Final = 10.0
-"""Time to wait until all in-sync replicas have a marker. Slow replicas leave the ISR within that time."""
+"""Time to wait for all in-sync replicas to replicate a marker. Slow replicas leave the ISR within that time."""
 
 logger = logging.getLogger("chronik.transactions")
 
 CALL_TIMEOUT_SECONDS: Final = DECISION_TIMEOUT_SECONDS + REPLICATION_TIMEOUT_SECONDS + 1.0
 WARNING_DELAY_SECONDS: Final = 5.0
-"""Delay before a warning (logged once) about missing markers, which hold back the last stable offset."""
+"""Delay before a single warning about missing markers, which prevent the last stable offset from advancing."""
 
 PAUSE_SECONDS_MIN: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 1.0
-"""Delay between two attempts: leader changes take fractions of a second; missing replicas can be absent for long."""
+"""Minimum and maximum delay between two attempts, doubled after each attempt."""
 
 
 class MarkerAppender:
-    """Appends transaction markers to the partitions that this node leads."""
+    """The component that appends transaction markers to the partitions that this node leads."""
 
     def __init__(
         self, store: MetadataStore, replicas: ReplicaManager, clock: Clock, is_fenced: Callable[[], bool]
@@ -87,7 +87,7 @@ class MarkerAppender:
         return [_outcome(each) for each in appended]
 
     def _partitions_due(self, markers: WriteMarkersRequest) -> Set[TransactionPartition]:
-        """Return the partitions that may need a marker of this decision; none if all of them have it."""
+        """Return the partitions that may need a marker of this decision; empty if the transaction is completed."""
         transaction = self._store.image.transaction_by_producer(markers.producer_id)
         is_due = (
             transaction is not None and transaction.state.is_prepared and transaction.index == markers.decision_index
@@ -120,10 +120,10 @@ class MarkerAppender:
 
 
 def _has_later_epoch(replica: Replica, markers: WriteMarkersRequest) -> bool:
-    """Return whether a later epoch of the producer has written to the partition and no transaction is open there.
+    """Return whether the partition has records of a later producer epoch and no open transaction of the producer.
 
-    Then no more records of this transaction can arrive, and the log would reject its marker. Only records outside of
-    transactions can be this early; they must not prevent the transaction from ending.
+    In this case, the log accepts no more records of this transaction and would reject its marker. The later records are
+    not transactional, and they must not prevent the transaction from ending.
     """
     producers = replica.log.producers
     known = producers.get(markers.producer_id)
@@ -138,7 +138,7 @@ def _outcome(appended: ErrorCode | asyncio.Future[ErrorCode]) -> ErrorCode:
 
 
 class MarkerSender:
-    """Sends the markers of decided transactions to the partition leaders."""
+    """The component that sends the markers of committed and aborted transactions to the partition leaders."""
 
     def __init__(
         self, node_id: int, store: MetadataStore, local_appender: MarkerAppender, peers: TransactionPeers
@@ -149,7 +149,7 @@ class MarkerSender:
         self._peers = peers
 
     async def send(self, transaction: Transaction, coordinator_epoch: int, should_continue: Callable[[], bool]) -> None:
-        """Return when all partitions have their marker, or when another coordinator is responsible for them."""
+        """Send markers until all partitions have one, or until the transaction or the coordinator term has ended."""
         missing = set(transaction.partitions)
         pause, waited = PAUSE_SECONDS_MIN, 0.0
         while should_continue():
@@ -177,7 +177,7 @@ class MarkerSender:
     async def _send_to(
         self, leader: int, transaction: Transaction, coordinator_epoch: int, partitions: list[TransactionPartition]
     ) -> list[TransactionPartition]:
-        """Send markers to one leader. Return the partitions that have their marker."""
+        """Send markers to one leader. Return the partitions for which this succeeded."""
         markers = WriteMarkersRequest(
             transaction.producer_id,
             transaction.producer_epoch,
@@ -198,7 +198,7 @@ class MarkerSender:
 
 
 def _group_by_leader(image: Image, partitions: Iterable[TransactionPartition]) -> dict[int, list[TransactionPartition]]:
-    """Return the partitions by leader, without those that have no leader."""
+    """Return the partitions by leader, omitting partitions without a leader."""
     by_leader: dict[int, list[TransactionPartition]] = defaultdict(list)
     for partition in sorted(partitions, key=lambda each: (each.topic_id, each.index)):
         leader = image.topics_by_id[partition.topic_id].partitions[partition.index].leader

@@ -24,8 +24,11 @@ JOIN_TRANSACTION_CALL: Final = TypedCall(CallKind.JOIN_TRANSACTION, JoinTransact
 
 PENDING_MARKER_CALLS_MAX: Final = 256
 PENDING_JOIN_CALLS_MAX: Final = 256
-"""Concurrent calls to each node. A peer accepts a limited number of calls in total (`PENDING_CALLS_MAX`), and leaders
-with missing replicas respond late. Heartbeats, fetches and calls to other nodes must not wait behind them."""
+"""Maximum numbers of concurrent calls to each node.
+
+A peer accepts a limited number of calls in total (`PENDING_CALLS_MAX`), and calls to leaders with missing replicas take
+long. They must not delay heartbeats, fetches and calls to other nodes.
+"""
 
 
 class TransactionPeerCalls:
@@ -56,7 +59,7 @@ class TransactionPeerCalls:
     async def join(
         self, node_id: int, request: JoinTransactionRequest, timeout_seconds: float
     ) -> JoinTransactionResponse:
-        """Ask the transaction coordinator on another node to add partitions or groups to a transaction.
+        """Send a request to the transaction coordinator on another node to add partitions or groups to a transaction.
 
         Raises:
             TransactionPeerUnreachable: The peer did not respond.

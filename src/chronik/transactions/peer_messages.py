@@ -48,11 +48,11 @@ class JoinTransactionResponse(msgspec.Struct, frozen=True, array_like=True):
 
     error: int
     applied_index: int = -1
-    """The metadata index at which an image shows the addition."""
+    """The metadata index from which on an image contains the addition."""
 
 
 class TransactionPeerUnreachable(ChronikError):
-    """A peer did not respond. It may have handled the request, or may still handle it."""
+    """A peer did not respond. The outcome of the request is unknown."""
 
 
 class TransactionPeers(Protocol):
@@ -68,7 +68,7 @@ class TransactionPeers(Protocol):
     async def join(
         self, node_id: int, request: JoinTransactionRequest, timeout_seconds: float
     ) -> JoinTransactionResponse:
-        """Ask the transaction coordinator on another node to add partitions or groups to a transaction.
+        """Send a request to the transaction coordinator on another node to add partitions or groups to a transaction.
 
         Raises:
             TransactionPeerUnreachable: The peer did not respond.

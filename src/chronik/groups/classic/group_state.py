@@ -29,10 +29,10 @@ class GroupDeadlineKind(StrEnum):
 
 
 QUEUE_REBUILD_LENGTH_MIN = 64
-"""A heap longer than this plus twice the number of deadlines consists mostly of stale entries and is rebuilt."""
+"""Constant part of the heap size limit. A heap with more than this plus two entries per deadline is rebuilt."""
 
 DeadlineKey = tuple[GroupDeadlineKind, str]
-"""The kind of deadline, and the member id for a session deadline or an empty string."""
+"""The kind of a deadline and, for a session deadline, the member id; otherwise an empty string."""
 
 
 class _Deadline(msgspec.Struct):
@@ -74,7 +74,7 @@ class GroupDeadlines:
         self._queue.clear()
 
     def pop_due(self, now_ms: int) -> DeadlineKey | None:
-        """Remove and return the first expired deadline, or None. Handling it may cancel or move the next one."""
+        """Remove and return the first expired deadline, or None. Process it before popping the next one."""
         while self._queue and self._queue[0][0] <= now_ms:
             queued_at_ms, key = heapq.heappop(self._queue)
             deadline = self._deadlines.get(key)
@@ -96,20 +96,20 @@ class GroupDeadlines:
 
 
 class PendingAssignment(msgspec.Struct, frozen=True):
-    """The leader's assignment is being stored. The generation becomes stable when the store confirms it."""
+    """A pending write of the leader's assignment. The group becomes stable when the write is complete."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
 class PendingEmptyGroup(msgspec.Struct, frozen=True):
-    """The group without members is being stored. Members that left receive their responses when it is stored."""
+    """A pending write of the empty group. Its completion completes the LeaveGroup requests of the last members."""
 
     leavers: list[tuple[int, LeaveResult]] = msgspec.field(default_factory=list)
 
 
 class PendingReplacement(msgspec.Struct, frozen=True):
-    """A restarted static member's new member id is being stored. Then its join completes without a rebalance."""
+    """A pending write of a restarted static member's new id. Its completion completes the join without a rebalance."""
 
     member_id: str
     waiter: int
@@ -118,11 +118,11 @@ class PendingReplacement(msgspec.Struct, frozen=True):
 
 
 class PendingMemberId(msgspec.Struct, frozen=True):
-    """A static member's new member id is being stored during a rebalance, which cannot complete before that."""
+    """A pending write of a static member's new id during a rebalance, which waits for the write."""
 
 
 class PendingDeletion(msgspec.Struct, frozen=True):
-    """The deletion of the group is being stored."""
+    """A pending write of the group's deletion."""
 
     waiter: int
 
@@ -135,7 +135,7 @@ _MEMBER_ID_WRITES = PendingEmptyGroup | PendingReplacement | PendingMemberId
 
 
 class GroupSnapshot(msgspec.Struct, frozen=True):
-    """The persistent part of a group, from which another coordinator continues the same generation."""
+    """The persistent state of a group, from which another coordinator continues the current generation."""
 
     group_id: str
     generation: int
@@ -187,13 +187,13 @@ class ClassicGroupState:
         self.deadlines = GroupDeadlines()
         self.now_ms = 0
         self.is_stored = False
-        """Whether the metadata store knows the group. A stored group is kept when its last member leaves."""
+        """Whether the metadata store contains the group. A stored group remains when its last member leaves."""
         self.pending_stores: dict[int, PendingStore] = {}
         """The writes that the store has not confirmed yet, by ticket."""
         self.last_snapshot: GroupSnapshot | None = None
         """The snapshot that was last sent to the store or loaded from it."""
         self.has_unstored_member_ids = False
-        """Whether the store may still have an old member id of a static member."""
+        """Whether the store may still contain an outdated member id of a static member."""
         self.assignments_bytes = 0
         """Total size of the assignments that were stored last."""
         self.has_joined_during_delay = False
@@ -222,20 +222,19 @@ class ClassicGroupState:
         member.sync_waiter = None
 
     def store_change(self, pending: PendingStore, what: StoredChange) -> None:
-        """Send a change to the store and remember what to do when the store confirms it."""
+        """Send a change to the store. `pending` describes how to continue when the write is complete."""
         self._last_ticket += 1
         self.pending_stores[self._last_ticket] = pending
         self.outbox.append(StoreState(self._last_ticket, what))
 
     def store_group(self, pending: PendingStore, assignments: dict[str, bytes] | None = None) -> None:
-        """Store a snapshot of the group, with new `assignments` in place of the current ones if given."""
+        """Store a snapshot of the group. If given, `assignments` replaces the current assignments."""
         self._store_snapshot(pending, self.take_snapshot(assignments))
 
     def store_member_id(self, member: ClassicMember) -> None:
-        """Store the new member id of a static member that rejoins during a rebalance, in the last stored generation.
+        """Store the new member id of a static member that rejoins during a rebalance, without changing the generation.
 
-        If the store kept the old id, the next coordinator would consider the running process a replaced one and fence
-        it.
+        Otherwise, the next coordinator would load the old id and fence the running client.
         """
         sent, instance = self.last_snapshot, member.group_instance_id
         if sent is None or instance is None:
@@ -250,7 +249,7 @@ class ClassicGroupState:
         self._store_snapshot(PendingMemberId(), replace(sent, members=members, leader=leader))
 
     def store_member_ids(self) -> bool:
-        """Return whether the store has the current member ids of all static members; otherwise store them.
+        """Return True if all member ids of static members are stored; otherwise store them and return False.
 
         A write that failed earlier is sent again.
         """
@@ -270,7 +269,7 @@ class ClassicGroupState:
         self.store_change(pending, group)
 
     def take_snapshot(self, assignments: dict[str, bytes] | None = None) -> GroupSnapshot:
-        """Return the persistent state of the group, with `assignments` in place of the current ones if given."""
+        """Return a snapshot of the group. If given, `assignments` replaces the current assignments."""
         members = tuple(
             GroupMember(
                 member.member_id,

@@ -84,7 +84,7 @@ class ClassicGroup(ClassicGroupState):
 
     @classmethod
     def load(cls, stored: Group, config: GroupConfig, now_ms: int, epoch: int = NO_EPOCH) -> ClassicGroup:
-        """Restore a group that another coordinator stored. Every member starts a new session timeout."""
+        """Restore a stored group. The session timeout of every member starts again."""
         group = cls(stored.group_id, config, epoch, GroupState.STABLE if stored.members else GroupState.EMPTY)
         group.now_ms = now_ms
         group.is_stored = True
@@ -101,7 +101,7 @@ class ClassicGroup(ClassicGroupState):
         return group
 
     def handle(self, event: MachineEvent) -> list[Instruction]:
-        """Apply an event and return the instructions that follow from it.
+        """Apply an event and return the resulting instructions.
 
         Raises:
             InvariantError: The group is inconsistent, which is a bug. `IllegalGroupTransition` is a subclass.
@@ -245,7 +245,7 @@ class ClassicGroup(ClassicGroupState):
         return len(self.key) + self.members.memory_bytes + self.assignments_bytes
 
     def join_growth_bytes(self, request: JoinRequest) -> int:
-        """Return by how many bytes a join request would increase the group, less the size of the member it replaces."""
+        """Return the change in the group's memory in bytes if a join request adds or replaces a member."""
         roster = self.members
         member = roster.get(roster.static_member_id(request.group_instance_id) or request.member_id)
         replaced_bytes = 0
@@ -256,7 +256,7 @@ class ClassicGroup(ClassicGroupState):
         return join_request_size(request) - replaced_bytes
 
     def sync_growth_bytes(self, request: SyncRequest) -> int:
-        """Return by how many bytes a sync request would increase the group. New assignments replace current ones."""
+        """Return the change in the group's memory in bytes if a sync request replaces the assignments."""
         return sum(len(assignment) for _, assignment in request.assignments) - self.assignments_bytes
 
     @property
@@ -265,7 +265,7 @@ class ClassicGroup(ClassicGroupState):
         return self.is_empty and not (self.members.pending_member_ids or self.pending_stores)
 
     def filter_subscribed(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return which of the topics the members subscribe to; all of them if a subscription cannot be decoded."""
+        """Return the given topics to which members subscribe, or all topics if a subscription cannot be decoded."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return frozenset()
         subscribed = subscribed_topics(member.metadata(self.protocol_name) for member in self.members)

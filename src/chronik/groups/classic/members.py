@@ -14,10 +14,10 @@ from chronik.groups.requests import MemberProtocols
 from chronik.protocol.errors import ErrorCode
 
 PROTOCOL_OVERHEAD_BYTES: Final = 16
-"""Estimated cost of a protocol without name and metadata. A client may send 250,000 of them."""
+"""Estimated memory of a protocol without its name and metadata, in bytes. A client may send 250,000 protocols."""
 
 MEMBER_OVERHEAD_BYTES: Final = 500
-"""Estimated memory of a member without data, or of a pending member id."""
+"""Estimated memory of a member without its protocols and names, or of a pending member id, in bytes."""
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
@@ -40,7 +40,7 @@ class ClassicMember(msgspec.Struct):
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether the member's session counts as alive: a member that waits for a response sends no heartbeats."""
+        """Whether the member counts as alive without heartbeats, because one of its requests waits for a response."""
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -63,7 +63,7 @@ def member_names_size(client_id: str, group_instance_id: str | None) -> int:
 
 
 class GroupMembers:
-    """The members of a group, with running counts, so that a join does not iterate over thousands of members."""
+    """The members of a group, with counters that make a join independent of the number of members."""
 
     def __init__(self) -> None:
         self._members: dict[str, ClassicMember] = {}
@@ -73,7 +73,7 @@ class GroupMembers:
         self._protocols_bytes = 0
         self._names_bytes = 0
         self.pending_member_ids: set[str] = set()
-        """Member ids handed out with MEMBER_ID_REQUIRED whose clients have not joined yet."""
+        """Member ids returned with MEMBER_ID_REQUIRED whose clients have not rejoined yet."""
         self.pending_sync_ids: set[str] = set()
         """Ids of the members of this generation that have not sent SyncGroup yet."""
         self.leader: str | None = None
@@ -122,7 +122,7 @@ class GroupMembers:
         return None if group_instance_id is None else self._member_id_by_instance.get(group_instance_id)
 
     def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
-        """Return why a request with this member id and instance id does not come from a current member, or None."""
+        """Return the error of a request whose member id and instance id match no current member, or None."""
         if group_instance_id is not None:
             owner = self._member_id_by_instance.get(group_instance_id)
             if owner is not None and owner != member_id:
@@ -160,7 +160,7 @@ class GroupMembers:
             self.leader = next(iter(self._members), None)
 
     def replace_static_member_id(self, member: ClassicMember, member_id: str) -> None:
-        """Give a restarted static member a new member id. It keeps its position, assignment and leadership."""
+        """Assign a new member id to a restarted static member, preserving its position, assignment and leadership."""
         check_invariant(member.group_instance_id is not None, "only static members change their id")
         del self._members[member.member_id]
         if self.leader == member.member_id:
@@ -193,7 +193,7 @@ class GroupMembers:
         self._protocols_bytes -= protocols_size(protocols)
 
     def set_join_waiter(self, member: ClassicMember, waiter: int | None) -> int | None:
-        """Set the waiter of a member's JoinGroup request and return the previous waiter, which needs a reply too."""
+        """Set the waiter of a member's JoinGroup request. Return the replaced waiter, which also needs a reply."""
         previous = member.join_waiter
         member.join_waiter = waiter
         self._awaiting_join_count += (waiter is not None) - (previous is not None)
@@ -204,7 +204,7 @@ class GroupMembers:
         return any(self._supporter_counts[name] == len(self._members) for name in _distinct_names(protocols))
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes among those that all members support. The first voter breaks ties."""
+        """Return the protocol with the most votes among those that all members support. The first vote breaks ties."""
         candidates = {name for name, count in self._supporter_counts.items() if count == len(self._members)}
         votes = Counter(member.preferred_protocol(candidates) for member in self)
         return votes.most_common(1)[0][0]
@@ -217,7 +217,7 @@ class GroupMembers:
         return self.leader is not None and self._members[self.leader].join_waiter is not None
 
     def check_invariants(self) -> None:
-        """Verify the running counts by iterating over all members. Used by tests and simulations."""
+        """Verify the counters by iterating over all members. Used by tests and simulations."""
         check_invariant(
             self._awaiting_join_count == sum(m.join_waiter is not None for m in self), "count of waiting joins"
         )
@@ -239,7 +239,7 @@ class GroupMembers:
 
 
 def _distinct_names(protocols: MemberProtocols) -> tuple[str, ...]:
-    """Return the distinct protocol names in order. A client that repeats a name has one vote for it."""
+    """Return the distinct protocol names in order, so that a repeated name counts as one vote."""
     return tuple(dict.fromkeys(name for name, _ in protocols))
 
 

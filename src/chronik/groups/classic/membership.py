@@ -65,7 +65,7 @@ def _commit_error(group: ClassicGroupState, event: CommitCheckRequested) -> Erro
 
 
 def handle_leave(group: ClassicGroupState, event: LeaveRequested) -> None:
-    """Handle a LeaveGroup request. If the group becomes empty, the response waits until that is stored."""
+    """Handle a LeaveGroup request. If the group becomes empty, respond after the empty group is stored."""
     previous_size = len(group.members)
     result = LeaveResult(
         ErrorCode.NONE, tuple(_remove_leaving_member(group, leaving) for leaving in event.request.members)
@@ -104,7 +104,7 @@ def _pending_empty_group(group: ClassicGroupState) -> PendingEmptyGroup | None:
 
 
 def on_empty_group_stored(group: ClassicGroupState, awaited: PendingEmptyGroup, error: ErrorCode | None) -> None:
-    """Complete the waiting LeaveGroup requests. A failed write is retried; stored members of the past would expire."""
+    """Complete the waiting LeaveGroup requests, and schedule a retry if the write failed."""
     for waiter, result in awaited.leavers:
         group.reply(waiter, result if error is None else LeaveResult(error))
     if error is not None:
@@ -142,7 +142,7 @@ def handle_delete(group: ClassicGroupState, event: DeletionRequested) -> None:
 
 
 def on_deletion_stored(group: ClassicGroupState, awaited: PendingDeletion, error: ErrorCode | None) -> None:
-    """Complete a deletion. A group that a member has joined in the meantime is kept and stored again.
+    """Complete a deletion. If a member has joined since the request, store the group again instead.
 
     GROUP_ID_NOT_FOUND from the store means that an earlier deletion with an unknown outcome has succeeded.
     """

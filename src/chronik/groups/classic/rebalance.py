@@ -43,7 +43,7 @@ from chronik.wording import pluralize
 
 
 def rebalance_or_complete_join(group: ClassicGroupState, reason: str) -> None:
-    """Start a rebalance if the state allows one. Otherwise complete the current one if all members have joined."""
+    """Start a rebalance if the state allows it. Otherwise, complete the current one if all members have joined."""
     if group.state in REBALANCEABLE_STATES:
         prepare_rebalance(group, reason)
     else:
@@ -94,7 +94,7 @@ def _start_initial_delay(group: ClassicGroupState) -> None:
 
 
 def on_initial_delay_expired(group: ClassicGroupState) -> None:
-    """Complete the first rebalance, or wait again if a member joined during the delay, up to the rebalance timeout."""
+    """Complete the first rebalance, or extend the delay up to the rebalance timeout if a member has joined."""
     if not group.has_joined_during_delay or group.remaining_initial_delay_ms == 0:
         complete_join(group)
         return
@@ -206,7 +206,7 @@ def _has_capacity_for(group: ClassicGroupState, request: JoinRequest) -> bool:
 
 
 def _reject_over_capacity(group: ClassicGroupState, event: JoinRequested) -> None:
-    """Reject a member that exceeds the capacity of the group, and remove it if it was a member."""
+    """Reject a join that exceeds the capacity of the group, and remove the member if it exists."""
     member = group.members.get(event.request.member_id)
     if member is not None:
         group.remove_member(member)
@@ -216,7 +216,7 @@ def _reject_over_capacity(group: ClassicGroupState, event: JoinRequested) -> Non
 
 
 def _supports_protocols(group: ClassicGroupState, request: JoinRequest) -> bool:
-    """Return whether the group can use the protocols of the request."""
+    """Return whether the protocols of the request are compatible with the group."""
     if group.state is GroupState.EMPTY:
         return bool(request.protocol_type) and bool(request.protocols)
     return request.protocol_type == group.protocol_type and group.members.supports_any_protocol(request.protocols)
@@ -238,12 +238,12 @@ def _join_without_id(group: ClassicGroupState, event: JoinRequested) -> None:
 
 
 def _new_id(event: JoinRequested, name: str) -> str:
-    """Return a new member id: the client's name and a random suffix."""
+    """Return a new member id: the truncated client id or instance id, and a random suffix."""
     return f"{name[:MEMBER_ID_PREFIX_CHARACTERS_MAX]}-{event.random_suffix}"
 
 
 def _hand_out_id(group: ClassicGroupState, event: JoinRequested, member_id: str) -> None:
-    """Hand out a member id, so that a client that reconnects during a long join is not taken for a second member."""
+    """Return a member id with MEMBER_ID_REQUIRED, so that a client that retries its join adds no second member."""
     if len(group.members.pending_member_ids) >= PENDING_MEMBERS_MAX:
         group.reply(event.waiter, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
         return
@@ -313,7 +313,7 @@ def _update_member(group: ClassicGroupState, event: JoinRequested, member: Class
 
 
 def _replace_static_member(group: ClassicGroupState, event: JoinRequested, member: ClassicMember, new_id: str) -> None:
-    """Give a restarted static member a new member id. A client that still uses the old id is fenced."""
+    """Assign a new member id to a restarted static member. A client that still uses the old id is fenced."""
     previous_leader = group.members.leader
     group.reply_to_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
     group.reply_to_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
@@ -350,7 +350,7 @@ def _restarted_member_result(
 
 
 def on_replacement_stored(group: ClassicGroupState, awaited: PendingReplacement, error: ErrorCode | None) -> None:
-    """Complete the join of a restarted static member. If a rebalance has started, the rebalance completes the join."""
+    """Complete the join of a restarted static member, unless a rebalance has started, which then completes it."""
     member = group.members.get(awaited.member_id)
     if member is None or member.join_waiter != awaited.waiter:
         return
@@ -388,7 +388,7 @@ def _sync_request_error(group: ClassicGroupState, request: SyncRequest) -> Error
 
 
 def _differs(requested: str | None, actual: str | None) -> bool:
-    """Return whether a protocol in the request differs from the group's. SyncGroup before version 5 names none."""
+    """Return whether a request's protocol differs from the group's. SyncGroup sends none before version 5."""
     return requested is not None and actual is not None and requested != actual
 
 
@@ -413,14 +413,14 @@ def _bytes_to_store(group: ClassicGroupState, assignments: dict[str, bytes]) -> 
 
 
 def _mark_synced(group: ClassicGroupState, member: ClassicMember) -> None:
-    """Record that a member has sent SyncGroup, and cancel the sync deadline after the last one."""
+    """Record that a member has sent SyncGroup. Cancel the sync deadline when all members have."""
     group.members.pending_sync_ids.discard(member.member_id)
     if not group.members.pending_sync_ids:
         group.deadlines.cancel(GroupDeadlineKind.SYNC)
 
 
 def _is_storing_assignment(group: ClassicGroupState) -> bool:
-    """Return whether the assignment of this generation is being stored, so that a retried SyncGroup stores nothing."""
+    """Return whether the assignment of this generation is being stored. A retried SyncGroup must not store it again."""
     return any(
         isinstance(awaited, PendingAssignment) and awaited.generation == group.generation
         for awaited in group.pending_stores.values()
@@ -433,7 +433,7 @@ def _assignment_result(group: ClassicGroupState, member: ClassicMember) -> SyncR
 
 
 def on_assignment_stored(group: ClassicGroupState, awaited: PendingAssignment, error: ErrorCode | None) -> None:
-    """Send the stored assignment to all waiting members. Do nothing if a rebalance has started in the meantime."""
+    """Send the stored assignment to all waiting members, unless another rebalance has started."""
     if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != awaited.generation:
         return
     if error is not None:
@@ -451,7 +451,7 @@ def on_assignment_stored(group: ClassicGroupState, awaited: PendingAssignment, e
 
 
 def expire_pending_syncs(group: ClassicGroupState) -> None:
-    """Remove the members that joined but never sent SyncGroup, and rebalance, so that their partitions are consumed."""
+    """Remove the members that joined but did not send SyncGroup in time, and rebalance."""
     for member in list(group.members):
         if member.member_id in group.members.pending_sync_ids:
             group.remove_member(member)

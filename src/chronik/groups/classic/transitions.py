@@ -46,10 +46,10 @@ REBALANCEABLE_STATES: Final = frozenset(
 )
 
 HISTORY_LENGTH_MAX: Final = 32
-"""Number of transitions kept for the error message of an illegal transition: about ten rebalances."""
+"""Maximum number of transitions kept for the error message of an illegal transition: about ten rebalances."""
 
 REASON_CHARACTERS_MAX: Final = 500
-"""Characters kept of a transition's reason. Clients may send a reason of up to 32,767 bytes."""
+"""Maximum length of a transition's reason, which is truncated. Clients may send up to 32,767 bytes."""
 
 
 class GroupTransition(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ class BrokerStatus(Enum):
     ONLINE = "online"
     OFFLINE = "offline"
     MAINTENANCE = "maintenance"
-    """The broker stays in sync, gets no new replicas, and leads only partitions without another candidate."""
+    """Drained: replicates, but gets no new replicas and leads a partition only if no other ISR member can."""
 
 
 class Endpoint(CommandPart, frozen=True):
@@ -58,7 +58,7 @@ class RegisterBroker(CommandBase, frozen=True, tag=10):
 
 
 class UpdateBrokerStatus(CommandBase, frozen=True, tag=11):
-    """A command that fences or unfences a broker. The same command shrinks ISRs and elects leaders."""
+    """A command that fences or unfences a broker, and updates the ISRs and leaders of the broker's partitions."""
 
     broker_id: BrokerId
     status: BrokerStatus

@@ -8,11 +8,11 @@ from chronik.metadata.commands.base import BrokerId, CommandBase, Port, TimeMs
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, since_level
 
 SET_FEATURE_LEVEL_TAG: Final = 4
-"""The tag of SetFeatureLevel. A node finds the feature level of a log by this tag before it decodes the log."""
+"""The tag of SetFeatureLevel, by which a node finds the feature level of a log before decoding it."""
 
 
 class CreateCluster(CommandBase, frozen=True, tag=1):
-    """A command that sets the cluster id. It is rejected if the cluster has an id already."""
+    """A command that sets the cluster id. Rejected if the cluster already has an id."""
 
     cluster_id: Annotated[str, Meta(min_length=1, max_length=64)]
     time_ms: TimeMs
@@ -38,7 +38,7 @@ class RemoveNode(CommandBase, frozen=True, tag=3):
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class UpdateNode(CommandBase, frozen=True, tag=6):
-    """A command that changes the fields of a node that are not None.
+    """A command that updates a node. Fields that are None keep their values.
 
     Concurrent updates of different fields do not conflict.
     """
@@ -49,7 +49,7 @@ class UpdateNode(CommandBase, frozen=True, tag=6):
     voter: bool | None = None
     """The intended voter status. The controller changes the membership of the metadata log to match it."""
     draining: bool | None = None
-    """Whether to drain the node: its broker gives up leadership where possible and gets no new replicas."""
+    """Whether to drain the node: its broker transfers leadership where possible and gets no new replicas."""
 
 
 class SetFeatureLevel(CommandBase, frozen=True, tag=SET_FEATURE_LEVEL_TAG):

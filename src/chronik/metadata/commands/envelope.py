@@ -11,7 +11,7 @@ from chronik.metadata.commands.base import BrokerId, UuidBytes
 from chronik.metadata.levels import omit_default_fields
 
 COMMAND_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The maximum size of an encoded command: 3,000 topics of 30 partitions, and still one frame between nodes."""
+"""The maximum size of an encoded command in bytes: enough for 3,000 topics of 30 partitions in one peer frame."""
 
 
 class UnknownCommandError(ChronikError):

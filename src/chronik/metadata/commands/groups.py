@@ -30,7 +30,7 @@ class CreateConsumerGroup(CommandBase, frozen=True, tag=30):
 
 
 class UpdateConsumerGroup(CommandBase, frozen=True, tag=31):
-    """A command that replaces the state of a group with the coordinator's, and creates the group if necessary."""
+    """A command that stores the coordinator's state of a group, creating the group if necessary."""
 
     group_id: str
     protocol_type: str
@@ -44,14 +44,14 @@ class UpdateConsumerGroup(CommandBase, frozen=True, tag=31):
 
 
 class DeleteConsumerGroup(CommandBase, frozen=True, tag=32):
-    """A command that deletes a group without members, with its committed offsets."""
+    """A command that deletes an empty group and its committed offsets."""
 
     group_id: str
     coordinator_epoch: Epoch = NO_EPOCH
 
 
 class UpdateGroupConfig(CommandBase, frozen=True, tag=37):
-    """A command that changes the configs of a group, which need not exist.
+    """A command that changes the configs of a group. The group need not exist.
 
     With `replace`, keys that are not in `set` are removed.
     """
@@ -63,7 +63,7 @@ class UpdateGroupConfig(CommandBase, frozen=True, tag=37):
 
 
 class OffsetToCommit(CommandPart, frozen=True):
-    """An offset of one partition in a commit."""
+    """The offset to commit for one partition."""
 
     topic: str
     partition: PartitionIndex
@@ -111,7 +111,7 @@ class DeleteOffsets(CommandBase, frozen=True, tag=35):
 
 
 class ExpiredOffset(CommandPart, frozen=True):
-    """A committed offset that the coordinator found to be expired, with the commit time that it saw."""
+    """An expired committed offset, with its commit time when the coordinator checked it."""
 
     topic: str
     partition: PartitionIndex
@@ -119,7 +119,7 @@ class ExpiredOffset(CommandPart, frozen=True):
 
 
 class ExpireOffsets(CommandBase, frozen=True, tag=36):
-    """A command that deletes expired offsets unless they were committed again.
+    """A command that deletes expired offsets, except those that have been committed again since the check.
 
     The result's `value` is the number deleted. If `group_time_ms` is not negative, the command also deletes the group,
     provided that it has neither members nor offsets left and has not changed since that time.

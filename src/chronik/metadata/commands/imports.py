@@ -20,7 +20,7 @@ number of offsets in several commands.
 IMPORTED_GROUPS_PER_COMMAND_MAX: Final = 2000
 """The maximum number of groups and committed offsets that one ImportGroups adds or one AbortImport removes.
 
-Applying that many blocks the event loop of every node for about 10 ms.
+Applying a command of this size blocks the event loop of every node for about 10 ms.
 """
 
 NonNegativeCount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -36,7 +36,7 @@ class BeginImport(CommandBase, frozen=True, tag=60):
 
     import_id: UuidBytes
     source: Annotated[str, Meta(max_length=1000)]
-    """A display name of the source."""
+    """The display name of the source cluster."""
     topic_count: NonNegativeCount
     producer_ids: NonNegativeCount
     """The number of ids to reserve: one more than the highest producer id of the source."""
@@ -90,7 +90,7 @@ class ImportGroups(CommandBase, frozen=True, tag=66):
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class FinishImport(CommandBase, frozen=True, tag=62):
-    """A command that makes all topics of an import visible, with the offsets that groups committed for them.
+    """A command that makes all topics of an import visible, together with their committed offsets.
 
     An existing group keeps its state and gets the offsets; configs that are already set keep their values.
     """

@@ -15,13 +15,13 @@ from chronik.metadata.commands.base import (
 )
 
 PARTITIONS_PER_COMMAND_MAX: Final = 1000
-"""The maximum number of partitions that one command reassigns or elects leaders for: about 5 ms to apply."""
+"""The maximum number of partitions per reassignment or election command, which takes about 5 ms to apply."""
 
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class AssignPartition(CommandBase, frozen=True, tag=25):
-    """A command that replaces a partition's replicas and adapts its ISR and leader."""
+    """A command that replaces a partition's replicas and updates its ISR and leader accordingly."""
 
     topic_id: UuidBytes
     partition: PartitionIndex
@@ -43,7 +43,7 @@ class SetPartitionLeader(CommandBase, frozen=True, tag=26):
 
 
 class IsrMember(CommandPart, frozen=True):
-    """An ISR member with the broker epoch in which the leader saw it caught up."""
+    """An ISR member and the broker epoch in which it caught up with the leader."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -60,7 +60,7 @@ class IsrChange(CommandPart, frozen=True):
 
 
 class UpdateISR(CommandBase, frozen=True, tag=27):
-    """A command by which a leader changes the ISRs of its partitions; each change succeeds or fails separately."""
+    """A partition leader's command to change the ISRs of its partitions; each change succeeds or fails separately."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -122,7 +122,7 @@ class ElectLeaders(CommandBase, frozen=True, tag=51):
 
 
 class ReportLostRecords(CommandBase, frozen=True, tag=52):
-    """A command by which a broker reports partitions whose acknowledged records its disk has lost.
+    """A broker's command to report partitions for which its disk has lost acknowledged records.
 
     The broker leaves their ISRs, even as the last member, and stops leading them. Each partition succeeds or fails
     separately.

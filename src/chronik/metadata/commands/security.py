@@ -24,7 +24,7 @@ ScramMechanismNumber = Annotated[int, Meta(ge=1, le=2)]
 
 
 class Acl(CommandPart, frozen=True):
-    """An access control entry that allows or denies an operation, with the numeric codes of Kafka's protocol.
+    """An access control entry that allows or denies an operation. Enumerations use the codes of Kafka's protocol.
 
     The image holds a set of ACLs: an entry exists once or not at all.
     """
@@ -45,14 +45,14 @@ AclTuple = Annotated[tuple[Acl, ...], Meta(max_length=ACLS_PER_COMMAND_MAX)]
 
 @since_level(SECURITY_LEVEL)
 class CreateAcls(CommandBase, frozen=True, tag=80):
-    """A command that adds the ACLs that do not exist yet, all or none. The result's `value` is the number added."""
+    """A command that atomically adds ACLs, ignoring existing ones. The result's `value` is the number added."""
 
     acls: AclTuple
 
 
 @since_level(SECURITY_LEVEL)
 class DeleteAcls(CommandBase, frozen=True, tag=81):
-    """A command that removes the ACLs that exist. The result's `value` is the number removed."""
+    """A command that removes ACLs, ignoring missing ones. The result's `value` is the number removed."""
 
     acls: AclTuple
 
@@ -95,7 +95,7 @@ class AlterScramUser(CommandBase, frozen=True, tag=70):
     secret: Annotated[bytes, Meta(max_length=64)] = b""
     """The cluster's salt secret, from which salts for unknown users are derived.
 
-    Ignored if the cluster has a secret.
+    Ignored if one exists.
     """
     is_first: bool = False
     """Whether to reject the command if any user exists. During bootstrap, every node proposes the same first user."""

@@ -8,11 +8,11 @@ from chronik.metadata.commands.base import BrokerId, CommandBase, CommandPart, P
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, added_fields
 
 NO_LEADER: Final = -1
-"""The leader id of a partition whose in-sync replicas are all offline."""
+"""The leader id of a partition without a leader, because all its in-sync replicas are offline."""
 
 
 TOPICS_PER_COMMAND_MAX: Final = 1000
-"""The maximum number of topics in one command: applying 1,000 blocks the event loop for under 10 ms."""
+"""The maximum number of topics in one command, which blocks the event loop for under 10 ms when applied."""
 
 
 class PartitionAssignment(CommandPart, frozen=True):
@@ -51,7 +51,7 @@ class DeleteTopic(CommandBase, frozen=True, tag=22):
 
 @added_fields(time_ms=DYNAMIC_MEMBERSHIP_LEVEL)
 class UpdateTopicConfig(CommandBase, frozen=True, tag=23):
-    """A command that changes the configs of a topic. With `replace`, keys that are not in `set` are removed."""
+    """A command that changes the configs of a topic. With `replace`, configs that are not in `set` are removed."""
 
     topic_id: UuidBytes
     set: dict[str, str] = {}

@@ -14,10 +14,10 @@ from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, TRANSACTIONS_LEVEL, since_level
 
 NO_PRODUCER_ID: Final = -1
-"""The producer id, or producer epoch, of no producer."""
+"""A placeholder for a missing producer id or producer epoch."""
 
 NO_RECORD_INDEX: Final = -1
-"""The `seen` index of a command for a transactional id that did not exist."""
+"""The `seen` index of a command for a transactional id without a record."""
 
 TransactionalId = Annotated[str, Meta(min_length=1)]
 ProducerId = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
@@ -26,7 +26,7 @@ LogIndex = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 
 class TransactionPartition(CommandPart, frozen=True):
-    """A partition that takes part in a transaction."""
+    """A partition that is part of a transaction."""
 
     topic_id: UuidBytes
     index: PartitionIndex
@@ -34,7 +34,7 @@ class TransactionPartition(CommandPart, frozen=True):
 
 @since_level(TRANSACTIONS_LEVEL)
 class InitTransaction(CommandBase, frozen=True, tag=40):
-    """A command that assigns a producer id and epoch to a transactional id. It fences producers with earlier ones."""
+    """A command that assigns a producer id and epoch to a transactional id, which fences earlier producers."""
 
     transactional_id: TransactionalId
     seen: LogIndex
@@ -76,7 +76,7 @@ class EndTransaction(CommandBase, frozen=True, tag=42):
     seen: LogIndex
     commit: bool
     producer_epoch: ProducerEpoch
-    """The epoch of the transaction markers and of the producer from now on."""
+    """The epoch of the transaction markers, and of the producer's later requests."""
     time_ms: TimeMs
     last_producer_id: ProducerId = NO_PRODUCER_ID
     last_epoch: ProducerEpoch = NO_PRODUCER_ID
@@ -121,7 +121,7 @@ class StageOffsets(CommandBase, frozen=True, tag=45):
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class HoldCommits(CommandBase, frozen=True, tag=64):
-    """A command that blocks transaction commits until ReleaseCommits, while a backup records the log end offsets.
+    """A command that blocks transaction commits until ReleaseCommits, so that a backup can record the log end offsets.
 
     The result's `value` identifies the hold. It replaces a hold that is already active.
     """

@@ -10,4 +10,4 @@ from chronik.metadata.records import ApplyResult
 from chronik.metadata.writer import ImageWriter
 
 CommandHandlers = dict[type[CommandBase], Callable[[ImageWriter, Any, int], ApplyResult]]
-"""Handlers by command class. The last argument is the command's log index."""
+"""Handlers by command class. A handler takes the image writer, the command and its log index."""

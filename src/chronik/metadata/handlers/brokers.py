@@ -25,10 +25,10 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 PartitionReaction = Callable[[Partition, int, Mapping[int, Broker]], Partition]
-"""A function that adapts a partition to a change of a broker's status."""
+"""A function that updates a partition's ISR and leader after a broker's status has changed."""
 
 BROKERS_MAX: Final = 1000
-"""The maximum number of registered brokers, a safeguard against clients that register without end."""
+"""The maximum number of registered brokers, which bounds the image if a client keeps registering new ids."""
 
 
 def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) -> ApplyResult:
@@ -95,7 +95,7 @@ _REACTIONS: Final[dict[BrokerStatus, PartitionReaction]] = {
 
 
 def update_broker_status(writer: ImageWriter, command: UpdateBrokerStatus, index: int) -> ApplyResult:
-    """Change a broker's status and adapt its partitions."""
+    """Change a broker's status, and update the ISRs and leaders of its partitions."""
     broker = require_registered_broker(writer, command.broker_id, command.broker_epoch)
     is_back = command.status is BrokerStatus.ONLINE
     set_broker_status(writer, broker, running_broker_status(writer.image, broker.id) if is_back else command.status)
@@ -109,7 +109,7 @@ def running_broker_status(image: Image, broker_id: int) -> BrokerStatus:
 
 
 def set_broker_status(writer: ImageWriter, broker: Broker, status: BrokerStatus) -> None:
-    """Set a broker's status and adapt its partitions."""
+    """Set a broker's status, and update the ISRs and leaders of its partitions."""
     if broker.status is not status:
         writer.put_broker(replace(broker, status=status))
         _update_partitions(writer, broker.id, _REACTIONS[status])

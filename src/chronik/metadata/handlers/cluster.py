@@ -36,7 +36,7 @@ from chronik.protocol.errors import ErrorCode
 
 PRODUCER_ID_MAX: Final = 2**63 - 1
 FEATURES_MAX: Final = 1000
-"""The maximum number of features, a safeguard against clients that add features without end."""
+"""The maximum number of features, which bounds the image if a client keeps adding new names."""
 
 NODES_MAX: Final = 1000
 """The maximum number of nodes below level 3. From level 3 on, the membership limit of the metadata log applies."""

@@ -28,12 +28,12 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 EMPTY_STATE: Final = "Empty"
-"""Kafka's name of the state of a group without members."""
+"""Kafka's name for the state of a group without members."""
 
 GROUPS_WITH_CONFIGS_MAX: Final = 1000
 """The maximum number of groups with configs.
 
-A group need not exist to have configs and its name may have 32 kB: without a limit, clients could exhaust the memory.
+A group need not exist to have configs, and its name may have 32 kB. Without a limit, clients could exhaust memory.
 """
 
 
@@ -47,7 +47,7 @@ def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, ind
 
 
 def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, index: int) -> ApplyResult:
-    """Replace a group's state with that of its coordinator."""
+    """Store the coordinator's state of a group."""
     check_coordinator_epoch(writer.image, command.group_id, command.coordinator_epoch)
     known = writer.image.groups.get(command.group_id)
     if known is not None and command.generation < known.generation:
@@ -69,7 +69,7 @@ def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, ind
 
 
 def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, index: int) -> ApplyResult:
-    """Delete a group without members, with its committed offsets."""
+    """Delete an empty group and its committed offsets."""
     image = writer.image
     check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     group = image.groups.get(command.group_id)
@@ -120,7 +120,7 @@ def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: 
 
 
 def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tuple[int, ErrorCode, str]]:
-    """Commit a group's offsets and return the rejected ones as (position, error code, message)."""
+    """Commit a group's offsets. Return the rejected offsets as (position, error code, message)."""
     image = writer.image
     group = image.groups.get(command.group_id)
     group_id = command.group_id if group is None else group.group_id  # share one copy of the id between all tables
@@ -165,7 +165,7 @@ def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> A
 
 
 def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> ApplyResult:
-    """Delete offsets that were not committed again since the coordinator found them expired."""
+    """Delete expired offsets, except those that were committed again after the coordinator's check."""
     image = writer.image
     check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     expired = 0

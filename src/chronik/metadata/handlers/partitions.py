@@ -59,7 +59,7 @@ class PartitionChangeBatch:
             self._failures.append(ItemFailure(number, rejected.code, rejected.message))
 
     def partition(self, topic_id: bytes, number: int) -> Partition:
-        """Return the partition with the changes of earlier items.
+        """Return the partition, including changes by earlier items of this command.
 
         Raises:
             CommandRejectedError: The partition does not exist.
@@ -124,7 +124,7 @@ def complete_reassignment(partition: Partition, brokers: Brokers) -> Partition:
 
 
 def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
-    """Adapt the ISR and the leader to changed replicas."""
+    """Return the partition with an ISR and a leader that are among its changed replicas."""
     isr = tuple(replica for replica in changed.replicas if replica in before.isr)
     if before.isr and not isr:
         message = "no replica that would be left is in sync: it would take an unclean election, and records be lost"
@@ -291,7 +291,7 @@ def report_lost_records(writer: ImageWriter, command: ReportLostRecords, index: 
 
 
 def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> ApplyResult:
-    """Apply ISR changes like Kafka's AlterPartition: only from the leader, and only in the epochs that it saw."""
+    """Apply ISR changes as Kafka's AlterPartition does: only from the leader, and only if its epochs are current."""
     require_registered_broker(writer, command.broker_id, command.broker_epoch)
     changes = PartitionChangeBatch(writer)
     for item, change in enumerate(command.changes):

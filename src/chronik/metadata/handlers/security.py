@@ -12,7 +12,7 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 USERS_MAX: Final = 100_000
-"""The maximum number of users: each one takes memory and is part of every snapshot."""
+"""The maximum number of users, which bounds memory usage and snapshot size."""
 
 USER_NAME_CHARACTERS_MAX: Final = 1024
 """The maximum length of a user name, which appears in log lines, ACLs and snapshots.
@@ -22,7 +22,7 @@ Names from certificates have a few hundred characters.
 
 
 def create_acls(writer: ImageWriter, command: CreateAcls, index: int) -> ApplyResult:
-    """Add the ACLs that do not exist yet."""
+    """Add the ACLs, ignoring existing ones."""
     known = writer.image.acls
     new = [acl for acl in dict.fromkeys(command.acls) if acl not in known]
     if len(known) + len(new) > ACLS_MAX:
@@ -33,7 +33,7 @@ def create_acls(writer: ImageWriter, command: CreateAcls, index: int) -> ApplyRe
 
 
 def delete_acls(writer: ImageWriter, command: DeleteAcls, index: int) -> ApplyResult:
-    """Remove the ACLs that exist."""
+    """Remove the ACLs, ignoring missing ones."""
     existing = [acl for acl in dict.fromkeys(command.acls) if acl in writer.image.acls]
     for acl in existing:
         writer.remove_acl(acl)

@@ -46,7 +46,7 @@ def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> Apply
 
 
 def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> ApplyResult:
-    """Create topics separately."""
+    """Create topics; each succeeds or fails separately."""
     if len(command.topics) > TOPICS_PER_COMMAND_MAX:
         raise CommandRejectedError(
             ErrorCode.INVALID_REQUEST, f"more than {TOPICS_PER_COMMAND_MAX} topics in one command"

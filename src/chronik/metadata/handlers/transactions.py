@@ -115,7 +115,7 @@ def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) ->
 
 
 def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> ApplyResult:
-    """Complete a transaction whose markers are written."""
+    """Complete a transaction after all its markers have been written."""
     known = _require_record(writer.image, command)
     _check_state(known.state.is_prepared, known)
     writer.put_transaction(replace(known.with_markers_written(), index=index, time_ms=command.time_ms))
@@ -181,7 +181,7 @@ def _require_record(image: Image, command: FromCoordinator) -> Transaction:
 def _complete_if_marked(
     known: Transaction, command: InitTransaction | AddToTransaction | EndTransaction
 ) -> Transaction:
-    """Return the record as completed if the command says that the markers of its transaction are written."""
+    """Return the record with its transaction completed if the command reports that all markers have been written."""
     return known.with_markers_written() if command.is_marked and known.state.is_prepared else known
 
 

@@ -41,7 +41,7 @@ class MetadataJournal:
         return self._opened.sync_times
 
     def recover(self) -> Image:
-        """Open the log and return the image as of the last durable command.
+        """Open the log and return the image after the last durable command.
 
         Raises:
             DamagedDataError: The files are damaged.
@@ -56,18 +56,18 @@ class MetadataJournal:
         return image
 
     def append(self, commands: Sequence[bytes]) -> None:
-        """Append commands with one write. They survive a crash of the process; the next `write` makes them durable."""
+        """Append commands without a sync. They survive a crash of the process; the next `write` makes them durable."""
         self._opened.append(commands)
         self.entries_since_snapshot += len(commands)
 
     def write(self, commands: Sequence[bytes]) -> None:
-        """Append commands with one write and one sync. They and all earlier commands are durable on return."""
+        """Append commands and sync the log. These and all earlier commands are durable on return."""
         if commands:
             self.append(commands)
         self._opened.sync()
 
     def begin_snapshot(self) -> WalSnapshotWriter:
-        """Return a writer for a snapshot of the image as of the last written command, which must be applied."""
+        """Return a writer for a snapshot of the image. All written commands must be applied."""
         self._opened.roll()
         self.entries_since_snapshot = 0
         return WalSnapshotWriter(self._files, self._directory, self._opened.last_index)

@@ -46,20 +46,20 @@ from chronik.wal.snapshots import WalSnapshotWriter
 
 SNAPSHOT_ENTRIES: Final = 100_000
 SNAPSHOT_BYTES: Final = 64 * MIB
-"""Snapshot thresholds. They limit the log that a start has to replay to about two seconds."""
+"""Snapshot thresholds, which limit the log replay at startup to about two seconds."""
 
 GROUP_BYTES_MAX: Final = 4 * MIB
-"""The maximum size of a group commit. A larger group delays its first command."""
+"""The maximum size of a group commit in bytes. A larger batch would delay its first command."""
 
 PENDING_COMMANDS_MAX: Final = 50_000
 PENDING_BYTES_MAX: Final = 64 * MIB
-"""Limits of the commands that wait for a write. Beyond them the disk cannot keep up, and commands are rejected."""
+"""Limits on commands that wait to be written. Beyond them, the disk is too slow and commands are rejected."""
 
 APPLY_SLICE_SECONDS: Final = 0.005
 """The time after which applying commands yields to the event loop."""
 
 RESULTS_KEPT: Final = 64
-"""The number of session results kept. This store never retries a command; dropping results in batches is cheaper."""
+"""The number of session results that are dropped together. This store never retries a command, so it needs none."""
 
 log = logging.getLogger("chronik.metadata.local_store")
 
@@ -68,11 +68,10 @@ T = TypeVar("T")
 
 
 def can_ack_before_sync(command: Command) -> bool:
-    """Return whether `flush = "os"` allows to acknowledge the command before it is synced.
+    """Return whether the command may be acknowledged before it is synced if `flush = "os"` is set.
 
-    A power failure loses the last commands of the log, never one before another. A transactional id thus loses the end
-    of its history, and its producer may continue from the later state that it has seen. For each command the question
-    is what that producer can then do:
+    A power failure can lose the last commands of the log. The transactional id then returns to an earlier state, while
+    its producer continues from the later one. Acknowledging a command early must be safe in this case:
 
     - AddToTransaction may be acknowledged early: later records and offsets that depend on it are rejected, and none are
       on disk, because they wait for the sync.
@@ -227,7 +226,7 @@ class LocalStore:
                 )
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
-        """Write, apply and acknowledge a command. `acks` is ignored: a single disk has nothing to gain from it."""
+        """Write, apply and acknowledge a command. `acks` is ignored, because there is only one disk."""
         self._check_can_propose()
         pending = self._encode_proposal(command)
         self._pending.append(pending)
@@ -278,7 +277,7 @@ class LocalStore:
             self._stop(error)
 
     async def _take_group(self) -> bool:
-        """Wait for commands and take those of the next write. Return False when the store is closing."""
+        """Wait for commands and select the group for the next write. Return False if the store is closing."""
         while not self._pending:
             if self._closing or self._failure is not None:
                 return False
@@ -329,7 +328,7 @@ class LocalStore:
                 subscriber(delta)
 
     def _stop(self, error: Exception) -> None:
-        """Stop the store and fail all proposals: it is unknown whether pending commands are on disk."""
+        """Stop the store and fail all proposals, because it is unknown whether pending commands are on disk."""
         if self._failure is not None:
             return
         self._failure = error

@@ -47,22 +47,19 @@ from chronik.raft.membership import NO_NODE
 logger = logging.getLogger("chronik.metadata")
 
 PROPOSE_SECONDS: Final = 10.0
-"""The default timeout of a proposal: several elections."""
+"""The default timeout of a proposal in seconds, long enough for several elections."""
 
 ATTEMPT_SECONDS: Final = 3.0
-"""The timeout of one attempt, so that a partitioned leader does not use up the whole timeout of a command."""
+"""The timeout of one attempt in seconds, so that a partitioned leader does not exhaust the proposal's timeout."""
 
 LEADERLESS_SECONDS: Final = 0.1
-"""The delay before a retry if no new leader is announced."""
+"""The delay before a retry in seconds, unless a new leader is elected earlier."""
 
 LEADERLESS_SECONDS_MAX: Final = 1.5
-"""How long a read waits for an election: the maximum election timeout. After that there is no majority."""
+"""The maximum time in seconds that a read waits for a leader: the maximum election timeout."""
 
 PENDING_PROPOSALS_MAX: Final = RESULTS_KEPT_MAX - 64
-"""The limit of pending commands.
-
-The image keeps only so many results per node; more commands could be applied twice.
-"""
+"""The maximum number of pending commands: the number of results kept per node, by which retries are detected."""
 
 
 class _Pending(msgspec.Struct):
@@ -72,7 +69,7 @@ class _Pending(msgspec.Struct):
     limit: asyncio.Timeout
     may_be_done: bool = False
     news: Notifier = msgspec.field(default_factory=Notifier)
-    """Notifies the proposer of a new leader or of the result."""
+    """The notifier for a new leader or a result."""
 
     def end(self, result: ApplyResult) -> None:
         """Complete the proposal with a result."""
@@ -107,7 +104,7 @@ class RaftStore:
         self.incarnation = incarnation
         self._sequence = 0
         self._answered = 0
-        """All commands up to this sequence are completed or abandoned; some later ones may be, too."""
+        """The sequence up to which all commands are completed or abandoned."""
         self._pending: dict[int, _Pending] = {}
 
     def attach(self, driver: RaftDriver) -> None:
@@ -120,14 +117,14 @@ class RaftStore:
         return self.machine.image
 
     async def start(self) -> None:
-        """Start the driver. Does not wait for a quorum: the image is as of the local disk."""
+        """Start the driver without waiting for a quorum. The image contains the state on the local disk."""
         self._leaderless_since = asyncio.get_running_loop().time()
         await self._driver.start()
         self._started = True
         self._publish(diff_images(Image(), self.image))
 
     def limit_proposals(self, seconds: float) -> None:
-        """Limit all proposals, including later ones, to a deadline `seconds` from now: the node is stopping."""
+        """Set a deadline in `seconds` for all pending and later proposals, because the node is stopping."""
         self._deadline = asyncio.get_running_loop().time() + seconds
         for pending in self._pending.values():
             when = pending.limit.when()
@@ -194,7 +191,7 @@ class RaftStore:
             raise StoreClosedError(str(error)) from error
 
     def _leaderless_until(self) -> float:
-        """Return the time until which it is worth waiting for a leader."""
+        """Return the time until which requests wait for a leader."""
         since = self._leaderless_since
         return float("inf") if since is None else since + LEADERLESS_SECONDS_MAX
 
@@ -247,7 +244,7 @@ class RaftStore:
             except OutcomeUnknown:
                 continue
             except (NotLeader, ProposalLost, ProposalRejected) as error:
-                logger.debug("command not accepted: %s; retrying", error)
+                logger.debug("metadata command not accepted by the leader: %s; retrying", error)
                 pending.may_be_done = before
                 if only_here:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
@@ -304,16 +301,16 @@ class RaftStore:
 
     @property
     def _is_over(self) -> bool:
-        """Return whether another incarnation has ended this one."""
+        """Return whether another incarnation has ended the current incarnation."""
         return has_incarnation_ended(self.image.session(self._node_id), self.incarnation)
 
     def _restart_incarnation(self) -> None:
-        """Start another incarnation after a delayed command of an earlier one has ended this one (see `sessions`).
+        """Start a new incarnation after a delayed command of an earlier one has ended this one (see `sessions`).
 
         Pending commands may have been applied before, but will not be applied any more.
         """
         logger.warning(
-            "node %d: metadata session ended by a delayed command of an earlier incarnation; starting a new one",
+            "node %d: metadata session ended by a delayed command of an earlier incarnation; starting a new session",
             self._node_id,
         )
         ended = self._pending

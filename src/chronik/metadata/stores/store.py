@@ -16,16 +16,16 @@ DeltaSubscriber = Callable[[Delta], None]
 """A callback for deltas."""
 
 BARRIER_SECONDS: Final = 10.0
-"""The default timeout of a read barrier: several elections."""
+"""The default timeout of a read barrier in seconds, long enough for several elections."""
 
 
 class Acks(Enum):
     """When a command is acknowledged. Only offset commits may use less than ALL."""
 
     ALL = "all"
-    """Durable on a majority and applied on this node."""
+    """Acknowledged when durable on a majority and applied on this node."""
     LEADER = "leader"
-    """Durable on the leader, but lost with its disk unless replicated by then. The result is not known."""
+    """Acknowledged when durable on the leader, before replication. The result of the command is not returned."""
     NONE = "none"
     """Acknowledged immediately."""
 
@@ -35,11 +35,11 @@ class StoreClosedError(ChronikError):
 
 
 class MetadataStore(Protocol):
-    """The access of a node to the cluster metadata: reads of the local image, proposals and deltas."""
+    """A node's access to the cluster metadata: the local image, proposals and deltas."""
 
     @property
     def image(self) -> Image:
-        """Return the local image. Read this property each time: a store may replace the whole image."""
+        """Return the local image. Do not cache the returned object, because a store may replace the image."""
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         """Propose a command and return its result once it is durable and applied here, or as early as `acks` allows.
@@ -54,7 +54,7 @@ class MetadataStore(Protocol):
         """
 
     def subscribe(self, subscriber: DeltaSubscriber) -> None:
-        """Call `subscriber` with each delta when it is applied, before the proposer gets the result.
+        """Call `subscriber` with each delta when it is applied, before the proposer receives the result.
 
         The first delta contains the whole image. It is delivered when the store starts, or immediately if it has
         started. An exception in a subscriber stops the node.
@@ -65,7 +65,7 @@ class MetadataStore(Protocol):
         """Return whether other nodes change the metadata as well, so that the local image may be stale."""
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """Wait until the local image contains everything that was acknowledged anywhere before the call.
+        """Wait until the local image contains all commands that any node acknowledged before the call.
 
         Raises:
             KafkaError: This could not be confirmed in time.
@@ -79,7 +79,7 @@ class MetadataStore(Protocol):
         """
 
     async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
-        """Wait until the command at `index` is durable, even if another node applied it.
+        """Wait until the command at `index`, possibly proposed by another node, is durable.
 
         Raises the same errors as `read_barrier`.
         """
