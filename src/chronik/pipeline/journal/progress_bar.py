@@ -94,7 +94,7 @@ class ProgressBar:
             self._draw(now)
 
     def close(self) -> None:
-        """Leave the last state on the terminal, if any was drawn."""
+        """Stop drawing and leave the last drawn state, if any, on the terminal."""
         if self._drawn_at is not None:
             self._draw(self._clock.monotonic())
             self._write("\n")

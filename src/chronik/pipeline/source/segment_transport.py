@@ -40,8 +40,6 @@ IDENTITY_FILE: Final = "node.json"
 MAX_OFFSET: Final = 2**63 - 1
 """End offset of a read without an end."""
 
-"""Maximum number of listings in a row after which a listed file was deleted (by retention or compaction)."""
-
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
