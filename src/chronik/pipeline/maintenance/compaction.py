@@ -37,7 +37,7 @@ KEEP_HOURS_MIN = 1
 """Minimum retention in hours. Running queries and jobs may still read files that were replaced minutes ago."""
 
 MERGES_PER_ROUND = 32
-"""Number of merged files per round, which are committed together.
+"""Number of merges per round. Their files are committed after all merges of the round are written.
 
 It suffices for the tasks of a small cluster, and limits the work lost if the driver is killed.
 """

@@ -19,7 +19,7 @@ from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE, VALUE_CRC32
 from chronik.pipeline.tables.storage import TableStorage
 
 FILE_BYTES_TARGET = 128 * MIB
-"""Size at which a file is closed. It keeps the number of files low and lets several tasks share a day."""
+"""Size in bytes at which a file is closed: few files per table, but several per day for parallel tasks."""
 
 BUFFERED_BYTES_MAX = 64 * MIB
 """Maximum bytes of rows buffered for row groups, over all open files. It bounds the memory of a task."""
@@ -29,7 +29,7 @@ OPEN_FILES_MAX = 64
 compaction can merge small files, but a task must not run out of memory or file descriptors."""
 
 CODEC = "zstd"
-"""Default compression. JSON events take half the space of snappy, for slightly more time."""
+"""Default compression codec. JSON events need half the space of snappy, at slightly more CPU time."""
 
 CODEC_LEVELS = {"zstd": 1}
 
@@ -117,7 +117,7 @@ class PartitionedParquetWriter:
             self._finish(file)
 
     def abort(self) -> None:
-        """Delete all written files as far as possible; a vacuum removes the rest."""
+        """Delete all written files, best effort; a vacuum removes the rest."""
         for file in self._open.values():
             file.buffered.clear()
             file.writer.close()
