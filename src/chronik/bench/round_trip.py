@@ -23,7 +23,7 @@ WARM_UP_TRIPS: Final = 100  # opens connections and runs every code path once
 
 
 class TimeSpan(NamedTuple):
-    """A time interval of a round trip or a disk sync. `time.perf_counter` is shared by the processes of a machine."""
+    """Start and end of a round trip or disk sync, by `time.perf_counter`, which all local processes share."""
 
     start: float
     end: float
@@ -46,7 +46,7 @@ class RoundTripResult:
     over_50_ms: int
     over_100_ms: int
     beside_slow_syncs: int | None = None
-    """Round trips that overlap a disk sync of more than 50 ms on a node; None if no node was queried."""
+    """Number of round trips that overlap a disk sync of more than 50 ms; None if no node was queried."""
     max_ms_of_others: float | None = None
 
 
