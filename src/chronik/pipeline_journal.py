@@ -41,7 +41,7 @@ class LandingState(StrEnum):
     FAILING = "failing"
     """The last round failed with `last_error` and will be retried."""
     STOPPED = "stopped"
-    """The driver has stopped and reported it."""
+    """The driver has stopped after a final report."""
 
 
 @dataclass(frozen=True, slots=True)

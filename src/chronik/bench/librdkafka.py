@@ -178,7 +178,7 @@ class LibrdkafkaProducer(LibrdkafkaClient):
         )
 
     def enqueue(self, count: int) -> int:
-        """Enqueue up to `count` records and return how many were accepted; fewer if the queue is full."""
+        """Enqueue up to `count` records and return the number accepted, which is lower if the queue is full."""
         accepted: int = self._rd.produce_batch(self._topic, PARTITION_ANY, 0, self._messages, count)
         if accepted < count:
             error_code = next(message.err for message in self._messages[:count] if message.err)
@@ -216,7 +216,7 @@ class LibrdkafkaTransactionalProducer(LibrdkafkaProducer):
     discards_reports = True
 
     def init_transactions(self, timeout_ms: int) -> None:
-        """Initialize transactions. Raises BenchmarkError, like the other methods."""
+        """Initialize transactions. This and the other methods raise BenchmarkError."""
         self._check("init transactions", self._rd.init_transactions(self._client, timeout_ms))
 
     def begin(self) -> None:

@@ -38,7 +38,7 @@ class TimeSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoundTripResult:
-    """Latency of round trips, and how many of them coincided with slow disk syncs."""
+    """Latency of round trips, and the number of round trips that overlap slow disk syncs."""
 
     trips: int
     record_bytes: int
@@ -134,7 +134,7 @@ def list_slow_syncs(nodes: Sequence[Address]) -> list[TimeSpan]:
 def summarize_trips(
     trips: Sequence[TimeSpan], size: int, slow_intervals: Sequence[TimeSpan] | None = None
 ) -> RoundTripResult:
-    """Summarize round trips, separating those that overlap slow syncs. Raises BenchmarkError if there are none."""
+    """Summarize round trips, separating those that overlap slow syncs. Raises BenchmarkError without round trips."""
     seconds = [trip.seconds for trip in trips]
     unaffected = [trip.seconds for trip in trips if not any(map(trip.overlaps, slow_intervals or ()))]
     return RoundTripResult(

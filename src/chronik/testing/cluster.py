@@ -84,7 +84,7 @@ class ClusterNode(Broker):
         return fetch_group(self.http, group_id, REQUEST_SECONDS_MAX, *self._way)
 
     def not_ready_reason(self) -> str | None:
-        """Return why the node is not ready, or None if it is. Raises NodeRequestError."""
+        """Return the reason why the node is not ready, or None if it is ready. Raises NodeRequestError."""
         return fetch_unready_reason(self.http, REQUEST_SECONDS_MAX, *self._way)
 
     def listed_brokers(self) -> list[int]:

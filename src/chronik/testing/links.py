@@ -22,8 +22,10 @@ T = TypeVar("T")
 READ_BYTES = 64 * 1024
 CALL_SECONDS_MAX = 30.0
 ITERATIONS_TO_CLOSE = 3
-"""Event-loop iterations until everything is closed: a finished task calls back in the next one, and an aborted
-transport closes in the one after it."""
+"""Event-loop iterations until all connections are closed.
+
+The callbacks of a finished task run in the next iteration, and an aborted transport closes in the one after it.
+"""
 
 
 class NetworkLinks:

@@ -152,7 +152,7 @@ ScanEvent = CheckedBatch | Finding
 
 @dataclass
 class BatchScanner:
-    """A scan of the batches in [start, end) that yields them together with findings. It can be iterated once."""
+    """A single-use iterator over the batches in [start, end) and the findings about them."""
 
     directory: str
     replica_id: ReplicaId

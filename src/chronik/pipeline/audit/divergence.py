@@ -57,7 +57,7 @@ class DivergentChunk:
 
 
 class _StoredBatch(NamedTuple):
-    """A batch of a replica: its digest and where it is stored."""
+    """The digest and location of a replica's batch."""
 
     base_offset: int
     next_offset: int

@@ -192,7 +192,7 @@ def _apply_entries(image: Image, entries: Sequence[RaftEntry]) -> None:
 
 
 def _select_comparable(states: list[StoredMetadata]) -> tuple[list[StoredMetadata], list[str]]:
-    """Split off the states that end before another node's snapshot; return the comparable rest and notes."""
+    """Exclude states that end before another node's snapshot; return the comparable states and notes."""
     chosen = sorted(states, key=lambda state: state.last_index)
     notes = []
     while max(state.snapshot_index for state in chosen) > chosen[0].last_index:

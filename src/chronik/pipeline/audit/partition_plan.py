@@ -30,7 +30,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 CLEANUP_POLICY, COMPACT = "cleanup.policy", "compact"
 
 LIST_ATTEMPTS_MAX: Final = 5
-"""Maximum number of attempts to list topics and their offsets while topics are being deleted in between."""
+"""Maximum number of attempts to list topics and their offsets while topics are deleted concurrently."""
 
 
 @dataclass(frozen=True, slots=True)

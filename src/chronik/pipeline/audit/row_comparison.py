@@ -72,7 +72,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def decoded_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns that hold decoded fields; none for a table that stores the values themselves."""
+    """Return the columns with decoded fields; empty for a table with undecoded values."""
     if RESCUED not in schema.names:
         return []
     return [name for name in schema.names if name not in RESERVED_NAMES or name == RESCUED]
@@ -267,7 +267,7 @@ def _is_aborted(batch: CheckedBatch, aborted: Iterable[AbortedTransactionRange])
 
 @dataclass(frozen=True, slots=True)
 class RowSlice:
-    """Offsets [start, end) of a partition that are in the log and have landed, and where to read them."""
+    """Offsets [start, end) of a partition that are in the log and have landed, with their replicas and table files."""
 
     topic: str
     partition: int
@@ -496,7 +496,7 @@ class _SliceComparison:
 
 
 def _has_rows(table: TableFiles, where: Any) -> bool:
-    """Return whether a file has matching rows; False if it cannot be read, which is reported separately."""
+    """Return whether a file has matching rows. An unreadable file, which is reported separately, has none."""
     try:
         return any(batch.num_rows for batch in scan(table, [OFFSET], where))
     except READ_ERRORS:

@@ -130,7 +130,7 @@ def audit(
 
 
 def choose_task_runner(spark: SparkSession | None, master: str | None, size_bytes: int) -> TaskRunner:
-    """Return a task runner: Spark, unless no master is configured and the data is small enough for this process."""
+    """Return a local task runner if the data is small and no master is configured; otherwise, one that uses Spark."""
     if spark is not None:
         return spark_task_runner(spark)
     if resolve_master(master) is None and size_bytes < LOCAL_RUN_BYTES_MAX:

@@ -141,7 +141,7 @@ def scan_slices(slices: Sequence[ReplicaSlice]) -> list[SliceScan]:
 
 
 def scan_slice(slice: ReplicaSlice) -> SliceScan:
-    """Scan a slice of a replica. Findings count only if a second scan confirms them.
+    """Scan a slice of a replica. Findings are reported only if a second scan confirms them.
 
     A running node may replace or delete files during the first scan.
     """

@@ -159,7 +159,7 @@ class JournalReporter(ProgressReporter):
 
 
 def _merge_progress(previous: TopicProgress, report: TopicReport, now_ms: int) -> TopicProgress:
-    """Merge a report into the previous progress. A report without rows keeps the rate of the last round with rows."""
+    """Merge a report into the previous progress. The rate is that of the last round with rows."""
     failed = report.state is LandingState.FAILING
     landed = report.round_rows > 0
     return msgspec.structs.replace(

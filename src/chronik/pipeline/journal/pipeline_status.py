@@ -162,7 +162,7 @@ class TopicStatus:
 
     @property
     def lag(self) -> int | None:
-        """Number of offsets that remain to land, or None if it is unknown for all partitions."""
+        """Number of offsets that remain to land, or None if no partition's lag is known."""
         known = [each.lag for each in self.partitions if each.lag is not None]
         return sum(known) if known else None
 

@@ -40,7 +40,7 @@ PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError)
 
 
 class LandingFailedError(ChronikError):
-    """Some topics did not land. The message names them and their errors."""
+    """Some topics did not land. The message contains their names and errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _TopicRound:
 
 
 class LandingDriver:
-    """A driver that lands topics in the calling thread. Setting `stop` ends it after the current round."""
+    """A driver that lands topics in the calling thread. Setting `stop` stops it after the current round."""
 
     def __init__(
         self,

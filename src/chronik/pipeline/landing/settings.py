@@ -184,7 +184,7 @@ def fetch_topic_id(cluster: ClusterClient, name: str) -> str | None:
 
 
 def _fetch_configs(cluster: ClusterClient, names: Sequence[str]) -> dict[str, Configs]:
-    """Return the landing configs of topics; other Kafka brokers have none of them."""
+    """Return the landing configs of topics; empty on other Kafka brokers, which do not have them."""
     if not names:
         return {}
     request = DescribeConfigsRequest(resources=[_resource(name) for name in names])

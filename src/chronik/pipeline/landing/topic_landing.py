@@ -266,7 +266,7 @@ def _check_topic_id(uri: str, found: TableSpec, now: TopicDescription) -> None:
 
 
 class LandingRound:
-    """A planned round of a topic: the tasks to run, and their results so far."""
+    """A planned round of a topic: the tasks to run, and the results received."""
 
     def __init__(self, landing: TopicLanding, tables: TopicTables, plan: RoundPlan, tasks_max: int) -> None:
         self.landing = landing

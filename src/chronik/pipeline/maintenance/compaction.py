@@ -125,7 +125,7 @@ class VacuumOptions:
 
 @dataclass(slots=True)
 class _Table:
-    """A table that is being compacted, with its statistics so far."""
+    """A table that is being compacted, with the current statistics."""
 
     name: str
     table: TopicTable
@@ -237,7 +237,7 @@ def merge_files(join: MergeTask) -> tuple[WrittenFile, ...]:
 
 
 def commit_merge(table: TopicTable, join: MergeTask, written: Sequence[WrittenFile]) -> CompactionStats:
-    """Replace the old files by the merged ones, or commit nothing if one of them was replaced concurrently.
+    """Replace the old files with the merged ones. Commit nothing if an old file was replaced concurrently.
 
     Raises:
         TableCommitError: The commit did not succeed within its attempts.

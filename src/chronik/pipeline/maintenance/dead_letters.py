@@ -155,7 +155,7 @@ def retry_dead_letters(
     progress: Callable[[int, int], None] = lambda done_files, all_files: None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[RetryResult]:
-    """Decode dead-letter records again, and append those that now decode to their table, exactly once.
+    """Decode dead-letter records again, and append those that can now be decoded to their table, exactly once.
 
         retry_dead_letters("tables", ["orders"], tasks=spark_task_runner(spark))
 

@@ -37,8 +37,10 @@ gap that persists is real."""
 GAP_RETRY_SECONDS: Final = 0.2
 
 LEADERLESS_SECONDS_MAX: Final = 5.0
-"""How long to wait for a leader: enough for a node to restart. A longer wait would delay statements with a column that
-has the name of an unavailable topic."""
+"""Maximum time to wait for a leader: enough for a node to restart.
+
+A longer wait would delay statements with a column that has the name of an unavailable topic.
+"""
 
 DESCRIBE_RETRY_SECONDS: Final = 0.05
 

@@ -143,7 +143,7 @@ def _select_fields(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 class RawFieldError(ChronikError):
-    """A statement uses a JSON field of a raw topic. The message says how to read it."""
+    """A statement uses a JSON field of a raw topic. The message explains how to extract the field."""
 
 
 class RawTopic(NamedTuple):
@@ -154,7 +154,7 @@ class RawTopic(NamedTuple):
 
 
 def explain_raw_field(condition: str, name: Sequence[str], raw: Mapping[str, RawTopic]) -> RawFieldError | None:
-    """Explain an analysis error of Spark if it is due to a field of a raw topic; return None otherwise.
+    """Explain a Spark analysis error caused by a field of a raw topic; return None for other errors.
 
     Args:
         condition: Spark's error condition.

@@ -68,8 +68,10 @@ STEPS_EXCESS_MAX: Final = 4
 _FIELDS_BYTES_MIN: Final = 6
 
 DECODED_BYTES_MAX: Final = 16 * MIB
-"""Maximum bytes of bodies that are decoded at once, unless a single batch is larger. It is far below the 2 GiB that
-Arrow's 32-bit offsets can address, and larger values are not faster."""
+"""Maximum total size of batch bodies decoded at once, in bytes, unless a single batch is larger.
+
+It is far below the 2 GiB limit of Arrow's 32-bit offsets, and larger values are not faster.
+"""
 
 HEADERS_MAX: Final = 64
 """Maximum number of headers per record for the vectorised decoder, which needs one pass per header."""
@@ -166,8 +168,9 @@ def _plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window
 
 
 def _step(data: ByteArray, at: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Return where a record at each position would end, and whether it is plausible: a sufficient length of one or two
-    bytes, followed by attributes of 0.
+    """Return the end of a record at each position, and whether the record is plausible.
+
+    A plausible record has a sufficient length, encoded in one or two bytes, and attributes of 0.
     """
     first = data.take(at, mode="clip")
     second = data.take(at + 1, mode="clip")

@@ -68,7 +68,7 @@ def epoch_commit_offset(epoch: TaskEpoch, records: int) -> dict[TopicPartition, 
 
 
 def committed_record_count(cluster: ClusterClient, epoch: TaskEpoch) -> int | None:
-    """Return how many records the task wrote in this epoch: None if not yet written, 0 if the number is unknown.
+    """Return the number of records that the task has committed in this epoch: None if not committed, 0 if unknown.
 
     Call this only when no earlier attempt can still commit.
 
@@ -151,7 +151,7 @@ def write_exactly_once(
     timeout_ms: int,
     batches: Iterable[pa.RecordBatch],
 ) -> int:
-    """Write a task's rows in a transaction, and return the number of records: 0 if an earlier attempt committed them.
+    """Write a task's rows in a transaction and return their number, or 0 if an earlier attempt committed them.
 
     Raises:
         EpochMismatchError: An earlier attempt committed fewer rows.

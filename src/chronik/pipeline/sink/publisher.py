@@ -99,7 +99,7 @@ class BatchProducer:
         )
 
     def _produce(self, unwritten: dict[TopicPartition, bytes]) -> None:
-        """Produce the batches and remove acknowledged ones from `unwritten`; raise the first error of the others."""
+        """Produce the batches, remove acknowledged ones from `unwritten`, and raise the first error."""
         first_error: KafkaError | None = None
         for leader_id, partitions in group_by_leader(self._cluster, list(unwritten)).items():
             request = ProduceRequest(
@@ -138,7 +138,7 @@ class PublishSettings:
 
     bootstrap: Bootstrap
     topic: str | None = None
-    """Destination topic; None if the column `topic` names it."""
+    """Destination topic; None to use the column `topic`."""
     codec: Codec = Codec.NONE
 
 

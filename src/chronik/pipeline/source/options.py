@@ -114,7 +114,7 @@ class SourceOptions:
 
 
 class RawOptions:
-    """Options as the user set them, with case-insensitive names and typed accessors."""
+    """The user's options, with case-insensitive names and typed accessors."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}

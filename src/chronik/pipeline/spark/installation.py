@@ -125,7 +125,7 @@ class JavaNotFoundError(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class JavaInstallation:
-    """A Java installation, and how it was found."""
+    """A Java installation and the way in which it was found."""
 
     home: Path
     version: int

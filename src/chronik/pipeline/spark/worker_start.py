@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
 
 
 def connect() -> socket.socket | None:
-    """Return an authenticated connection to the JVM, or None if it fails; pyspark then reports the error."""
+    """Return an authenticated connection to the JVM, or None on failure, which pyspark then reports."""
     try:
         connection = _open()
     except (OSError, ValueError):

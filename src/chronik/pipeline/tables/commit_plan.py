@@ -78,7 +78,7 @@ class TaskOutput:
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """A plan of a commit: which task outputs are new, and the next offsets after it."""
+    """A plan of a commit: the new task outputs, and the next offsets after the commit."""
 
     new_outputs: tuple[TaskOutput, ...]
     committed_outputs: tuple[TaskOutput, ...]
@@ -90,7 +90,7 @@ class CommitPlan:
 def plan_commit(
     landed: Iterable[TaskOutput], next_offsets: Mapping[int, int], *, allow_gaps: bool = False
 ) -> CommitPlan:
-    """Return which task outputs to commit to a table with these next offsets.
+    """Return the plan for committing task outputs to a table with the given next offsets.
 
     `allow_gaps` allows gaps between ranges, for a table that receives only some of a topic's records.
 

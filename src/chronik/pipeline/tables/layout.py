@@ -31,8 +31,11 @@ RESERVED_NAMES = frozenset(
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
 DECODING_RULES_VERSION = 1
-"""Version of the decoding rules. It is incremented when other records become dead-letter records or fields are decoded
-differently, because two drivers with different rules must not land into the same table."""
+"""Version of the decoding rules.
+
+It is incremented when the set of decodable records or the decoding of fields changes, because drivers with different
+rules must not land into the same table.
+"""
 
 MS_PER_HOUR = 3_600_000
 MS_PER_DAY = 24 * MS_PER_HOUR

@@ -101,7 +101,7 @@ class PartitionedParquetWriter:
             self.abort()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch, and write row groups when too many bytes are buffered."""
+        """Append a batch. If too many bytes are buffered, write row groups."""
         for values, part in _split_by_partition(pa.Table.from_batches([batch]), self._partition_by):
             file = self._file_for(values)
             file.buffered.append(part.select(self._file_schema.names))
@@ -248,7 +248,7 @@ def _has_stats(field: pa.Field) -> bool:
 
 
 def delta_stats_json(metadata: Any, columns: list[str]) -> str:
-    """Return Delta statistics as JSON, from the Parquet metadata; readers skip files by them."""
+    """Return Delta statistics as JSON from the Parquet metadata. Readers use them to skip files."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

@@ -93,7 +93,7 @@ class TableFiles(TableDescriptor):
 
 
 def open_dataset(table: TableFiles) -> Any:
-    """Return an Arrow dataset of the files; files written before a column was added have nulls in it."""
+    """Return an Arrow dataset of the files. Columns added after a file was written are null."""
     storage = table.storage
     paths = [storage.full_path(file.path) for file in table.files]
     return ds.dataset(paths, schema=table.file_schema, format="parquet", filesystem=storage.filesystem)

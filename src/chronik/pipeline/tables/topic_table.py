@@ -89,9 +89,9 @@ class CommitResult:
     next_offsets: dict[int, int]
     """Next offsets of the committed partitions."""
     rows: int
-    """Rows that this call added; 0 if all were committed already."""
+    """Number of rows added by this call; 0 if all were already committed."""
     committed_outputs: tuple[TaskOutput, ...]
-    """Outputs that were skipped because their records were committed already."""
+    """Outputs that were skipped because their records were already committed."""
 
 
 class TopicTable(Protocol):

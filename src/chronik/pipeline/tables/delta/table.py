@@ -59,8 +59,11 @@ CONFLICTS_MAX = 100
 """Maximum number of conflicts per commit. In each, another writer succeeded, so only heavy contention reaches it."""
 
 FAILURES_MAX = 3
-"""Maximum number of other errors. Their outcome is unknown until the table is read again; an error that occurs three
-times (no permission, a full disk) is permanent."""
+"""Maximum number of errors per commit other than conflicts.
+
+Their outcome is unknown until the table is read again. An error that occurs three times (no permission, a full disk) is
+considered permanent.
+"""
 
 RETRY_DELAY_SECONDS_MAX = 0.2
 

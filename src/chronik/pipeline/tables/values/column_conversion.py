@@ -30,8 +30,11 @@ EXACT_IN_FLOAT_MAX = 2**53
 """Largest integer up to which float64 represents all integers exactly."""
 
 DECODE_BATCH_ROWS = 8192
-"""Rows decoded at a time. The Python objects are several times the size of their values; this many stay in the
-processor's cache and reuse the same memory."""
+"""Number of rows decoded at a time.
+
+The Python objects are several times larger than the encoded values. Objects of this many rows fit into the CPU cache
+and reuse the same memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)

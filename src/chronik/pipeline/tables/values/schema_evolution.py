@@ -27,8 +27,11 @@ DEPTH_MAX = 16
 """Maximum nesting depth of inferred types. Deeper objects stay JSON text, since few readers can unnest them."""
 
 COLUMNS_MAX = 500
-"""Maximum number of columns, counting fields of nested objects. Beyond it, keys are data and not names
-(`{"user-17": …}`), and every file and query plan would contain all of them."""
+"""Maximum number of columns, including fields of nested objects.
+
+Objects with more keys use them as data and not as names (`{"user-17": …}`). Every file and query plan would contain all
+of these columns.
+"""
 
 NAME_CHARACTERS_MAX = 255
 
