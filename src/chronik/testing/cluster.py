@@ -44,7 +44,7 @@ ROLE_LEADER = "leader"
 
 
 class ClusterNode(Broker):
-    """A node of a `Cluster`: a `Broker` with HTTP queries."""
+    """A node of a `Cluster`: a `Broker` with an HTTP interface."""
 
     def __init__(self, folder: Path, kafka: Address, http: Address, **config: Any) -> None:
         self.node_id: int = config["node_id"]
