@@ -83,7 +83,7 @@ class _Arrivals:
 
 
 class AvailabilityProbe:
-    """A load of one continuous producer and one group consumer on a partition.
+    """A producer that continuously writes to one partition, and a consumer group with one member that reads it.
 
     On entry, the context manager waits until records flow. Raises BenchmarkError if the producer drops a record.
     """

@@ -34,7 +34,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.wording import pluralize
 
 CHUNK_BYTES_MAX: Final = 256 * MIB
-"""File size in bytes at which a new file is started. Records before the log start offset are removed by file."""
+"""File size in bytes at which a new file starts. Records before the log start offset are removed file by file."""
 
 CHUNK_BYTES_MIN: Final = 1 * MIB
 """Minimum file size in bytes. The next run rewrites a smaller file with new records, to avoid many small files."""

@@ -33,7 +33,7 @@ from chronik.wal.records import WalRecord, list_indexes, scan_records, was_synce
 from chronik.wal.snapshots import find_newest_snapshot, read_snapshot
 
 READ_ATTEMPTS_MAX: Final = 5
-"""Maximum number of read attempts. A running node may concurrently take a snapshot and truncate its log."""
+"""Maximum number of read attempts. A running node may take a snapshot and delete the log before it."""
 
 
 @dataclass(frozen=True, slots=True)

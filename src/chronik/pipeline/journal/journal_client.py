@@ -39,7 +39,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 REPLICAS_MAX: Final = 3
 
 SCHEMA_BYTES_MAX: Final = 256 * KIB
-"""Maximum size of a schema record in bytes. Brokers would reject a larger one, and with it the whole write."""
+"""Maximum size of a schema record in bytes. A record that brokers reject would block later ones."""
 
 TOPIC_CONFIGS: Final = {
     "cleanup.policy": "compact",

@@ -32,7 +32,7 @@ from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 LISTINGS_MAX: Final = 20
-"""Maximum number of directory listings. Files are renamed at most every few seconds, so two soon agree."""
+"""Maximum number of directory listings until two consecutive ones agree. Renames are seconds apart."""
 
 TOPICS_DIRECTORY: Final = "topics"
 IDENTITY_FILE: Final = "node.json"
