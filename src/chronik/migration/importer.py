@@ -147,7 +147,7 @@ class Importer:
                 yield PartitionToImport((topic.id, index), about, log, stream)
 
     def _import_security(self) -> list[str]:
-        """Import users, ACLs and quotas before topics become visible. Return conflicting entries, which are not imported."""
+        """Import users, ACLs and quotas before topics become visible. Return the skipped (conflicting) entries."""
         self._target.refresh()
         kept = find_conflicts(self.plan.security, self._target.image)
         for request in build_security_requests(self.plan.security, self._source.id):
